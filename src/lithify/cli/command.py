@@ -1,0 +1,115 @@
+"""What all commands share: the options --lake and --json, the session behind them, and the exit codes.
+
+`--lake` and `--json` may stand before or after the command's name. A command is a function of a `Session` and its own options; `command`
+adds the shared ones, so that none can lack them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from lithify.cli.output import Output, make_output
+from lithify.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from lithify.app.lake import Lake
+    from lithify.settings import Settings
+
+OK, HANDLED, CRASHED, INTERRUPTED = 0, 1, 2, 130
+
+LakeOption = Annotated[
+    str | None, typer.Option("--lake", metavar="PATH", help="The lake's folder. Default: LITHIFY_LAKE, or `lake` in lithify.toml.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Answer with one JSON document.")]
+TableArgument = Annotated[str, typer.Argument(metavar="NAME", help="The table: namespace.table")]
+BatchIdOption = Annotated[
+    str | None, typer.Option("--batch-id", metavar="ID", help="Makes the write idempotent: the same id again answers as the first time.")
+]
+
+
+@dataclass
+class Globals:
+    """What was said before the command's name."""
+
+    lake: str | None = None
+    as_json: bool = False
+
+
+@dataclass
+class Session:
+    """One run of a command: where its answer goes, and which lake it is about."""
+
+    out: Output
+    as_json: bool
+    lake_given: str | None
+    _settings: Settings | None = field(default=None, repr=False)
+
+    @property
+    def settings(self) -> Settings:
+        if self._settings is None:
+            from lithify.settings import load_settings
+
+            self._settings = load_settings()
+        return self._settings
+
+    @property
+    def lake_path(self) -> str | None:
+        """From --lake, the environment or lithify.toml, in this order; None if none says."""
+        if self.lake_given is not None:
+            return self.lake_given
+        return str(self.settings.lake) if self.settings.lake is not None else None
+
+    @contextlib.contextmanager
+    def lake(self, *, create: bool = False) -> Iterator[Lake]:
+        path = self.lake_path
+        if not path:
+            raise InvalidRequest(
+                "which lake? Pass --lake PATH, set LITHIFY_LAKE, or write lake = \"PATH\" into lithify.toml; `lithify init PATH` makes one"
+            )
+        from lithify.app.lake import Lake
+
+        with Lake(path, create=create, settings=self.settings) as lake:
+            yield lake
+
+
+def command(
+    app: typer.Typer, name: str, *, panel: str, examples: str
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register `function(session, …)` as a command; its docstring is the help, `examples` stand below it."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(function, include_extras=True)
+        own = [p.replace(annotation=hints[p.name]) for p in list(inspect.signature(function).parameters.values())[1:]]
+
+        @functools.wraps(function)
+        def run(ctx: typer.Context, lake: str | None = None, as_json: bool = False, **options: Any) -> None:
+            above = ctx.ensure_object(Globals)
+            as_json = as_json or above.as_json
+            function(Session(make_output(as_json), as_json, lake if lake is not None else above.lake), **options)
+
+        shared = [
+            inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
+            inspect.Parameter("lake", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=LakeOption),
+            inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=JsonOption),
+        ]
+        signature = inspect.Signature([*(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own), *shared])
+        run.__signature__ = signature  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
+        text = inspect.getdoc(function) or ""
+        lines = "\n\n".join(f"[cyan]{_markup_safe(line)}[/cyan]" for line in inspect.cleandoc(examples).splitlines())
+        app.command(name, help=text, epilog=f"Examples:\n\n{lines}", rich_help_panel=panel)(run)
+        return function
+
+    return register
+
+
+def _markup_safe(line: str) -> str:
+    return line.replace("[", r"\[")

@@ -1,0 +1,122 @@
+"""The `lithify` command. Exit codes: 0 done, 1 refused with a reason, 2 crashed, 130 interrupted.
+
+Every error ends here. A `LithifyError` or a wrong option is an answer, without a traceback; anything else is a bug in Lithify, named in one
+line, with the traceback on request (LITHIFY_TRACEBACK=1). Heavy libraries are imported inside the commands that need them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from lithify.cli import machine, query, rows, tables, upkeep
+from lithify.cli.command import CRASHED, HANDLED, INTERRUPTED, OK, Globals, JsonOption, LakeOption
+from lithify.cli.output import make_output
+from lithify.errors import LithifyError
+
+TRACEBACK_VARIABLE = "LITHIFY_TRACEBACK"
+
+
+class _Group(TyperGroup):
+    """Turns every way a command can end into an exit code and, if it failed, into one clear answer."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        given = list(sys.argv[1:] if args is None else args)
+        sys.exit(self._run(given, prog_name or "lithify", complete_var, extra))
+
+    def _run(self, args: list[str], prog_name: str, complete_var: str | None, extra: dict[str, Any]) -> int:
+        out = make_output(as_json="--json" in (args[: args.index("--")] if "--" in args else args))
+        try:
+            code = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        except LithifyError as error:
+            if os.environ.get(TRACEBACK_VARIABLE):
+                _print_traceback()
+            out.error(error.code, error.message)
+            return HANDLED
+        except typer.TyperException as error:
+            context = getattr(error, "ctx", None)
+            usage = f"{context.get_usage()}\nTry '{context.command_path} --help'." if context is not None else None
+            out.error("usage", error.format_message(), usage)
+            return HANDLED
+        except typer.Abort:
+            out.error("aborted", "aborted: nothing was changed")
+            return HANDLED
+        except Exception as error:  # noqa: BLE001 - the last line of defence
+            if os.environ.get(TRACEBACK_VARIABLE):
+                _print_traceback()
+            text = " ".join(str(error).split())[:500]
+            out.error(
+                "crash",
+                f"lithify crashed: {type(error).__name__}: {text}",
+                f"This is a bug in Lithify. {TRACEBACK_VARIABLE}=1 shows the traceback to report it with.",
+            )
+            return CRASHED
+        if code == INTERRUPTED:
+            out.error("interrupted", "interrupted: what was acknowledged stays, everything else was not done")
+        return code if isinstance(code, int) else OK
+
+
+def _print_traceback() -> None:
+    import traceback
+
+    traceback.print_exc(file=sys.stderr)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from lithify import __version__
+
+        typer.echo(f"lithify {__version__}")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    name="lithify",
+    cls=_Group,
+    add_completion=False,
+    invoke_without_command=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Row-level changes in milliseconds on plain Delta tables, read fresh from SQL and Spark.",
+    epilog="New here? [cyan]lithify demo[/cyan] shows the whole idea in about a minute.",
+)
+
+
+@app.callback()
+def _lithify(
+    ctx: typer.Context,
+    lake: LakeOption = None,
+    as_json: JsonOption = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    ctx.obj = Globals(lake, as_json)
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
+
+
+for _module in (tables, rows, query, upkeep, machine):
+    _module.register(app)
+
+
+def main() -> None:
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What happens to a table: writing, reading, folding, jobs and their recovery."""

@@ -1,0 +1,163 @@
+"""Which tables a lake has: creating, dropping, listing.
+
+These rare operations hold one advisory lock per lake. Dropping is a commit, and creating again at the same path goes on with
+the next version, so that a writer that slept through both is refused by its compare-and-swap.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from lithify.engine.handles import Handles, not_found, table_folder
+from lithify.engine.runtime import Runtime
+from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
+from lithify.log.base import FOLDED_TXN
+from lithify.log.changes import BASE_PATH, CREATED_AT_SEQ, DROPPED, ChangesLog
+from lithify.log.delta import DeltaLog, Lost
+from lithify.model.names import CONTROL_FOLDER, TableName
+from lithify.model.schema import TableSchema
+from lithify.store.local import Store
+
+LAKE_FORMAT = 1
+
+
+def open_lake(root: Path, store: Store, *, create: bool) -> None:
+    """Check that `root` is a lake this version can use; make it one if it is empty."""
+    marker = root / CONTROL_FOLDER / "lake.json"
+    if marker.exists():
+        try:
+            described = json.loads(store.read(marker))
+            version = int(described["format"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise Corruption(f"{marker} is not readable: restore it, or write {{\"format\": {LAKE_FORMAT}}} into it") from error
+        if version > LAKE_FORMAT:
+            raise InvalidRequest(f"lake {root} was written by a newer Lithify (format {version}; this one knows {LAKE_FORMAT}): upgrade lithify")
+        return
+    if root.exists() and not root.is_dir():
+        raise InvalidRequest(f"{root} is a file, not a folder: give the lake a folder")
+    if not create:
+        raise NotFound(f"{root} is no lake: create one with `lithify init {root}`")
+    if root.exists() and any(True for _ in root.iterdir()):
+        raise InvalidRequest(f"{root} is no lake and not empty: give an empty or a new folder")
+    store.make_folder(root / CONTROL_FOLDER / "jobs")
+    store.replace(marker, json.dumps({"format": LAKE_FORMAT}).encode())
+
+
+class Catalog:
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    @contextlib.contextmanager
+    def _exclusive(self, what: str) -> Iterator[None]:
+        path = self._runtime.control / "catalog.lock"
+        with self._runtime.store.lock(path, self._runtime.settings.lock_wait_s_max, what):
+            yield
+
+    def create(self, name: TableName, schema: TableSchema, *, if_not_exists: bool, settings: Mapping[str, str] | None = None) -> bool:
+        """Returns whether the table was created now."""
+        with self._exclusive(f"creating {name}"):
+            return self.create_locked(name, schema, if_not_exists=if_not_exists, settings=settings or {})
+
+    def create_locked(self, name: TableName, schema: TableSchema, *, if_not_exists: bool, settings: Mapping[str, str]) -> bool:
+        store, every = self._runtime.store, self._runtime.settings.checkpoint_every
+        folder = table_folder(self._runtime.root, name)
+        created_at_seq = 0
+        if DeltaLog.exists(folder / "changes"):
+            changes = ChangesLog.open(folder / "changes", store, str(name), every)
+            if not changes.dropped:
+                if not if_not_exists:
+                    raise Conflict(f"table {name} exists already: drop it first, or pass if_not_exists=True")
+                _check_same(name, changes.schema, schema)
+                return False
+            created_at_seq = changes.seq
+        store.step("create.start")
+        info = {"operation": "create table", "seq": created_at_seq, "watermark": created_at_seq, "actor": self._runtime.settings.actor}
+        if BASE_PATH not in settings:
+            DeltaLog.create(folder / "base", store, schema.base_columns, schema.partitions, {}, info, every)
+            store.step("create.base")
+        properties = {**schema.properties(), **settings, CREATED_AT_SEQ: str(created_at_seq)}
+        log = DeltaLog.create(folder / "changes", store, schema.changes_columns, ["_seq", "_op"], properties, info, every)
+        store.step("create.changes")
+        for parent in (folder, folder.parent, self._runtime.root):
+            store.sync_folder(parent)
+        assert log.version >= 0
+        return True
+
+    def drop(self, name: TableName) -> None:
+        with self._exclusive(f"dropping {name}"):
+            handles = Handles(self._runtime, name)
+            own_base = handles.base_folder == handles.folder / "base"
+            write_id = self._runtime.new_id()
+            info = {"operation": "drop table", "actor": self._runtime.settings.actor}
+            changes = handles.changes.log
+            while True:
+                try:
+                    changes.set_properties({DROPPED: "true"}, {**info, "seq": handles.changes.seq}, write_id)
+                    break
+                except Lost:
+                    changes.refresh()
+            changes.make_durable()
+            self._runtime.store.step("drop.changes")
+            # A fold that slept through this must find base moved on, at whatever version it comes back.
+            if own_base:
+                self._empty(handles.base.log, {**info, "watermark": handles.changes.seq}, {FOLDED_TXN: handles.changes.seq})
+            self._empty(changes, {**info, "seq": handles.changes.seq}, {})
+            self._runtime.store.step("drop.emptied")
+            self._delete_data(handles.folder / "changes")
+            if own_base:
+                self._delete_data(handles.folder / "base")
+            self._runtime.store.remove_folder(handles.folder / "index")
+
+    def _empty(self, log: DeltaLog, info: Mapping[str, object], txns: Mapping[str, int]) -> None:
+        write_id = self._runtime.new_id()
+        while True:
+            try:
+                log.refresh()
+                log.commit((), log.files(()), txns, info, write_id, data_change=True)
+                break
+            except Lost:
+                continue
+        log.make_durable()
+
+    def _delete_data(self, folder: Path) -> None:
+        """Nothing of a dropped table can be asked for any more; only its logs stay, for the version numbers."""
+        for entry in self._runtime.store.names(folder):
+            if entry != "_delta_log":
+                path = folder / entry
+                (self._runtime.store.remove_folder if path.is_dir() else self._runtime.store.remove)(path)
+
+    def tables(self) -> list[TableName]:
+        found = []
+        root, store = self._runtime.root, self._runtime.store
+        for namespace in store.names(root):
+            if namespace.startswith(("_", ".")) or not (root / namespace).is_dir():
+                continue
+            for table in store.names(root / namespace):
+                name = TableName(namespace, table)
+                if DeltaLog.exists(table_folder(root, name) / "changes") and self.exists(name):
+                    found.append(name)
+        return found
+
+    def exists(self, name: TableName) -> bool:
+        path = table_folder(self._runtime.root, name) / "changes"
+        if not DeltaLog.exists(path):
+            return False
+        try:
+            return not ChangesLog.open(path, self._runtime.store, str(name), self._runtime.settings.checkpoint_every).dropped
+        except LithifyError:
+            # A damaged table is still a table: naming it lets the user see and repair it.
+            return True
+
+    def open(self, name: TableName) -> Handles:
+        if not DeltaLog.exists(table_folder(self._runtime.root, name) / "changes"):
+            raise not_found(name)
+        return Handles(self._runtime, name)
+
+
+def _check_same(name: TableName, present: TableSchema, wanted: TableSchema) -> None:
+    for what in ("key", "order_by", "time", "partition_by", "columns"):
+        if getattr(present, what) != getattr(wanted, what):
+            raise Conflict(f"table {name} exists with another {what}: it has {getattr(present, what)}, asked for {getattr(wanted, what)}")

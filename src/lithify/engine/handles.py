@@ -1,0 +1,105 @@
+"""The open logs of one table, and the snapshots taken from them.
+
+A snapshot reads the changes head first, then base: base can only be newer than that, and changes at or below its
+watermark are ignored. The other way round, a fold in between would make rows vanish.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+from lithify.engine.runtime import Runtime
+from lithify.errors import InvalidRequest, NotFound
+from lithify.log.base import BaseLog
+from lithify.log.changes import BASE_PATH, ChangesLog
+from lithify.log.delta import DeltaLog
+from lithify.model.names import TableName
+from lithify.model.schema import TableSchema
+from lithify.model.snapshot import DataFile, Snapshot
+
+
+class Handles:
+    def __init__(self, runtime: Runtime, name: TableName) -> None:
+        self.runtime, self.name = runtime, name
+        self.folder = table_folder(runtime.root, name)
+        every = runtime.settings.checkpoint_every
+        if not DeltaLog.exists(self.folder / "changes"):
+            raise not_found(name)
+        self.changes = ChangesLog.open(self.folder / "changes", runtime.store, str(name), every)
+        if self.changes.dropped:
+            raise not_found(name)
+        self.incarnation = self.changes.log.id
+        self.base_folder = Path(self.changes.schema.settings.get(BASE_PATH, self.folder / "base"))
+        self.base = BaseLog.open(self.base_folder, runtime.store, str(name), every)
+        self._snapshot: Snapshot | None = None
+
+    def check_alive(self) -> None:
+        """The table that this handle was opened on must not have been dropped (or dropped and created anew)."""
+        if self.changes.dropped or self.changes.log.id != self.incarnation:
+            raise NotFound(f"table {self.name} was dropped: open it again if it was created anew")
+
+    def snapshot(self, as_of: int | str | dt.datetime | None = None) -> Snapshot:
+        with self.changes.log.lock:
+            self.changes.log.refresh()
+            self.check_alive()
+            self.runtime.store.step("snapshot.between")
+            self.base.log.refresh()
+            if as_of is not None:
+                return self._snapshot_as_of(as_of)
+            versions = (self.changes.log.version, self.base.log.version)
+            if self._snapshot is None or (self._snapshot.changes_version, self._snapshot.base_version) != versions:
+                self._snapshot = self._build(self.changes, self.base)
+            return self._snapshot
+
+    def _build(self, changes: ChangesLog, base: BaseLog, seq_max: int | None = None) -> Snapshot:
+        schema = changes.schema
+        watermark = base.watermark
+        pending: list[DataFile] = [f for f in changes.files() if f.seq > watermark]
+        pending.sort(key=lambda f: (f.seq, f.op, f.path))
+        return Snapshot(
+            table=str(self.name),
+            schema=schema,
+            changes_version=changes.log.version,
+            base_version=base.log.version,
+            seq=max(changes.seq, watermark) if seq_max is None else seq_max,
+            watermark=watermark,
+            changes=tuple(pending),
+            base=tuple(base.files(schema)),
+        )
+
+    def _snapshot_as_of(self, as_of: int | str | dt.datetime) -> Snapshot:
+        seq = self.resolve_as_of(as_of)
+        record = self.changes.record_of_seq(seq)
+        changes = ChangesLog(self.changes.log.at(record.version), str(self.name))
+        base = BaseLog(self.base.log.at(self.base.version_up_to(seq)), str(self.name))
+        return self._build(changes, base, seq)
+
+    def resolve_as_of(self, as_of: int | str | dt.datetime) -> int:
+        if isinstance(as_of, bool) or not isinstance(as_of, int | str | dt.datetime):
+            raise InvalidRequest(f"as_of is a seq (int) or a time (datetime or ISO text), not {type(as_of).__name__}")
+        if isinstance(as_of, str):
+            try:
+                as_of = int(as_of) if as_of.isdigit() else dt.datetime.fromisoformat(as_of)
+            except ValueError:
+                raise InvalidRequest(f"as_of {as_of!r} is neither a seq nor a time like 2026-11-15T12:00:00") from None
+        newest, oldest = self.changes.seq, self.changes.created_at_seq
+        if isinstance(as_of, dt.datetime):
+            moment = as_of if as_of.tzinfo else as_of.replace(tzinfo=dt.UTC)
+            return max(self.changes.seq_at_time(moment), oldest)
+        if not oldest <= as_of <= newest:
+            raise NotFound(f"table {self.name} has no seq {as_of}: it has {oldest} to {newest}")
+        return as_of
+
+    def schema(self) -> TableSchema:
+        self.changes.log.refresh()
+        self.check_alive()
+        return self.changes.schema
+
+
+def table_folder(root: Path, name: TableName) -> Path:
+    return root / name.namespace / name.table
+
+
+def not_found(name: TableName) -> NotFound:
+    return NotFound(f"table {name} does not exist in this lake: `lithify tables` lists what does")

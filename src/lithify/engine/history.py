@@ -1,0 +1,137 @@
+"""What happened to a table, told from its two logs."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from heapq import merge
+
+import pyarrow as pa
+
+from lithify.engine.handles import Handles
+from lithify.errors import InvalidRequest, NotFound
+from lithify.log.delta import CommitRecord
+from lithify.model.merge import Op
+from lithify.model.names import OP, SEQ
+from lithify.model.snapshot import Snapshot
+from lithify.store.parquet import open_file, read
+
+
+@dataclass(frozen=True)
+class HistoryEntry:
+    time: dt.datetime
+    log: str
+    version: int
+    operation: str
+    seq: int | None
+    rows: int | None
+    actor: str | None
+    reason: str | None
+    batch_id: str | None
+    detail: str | None
+
+
+@dataclass(frozen=True)
+class TableStats:
+    table: str
+    seq: int
+    watermark: int
+    base_files: int
+    base_rows: int
+    base_bytes: int
+    pending_files: int
+    pending_rows: int
+    pending_bytes: int
+
+
+def history_of(handles: Handles, limit: int | None) -> list[HistoryEntry]:
+    if limit is not None and limit < 1:
+        raise InvalidRequest(f"limit must be at least 1, not {limit}")
+    handles.changes.log.refresh()
+    handles.check_alive()
+    handles.base.log.refresh()
+    entries = merge(
+        _entries(handles, "changes", limit), _entries(handles, "base", limit), key=lambda e: (e.time, e.log == "changes"), reverse=True
+    )
+    shown = [entry for entry in entries if entry.operation != "remove folded"]
+    return shown[:limit] if limit else shown
+
+
+def _entries(handles: Handles, which: str, limit: int | None) -> list[HistoryEntry]:
+    log = handles.changes.log if which == "changes" else handles.base.log
+    versions = [v for v in log.versions() if v <= log.version]
+    # Removals of folded changes are not shown, so a few more commits than `limit` may be needed.
+    chosen = versions[-2 * limit - 10 :] if limit else versions
+    found = [_entry(log.commit_record(v), which) for v in reversed(chosen)]
+    if which == "base":
+        found = [entry for entry in found if entry.operation not in ("create table", "add column", "drop table")]
+    return found
+
+
+def _entry(record: CommitRecord, which: str) -> HistoryEntry:
+    info = record.info
+    return HistoryEntry(
+        time=dt.datetime.fromtimestamp(record.timestamp_ms / 1000, dt.UTC),
+        log=which,
+        version=record.version,
+        operation=info.get("operation", "foreign commit"),
+        seq=info.get("seq", info.get("watermark")),
+        rows=info.get("rows"),
+        actor=info.get("actor"),
+        reason=info.get("reason"),
+        batch_id=info.get("batch_id"),
+        detail=info.get("condition") or info.get("column") or info.get("detail"),
+    )
+
+
+def incremental(handles: Handles, since: int) -> pa.Table:
+    """The original adds of the changes log after `since`: folds and compactions contribute nothing."""
+    with handles.changes.log.lock:
+        handles.changes.log.refresh()
+        handles.check_alive()
+        schema, newest = handles.changes.schema, handles.changes.seq
+        oldest = handles.changes.created_at_seq
+        if isinstance(since, bool) or not isinstance(since, int) or since > newest or since < 0:
+            raise InvalidRequest(f"since is a seq from 0 to {newest} of table {handles.name}, not {since!r}")
+        columns = pa.schema([*schema.columns.remove_metadata(), pa.field(SEQ, pa.int64()), pa.field(OP, pa.string())])
+        columns = pa.schema([f.with_nullable(True) for f in columns])
+        tables = [columns.empty_table()]
+        since = max(since, oldest)
+        if since < newest:
+            first = handles.changes.record_of_seq(since + 1).version
+            for record in handles.changes.log.commit_records(first - 1):
+                seq = record.info.get("seq")
+                for add in record.adds if isinstance(seq, int) and seq > since and add_is_original(record) else ():
+                    path = handles.changes.log.path / add["path"]
+                    op = Op(add["partitionValues"][OP])
+                    try:
+                        inside = open_file(path).schema_arrow.names
+                        rows = read(path, pa.schema([columns.field(n) for n in schema.names if n in inside]))
+                    except NotFound:
+                        raise NotFound(
+                            f"changes of table {handles.name} after seq {since} are no longer complete: vacuum has removed "
+                            f"{path.name}; start again from a full read, then from seq {newest}"
+                        ) from None
+                    rows = rows.append_column(SEQ, pa.repeat(pa.scalar(seq, pa.int64()), rows.num_rows))
+                    rows = rows.append_column(OP, pa.repeat(pa.scalar(op.value), rows.num_rows))
+                    tables.append(pa.concat_tables([columns.empty_table(), rows], promote_options="default"))
+        return pa.concat_tables(tables)
+
+
+def add_is_original(record: CommitRecord) -> bool:
+    """A write adds with dataChange; a rewrite of changes does not."""
+    return all(add.get("dataChange", True) for add in record.adds)
+
+
+def stats_of(handles: Handles, snapshot: Snapshot) -> TableStats:
+    return TableStats(
+        str(handles.name),
+        snapshot.seq,
+        snapshot.watermark,
+        len(snapshot.base),
+        snapshot.base_rows,
+        snapshot.base_bytes,
+        len(snapshot.changes),
+        snapshot.pending_rows,
+        snapshot.pending_bytes,
+    )

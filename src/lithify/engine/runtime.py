@@ -1,0 +1,78 @@
+"""What the engine takes from outside: store, clock, randomness, identity, and Spark when it is needed."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lithify.settings import Settings
+from lithify.store.local import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lithify.serving.query import ServingEngine
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A process. `started` tells it from a later one with the same PID."""
+
+    host: str
+    pid: int
+    started: str
+
+    @classmethod
+    def this_process(cls) -> Owner:
+        return cls(socket.gethostname(), os.getpid(), process_start(os.getpid()) or "")
+
+    def may_be_alive(self) -> bool:
+        """A hint only: the log decides what a job may still do."""
+        if self.host != socket.gethostname():
+            return True
+        started = process_start(self.pid)
+        return started is not None and (not self.started or started == self.started)
+
+
+def process_start(pid: int) -> str | None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        if Path("/proc/self/stat").exists():
+            return None
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return None
+        except PermissionError:
+            return ""
+        return ""
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] == "Z" else fields[19]
+
+
+@dataclass(frozen=True)
+class Runtime:
+    root: Path
+    settings: Settings
+    store: Store
+    serving: ServingEngine
+    spark: Callable[[], SparkSession]
+    now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
+    new_id: Callable[[], str] = lambda: uuid.uuid4().hex
+    pause: Callable[[float], None] = time.sleep
+    owner: Owner = field(default_factory=Owner.this_process)
+
+    @property
+    def owner_label(self) -> str:
+        return f"{self.owner.host}-{self.owner.pid}"
+
+    @property
+    def control(self) -> Path:
+        return self.root / "_lithify"

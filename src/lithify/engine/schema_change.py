@@ -1,0 +1,41 @@
+"""Adding a column. It commits to base first, then to changes; a fold that sees it plans again.
+
+A crash in between leaves a base with a column that no row has yet, which the next attempt finds and goes on from.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from lithify.engine.attempts import swap_with_retries
+from lithify.engine.handles import Handles
+from lithify.errors import Conflict, InvalidRequest
+from lithify.model.names import check_column_name
+from lithify.model.schema import normalise
+
+
+def add_column(handles: Handles, column: pa.Field) -> None:
+    check_column_name(column.name)
+    if not column.nullable:
+        raise InvalidRequest(f"new column {column.name!r} must be nullable: rows that are there already have no value for it")
+    column = pa.field(column.name, normalise(column.type, column.name))
+    runtime = handles.runtime
+    info = {"operation": "add column", "column": f"{column.name} {column.type}", "actor": runtime.settings.actor}
+    with handles.changes.log.lock:
+        for log, extra in ((handles.base.log, {}), (handles.changes.log, {"seq": 0})):
+            write_id = runtime.new_id()
+
+            def attempt(log=log, extra=extra, write_id=write_id) -> None:  # type: ignore[no-untyped-def]
+                handles.check_alive()
+                present = {name.lower(): name for name in log.columns().names}
+                if column.name.lower() in present:
+                    if log is handles.base.log and column.name not in handles.changes.schema.names:
+                        return
+                    raise Conflict(f"table {handles.name} has a column {present[column.name.lower()]!r} already")
+                numbers = {"seq": handles.changes.seq} if extra else {"watermark": handles.base.watermark}
+                log.add_column(column, {**info, **numbers}, write_id)
+
+            log.refresh()
+            swap_with_retries(runtime, log, f"adding {column.name} to {handles.name}", attempt)
+            log.make_durable()
+            runtime.store.step("add_column.committed")

@@ -1,0 +1,189 @@
+"""A table as its users see it. Each method translates its arguments and hands over; decisions live in the modules it names."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lithify.engine.fold import FoldPlan, FoldReport, Folder
+from lithify.engine.handles import Handles
+from lithify.engine.history import HistoryEntry, TableStats, history_of, incremental, stats_of
+from lithify.engine.reader import Reader
+from lithify.engine.schema_change import add_column
+from lithify.engine.writer import Commit, Request, SeqMoved, Writer
+from lithify.errors import Conflict, InvalidRequest, NotFound
+from lithify.model.batch import keys_of, rows_of
+from lithify.model.merge import Op
+from lithify.model.plans import ReadPlan
+from lithify.model.schema import TableSchema, check_key_type
+from lithify.model.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+AsOf = int | str | dt.datetime | None
+DELETE_WHERE_ROUNDS_MAX = 20
+
+
+class Table:
+    """Rows that change. Get one from `Lake.table`."""
+
+    def __init__(self, handles: Handles) -> None:
+        self._handles = handles
+        self._runtime = handles.runtime
+        self._writer = Writer(handles)
+        self._reader = Reader(handles)
+
+    def __repr__(self) -> str:
+        return f"Table({str(self._handles.name)!r})"
+
+    @property
+    def name(self) -> str:
+        return str(self._handles.name)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The user's columns."""
+        return self.definition.columns
+
+    @property
+    def definition(self) -> TableSchema:
+        """Columns, key, order_by, time and partition_by."""
+        return self._handles.schema()
+
+    @property
+    def base_path(self) -> Path:
+        """The plain Delta table that every other engine can read: the rows as of the last fold."""
+        return self._handles.base_folder
+
+    # -- writing
+
+    def append(self, data: Any, batch_id: str | None = None) -> Commit:
+        """Add rows. On a table with a key this is the same as `upsert`: a key never stands twice."""
+        return self._put("append", data, batch_id)
+
+    def upsert(self, data: Any, batch_id: str | None = None) -> Commit:
+        """Insert rows, or replace those with the same key as a whole. The last row of a key in the batch wins."""
+        if not self._handles.changes.schema.keyed:
+            raise InvalidRequest(f"table {self.name} has no key, so there is nothing to upsert by: use append, or create it with a key")
+        return self._put("upsert", data, batch_id)
+
+    def replace(self, data: Any, batch_id: str | None = None) -> Commit:
+        """Delete, then write: these rows win whatever their order_by says."""
+        schema = self._handles.changes.schema
+        if not schema.keyed:
+            raise InvalidRequest(f"table {self.name} has no key, so there is nothing to replace: use append")
+        return self._writer.write(Request("replace", {Op.REPLACE if schema.order_by else Op.UPSERT: rows_of(data, schema)}, batch_id))
+
+    def _put(self, operation: str, data: Any, batch_id: str | None) -> Commit:
+        if _is_spark_frame(data):
+            from lithify.engine.bulk import write_frame
+
+            return write_frame(self._handles, data, operation, batch_id)
+        return self._writer.write(Request(operation, {Op.UPSERT: rows_of(data, self._handles.changes.schema)}, batch_id))
+
+    def delete(self, keys: Any, batch_id: str | None = None, *, actor: str | None = None, reason: str | None = None) -> Commit:
+        """Delete by key. On a table with no key: every row that is there now and matches the given columns."""
+        schema = self._handles.changes.schema
+        rows = keys_of(keys, schema)
+        if not schema.keyed:
+            for column in rows.schema:
+                check_key_type(column, "delete")
+        return self._writer.write(Request("delete", {Op.DELETE: rows}, batch_id, _who(actor, reason)))
+
+    def delete_where(
+        self, condition: str, batch_id: str | None = None, *, actor: str | None = None, reason: str | None = None
+    ) -> Commit:
+        """Delete the rows that a SQL condition holds for, as of one exact state of the table."""
+        schema = self.definition
+        by = list(schema.key) or self._runtime.serving.columns_of(schema.columns, condition)
+        if not by:
+            raise InvalidRequest(f"the condition {condition!r} names no column: to delete everything from a table with no key, drop and create it")
+        for name in by if not schema.keyed else ():
+            check_key_type(schema.columns.field(name), "delete_where on a table with no key:")
+        info = {**_who(actor, reason), "condition": condition}
+        for _ in range(DELETE_WHERE_ROUNDS_MAX):
+            snapshot = self.snapshot()
+            keys = self._runtime.serving.read(self._reader.plan(snapshot), by, condition)
+            if not keys.num_rows:
+                return Commit(self.name, snapshot.seq, "delete where", 0, batch_id=batch_id)
+            try:
+                request = Request("delete where", {Op.DELETE: keys}, batch_id, info, only_at_seq=snapshot.seq)
+                return self._writer.write(request)
+            except SeqMoved:
+                continue
+        raise Conflict(
+            f"delete_where on {self.name} was overtaken by other writers {DELETE_WHERE_ROUNDS_MAX} times; nothing was deleted: try again"
+        )
+
+    def add_column(self, column: pa.Field) -> None:
+        """Add a nullable column; rows that are there already read null in it."""
+        add_column(self._handles, column)
+
+    # -- reading
+
+    def snapshot(self, as_of: AsOf = None) -> Snapshot:
+        """A pinned view of the table, now or as of a seq or a time."""
+        return self._handles.snapshot(as_of)
+
+    def plan(self, as_of: AsOf = None) -> ReadPlan:
+        """How a read of this snapshot goes: which files need no merge, which do, and what is pending."""
+        plan = self._reader.plan(self.snapshot(as_of))
+        if as_of is not None:
+            gone = next((s.path for s in (*plan.clean, *plan.touched, *plan.changes) if not Path(s.path).exists()), None)
+            if gone is not None:
+                raise NotFound(f"table {self.name} as of {as_of} can no longer be read: vacuum has removed {gone}; choose a newer seq")
+        return plan
+
+    def get(self, key: Any) -> dict[str, Any] | None:
+        """One row by its key, or None."""
+        if not self._handles.changes.schema.keyed:
+            raise InvalidRequest(f"table {self.name} has no key: read rows with to_arrow(where=...)")
+        return self._reader.get(self.snapshot(), key)
+
+    def to_arrow(self, columns: Sequence[str] | None = None, where: str | None = None, as_of: AsOf = None) -> pa.Table:
+        """Fresh rows through the serving engine."""
+        return self._runtime.serving.read(self.plan(as_of), columns, where)
+
+    def to_spark(self, spark: SparkSession | None = None, where: str | None = None, as_of: AsOf = None) -> DataFrame:
+        """Fresh rows as a Spark DataFrame over native Parquet scans: the fast path into Spark."""
+        from lithify.spark.read import frame_of
+
+        session = spark or self._runtime.spark()
+        frame = frame_of(session, self.plan(as_of), self._handles.folder / "index", self._runtime.owner_label)
+        return frame.where(where) if where is not None else frame
+
+    def changes(self, since: int = 0) -> pa.Table:
+        """Every change after the token `since` (a seq), in commit order, with `_seq` and `_op`; folds add nothing."""
+        return incremental(self._handles, since)
+
+    # -- looking at it
+
+    def history(self, limit: int | None = None) -> list[HistoryEntry]:
+        """Writes, deletes (who, when, why), schema changes and folds, newest first."""
+        return history_of(self._handles, limit)
+
+    def stats(self) -> TableStats:
+        return stats_of(self._handles, self.snapshot())
+
+    # -- folding
+
+    def fold(self, dry_run: bool = False) -> FoldReport | FoldPlan:
+        """Move pending changes into base. Readers and writers go on meanwhile."""
+        folder = Folder(self._handles, self._reader)
+        return folder.plan() if dry_run else folder.run()
+
+
+def _who(actor: str | None, reason: str | None) -> dict[str, str]:
+    return {name: value for name, value in (("actor", actor), ("reason", reason)) if value is not None}
+
+
+def _is_spark_frame(data: Any) -> bool:
+    return any(cls.__module__.startswith("pyspark.sql") and cls.__name__ == "DataFrame" for cls in type(data).__mro__)
+
+
+__all__ = ["AsOf", "Commit", "Table"]

@@ -1,0 +1,66 @@
+"""What can go wrong, grouped by what the caller does next.
+
+    LithifyError
+    ├── InvalidRequest   fix the call: nothing was changed
+    ├── NotFound         the table, version or file is not there
+    ├── Conflict         somebody else changed it first: look again, then retry
+    ├── CommitUnknown    the outcome could not be determined: check before you retry
+    ├── Corruption       stored bytes are not what was written: restore or repair
+    ├── Unavailable      the environment refuses (disk, permission, Java): repair it, then retry
+    └── ComputeFailed    a Spark or SQL computation failed: see the cause
+
+Every error has a stable `code`, a message that names the thing and says what to do, and pickles.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class LithifyError(Exception):
+    """Root of all errors that Lithify raises on purpose."""
+
+    code: ClassVar[str] = "error"
+
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, self.details)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def _rebuild(kind: type[LithifyError], message: str, details: dict[str, Any]) -> LithifyError:
+    return kind(message, **details)
+
+
+class InvalidRequest(LithifyError):
+    code = "invalid_request"
+
+
+class NotFound(LithifyError):
+    code = "not_found"
+
+
+class Conflict(LithifyError):
+    code = "conflict"
+
+
+class CommitUnknown(LithifyError):
+    code = "commit_unknown"
+
+
+class Corruption(LithifyError):
+    code = "corruption"
+
+
+class Unavailable(LithifyError):
+    code = "unavailable"
+
+
+class ComputeFailed(LithifyError):
+    code = "compute_failed"

@@ -1,0 +1,71 @@
+"""The base log: a plain Delta table that any engine reads, holding everything up to its watermark.
+
+`txn("lithify.folded", S)` is the watermark. A fold commits it together with its files, and only on the watermark it planned on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lithify.errors import NotFound
+from lithify.log.delta import DeltaLog
+from lithify.model.schema import TableSchema
+from lithify.model.snapshot import DataFile
+from lithify.store.local import Store
+from lithify.store.parquet import Written
+
+FOLDED_TXN = "lithify.folded"
+
+
+class BaseLog:
+    def __init__(self, log: DeltaLog, table: str) -> None:
+        self.log, self.table = log, table
+
+    @classmethod
+    def open(cls, path: Path, store: Store, table: str, checkpoint_every: int) -> BaseLog:
+        return cls(DeltaLog.open(path, store, checkpoint_every=checkpoint_every), table)
+
+    @property
+    def watermark(self) -> int:
+        return self.log.txn(FOLDED_TXN) or 0
+
+    def files(self, schema: TableSchema) -> list[DataFile]:
+        return self.log.files([*schema.key, *filter(None, (schema.time,)), *schema.partition_by])
+
+    def commit(
+        self,
+        adds: Sequence[tuple[Written, Mapping[str, str | None]]],
+        removes: Sequence[DataFile],
+        txns: Mapping[str, int],
+        info: Mapping[str, Any],
+        write_id: str,
+        *,
+        data_change: bool,
+    ) -> int:
+        """Raises Lost."""
+        watermark = txns.get(FOLDED_TXN, self.watermark)
+        return self.log.commit(adds, removes, txns, {**info, "watermark": watermark}, write_id, data_change=data_change)
+
+    def version_up_to(self, seq: int) -> int:
+        """The newest version whose watermark is at most `seq`."""
+        versions = [v for v in self.log.versions() if v <= self.log.version]
+        low, high = 0, len(versions)
+        while low < high:
+            middle = (low + high) // 2
+            if self._watermark_at(versions, middle) <= seq:
+                low = middle + 1
+            else:
+                high = middle
+        if low == 0:
+            raise NotFound(f"table {self.table} can no longer be read as of seq {seq}: its base has moved on; choose a newer seq")
+        return versions[low - 1]
+
+    def _watermark_at(self, versions: Sequence[int], place: int) -> int:
+        while place >= 0:
+            watermark = self.log.commit_record(versions[place]).info.get("watermark")
+            if isinstance(watermark, int):
+                return watermark
+            place -= 1
+        return 0

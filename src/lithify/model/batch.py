@@ -1,0 +1,271 @@
+"""From whatever a caller hands over to rows of exactly the table's schema, or an error that names the place.
+
+Nothing is guessed and nothing is lost: a value either fits its column or the whole batch is refused. Missing
+nullable columns are null; text is parsed only where JSON has no type of its own (dates, timestamps, decimals, binary stays binary).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lithify.errors import InvalidRequest
+from lithify.model.schema import TableSchema
+
+ROW_BYTES_MAX = 64 * 2**20
+
+
+def rows_of(data: Any, schema: TableSchema) -> pa.Table:
+    """Full rows for append and upsert."""
+    table = conform(as_arrow(data, schema.columns), schema.columns)
+    check_keys(table, schema.key)
+    return table
+
+
+def keys_of(data: Any, schema: TableSchema) -> pa.Table:
+    """Key rows for delete. A table with one key column also takes bare values."""
+    if isinstance(data, str | bytes | int) or not hasattr(data, "__iter__") and not hasattr(data, "__arrow_c_stream__"):
+        data = [data]
+    if isinstance(data, Mapping):
+        data = [data]
+    if isinstance(data, Iterable) and not hasattr(data, "__arrow_c_stream__") and not hasattr(data, "to_arrow"):
+        data = list(data)
+        if data and not isinstance(data[0], Mapping):
+            data = [_key_mapping(value, schema.key) for value in data]
+    target = schema.select(schema.key) if schema.keyed else schema.columns
+    arrow = as_arrow(data, target, what="key")
+    if not schema.keyed:
+        target = schema.select([name for name in schema.names if name in arrow.column_names])
+    for name in arrow.column_names:
+        if name not in target.names:
+            raise InvalidRequest(
+                f"{name!r} is no key column: delete takes {', '.join(schema.key or schema.names)}"
+                + ("" if schema.keyed else " (any set of them)")
+            )
+    missing = [name for name in target.names if name not in arrow.column_names]
+    if missing:
+        raise InvalidRequest(f"the keys to delete lack {', '.join(map(repr, missing))}: give every key column")
+    table = conform(arrow, target)
+    check_keys(table, schema.key)
+    return table
+
+
+def _key_mapping(value: Any, key: Sequence[str]) -> Mapping[str, Any]:
+    if not key:
+        raise InvalidRequest("this table has no key: say which columns to delete by, e.g. delete([{'user_id': 7}])")
+    values = value if isinstance(value, tuple) else (value,)
+    if len(values) != len(key):
+        raise InvalidRequest(f"the key has {len(key)} columns ({', '.join(key)}) but {value!r} gives {len(values)}")
+    return dict(zip(key, values, strict=True))
+
+
+def as_arrow(data: Any, columns: pa.Schema, what: str = "row") -> pa.Table:
+    """Any accepted container as an Arrow table, columns still in their own types."""
+    if isinstance(data, pa.Table):
+        table = data
+    elif isinstance(data, pa.RecordBatch):
+        table = pa.Table.from_batches([data])
+    elif isinstance(data, pa.RecordBatchReader):
+        table = data.read_all()
+    elif type(data).__module__.split(".")[0] == "pandas":
+        table = pa.Table.from_pandas(data, preserve_index=False)
+    elif hasattr(data, "__arrow_c_stream__"):
+        table = pa.table(data)
+    elif isinstance(data, Mapping):
+        return _from_rows([data], columns, what)
+    elif isinstance(data, Iterable) and not isinstance(data, str | bytes):
+        return _from_rows(list(data), columns, what)
+    else:
+        raise InvalidRequest(
+            f"cannot take rows from {type(data).__name__}: give dicts, pyarrow, pandas, polars or a PySpark DataFrame"
+        )
+    if not table.num_rows:
+        raise InvalidRequest(f"the batch is empty: give at least one {what}")
+    return table
+
+
+def _from_rows(rows: Sequence[Any], columns: pa.Schema, what: str) -> pa.Table:
+    if not rows:
+        raise InvalidRequest(f"the batch is empty: give at least one {what}")
+    present: dict[str, None] = {}
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise InvalidRequest(f"{what} {number} is {type(row).__name__}, not a dict of column names to values")
+        for name in row:
+            if not isinstance(name, str) or columns.get_field_index(name) < 0:
+                raise InvalidRequest(_unknown_column(name, columns) + f" ({what} {number})")
+            present[name] = None
+    arrays = {}
+    for name in present:
+        arrays[name] = _array([row.get(name) for row in rows], columns.field(name), what)
+    return pa.table(arrays)
+
+
+def _array(values: list[Any], column: pa.Field, what: str) -> pa.Array:
+    kind = column.type
+    if _parsed_from_text(kind) and any(isinstance(value, str) for value in values):
+        return _by_value(values, column, lambda v: pa.scalar(v).cast(kind) if isinstance(v, str) else pa.scalar(v, kind), what)
+    try:
+        return pa.array(values, type=kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError, UnicodeError):
+        return _by_value(values, column, lambda v: pa.scalar(v, kind), what)
+
+
+def _by_value(values: list[Any], column: pa.Field, convert: Any, what: str) -> pa.Array:
+    """The slow way, only to find and name the value that does not fit."""
+    converted = []
+    for number, value in enumerate(values):
+        try:
+            converted.append(None if value is None else convert(value).as_py())
+        except (pa.ArrowException, TypeError, ValueError, OverflowError, UnicodeError) as error:
+            raise InvalidRequest(
+                f"column {column.name!r}, {what} {number}: {_shown(value)} does not fit {column.type}: {_first_line(error)}"
+            ) from error
+    return pa.array(converted, type=column.type)
+
+
+def _parsed_from_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_temporal(kind) or pa.types.is_decimal(kind))
+
+
+def conform(table: pa.Table, columns: pa.Schema) -> pa.Table:
+    """Cast to exactly `columns`: order, types, nullability. Safe casts only."""
+    names = table.column_names
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidRequest(f"column {twice!r} comes twice in the batch: rename or drop one")
+    for name in names:
+        if columns.get_field_index(name) < 0:
+            raise InvalidRequest(_unknown_column(name, columns))
+    arrays: list[pa.ChunkedArray] = []
+    for column in columns:
+        if column.name in names:
+            arrays.append(_cast(table.column(column.name), column))
+        else:
+            if not column.nullable:
+                raise InvalidRequest(f"column {column.name!r} is missing and may not be null: give it a value in every row")
+            arrays.append(pa.chunked_array([pa.nulls(table.num_rows, column.type)]))
+    result = pa.table(arrays, schema=pa.schema([pa.field(f.name, f.type) for f in columns]))
+    try:
+        result.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise InvalidRequest(f"the batch holds invalid values: {_bad_column(result)}: {_first_line(error)}") from error
+    for column in columns:
+        if not column.nullable and result.column(column.name).null_count:
+            _refuse_null(result, column.name, "column")
+    check_row_sizes(result)
+    return result.cast(pa.schema([pa.field(f.name, f.type, f.nullable) for f in columns]))
+
+
+def check_convertible(source: pa.Schema, columns: pa.Schema) -> None:
+    """Refuse by types alone what `conform` would refuse for every row."""
+    for name in source.names:
+        if columns.get_field_index(name) < 0:
+            raise InvalidRequest(_unknown_column(name, columns))
+        if not _convertible(source.field(name).type, columns.field(name).type):
+            raise InvalidRequest(f"column {name!r}: {source.field(name).type} does not fit {columns.field(name).type}")
+    for column in columns:
+        if not column.nullable and column.name not in source.names:
+            raise InvalidRequest(f"column {column.name!r} is missing and may not be null: give it a value in every row")
+
+
+def _cast(values: pa.ChunkedArray, column: pa.Field) -> pa.ChunkedArray:
+    if values.type == column.type:
+        return values
+    try:
+        if not _convertible(values.type, column.type):
+            raise pa.ArrowInvalid(f"{values.type} is not converted to {column.type}")
+        return values.cast(column.type, safe=True)
+    except (pa.ArrowException, ValueError) as error:
+        raise InvalidRequest(f"column {column.name!r}: {values.type} does not fit {column.type}: {_first_line(error)}") from error
+
+
+def _convertible(source: pa.DataType, target: pa.DataType) -> bool:
+    """Arrow would parse and print numbers as text silently; a feed that changed its types should be told."""
+    types = pa.types
+    if types.is_dictionary(source):
+        return _convertible(source.value_type, target)
+    text = types.is_string(source) or types.is_large_string(source) or types.is_string_view(source)
+    if text:
+        return bool(types.is_string(target) or _parsed_from_text(target))
+    if types.is_string(target):
+        return bool(types.is_null(source) or types.is_binary(source) or types.is_large_binary(source) or types.is_binary_view(source))
+    if types.is_boolean(source) != types.is_boolean(target):
+        return bool(types.is_null(source))
+    if types.is_timestamp(source) and types.is_timestamp(target) and (source.tz is None) != (target.tz is None):
+        return False
+    return True
+
+
+def check_keys(table: pa.Table, key: Sequence[str]) -> None:
+    for name in key:
+        if table.column(name).null_count:
+            _refuse_null(table, name, "key column")
+
+
+def _refuse_null(table: pa.Table, name: str, what: str) -> None:
+    row = pc.index(pc.is_null(table.column(name)), True).as_py()
+    raise InvalidRequest(f"{what} {name!r} is null in row {row}: it needs a value in every row")
+
+
+def check_row_sizes(table: pa.Table, bytes_max: int = ROW_BYTES_MAX) -> None:
+    """Find a row over the limit by halving; batches under the limit cost nothing."""
+    pending = [(0, table.num_rows)]
+    while pending:
+        start, length = pending.pop()
+        size = table.slice(start, length).nbytes
+        if size <= bytes_max:
+            continue
+        if length == 1:
+            raise InvalidRequest(
+                f"row {start} has {size / 2**20:.0f} MiB, more than the {bytes_max / 2**20:.0f} MiB a row may have: "
+                "store large objects as files and keep their path"
+            )
+        half = length // 2
+        pending += [(start, half), (start + half, length - half)]
+
+
+def latest_per_key(table: pa.Table, key: Sequence[str], order_by: str | None = None) -> pa.Table:
+    """One row per key: the highest order_by (nulls lowest), then the last one given. Sorted by key."""
+    rank = pa.array(range(table.num_rows), pa.int64())
+    if order_by:
+        order = pc.sort_indices(
+            pa.table({"order": table.column(order_by), "row": rank}),
+            sort_keys=[("order", "ascending"), ("row", "ascending")],
+            null_placement="at_start",
+        )
+        table = table.take(order)
+    winners = table.select(list(key)).append_column("_row", rank).group_by(list(key)).aggregate([("_row", "max")])
+    if winners.num_rows < table.num_rows:
+        table = table.take(winners.column("_row_max"))
+    return sort_by_key(table, key)
+
+
+def sort_by_key(table: pa.Table, key: Sequence[str]) -> pa.Table:
+    order = pc.sort_indices(table.select(list(key)), sort_keys=[(name, "ascending") for name in key])
+    return table.take(order)
+
+
+def _unknown_column(name: Any, columns: pa.Schema) -> str:
+    return f"column {name!r} is not in the table: it has {', '.join(columns.names)}; add it with add_column, or drop it from the batch"
+
+
+def _bad_column(table: pa.Table) -> str:
+    for name in table.column_names:
+        try:
+            table.column(name).validate(full=True)
+        except pa.ArrowInvalid:
+            return f"column {name!r}"
+    return "a column"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

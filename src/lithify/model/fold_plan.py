@@ -1,0 +1,160 @@
+"""Deciding a fold: what is linked, what is rewritten, where each new row goes. Pure.
+
+A new row goes to the first base file (of its partition) whose key range it falls into, else to a new file. Every file that can hold a
+changed key is rewritten without it, so each key ends up once whichever file had it before.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lithify.model.batch import sort_by_key
+from lithify.model.merge import Overlay, lookup
+from lithify.model.names import DAY
+from lithify.model.pruning import split_by_keys
+from lithify.model.schema import TableSchema
+from lithify.model.snapshot import DataFile
+
+NEW_FILE_ROWS_MAX = 2_000_000
+LINK_FILES_MAX = 8
+LINK_BYTES_MIN = 4 * 2**20
+
+
+@dataclass(frozen=True)
+class Share:
+    """The part of the hidden keys and new rows that one output file is made from."""
+
+    file: DataFile | None
+    partition: Mapping[str, str | None]
+    hidden: tuple[int, int]
+    rows: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """`hidden` and `rows` reordered so that every share is a slice of them."""
+
+    hidden: pa.Table
+    rows: pa.Table
+    shares: tuple[Share, ...]
+
+
+def worth_linking(files: Sequence[DataFile]) -> bool:
+    """Large files are linked; a few small ones too, but a crowd of them is merged into one."""
+    return len(files) <= LINK_FILES_MAX or sum(file.size_bytes for file in files) >= LINK_BYTES_MIN * len(files)
+
+
+def distribute(schema: TableSchema, base: Sequence[DataFile], overlay: Overlay, by: Sequence[str]) -> Distribution:
+    partitions, group_of = partition_rows(schema, overlay.rows)
+    touched, _ = split_by_keys(base, overlay.hidden)
+    first = by[0] if by else None
+    hidden = sort_by_key(overlay.hidden, by) if by and overlay.hidden.num_rows else overlay.hidden
+    home = np.full(overlay.rows.num_rows, -1, np.int64)
+    order = np.arange(overlay.rows.num_rows)
+    if schema.keyed and overlay.rows.num_rows:
+        order = pc.sort_indices(overlay.rows.select(list(by)), sort_keys=[(name, "ascending") for name in by]).to_numpy()
+        assert first
+        values = overlay.rows.column(first).take(pa.array(order)).to_pylist()
+        wanted = {tuple(sorted(p.items())): number for number, p in enumerate(partitions)}
+        for number, file in enumerate(touched):
+            group = wanted.get(tuple(sorted(partition_strings(schema, file.partition).items())))
+            if group is None:
+                continue
+            start, end = _slice(values, file, first)
+            lines = order[start:end]
+            mine = lines[(home[lines] < 0) & (group_of[lines] == group)]
+            home[mine] = number
+    shares: list[Share] = []
+    hidden_values = hidden.column(first).to_pylist() if first and hidden.num_rows and not hidden.column(first).null_count else None
+    new_order: list[np.ndarray] = []
+    place = 0
+    for number, file in enumerate(touched):
+        lines = order[home[order] == number]
+        span = _slice(hidden_values, file, first) if hidden_values is not None and first else (0, hidden.num_rows)
+        shares.append(Share(file, partition_strings(schema, file.partition), (span[0], span[1] - span[0]), (place, len(lines))))
+        new_order.append(lines)
+        place += len(lines)
+    for group, partition in enumerate(partitions):
+        lines = order[(home[order] < 0) & (group_of[order] == group)]
+        for start in range(0, len(lines), NEW_FILE_ROWS_MAX):
+            part = lines[start : start + NEW_FILE_ROWS_MAX]
+            shares.append(Share(None, partition, (0, 0), (place, len(part))))
+            new_order.append(part)
+            place += len(part)
+    rows = overlay.rows.take(pa.array(np.concatenate(new_order))) if new_order else overlay.rows.slice(0, 0)
+    return Distribution(hidden, rows, tuple(shares))
+
+
+def _slice(values: Sequence[Any], file: DataFile, column: str) -> tuple[int, int]:
+    bounds = file.bound(column)
+    if not bounds.known:
+        return 0, len(values)
+    return bisect_left(values, bounds.low), bisect_right(values, bounds.high)
+
+
+def partition_rows(schema: TableSchema, rows: pa.Table) -> tuple[list[dict[str, str | None]], np.ndarray]:
+    """Distinct partition values of the rows, and the number of each row's."""
+    if not schema.partitions:
+        return [{}], np.zeros(rows.num_rows, np.int64)
+    if not rows.num_rows:
+        return [], np.zeros(0, np.int64)
+    columns = {name: day_of(rows.column(schema.time)) if name == DAY else rows.column(name) for name in schema.partitions if schema.time or name != DAY}
+    values = pa.table(columns)
+    groups = values.group_by(schema.partitions, use_threads=False).aggregate([])
+    group_of = lookup(values, groups, schema.partitions)
+    return [partition_strings(schema, row) for row in groups.to_pylist()], group_of
+
+
+def day_of(times: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The UTC date of a time column."""
+    return times if pa.types.is_date32(times.type) else times.cast(pa.timestamp("us")).cast(pa.date32(), safe=False)
+
+
+def partition_strings(schema: TableSchema, values: Mapping[str, Any]) -> dict[str, str | None]:
+    """Partition values as Delta's log spells them."""
+    return {name: partition_string(values.get(name)) for name in schema.partitions}
+
+
+def partition_string(value: Any) -> str | None:
+    if value is None or value == "":
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dt.datetime):
+        return value.strftime("%Y-%m-%d %H:%M:%S.%f")
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    return str(value)
+
+
+def partition_of_file(schema: TableSchema, file: DataFile) -> dict[str, str | None] | None:
+    """The one partition that all rows of a change file belong to, from its statistics; None if there is none, or it is not known."""
+    values: dict[str, Any] = {}
+    for name in schema.partitions:
+        bounds = file.bound(schema.time if name == DAY and schema.time else name)
+        if bounds.nulls == file.rows and file.rows > 0:
+            values[name] = None
+            continue
+        if bounds.nulls != 0 or not bounds.known:
+            return None
+        low, high = (_day(bounds.low), _day(bounds.high)) if name == DAY else (bounds.low, bounds.high)
+        # A cut-off text bound cannot tell one value from many.
+        if low != high or (isinstance(low, str) and len(low) >= 60):
+            return None
+        values[name] = low
+    return partition_strings(schema, values)
+
+
+def _day(value: dt.date | dt.datetime) -> dt.date:
+    return value.date() if isinstance(value, dt.datetime) else value

@@ -1,0 +1,73 @@
+"""Names of tables and columns, and of everything that is laid down on disk.
+
+A table is `namespace.table`. Both parts become folder names and SQL identifiers, so they are kept to what is
+the same everywhere: lower-case letters, digits and underscores.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from lithify.errors import InvalidRequest
+
+NAME_LENGTH_MAX = 128
+COLUMN_LENGTH_MAX = 255
+CONTROL_FOLDER = "_lithify"
+SEQ, OP, DAY = "_seq", "_op", "_day"
+RESERVED_COLUMNS = frozenset({SEQ, OP, DAY, "_kind", "_metadata"})
+RESERVED_PREFIX = "_lithify"
+
+_PART = re.compile(r"[a-z][a-z0-9_]*")
+_COLUMN_FORBIDDEN = re.compile(r"[\x00-\x1f ,;{}()=\"`\\/.]")
+_JOB_FOLDER = re.compile(r"[a-z]+-[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, order=True)
+class TableName:
+    namespace: str
+    table: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}.{self.table}"
+
+
+def parse_table_name(text: str) -> TableName:
+    if not isinstance(text, str):
+        raise InvalidRequest(f"a table name is text like 'shop.orders', not {type(text).__name__}")
+    parts = text.split(".")
+    if len(parts) != 2:
+        raise InvalidRequest(f"{_shown(text)} is no table name: write it as namespace.table, e.g. shop.orders")
+    for part in parts:
+        if len(part) > NAME_LENGTH_MAX:
+            raise InvalidRequest(f"{_shown(text)} is too long: at most {NAME_LENGTH_MAX} characters on each side of the dot")
+        if not _PART.fullmatch(part):
+            hint = f" (try {part.lower()!r})" if _PART.fullmatch(part.lower()) else ""
+            raise InvalidRequest(
+                f"{_shown(text)} is no table name: {_shown(part)} may hold lower-case letters, digits and _, "
+                f"and starts with a letter{hint}"
+            )
+    return TableName(*parts)
+
+
+def check_column_name(name: str) -> None:
+    if not name or len(name) > COLUMN_LENGTH_MAX:
+        raise InvalidRequest(f"column name {_shown(name)} must have 1 to {COLUMN_LENGTH_MAX} characters")
+    if name.lower() in RESERVED_COLUMNS or name.lower().startswith(RESERVED_PREFIX):
+        raise InvalidRequest(f"column name {name!r} is reserved by Lithify: rename the column")
+    if found := _COLUMN_FORBIDDEN.search(name):
+        raise InvalidRequest(f"column name {_shown(name)} holds {found.group()!r}, which Delta tables do not allow: rename the column")
+
+
+def is_job_folder(name: str) -> bool:
+    """Whether a folder name is `<origin>-<uuid>`: written by Lithify, partition columns kept inside the files."""
+    return _JOB_FOLDER.fullmatch(name) is not None
+
+
+def quoted(identifier: str) -> str:
+    """An identifier for DataFusion's SQL."""
+    return '"' + identifier.replace('"', '""') + '"'
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")

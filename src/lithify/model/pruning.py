@@ -1,0 +1,94 @@
+"""Which files can hold a key. A file without statistics can hold anything."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from lithify.model.merge import Op
+from lithify.model.schema import TableSchema
+from lithify.model.snapshot import Bounds, DataFile
+
+
+def split_by_keys(files: Sequence[DataFile], keys: pa.Table) -> tuple[list[DataFile], list[DataFile]]:
+    """(files that can hold one of the keys, files that cannot)."""
+    if not keys.num_rows:
+        return [], list(files)
+    probes = [_KeyColumn(name, keys.column(name)) for name in keys.column_names]
+    touched: list[DataFile] = []
+    clean: list[DataFile] = []
+    for file in files:
+        (touched if all(probe.may_be_in(file.bound(probe.name)) for probe in probes) else clean).append(file)
+    return touched, clean
+
+
+class _KeyColumn:
+    def __init__(self, name: str, values: pa.ChunkedArray) -> None:
+        self.name = name
+        self.nulls = values.null_count > 0
+        self.sorted = sorted(set(values.drop_null().to_pylist()))
+
+    def may_be_in(self, bounds: Bounds) -> bool:
+        if self.nulls and bounds.nulls != 0:
+            return True
+        if not bounds.known:
+            return True
+        place = bisect_left(self.sorted, bounds.low)
+        return place < len(self.sorted) and bool(self.sorted[place] <= bounds.high)
+
+
+class Intervals:
+    """A set of values as sorted, disjoint, closed intervals."""
+
+    def __init__(self, bounds: Iterable[Bounds] = ()) -> None:
+        self._lows: list[Any] = []
+        self._highs: list[Any] = []
+        for low, high, _ in sorted(bounds, key=lambda b: b.low):
+            if self._highs and low <= self._highs[-1]:
+                self._highs[-1] = max(self._highs[-1], high)
+            else:
+                self._lows.append(low)
+                self._highs.append(high)
+
+    def meets(self, bounds: Bounds) -> bool:
+        place = bisect_right(self._lows, bounds.high)
+        return place > 0 and bool(self._highs[place - 1] >= bounds.low)
+
+
+def solid_prefix(
+    schema: TableSchema,
+    base: Sequence[DataFile],
+    changes: Sequence[DataFile],
+    worth: Callable[[Sequence[DataFile]], bool],
+) -> tuple[list[DataFile], list[DataFile]]:
+    """(the oldest change files that stand beside base as they are, the rest).
+
+    A commit's files hold one row per key, so they need no merge when nothing older can hold one of their keys. The
+    first commit that could meet an older key, deletes something, or is not `worth` it ends the prefix.
+    """
+    groups: dict[int, list[DataFile]] = {}
+    for file in changes:
+        groups.setdefault(file.seq, []).append(file)
+    solid: list[DataFile] = []
+    first = schema.key[0] if schema.keyed else None
+    known = [file.bound(first) for file in base] if first else []
+    if any(not bounds.known for bounds in known):
+        known, open_ended = [], True
+    else:
+        open_ended = False
+    taken = Intervals(known)
+    for _, group in sorted(groups.items()):
+        if any(file.op is Op.DELETE for file in group) or not worth([*solid, *group]):
+            break
+        if first:
+            bounds = [file.bound(first) for file in group]
+            if open_ended or any(not b.known or taken.meets(b) for b in bounds):
+                break
+            known = known + bounds
+            taken = Intervals(known)
+        solid += group
+    chosen = {file.log_path for file in solid}
+    return solid, [file for file in changes if file.log_path not in chosen]

@@ -1,0 +1,81 @@
+"""A pinned, immutable view of a table: one version of changes, one version of base."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from lithify.model.merge import Op
+from lithify.model.schema import TableSchema
+
+
+class Bounds(NamedTuple):
+    """What the log says of one column of one file. `low` is None where nothing is known."""
+
+    low: Any
+    high: Any
+    nulls: int | None
+
+    @property
+    def known(self) -> bool:
+        return self.low is not None and self.high is not None
+
+
+UNKNOWN = Bounds(None, None, None)
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One live file of a log. `log_path` is the log's own spelling, `path` the one on disk, both relative."""
+
+    log_path: str
+    path: str
+    size_bytes: int
+    rows: int
+    bounds: Mapping[str, Bounds] = field(default_factory=dict, compare=False, hash=False)
+    partition: Mapping[str, Any] = field(default_factory=dict, compare=False, hash=False)
+    seq: int = 0
+    op: Op = Op.UPSERT
+    columns: tuple[str, ...] = ()
+
+    def bound(self, column: str) -> Bounds:
+        return self.bounds.get(column, UNKNOWN)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    table: str
+    schema: TableSchema
+    changes_version: int
+    base_version: int
+    seq: int
+    watermark: int
+    changes: tuple[DataFile, ...]
+    base: tuple[DataFile, ...]
+
+    @property
+    def identity(self) -> tuple[str, int, int]:
+        return (self.table, self.changes_version, self.base_version)
+
+    @cached_property
+    def pending_rows(self) -> int:
+        return sum(file.rows for file in self.changes)
+
+    @cached_property
+    def pending_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.changes)
+
+    @cached_property
+    def base_rows(self) -> int:
+        return sum(file.rows for file in self.base)
+
+    @cached_property
+    def base_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.base)
+
+    @property
+    def row_key(self) -> tuple[str, ...]:
+        """The columns that pending tombstones go by, on a table with no key."""
+        return next((file.columns for file in self.changes if file.op is Op.DELETE), ())

@@ -1,0 +1,1 @@
+"""Interactive SQL, in this process. The only importer of datafusion."""

@@ -1,0 +1,117 @@
+"""A read plan as a DataFusion relation.
+
+DataFusion scans folders natively and fast, but not lists of files. So the files of a plan are linked into a private folder
+of this process, and that folder is scanned. The links go when the plan is forgotten; the files are never touched.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from datafusion import DataFrame, SessionContext, col, lit
+
+from lithify.errors import Corruption
+from lithify.model.merge import distributed_sql
+from lithify.model.names import OP, SEQ, quoted
+from lithify.model.plans import ReadPlan, Source, by_constants
+
+_numbers = itertools.count(1)
+
+
+class LinkFolder:
+    """Folders of links for the scans of one plan."""
+
+    def __init__(self, root: Path) -> None:
+        self.path = root / f"plan-{next(_numbers)}"
+
+    def of(self, sources: Sequence[Source]) -> str:
+        folder = self.path / str(next(_numbers))
+        folder.mkdir(parents=True)
+        for number, source in enumerate(sources):
+            if not os.path.exists(source.path):
+                raise Corruption(
+                    f"{source.path} is missing although the table's log names it: restore it from a copy, or read as of an older seq"
+                )
+            os.symlink(source.path, folder / f"{number:06d}.parquet")
+        return f"{folder}/"
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def relation(ctx: SessionContext, plan: ReadPlan, links: LinkFolder) -> DataFrame:
+    """The fresh rows of a table, columns in the table's order."""
+    if plan.overlay is None:
+        return _distributed(ctx, plan, links)
+    parts = []
+    if plan.clean:
+        parts.append(scan(ctx, plan.clean, plan.schema.columns, links))
+    if plan.touched:
+        base = scan(ctx, plan.touched, plan.schema.columns, links)
+        parts.append(without(ctx, base, plan.overlay.hidden, plan.by) if plan.overlay.hidden.num_rows else base)
+    if plan.overlay.rows.num_rows or not parts:
+        parts.append(_memory(ctx, plan.overlay.rows))
+    return _union(parts, plan.schema.names)
+
+
+def scan(ctx: SessionContext, sources: Iterable[Source], columns: pa.Schema, links: LinkFolder) -> DataFrame:
+    parts = []
+    for constants, group in by_constants(sources).items():
+        fixed = dict(constants)
+        inside = pa.schema([f.with_nullable(True) for f in columns if f.name not in fixed])
+        frame = ctx.read_parquet(links.of(group), schema=inside)
+        exprs = [
+            lit(pa.scalar(fixed[f.name], f.type)).cast(f.type).alias(f.name) if f.name in fixed else col(quoted(f.name))
+            for f in columns
+        ]
+        parts.append(frame.select(*exprs) if fixed else frame)
+    return _union(parts, list(columns.names))
+
+
+def without(ctx: SessionContext, frame: DataFrame, hidden: pa.Table, by: Sequence[str]) -> DataFrame:
+    """An anti-join. Nulls match only where a hidden key has one, which a table with no key may ask for."""
+    left, right = _register(ctx, frame), _register(ctx, _memory(ctx, hidden.select(list(by))))
+    conditions = []
+    for name in by:
+        equal = "IS NOT DISTINCT FROM" if hidden.column(name).null_count else "="
+        conditions.append(f"h.{quoted(name)} {equal} t.{quoted(name)}")
+    return ctx.sql(f"SELECT * FROM {left} t WHERE NOT EXISTS (SELECT 1 FROM {right} h WHERE {' AND '.join(conditions)})")
+
+
+def _distributed(ctx: SessionContext, plan: ReadPlan, links: LinkFolder) -> DataFrame:
+    columns = plan.schema.columns
+    base = _register(ctx, scan(ctx, [*plan.clean, *plan.touched], columns, links) if plan.clean or plan.touched else _memory(ctx, columns.empty_table()))
+    groups: dict[tuple[int, str], list[Source]] = {}
+    for source in plan.changes:
+        groups.setdefault((source.seq, source.op.value), []).append(source)
+    parts = [
+        scan(ctx, group, columns, links).with_column(SEQ, lit(seq)).with_column(OP, lit(op)) for (seq, op), group in groups.items()
+    ]
+    changes = _register(ctx, _union(parts, [*plan.schema.names, SEQ, OP]))
+    return ctx.sql(distributed_sql(plan.schema, base, changes, plan.snapshot.row_key))
+
+
+def _register(ctx: SessionContext, frame: DataFrame) -> str:
+    name = f"lithify_part_{next(_numbers)}"
+    ctx.register_view(name, frame)
+    return f"datafusion.public.{name}"
+
+
+def _memory(ctx: SessionContext, table: pa.Table) -> DataFrame:
+    name = f"lithify_rows_{next(_numbers)}"
+    batches = table.to_batches(max_chunksize=65_536) or [pa.RecordBatch.from_pylist([], schema=table.schema)]
+    ctx.register_record_batches(name, [batches])
+    return ctx.table(f"datafusion.public.{name}")
+
+
+def _union(parts: Sequence[DataFrame], names: Sequence[str]) -> DataFrame:
+    selected = [part.select(*[col(quoted(name)) for name in names]) for part in parts]
+    whole = selected[0]
+    for part in selected[1:]:
+        whole = whole.union(part)
+    return whole

@@ -1,0 +1,1 @@
+"""Spark, the data plane: the only package that imports pyspark."""

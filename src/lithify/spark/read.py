@@ -1,0 +1,125 @@
+"""A read plan as a Spark DataFrame: native Parquet scans, and the overlay as a filter plus one small file.
+
+The overlay is laid down once per snapshot in the table's `index` folder, where every executor sees it. It is derived data: what this
+process laid down goes when it ends, and what a dead one left behind goes with the next overlay.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import socket
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lithify.errors import ComputeFailed, Corruption
+from lithify.model.merge import distributed_sql
+from lithify.model.names import OP, SEQ
+from lithify.model.plans import ReadPlan, Source, by_constants
+from lithify.spark.overlay import StagedOverlay, merge, stage
+from lithify.spark.types import spark_schema
+
+_staged: OrderedDict[Path, StagedOverlay] = OrderedDict()
+_lock = threading.Lock()
+
+
+def frame_of(spark: SparkSession, plan: ReadPlan, index: Path, owner: str) -> DataFrame:
+    columns = plan.schema.columns
+    try:
+        if plan.overlay is None:
+            return _distributed(spark, plan)
+        clean = scan(spark, plan.clean, columns) if plan.clean else None
+        touched = scan(spark, plan.touched, columns) if plan.touched else None
+        staged = _stage_once(plan, index, owner)
+        return merge(spark, clean, touched, staged, spark_schema(columns), plan.by)
+    except PySparkException as error:
+        raise ComputeFailed(
+            f"Spark cannot read table {plan.snapshot.table}: {str(error).splitlines()[0]}"
+        ) from error
+
+
+def scan(spark: SparkSession, sources: Iterable[Source], columns: pa.Schema) -> DataFrame:
+    parts = []
+    for constants, group in by_constants(sources).items():
+        _check_present(group)
+        fixed = dict(constants)
+        inside = pa.schema([f for f in columns if f.name not in fixed])
+        reader = spark.read.schema(spark_schema(inside)).option(
+            "parquet.page.verify-checksum.enabled", "true"
+        )
+        frame = reader.parquet(*[source.path for source in group])
+        for name, value in fixed.items():
+            frame = frame.withColumn(name, F.lit(value).cast(spark_schema(columns)[name].dataType))
+        parts.append(frame.select(*[F.col(f"`{name}`") for name in columns.names]))
+    return reduce(DataFrame.unionAll, parts)
+
+
+def _check_present(sources: Sequence[Source]) -> None:
+    for source in sources:
+        if not os.path.exists(source.path):
+            raise Corruption(
+                f"{source.path} is missing although the table's log names it: restore it from a copy, or read as of an older seq"
+            )
+
+
+def _stage_once(plan: ReadPlan, index: Path, owner: str) -> StagedOverlay:
+    assert plan.overlay is not None
+    snapshot = plan.snapshot
+    folder = index / f"overlay-{owner}-{snapshot.changes_version}-{snapshot.base_version}"
+    with _lock:
+        kept = _staged.get(folder)
+        if kept is not None and (kept.rows_path is None or os.path.exists(kept.rows_path)):
+            return kept
+        index.mkdir(parents=True, exist_ok=True)
+        _sweep(index)
+        shutil.rmtree(folder, ignore_errors=True)
+        if not _staged:
+            atexit.register(_remove_all)
+        staged = stage(folder, plan.overlay.hidden, plan.overlay.rows, null_safe=not plan.schema.keyed)
+        _staged[folder] = staged
+        return staged
+
+
+def _sweep(index: Path) -> None:
+    """Overlays of processes that are gone. A DataFrame of a living one may still be waiting to read its own."""
+    host = socket.gethostname()
+    for folder in index.glob(f"overlay-{host}-*"):
+        pid = folder.name.removeprefix(f"overlay-{host}-").split("-")[0]
+        if (
+            pid.isdigit()
+            and int(pid) != os.getpid()
+            and not Path(f"/proc/{pid}").exists()
+            and Path("/proc/self").exists()
+        ):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_all() -> None:
+    for folder in list(_staged):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _distributed(spark: SparkSession, plan: ReadPlan) -> DataFrame:
+    """Changes beyond one machine's memory: the same merge as one SQL text, shuffled by Spark."""
+    columns = plan.schema.columns
+    standing = (*plan.clean, *plan.touched)
+    base = scan(spark, standing, columns) if standing else spark.createDataFrame([], spark_schema(columns))
+    groups: dict[tuple[int, str], list[Source]] = {}
+    for source in plan.changes:
+        groups.setdefault((source.seq, source.op.value), []).append(source)
+    parts = [
+        scan(spark, group, columns).withColumn(SEQ, F.lit(seq).cast("long")).withColumn(OP, F.lit(op))
+        for (seq, op), group in groups.items()
+    ]
+    changes = reduce(DataFrame.unionAll, parts)
+    query = distributed_sql(plan.schema, "{base}", "{changes}", plan.snapshot.row_key, quote="`")
+    return spark.sql(query, base=base, changes=changes)

@@ -1,0 +1,292 @@
+"""One quiet Spark session per process, local or through Spark Connect.
+
+A process has at most one JVM, and what a JVM was launched with cannot be changed. So `local_session` starts
+it once and hands the same session out again; a session that somebody else started is shared through
+`newSession()`, which leaves their SQL settings alone. Only public API is used on sessions, so that the code
+above works on Spark Connect too.
+
+Ctrl-C never reaches the JVM: PySpark starts it with SIGINT ignored. But PySpark's own handler then calls the
+JVM on the connection that the interrupted call still holds, which fails, prints traces and leaves the job
+running. Ours cancels this session's jobs from another thread and raises KeyboardInterrupt, nothing else.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import py4j
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from lithify.errors import Unavailable
+from lithify.spark import class_archive
+from lithify.spark.java import JavaHome, cache_folder, find_java, launcher_home, write_atomically
+
+_GIB = 2**30
+_CANCEL_SECONDS_MAX = 5
+_PY4J_FOLDER = str(Path(py4j.__file__).parent)
+_Handler = Callable[[int, FrameType | None], Any] | int | None
+
+# PythonGatewayServer has its own level because Spark otherwise announces a default one for its shell.
+_LOG4J = """\
+status = off
+rootLogger.level = error
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} spark %p %c{1}: %m%n%ex{short}
+logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
+logger.shell.level = error
+"""
+
+_lock = threading.RLock()
+_current: SparkSession | None = None
+
+
+@dataclass(frozen=True)
+class SparkOptions:
+    """How to reach or start Spark. None means: choose for this machine."""
+
+    master: str = "local[*]"
+    remote: str | None = None
+    driver_memory: str | None = None
+    shuffle_partitions: int | None = None
+    extra_conf: Mapping[str, str] = field(default_factory=dict)
+    ui: bool = False
+    app_name: str = "lithify"
+
+
+def local_session(options: SparkOptions | None = None) -> SparkSession:
+    """This process's session: the running one if it is alive, otherwise a new one.
+
+    While a session is alive, `options` that differ from those it was started with have no effect.
+    """
+    global _current
+    options = options or SparkOptions()
+    with _lock:
+        if _current is not None and is_alive(_current):
+            return _current
+        _current = _connect(options) if options.remote else _start(options)
+        return _current
+
+
+def is_alive(session: SparkSession) -> bool:
+    """Whether the session still answers: False once it was stopped or its JVM or server died. Runs no job."""
+    try:
+        # Cheap, and the only such call that notices a stopped context as well as a dead JVM.
+        return session.range(1).schema is not None
+    except Exception:
+        return False
+
+
+def _connect(options: SparkOptions) -> SparkSession:
+    assert options.remote is not None
+    try:
+        builder = SparkSession.builder.remote(options.remote)
+        for name, value in (_sql_conf(options) | dict(options.extra_conf)).items():
+            builder = builder.config(name, value)
+        return builder.getOrCreate()
+    except ImportError as error:
+        raise Unavailable(
+            f"Spark Connect needs further packages ({error}). Run: pip install 'lithify[connect]'",
+            remote=options.remote,
+        ) from error
+    except Exception as error:
+        raise Unavailable(
+            f"Spark Connect at {options.remote} does not answer: {error}. Check the address and the server.",
+            remote=options.remote,
+        ) from error
+
+
+def _start(options: SparkOptions) -> SparkSession:
+    _forget_dead_jvm()
+    shared = _share_running(options)
+    if shared is not None:
+        return shared
+    java = find_java()
+    cache = cache_folder()
+    scratch = Path(tempfile.mkdtemp(prefix="lithify-spark-"))
+    atexit.register(_clean_up, scratch)
+    environment = {"JAVA_HOME": str(launcher_home(java, cache))}
+    if _is_local(options.master):
+        environment |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    builder = SparkSession.builder.master(options.master).appName(options.app_name)
+    for name, value in _launch_conf(options, java, cache, scratch).items():
+        builder = builder.config(name, value)
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        with _environment(environment):
+            session = builder.getOrCreate()
+    except Exception as error:
+        raise Unavailable(
+            f"Spark did not start on Java {java.version} at {java.home}, master {options.master}: {error}",
+            master=options.master,
+        ) from error
+    _handle_interrupts(session, handler)
+    return session
+
+
+def _handle_interrupts(session: SparkSession, before: _Handler) -> None:
+    """Replace PySpark's SIGINT handler: by the caller's own if there was one, otherwise by one that works."""
+
+    def cancel() -> None:
+        with contextlib.suppress(Exception):
+            session.interruptAll()
+
+    def on_interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
+        canceller = threading.Thread(target=cancel, daemon=True)
+        canceller.start()
+        canceller.join(_CANCEL_SECONDS_MAX)
+        raise KeyboardInterrupt
+
+    logging.getLogger().addFilter(_not_from_py4j)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, on_interrupt if before is signal.default_int_handler else before)
+
+
+def _not_from_py4j(record: logging.LogRecord) -> bool:
+    """Py4J logs each interrupted call with its traceback on the root logger; the exception is raised anyway."""
+    return not record.pathname.startswith(_PY4J_FOLDER)
+
+
+def _share_running(options: SparkOptions) -> SparkSession | None:
+    """A session beside the one that somebody else started in this process, with SQL settings of its own."""
+    context = SparkContext._active_spark_context
+    if context is None:
+        return None
+    running = SparkSession.builder.getOrCreate()
+    if not is_alive(running):
+        with contextlib.suppress(Exception):
+            context.stop()
+        return None
+    shared = running.newSession()
+    for name, value in _sql_conf(options).items():
+        shared.conf.set(name, value)
+    return shared
+
+
+def _forget_dead_jvm() -> None:
+    """Make PySpark able to start again after its JVM died.
+
+    PySpark keeps the connection to its JVM in class attributes and offers no public way to drop it, so that
+    `getOrCreate()` would go on failing until the process ends. This is the one place that touches them.
+    """
+    gateway = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if process is None or process.poll() is None:
+        return
+    context = SparkContext._active_spark_context
+    if context is not None:
+        # The first call fails on the dead connection, the second then clears what is left in Python.
+        for _ in range(2):
+            with contextlib.suppress(Exception):
+                context.stop()
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+
+
+def _sql_conf(options: SparkOptions) -> dict[str, str]:
+    """Settings that any session can take at run time, also through Spark Connect."""
+    conf = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    }
+    partitions = options.shuffle_partitions
+    if partitions is None and options.remote is None and _is_local(options.master):
+        partitions = 2 * local_cores(options.master)
+    if partitions is not None:
+        conf["spark.sql.shuffle.partitions"] = str(partitions)
+    return conf
+
+
+def _launch_conf(options: SparkOptions, java: JavaHome, cache: Path, scratch: Path) -> dict[str, str]:
+    """Settings that take effect only when the JVM starts, then those of every session, then the caller's."""
+    conf = {
+        "spark.driver.memory": options.driver_memory or default_driver_memory(),
+        "spark.ui.enabled": str(options.ui).lower(),
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(scratch / "local"),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.python.worker.reuse": "true",
+    }
+    if _is_local(options.master):
+        conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    conf |= _sql_conf(options)
+    conf |= options.extra_conf
+    jvm_options = [f"-Dlog4j2.configurationFile={_log4j_file(cache)}"]
+    asked = options.extra_conf.get("spark.driver.extraJavaOptions", "")
+    if class_archive.RECORD_FLAG not in asked:
+        jvm_options += class_archive.jvm_options(java, cache)
+    # Spark splits this at blanks outside double quotes; what the caller asks for comes last and wins.
+    conf["spark.driver.extraJavaOptions"] = " ".join(
+        [*(f'"{option}"' for option in jvm_options), asked]
+    ).strip()
+    return conf
+
+
+def _log4j_file(cache: Path) -> Path:
+    file = cache / "log4j2-quiet.properties"
+    if not (file.is_file() and file.read_text() == _LOG4J):
+        write_atomically(file, _LOG4J)
+    return file
+
+
+def _is_local(master: str) -> bool:
+    return master == "local" or master.startswith("local[")
+
+
+def local_cores(master: str) -> int:
+    """How many cores a local master uses: 1 for "local", 4 for "local[4]", all of them for "local[*]"."""
+    match = re.match(r"local(?:\[(\d+|\*))?", master)
+    asked = match[1] if match else None
+    return (os.cpu_count() or 1) if asked == "*" else int(asked or 1)
+
+
+def default_driver_memory() -> str:
+    """About a third of this machine's (or container's) memory, from 1g to 8g."""
+    total_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError, ValueError):
+        total_bytes = min(total_bytes, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return f"{min(max(total_bytes // 3 // _GIB, 1), 8)}g"
+
+
+@contextlib.contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for the JVM that is launched inside, and put the old ones back."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _clean_up(scratch: Path) -> None:
+    if _current is not None and is_alive(_current):
+        with contextlib.suppress(Exception):
+            _current.stop()
+    shutil.rmtree(scratch, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""Files: the only place that fsyncs, lists, links and deletes."""

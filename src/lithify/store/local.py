@@ -1,0 +1,165 @@
+"""A POSIX folder as a store.
+
+Every call that touches the disk goes through one object, so that a test can hand in a store that records, fails or
+stops at any of them. `step` names the places between storage calls where a process may die; a real store does nothing there.
+Errors of the operating system are translated here, once, with their cause kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from lithify.errors import Corruption, LithifyError, NotFound, Unavailable
+
+
+class Store:
+    def step(self, name: str) -> None:
+        """A named place where a crash test may stop the process."""
+
+    def write_new(self, path: Path, data: bytes | memoryview) -> None:
+        """Create `path` with `data`, durable but for its directory entry. Fails if it exists."""
+        with translated(path):
+            self.step("store.write")
+            fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+            try:
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(fd, view) :]
+                os.fsync(fd)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+                raise
+            finally:
+                os.close(fd)
+
+    def replace(self, path: Path, data: bytes) -> None:
+        """Write `path` as a whole: temporary file, fsync, rename, fsync of the folder."""
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
+        self.write_new(temporary, data)
+        with translated(path):
+            self.step("store.rename")
+            os.replace(temporary, path)
+        self.sync_folder(path.parent)
+
+    def read(self, path: Path) -> bytes:
+        with translated(path):
+            return path.read_bytes()
+
+    def sync_file(self, path: Path) -> None:
+        with translated(path):
+            self.step("store.sync")
+            fd = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def sync_folder(self, path: Path) -> None:
+        self.sync_file(path)
+
+    def make_folder(self, path: Path) -> None:
+        """Create a folder and its parents, with durable entries for what was created."""
+        missing = []
+        current = path
+        while not current.exists():
+            missing.append(current)
+            current = current.parent
+        with translated(path):
+            self.step("store.make_folder")
+            path.mkdir(parents=True, exist_ok=True)
+        for folder in missing:
+            self.sync_folder(folder)
+        if missing:
+            self.sync_folder(current)
+
+    def link(self, source: Path, target: Path) -> None:
+        """The same bytes under a second name; a copy where the file system has no hard links."""
+        with translated(target):
+            self.step("store.link")
+            try:
+                os.link(source, target)
+            except OSError as error:
+                if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
+                    raise
+                shutil.copyfile(source, target)
+                self.sync_file(target)
+
+    def remove(self, path: Path) -> None:
+        with translated(path), contextlib.suppress(FileNotFoundError):
+            self.step("store.remove")
+            path.unlink()
+
+    def remove_folder(self, path: Path) -> None:
+        with translated(path), contextlib.suppress(FileNotFoundError):
+            self.step("store.remove_folder")
+            shutil.rmtree(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        with translated(source):
+            self.step("store.rename")
+            source.rename(target)
+        self.sync_folder(target.parent)
+
+    def names(self, folder: Path) -> list[str]:
+        try:
+            with translated(folder):
+                return sorted(os.listdir(folder))
+        except NotFound:
+            return []
+
+    def size(self, path: Path) -> int:
+        with translated(path):
+            return path.stat().st_size
+
+    @contextlib.contextmanager
+    def lock(self, path: Path, wait_s_max: float, what: str) -> Iterator[None]:
+        """Hold an advisory lock for rare, short, lake-wide work. The kernel releases it when the process dies."""
+        with translated(path):
+            fd = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
+        try:
+            deadline = time.monotonic() + wait_s_max
+            while True:
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        raise Unavailable(f"another process has held the lock for {what} for {wait_s_max:.0f} s: try again later") from None
+                    time.sleep(0.02)
+            yield
+        finally:
+            os.close(fd)
+
+
+@contextlib.contextmanager
+def translated(path: Path | str) -> Iterator[None]:
+    """Foreign errors of file access become ours, named after the path."""
+    try:
+        yield
+    except LithifyError:
+        raise
+    except FileNotFoundError as error:
+        raise NotFound(f"{error.filename or path} does not exist") from error
+    except OSError as error:
+        raise os_error(error, path) from error
+
+
+def os_error(error: OSError, path: Path | str) -> LithifyError:
+    place = error.filename or path
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            return Unavailable(f"no space left while writing {place}: free some disk space, then retry; nothing was changed")
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return Unavailable(f"no permission for {place}: check the owner and mode of the folder")
+        case errno.EIO:
+            return Corruption(f"the disk reports an I/O error for {place}: check the device")
+        case _:
+            return Unavailable(f"{place}: {error.strerror or error}")

@@ -1,0 +1,235 @@
+"""How Lithify writes and reads Parquet: one physical layout for every file of every table.
+
+ZSTD 3, page checksums (written and verified), microsecond timestamps, delta encoding where it makes keys and times an
+order of magnitude cheaper to read. The statistics that go into the Delta log come from the footer just written.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lithify.errors import Corruption, LithifyError
+from lithify.model.schema import TableSchema
+from lithify.store.local import os_error, translated
+
+ROW_GROUP_ROWS = 131_072
+STATS_COLUMNS_MAX = 32
+STATS_TEXT_MAX = 64
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the writer needs to know of a table."""
+
+    columns: pa.Schema
+    compact_columns: tuple[str, ...] = ()
+    stats_columns: tuple[str, ...] = ()
+    row_group_rows: int = ROW_GROUP_ROWS
+
+    @classmethod
+    def of(cls, schema: TableSchema) -> Layout:
+        special = list(dict.fromkeys([*schema.key, *filter(None, (schema.order_by, schema.time)), *schema.partition_by]))
+        rest = [name for name in schema.names if name not in special][:STATS_COLUMNS_MAX]
+        return cls(schema.columns, tuple(special), tuple(special + rest))
+
+
+@dataclass(frozen=True)
+class Written:
+    """A finished Parquet file: what its log entry needs."""
+
+    path: str
+    size_bytes: int
+    rows: int
+    stats: str
+
+
+def encode(table: pa.Table, layout: Layout) -> tuple[bytes, str]:
+    """A small table as Parquet bytes, with its statistics."""
+    sink = io.BytesIO()
+    writer = open_writer(sink, table.schema, layout)
+    writer.write_table(table, layout.row_group_rows)
+    writer.close()
+    return sink.getvalue(), stats_json(pq.ParquetFile(sink).metadata, table.schema, layout)
+
+
+def open_writer(sink: Path | BinaryIO, schema: pa.Schema, layout: Layout) -> pq.ParquetWriter:
+    delta = [f.name for f in schema if f.name in layout.compact_columns and _delta_encodable(f.type)]
+    unique_text = [f.name for f in schema if f.name in layout.compact_columns and pa.types.is_binary_like(f.type)] if False else []
+    return pq.ParquetWriter(
+        sink,
+        schema.remove_metadata(),
+        compression="zstd",
+        compression_level=3,
+        use_dictionary=[f.name for f in schema if f.name not in delta and f.name not in unique_text],
+        column_encoding=dict.fromkeys(delta, "DELTA_BINARY_PACKED") or None,
+        write_page_checksum=True,
+        store_schema=False,
+        write_page_index=True,
+        coerce_timestamps="us",
+        version="2.6",
+    )
+
+
+def _delta_encodable(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_integer(kind) or types.is_timestamp(kind) or types.is_date(kind))
+
+
+def open_file(path: Path) -> pq.ParquetFile:
+    try:
+        with translated(path):
+            return pq.ParquetFile(path, page_checksum_verification=True, memory_map=False)
+    except (pa.ArrowException, ValueError) as error:
+        raise corrupt(path, error) from error
+
+
+def corrupt(path: Path | str, error: BaseException) -> LithifyError:
+    if isinstance(error, OSError) and error.errno:
+        return os_error(error, path)
+    first = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return Corruption(f"{path} cannot be read as Parquet ({first}): restore this file from a copy, or drop its rows")
+
+
+def read(path: Path, columns: pa.Schema, constants: dict[str, Any] | None = None) -> pa.Table:
+    """Read the wanted columns; one that the file lacks is `constants`' value, or null (it was added later)."""
+    batches = list(batches_of(path, columns, constants))
+    return pa.concat_tables([columns.empty_table(), *batches])
+
+
+def batches_of(path: Path, columns: pa.Schema, constants: dict[str, Any] | None = None) -> Iterator[pa.Table]:
+    """The same by row group, to keep memory bounded by one of them."""
+    file = open_file(path)
+    present = [name for name in columns.names if name in file.schema_arrow.names]
+    for group in range(file.num_row_groups):
+        try:
+            with translated(path):
+                table = file.read_row_group(group, columns=present)
+        except (pa.ArrowException, ValueError) as error:
+            raise corrupt(path, error) from error
+        yield _completed(table, columns, constants or {})
+
+
+def _completed(table: pa.Table, columns: pa.Schema, constants: dict[str, Any]) -> pa.Table:
+    arrays = []
+    for column in columns:
+        if column.name in table.column_names and column.name not in constants:
+            values = table.column(column.name)
+            # Files of other writers hold INT96 or milliseconds, which Arrow reads as other units.
+            arrays.append(values if values.type == column.type else values.cast(column.type, safe=False))
+        else:
+            arrays.append(pa.repeat(pa.scalar(constants.get(column.name), column.type), table.num_rows))
+    return pa.table(arrays, schema=columns)
+
+
+def stats_json(metadata: pq.FileMetaData, schema: pa.Schema, layout: Layout) -> str:
+    """Delta's statistics for one file. Bounds are left out where they would not be exact enough to prune by."""
+    places = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
+    minimum: dict[str, Any] = {}
+    maximum: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for name in layout.stats_columns:
+        place = places.get(name)
+        if place is None or schema.get_field_index(name) < 0:
+            continue
+        chunks = [metadata.row_group(g).column(place).statistics for g in range(metadata.num_row_groups)]
+        if any(chunk is None or not chunk.has_null_count for chunk in chunks):
+            continue
+        nulls[name] = sum(chunk.null_count for chunk in chunks)
+        bounded = [chunk for chunk in chunks if chunk.has_min_max]
+        if len(bounded) < sum(chunk.num_values > 0 for chunk in chunks) or not bounded:
+            continue
+        low = _bound(min(chunk.min for chunk in bounded), schema.field(name).type, upper=False)
+        high = _bound(max(chunk.max for chunk in bounded), schema.field(name).type, upper=True)
+        if low is not None and high is not None:
+            minimum[name], maximum[name] = low, high
+    stats = {"numRecords": metadata.num_rows, "minValues": minimum, "maxValues": maximum, "nullCount": nulls}
+    # Raw UTF-8: deltalake misreads characters outside the basic plane when they are escaped.
+    return json.dumps(stats, ensure_ascii=False)
+
+
+def _bound(value: Any, kind: pa.DataType, *, upper: bool) -> Any:
+    if isinstance(value, float):
+        return None if math.isnan(value) or math.isinf(value) else value
+    if isinstance(value, bool | int):
+        return value
+    if isinstance(value, str):
+        if len(value) <= STATS_TEXT_MAX:
+            return value
+        return value[:STATS_TEXT_MAX] + ("\U0010ffff" if upper else "")
+    if isinstance(value, dt.datetime):
+        return value.strftime("%Y-%m-%dT%H:%M:%S.%f") + ("Z" if kind.tz else "") if value.year >= 1000 else None
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        # JSON numbers pass through a double on the way: beyond 15 digits the bound would not be exact.
+        return float(value) if len(value.as_tuple().digits) <= 15 else None
+    return None
+
+
+def footer_rows(path: Path) -> int:
+    return int(open_file(path).metadata.num_rows)
+
+
+class PartWriter:
+    """Writes sorted batches into one file; `close` makes it durable and says what was written."""
+
+    def __init__(self, path: Path, schema: pa.Schema, layout: Layout) -> None:
+        self.path, self._schema, self._layout = path, schema, layout
+        with translated(path):
+            self._sink = path.open("xb")
+        self._writer = open_writer(self._sink, schema, layout)
+        self._pending: list[pa.Table] = []
+        self._pending_rows = 0
+
+    def write(self, table: pa.Table) -> None:
+        self._pending.append(table)
+        self._pending_rows += table.num_rows
+        while self._pending_rows >= self._layout.row_group_rows:
+            self._flush(self._layout.row_group_rows)
+
+    def _flush(self, rows: int) -> None:
+        whole = pa.concat_tables(self._pending)
+        with translated(self.path):
+            self._writer.write_table(whole.slice(0, rows), rows)
+        rest = whole.slice(rows)
+        self._pending, self._pending_rows = ([rest] if rest.num_rows else []), rest.num_rows
+
+    def close(self, relative_to: Path) -> Written:
+        import os
+
+        if self._pending_rows:
+            self._flush(self._pending_rows)
+        with translated(self.path):
+            self._writer.close()
+            self._sink.flush()
+            os.fsync(self._sink.fileno())
+            self._sink.close()
+            metadata = pq.read_metadata(self.path)
+            size = self.path.stat().st_size
+        stats = stats_json(metadata, self._schema, self._layout)
+        return Written(self.path.relative_to(relative_to).as_posix(), size, metadata.num_rows, stats)
+
+    def abandon(self) -> None:
+        self._sink.close()
+        self.path.unlink(missing_ok=True)
+
+
+def key_bounds(table: pa.Table, name: str) -> tuple[Any, Any]:
+    bounds = pc.min_max(table.column(name))
+    return bounds["min"].as_py(), bounds["max"].as_py()
+
+
+def written_paths(files: Sequence[Written]) -> list[str]:
+    return [file.path for file in files]
