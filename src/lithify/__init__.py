@@ -3,6 +3,7 @@
 from lithify.app.lake import Lake
 from lithify.engine.fold import FoldPlan, FoldReport
 from lithify.engine.history import HistoryEntry, TableStats
+from lithify.engine.ingest import IngestReport
 from lithify.engine.table import Table
 from lithify.engine.writer import Commit
 from lithify.errors import (
@@ -29,6 +30,7 @@ __all__ = [
     "FoldPlan",
     "FoldReport",
     "HistoryEntry",
+    "IngestReport",
     "InvalidRequest",
     "Lake",
     "LithifyError",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -12,9 +12,10 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from lithify.engine.catalog import Catalog, open_lake
+from lithify.engine.ingest import IngestReport, Progress, find_files, format_of, ingest
 from lithify.engine.runtime import Runtime
 from lithify.engine.table import AsOf, Table
-from lithify.errors import InvalidRequest, NotFound
+from lithify.errors import CommitUnknown, InvalidRequest, LithifyError, NotFound
 from lithify.model.names import TableName, parse_table_name
 from lithify.model.plans import ReadPlan
 from lithify.model.schema import define
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 class Lake:
     """Open a lake, or create one in an empty or new folder.
 
-    Pass `spark` to share a running session; otherwise one is started when bulk work first needs it, and stopped by `close`.
+    Pass `spark` to share a running session; otherwise one is started when bulk work first needs it, and stopped by
+    `close`.
     """
 
     def __init__(
@@ -57,7 +59,9 @@ class Lake:
     def __enter__(self) -> Lake:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -131,6 +135,47 @@ class Lake:
         adopt(self._runtime, self._catalog, parsed, _local_path(path), key, order_by, verify=verify)
         return self.table(name)
 
+    def ingest(
+        self,
+        name: str,
+        paths: str | Sequence[str],
+        *,
+        format: str | None = None,
+        mode: str | None = None,
+        key: str | Iterable[str] | None = None,
+        order_by: str | None = None,
+        time: str | None = None,
+        partition_by: str | Iterable[str] = (),
+        schema: Any = None,
+        create: bool = False,
+        on_bad_record: str = "fail",
+        batch_id: str | None = None,
+        progress: Progress | None = None,
+    ) -> IngestReport:
+        """Load CSV, JSON lines or Parquet files through Spark, as one commit.
+
+        `create=True` creates the table first if it is missing, with `schema` or the columns found in the files.
+        Records that do not fit fail the load with their place, or are set aside in a folder
+        (`on_bad_record="quarantine"`).
+        """
+        parsed = parse_table_name(name)
+        files = find_files(paths)
+        kind = format_of(files, format)
+        tell = progress or (lambda stage, fraction: None)
+        created = create and not self._catalog.exists(parsed)
+        if created:
+            from lithify.spark.ingest import infer
+
+            tell("looking at the columns", None)
+            columns = _arrow_schema(schema) if schema is not None else infer(self._spark(), files, kind)
+            self.create_table(name, columns, key, order_by, time, partition_by)
+        try:
+            return ingest(self.table(name)._handles, files, kind, mode, on_bad_record, batch_id, tell)
+        except LithifyError as error:
+            if created and not isinstance(error, CommitUnknown):
+                self.drop_table(name)
+            raise
+
     # -- SQL
 
     def sql(self, query: str, as_of: AsOf = None) -> pa.Table:
@@ -191,6 +236,8 @@ def _local_path(path: str | Path) -> Path:
     if "://" in text:
         parts = urlsplit(text)
         if parts.scheme != "file":
-            raise InvalidRequest(f"{text}: only local folders (and file:// addresses) can be lakes so far, not {parts.scheme}://")
+            raise InvalidRequest(
+                f"{text}: only local folders (and file:// addresses) can be lakes so far, not {parts.scheme}://"
+            )
         text = unquote(parts.path)
     return Path(text).expanduser().absolute()

@@ -11,7 +11,6 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
@@ -26,12 +25,18 @@ if TYPE_CHECKING:
 OK, HANDLED, CRASHED, INTERRUPTED = 0, 1, 2, 130
 
 LakeOption = Annotated[
-    str | None, typer.Option("--lake", metavar="PATH", help="The lake's folder. Default: LITHIFY_LAKE, or `lake` in lithify.toml.")
+    str | None,
+    typer.Option("--lake", metavar="PATH", help="The lake's folder. Default: LITHIFY_LAKE, or `lake` in lithify.toml."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Answer with one JSON document.")]
 TableArgument = Annotated[str, typer.Argument(metavar="NAME", help="The table: namespace.table")]
 BatchIdOption = Annotated[
-    str | None, typer.Option("--batch-id", metavar="ID", help="Makes the write idempotent: the same id again answers as the first time.")
+    str | None,
+    typer.Option(
+        "--batch-id",
+        metavar="ID",
+        help="Makes the write idempotent: the same id again answers as the first time.",
+    ),
 ]
 
 
@@ -72,7 +77,7 @@ class Session:
         path = self.lake_path
         if not path:
             raise InvalidRequest(
-                "which lake? Pass --lake PATH, set LITHIFY_LAKE, or write lake = \"PATH\" into lithify.toml; `lithify init PATH` makes one"
+                'which lake? Pass --lake PATH, set LITHIFY_LAKE, or write lake = "PATH" into lithify.toml; `lithify init PATH` makes one'
             )
         from lithify.app.lake import Lake
 

@@ -54,7 +54,7 @@ class _Group(TyperGroup):
         except typer.Abort:
             out.error("aborted", "aborted: nothing was changed")
             return HANDLED
-        except Exception as error:  # noqa: BLE001 - the last line of defence
+        except Exception as error:
             if os.environ.get(TRACEBACK_VARIABLE):
                 _print_traceback()
             text = " ".join(str(error).split())[:500]
@@ -102,7 +102,8 @@ def _lithify(
     lake: LakeOption = None,
     as_json: JsonOption = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
     ctx.obj = Globals(lake, as_json)

@@ -47,13 +47,26 @@ class Output(ABC):
 
     @abstractmethod
     def listing(
-        self, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], document: Mapping[str, Any], empty: str, title: str | None = None
+        self,
+        columns: Sequence[Column],
+        rows: Sequence[Mapping[str, Any]],
+        document: Mapping[str, Any],
+        empty: str,
+        title: str | None = None,
     ) -> None:
         """Many things of a kind, a line each."""
 
     @abstractmethod
     def note(self, text: str) -> None:
         """A line for people only."""
+
+    @abstractmethod
+    def step(self, chapter: str, title: str, time: str, result: str) -> None:
+        """One line of a longer story, told while it happens."""
+
+    @abstractmethod
+    def commands(self, title: str, lines: Sequence[str]) -> None:
+        """Commands to try, each on a line of its own to copy."""
 
     @abstractmethod
     def error(self, code: str, message: str, hint: str | None = None) -> None:
@@ -76,11 +89,22 @@ class JsonOutput(Output):
         self._print(document)
 
     def listing(
-        self, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], document: Mapping[str, Any], empty: str, title: str | None = None
+        self,
+        columns: Sequence[Column],
+        rows: Sequence[Mapping[str, Any]],
+        document: Mapping[str, Any],
+        empty: str,
+        title: str | None = None,
     ) -> None:
         self._print(document)
 
     def note(self, text: str) -> None:
+        pass
+
+    def step(self, chapter: str, title: str, time: str, result: str) -> None:
+        pass
+
+    def commands(self, title: str, lines: Sequence[str]) -> None:
         pass
 
     def error(self, code: str, message: str, hint: str | None = None) -> None:
@@ -128,7 +152,12 @@ class TextOutput(Output):
         self.console.print(grid)
 
     def listing(
-        self, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], document: Mapping[str, Any], empty: str, title: str | None = None
+        self,
+        columns: Sequence[Column],
+        rows: Sequence[Mapping[str, Any]],
+        document: Mapping[str, Any],
+        empty: str,
+        title: str | None = None,
     ) -> None:
         if not rows:
             self.console.print(f"[dim]{_escaped(empty)}[/dim]")
@@ -136,11 +165,20 @@ class TextOutput(Output):
         from rich import box
         from rich.table import Table
 
-        table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, title=title, title_justify="left", title_style="bold")
+        table = Table(
+            box=box.SIMPLE_HEAD,
+            header_style="bold",
+            pad_edge=False,
+            title=title,
+            title_justify="left",
+            title_style="bold",
+        )
         lines = [[column.show(row.get(column.key)) for column in columns] for row in rows]
         shown, left_out = _fitting([c.header for c in columns], lines, self.console.width)
         for column in columns[:shown]:
-            table.add_column(column.header, justify="right" if column.right else "left", style=column.style, no_wrap=True)
+            table.add_column(
+                column.header, justify="right" if column.right else "left", style=column.style, no_wrap=True
+            )
         for line in lines:
             table.add_row(*map(_escaped, line[:shown]))
         self.console.print(table)
@@ -151,6 +189,15 @@ class TextOutput(Output):
     def note(self, text: str) -> None:
         self.console.print(f"[dim]{_escaped(text)}[/dim]")
 
+    def step(self, chapter: str, title: str, time: str, result: str) -> None:
+        line = f"[bold cyan]{chapter:<11}[/bold cyan] {_escaped(f'{title:<38}')} [green]{time:>8}[/green]  [dim]{_escaped(result)}[/dim]"
+        self.console.print(line, soft_wrap=True)
+
+    def commands(self, title: str, lines: Sequence[str]) -> None:
+        self.console.print(f"\n[bold]{_escaped(title)}[/bold]")
+        for line in lines:
+            self.console.print(f"  [cyan]{_escaped(line)}[/cyan]", soft_wrap=True)
+
     def error(self, code: str, message: str, hint: str | None = None) -> None:
         self.errors.print(f"[bold red]error:[/bold red] [red]{_escaped(message)}[/red]")
         if hint:
@@ -158,13 +205,22 @@ class TextOutput(Output):
 
     @contextlib.contextmanager
     def working(self, what: str) -> Iterator[Report]:
-        if not self.errors.is_terminal:
+        # On the console that results go to, if that is a terminal too: two of them on one screen would overwrite each other.
+        console = self.console if self.console.is_terminal else self.errors
+        if not console.is_terminal:
             yield lambda stage, fraction: None
             return
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=30), TimeElapsedColumn())
-        with Progress(*columns, console=self.errors, transient=True) as progress:
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            TimeElapsedColumn(),
+        )
+        with Progress(
+            *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False
+        ) as progress:
             task = progress.add_task(_escaped(what), total=None)
 
             def report(stage: str, fraction: float | None) -> None:

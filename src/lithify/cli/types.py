@@ -161,7 +161,9 @@ class _Reader:
             raise self._error("write a decimal with its digits, e.g. decimal(10,2)")
         precision, scale = int(found[1]), int(found[2] or 0)
         if not 1 <= precision <= 38 or scale > precision:
-            raise self._error(f"decimal({precision},{scale}) does not exist: 1 to 38 digits, at most as many of them after the point")
+            raise self._error(
+                f"decimal({precision},{scale}) does not exist: 1 to 38 digits, at most as many of them after the point"
+            )
         self._at = found.end()
         return pa.decimal128(precision, scale)
 

@@ -15,7 +15,9 @@ T = TypeVar("T")
 
 
 def swap_with_retries(runtime: Runtime, log: DeltaLog, what: str, attempt: Callable[[], T]) -> T:
-    """Run `attempt` until its commit is not Lost. `attempt` validates everything at the handle's version, every time."""
+    """Run `attempt` until its commit is not Lost. `attempt` validates everything at the handle's version, every
+    time.
+    """
     deadline = time.monotonic() + runtime.settings.commit_wait_s_max
     for number in range(runtime.settings.commit_attempts_max):
         try:
@@ -28,5 +30,6 @@ def swap_with_retries(runtime: Runtime, log: DeltaLog, what: str, attempt: Calla
             log.refresh()
     raise Conflict(
         f"{what} lost the race against other writers {runtime.settings.commit_attempts_max} times or for "
-        f"{runtime.settings.commit_wait_s_max:.0f} s; nothing was written: try again, or raise commit_attempts_max and commit_wait_s_max"
+        f"{runtime.settings.commit_wait_s_max:.0f} s; nothing was written: try again, or raise "
+        "commit_attempts_max and commit_wait_s_max"
     )

@@ -1,6 +1,7 @@
 """Bulk writes: a Spark DataFrame becomes change files, and one commit gives them the next seq.
 
-The files lie in the job's own folder below `changes`, laid out as base wants them, so that folding them into an empty range of keys only links them.
+The files lie in the job's own folder below `changes`, laid out as base wants them, so that folding them into an
+empty range of keys only links them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,11 @@ if TYPE_CHECKING:
 
 
 def write_frame(
-    handles: Handles, frame: DataFrame, operation: str, batch_id: str | None = None, info: dict[str, object] | None = None
+    handles: Handles,
+    frame: DataFrame,
+    operation: str,
+    batch_id: str | None = None,
+    info: dict[str, object] | None = None,
 ) -> Commit:
     from lithify.spark.types import arrow_schema
     from lithify.spark.write import WriteTask, write_parts
@@ -65,7 +70,13 @@ def write_frame(
 
 
 def _commit(
-    handles: Handles, job: jobs.Job, files: list[Written], operation: str, rows: int, batch_id: str | None, extra: dict[str, object]
+    handles: Handles,
+    job: jobs.Job,
+    files: list[Written],
+    operation: str,
+    rows: int,
+    batch_id: str | None,
+    extra: dict[str, object],
 ) -> Commit:
     changes, runtime = handles.changes, handles.runtime
     schema = changes.schema
@@ -77,8 +88,18 @@ def _commit(
         if batch_id is not None and (replayed := Writer(handles).replay(operation, batch_id)) is not None:
             return replayed
         if changes.schema.columns.names[: len(schema.names)] != schema.names:
-            raise Conflict(f"the columns of table {handles.name} changed while the rows were written; nothing was committed: write again")
-        info = {"operation": operation, "rows": rows, "upserted": rows, "deleted": 0, "actor": runtime.settings.actor, **extra}
+            raise Conflict(
+                f"the columns of table {handles.name} changed while the rows were written; nothing was committed: "
+                "write again"
+            )
+        info = {
+            "operation": operation,
+            "rows": rows,
+            "upserted": rows,
+            "deleted": 0,
+            "actor": runtime.settings.actor,
+            **extra,
+        }
         txns = dict(job.txn)
         if batch_id is not None:
             info["batch_id"] = batch_id

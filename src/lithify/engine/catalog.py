@@ -1,7 +1,7 @@
 """Which tables a lake has: creating, dropping, listing.
 
-These rare operations hold one advisory lock per lake. Dropping is a commit, and creating again at the same path goes on with
-the next version, so that a writer that slept through both is refused by its compare-and-swap.
+These rare operations hold one advisory lock per lake. Dropping is a commit, and creating again at the same path
+goes on with the next version, so that a writer that slept through both is refused by its compare-and-swap.
 """
 
 from __future__ import annotations
@@ -32,15 +32,21 @@ def open_lake(root: Path, store: Store, *, create: bool) -> None:
             described = json.loads(store.read(marker))
             version = int(described["format"])
         except (ValueError, KeyError, TypeError) as error:
-            raise Corruption(f"{marker} is not readable: restore it, or write {{\"format\": {LAKE_FORMAT}}} into it") from error
+            raise Corruption(
+                f'{marker} is not readable: restore it, or write {{"format": {LAKE_FORMAT}}} into it'
+            ) from error
         if version > LAKE_FORMAT:
-            raise InvalidRequest(f"lake {root} was written by a newer Lithify (format {version}; this one knows {LAKE_FORMAT}): upgrade lithify")
+            raise InvalidRequest(
+                f"lake {root} was written by a newer Lithify (format {version}; this one knows {LAKE_FORMAT}): "
+                "upgrade lithify"
+            )
         return
     if root.exists() and not root.is_dir():
         raise InvalidRequest(f"{root} is a file, not a folder: give the lake a folder")
     if not create:
         raise NotFound(f"{root} is no lake: create one with `lithify init {root}`")
-    if root.exists() and any(True for _ in root.iterdir()):
+    # A control folder without a marker: a creation that was cut off, or one going on in another process.
+    if any(name != CONTROL_FOLDER for name in store.names(root)):
         raise InvalidRequest(f"{root} is no lake and not empty: give an empty or a new folder")
     store.make_folder(root / CONTROL_FOLDER / "jobs")
     store.replace(marker, json.dumps({"format": LAKE_FORMAT}).encode())
@@ -56,12 +62,21 @@ class Catalog:
         with self._runtime.store.lock(path, self._runtime.settings.lock_wait_s_max, what):
             yield
 
-    def create(self, name: TableName, schema: TableSchema, *, if_not_exists: bool, settings: Mapping[str, str] | None = None) -> bool:
+    def create(
+        self,
+        name: TableName,
+        schema: TableSchema,
+        *,
+        if_not_exists: bool,
+        settings: Mapping[str, str] | None = None,
+    ) -> bool:
         """Returns whether the table was created now."""
         with self._exclusive(f"creating {name}"):
             return self.create_locked(name, schema, if_not_exists=if_not_exists, settings=settings or {})
 
-    def create_locked(self, name: TableName, schema: TableSchema, *, if_not_exists: bool, settings: Mapping[str, str]) -> bool:
+    def create_locked(
+        self, name: TableName, schema: TableSchema, *, if_not_exists: bool, settings: Mapping[str, str]
+    ) -> bool:
         store, every = self._runtime.store, self._runtime.settings.checkpoint_every
         folder = table_folder(self._runtime.root, name)
         created_at_seq = 0
@@ -74,12 +89,19 @@ class Catalog:
                 return False
             created_at_seq = changes.seq
         store.step("create.start")
-        info = {"operation": "create table", "seq": created_at_seq, "watermark": created_at_seq, "actor": self._runtime.settings.actor}
+        info = {
+            "operation": "create table",
+            "seq": created_at_seq,
+            "watermark": created_at_seq,
+            "actor": self._runtime.settings.actor,
+        }
         if BASE_PATH not in settings:
             DeltaLog.create(folder / "base", store, schema.base_columns, schema.partitions, {}, info, every)
             store.step("create.base")
         properties = {**schema.properties(), **settings, CREATED_AT_SEQ: str(created_at_seq)}
-        log = DeltaLog.create(folder / "changes", store, schema.changes_columns, ["_seq", "_op"], properties, info, every)
+        log = DeltaLog.create(
+            folder / "changes", store, schema.changes_columns, ["_seq", "_op"], properties, info, every
+        )
         store.step("create.changes")
         for parent in (folder, folder.parent, self._runtime.root):
             store.sync_folder(parent)
@@ -103,7 +125,11 @@ class Catalog:
             self._runtime.store.step("drop.changes")
             # A fold that slept through this must find base moved on, at whatever version it comes back.
             if own_base:
-                self._empty(handles.base.log, {**info, "watermark": handles.changes.seq}, {FOLDED_TXN: handles.changes.seq})
+                self._empty(
+                    handles.base.log,
+                    {**info, "watermark": handles.changes.seq},
+                    {FOLDED_TXN: handles.changes.seq},
+                )
             self._empty(changes, {**info, "seq": handles.changes.seq}, {})
             self._runtime.store.step("drop.emptied")
             self._delete_data(handles.folder / "changes")
@@ -146,7 +172,9 @@ class Catalog:
         if not DeltaLog.exists(path):
             return False
         try:
-            return not ChangesLog.open(path, self._runtime.store, str(name), self._runtime.settings.checkpoint_every).dropped
+            return not ChangesLog.open(
+                path, self._runtime.store, str(name), self._runtime.settings.checkpoint_every
+            ).dropped
         except LithifyError:
             # A damaged table is still a table: naming it lets the user see and repair it.
             return True
@@ -160,4 +188,7 @@ class Catalog:
 def _check_same(name: TableName, present: TableSchema, wanted: TableSchema) -> None:
     for what in ("key", "order_by", "time", "partition_by", "columns"):
         if getattr(present, what) != getattr(wanted, what):
-            raise Conflict(f"table {name} exists with another {what}: it has {getattr(present, what)}, asked for {getattr(wanted, what)}")
+            raise Conflict(
+                f"table {name} exists with another {what}: it has {getattr(present, what)}, asked for "
+                f"{getattr(wanted, what)}"
+            )

@@ -1,10 +1,12 @@
 """Folding: pending changes become part of base.
 
-First the oldest change files that stand beside base as they are get linked, without writing a byte of data. The rest is resolved to one
-winner per key; only base files that can hold a changed key are rewritten, each by one task, in this process or on Spark.
+First the oldest change files that stand beside base as they are get linked, without writing a byte of data. The
+rest is resolved to one winner per key; only base files that can hold a changed key are rewritten, each by one task,
+in this process or on Spark.
 
-The commit order is the safety: base first, with the watermark, on exactly the watermark and inputs that were planned; then fsync; then the
-changes are removed. A crash before the base commit leaves a folder for recovery; a crash after it leaves changes that every reader ignores.
+The commit order is the safety: base first, with the watermark, on exactly the watermark and inputs that were
+planned; then fsync; then the changes are removed. A crash before the base commit leaves a folder for recovery; a
+crash after it leaves changes that every reader ignores.
 """
 
 from __future__ import annotations
@@ -164,13 +166,16 @@ class Folder:
                 replans += 1
                 if replans > REPLANS_MAX:
                     raise Conflict(
-                        f"fold of {self._handles.name} was overtaken {REPLANS_MAX} times by other folds or schema changes: try again later"
+                        f"fold of {self._handles.name} was overtaken {REPLANS_MAX} times by other folds or schema "
+                        "changes: try again later"
                     ) from None
                 continue
             total = report if total is None else _added(total, report)
         if total is None:
             snapshot = self._handles.snapshot()
-            total = FoldReport(str(self._handles.name), snapshot.watermark, snapshot.base_rows, final_rows=snapshot.base_rows)
+            total = FoldReport(
+                str(self._handles.name), snapshot.watermark, snapshot.base_rows, final_rows=snapshot.base_rows
+            )
         return replace(total, seconds=time.monotonic() - started)
 
     def _run_step(self, snapshot: Snapshot) -> FoldReport:
@@ -198,7 +203,11 @@ class Folder:
         return report
 
     def _link(
-        self, snapshot: Snapshot, job: jobs.Job, step: _Step, partitions: Mapping[str, Mapping[str, str | None]]
+        self,
+        snapshot: Snapshot,
+        job: jobs.Job,
+        step: _Step,
+        partitions: Mapping[str, Mapping[str, str | None]],
     ) -> tuple[FoldReport, list[tuple[Written, Mapping[str, str | None]]], list[DataFile]]:
         store = self._runtime.store
         root = self._handles.base_folder
@@ -253,7 +262,9 @@ class Folder:
         store.make_folder(scratch)
         tasks = self._tasks(snapshot, job, distribution, by, scratch)
         store.step("fold.staged")
-        read = sum(share.file.size_bytes for share in distribution.shares if share.file) + sum(f.size_bytes for f in step.change_files)
+        read = sum(share.file.size_bytes for share in distribution.shares if share.file) + sum(
+            f.size_bytes for f in step.change_files
+        )
         engine = self._engine(read)
         results = self._run_tasks(tasks, engine)
         store.step("fold.written")
@@ -283,12 +294,21 @@ class Folder:
         return report, adds, removes
 
     def _tasks(
-        self, snapshot: Snapshot, job: jobs.Job, distribution: Distribution, by: tuple[str, ...], scratch: Path
+        self,
+        snapshot: Snapshot,
+        job: jobs.Job,
+        distribution: Distribution,
+        by: tuple[str, ...],
+        scratch: Path,
     ) -> list[RewriteTask]:
         schema, root = snapshot.schema, self._handles.base_folder
         hidden = distribution.hidden
         if hidden.num_rows:
-            shown = lookup(hidden, distribution.rows, by) >= 0 if schema.keyed and distribution.rows.num_rows else [False] * hidden.num_rows
+            shown = (
+                lookup(hidden, distribution.rows, by) >= 0
+                if schema.keyed and distribution.rows.num_rows
+                else [False] * hidden.num_rows
+            )
             write_slices(scratch / "hidden.arrow", hidden.append_column(SHOWN, pa.array(shown, pa.bool_())))
         write_slices(scratch / "rows.arrow", distribution.rows)
         layout = Layout.of(schema)
@@ -299,7 +319,9 @@ class Folder:
                     source=f"{root}/{share.file.path}" if share.file else None,
                     source_rows=share.file.rows if share.file else 0,
                     constants=dict(constants_of(share.file, schema)) if share.file else {},
-                    hidden=Slice(str(scratch / "hidden.arrow"), *share.hidden) if hidden.num_rows and share.file else None,
+                    hidden=Slice(str(scratch / "hidden.arrow"), *share.hidden)
+                    if hidden.num_rows and share.file
+                    else None,
                     rows=Slice(str(scratch / "rows.arrow"), *share.rows),
                     by=by,
                     layout=layout,
@@ -324,7 +346,11 @@ class Folder:
             self._runtime.store.sync_folder(folder)
 
     def _verify(
-        self, snapshot: Snapshot, report: FoldReport, adds: Sequence[tuple[Written, object]], removes: Sequence[DataFile]
+        self,
+        snapshot: Snapshot,
+        report: FoldReport,
+        adds: Sequence[tuple[Written, object]],
+        removes: Sequence[DataFile],
     ) -> None:
         """Rewriting never changes rows: outputs must add up against inputs."""
         if any(file.rows < 0 for file in snapshot.base):
@@ -333,7 +359,8 @@ class Folder:
         after = sum(f.rows for f in snapshot.base if f.path not in removed) + sum(written.rows for written, _ in adds)
         if after != report.final_rows:
             raise Conflict(
-                f"fold of {report.table} would leave {after} rows instead of {report.final_rows}: nothing was committed; "
+                f"fold of {report.table} would leave {after} rows instead of {report.final_rows}: nothing was "
+                "committed; "
                 "check base with `lithify fsck`, then fold again"
             )
 
@@ -388,7 +415,10 @@ class Folder:
             handles.base.log.make_durable()
             write_id = runtime.new_id()
             swap_with_retries(
-                runtime, handles.changes.log, f"removing folded changes of {handles.name}", lambda: handles.changes.remove_folded(watermark, write_id)
+                runtime,
+                handles.changes.log,
+                f"removing folded changes of {handles.name}",
+                lambda: handles.changes.remove_folded(watermark, write_id),
             )
             handles.changes.log.make_durable()
             handles.changes.log.checkpoint_if_due()
@@ -405,8 +435,16 @@ def _added(first: FoldReport, second: FoldReport) -> FoldReport:
         base_rows=first.base_rows,
         **{
             name: getattr(first, name) + getattr(second, name)
-            for name in ("change_rows", "inserted", "updated", "deleted", "files_read", "files_written", "files_linked", "bytes_read", "bytes_written")
+            for name in (
+                "change_rows",
+                "inserted",
+                "updated",
+                "deleted",
+                "files_read",
+                "files_written",
+                "files_linked",
+                "bytes_read",
+                "bytes_written",
+            )
         },
     )
-
-

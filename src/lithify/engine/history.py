@@ -51,7 +51,10 @@ def history_of(handles: Handles, limit: int | None) -> list[HistoryEntry]:
     handles.check_alive()
     handles.base.log.refresh()
     entries = merge(
-        _entries(handles, "changes", limit), _entries(handles, "base", limit), key=lambda e: (e.time, e.log == "changes"), reverse=True
+        _entries(handles, "changes", limit),
+        _entries(handles, "base", limit),
+        key=lambda e: (e.time, e.log == "changes"),
+        reverse=True,
     )
     shown = [entry for entry in entries if entry.operation != "remove folded"]
     return shown[:limit] if limit else shown
@@ -109,7 +112,8 @@ def incremental(handles: Handles, since: int) -> pa.Table:
                         rows = read(path, pa.schema([columns.field(n) for n in schema.names if n in inside]))
                     except NotFound:
                         raise NotFound(
-                            f"changes of table {handles.name} after seq {since} are no longer complete: vacuum has removed "
+                            f"changes of table {handles.name} after seq {since} are no longer complete: vacuum "
+                            "has removed "
                             f"{path.name}; start again from a full read, then from seq {newest}"
                         ) from None
                     rows = rows.append_column(SEQ, pa.repeat(pa.scalar(seq, pa.int64()), rows.num_rows))

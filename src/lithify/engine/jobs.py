@@ -1,8 +1,8 @@
 """Jobs: work that writes many files before one commit decides that they count.
 
 A manifest exists before the first output byte, and a job writes only into its own folder. Its commit carries
-`txn("lithify.job.<id>", 1)`. Recovery of a job whose owner is gone first commits the same txn as a fence (2), then deletes the
-folder; the owner, should it wake up, finds the fence at the version it wants to swap and gives up.
+`txn("lithify.job.<id>", 1)`. Recovery of a job whose owner is gone first commits the same txn as a fence (2), then
+deletes the folder; the owner, should it wake up, finds the fence at the version it wants to swap and gives up.
 
 | state found                         | what recovery does                                |
 |-------------------------------------|---------------------------------------------------|
@@ -11,6 +11,7 @@ folder; the owner, should it wake up, finds the fence at the version it wants to
 | not in the log, owner may be alive  | leave it                                          |
 | not in the log, owner gone          | fence, delete the folder, remove the manifest     |
 | manifest unreadable                 | set aside, never deleted                          |
+
 """
 
 from __future__ import annotations
@@ -71,7 +72,9 @@ def abandon(runtime: Runtime, job: Job, log: DeltaLog) -> None:
 
 def check_not_fenced(job: Job, log: DeltaLog) -> None:
     if log.txn(job_txn(job.id)) is not None:
-        raise Conflict(f"{job.kind} of {job.table} was given up by another process that took this one for dead: run it again")
+        raise Conflict(
+            f"{job.kind} of {job.table} was given up by another process that took this one for dead: run it again"
+        )
 
 
 def fence(runtime: Runtime, job: Job, log: DeltaLog) -> bool:
@@ -99,7 +102,12 @@ def recover(runtime: Runtime, table: str | None = None) -> list[str]:
         if not name.endswith(".json") or name.startswith("."):
             continue
         job = _read(runtime, path)
-        if job is None or (table is not None and job.table != table) or job.owner == runtime.owner or job.owner.may_be_alive():
+        if (
+            job is None
+            or (table is not None and job.table != table)
+            or job.owner == runtime.owner
+            or job.owner.may_be_alive()
+        ):
             continue
         try:
             done.append(_settle(runtime, job))
@@ -125,7 +133,9 @@ def _settle(runtime: Runtime, job: Job) -> str:
 
 def _delete_folder(runtime: Runtime, job: Job, log: DeltaLog) -> None:
     if not is_job_folder(job.folder):
-        raise Conflict(f"manifest {job.id} names the folder {job.folder!r}, which no job writes to: remove the manifest by hand")
+        raise Conflict(
+            f"manifest {job.id} names the folder {job.folder!r}, which no job writes to: remove the manifest by hand"
+        )
     referenced = next((f.path for f in log.files(()) if PurePosixPath(f.path).parts[0] == job.folder), None)
     if referenced is not None:
         raise Conflict(f"job {job.id} is fenced, but the log names {referenced}: nothing was deleted")

@@ -1,7 +1,8 @@
 """The read path: snapshot → plan → engine.
 
-Pending changes are resolved once per snapshot, in Arrow, and kept for the next query; change files are immutable, so their
-rows are kept too. Change files that stand beside base as they are (a first load) are scanned like base files.
+Pending changes are resolved once per snapshot, in Arrow, and kept for the next query; change files are immutable,
+so their rows are kept too. Change files that stand beside base as they are (a first load) are scanned like base
+files.
 """
 
 from __future__ import annotations
@@ -49,9 +50,15 @@ class Reader:
     def _make(self, snapshot: Snapshot) -> ReadPlan:
         schema = snapshot.schema
         solid, rest = solid_prefix(
-            schema, snapshot.base, snapshot.changes, worth=lambda files: all(file.rows >= SOLID_ROWS_MIN for file in files)
+            schema,
+            snapshot.base,
+            snapshot.changes,
+            worth=lambda files: all(file.rows >= SOLID_ROWS_MIN for file in files),
         )
-        standing = [*self.base_sources(snapshot), *((file, self.change_source(file, snapshot)) for file in solid)]
+        standing = [
+            *self.base_sources(snapshot),
+            *((file, self.change_source(file, snapshot)) for file in solid),
+        ]
         if sum(file.rows for file in rest) > self._handles.runtime.settings.resolve_rows_max:
             changes = tuple(self.change_source(file, snapshot) for file in rest)
             return ReadPlan(snapshot, (), tuple(source for _, source in standing), None, changes)
@@ -62,7 +69,9 @@ class Reader:
         clean = tuple(source for file, source in standing if file.path not in touched_paths)
         return ReadPlan(snapshot, clean, touched, overlay)
 
-    def overlay(self, snapshot: Snapshot, changes: Sequence[DataFile], standing: Sequence[tuple[DataFile, Source]]) -> Overlay:
+    def overlay(
+        self, snapshot: Snapshot, changes: Sequence[DataFile], standing: Sequence[tuple[DataFile, Source]]
+    ) -> Overlay:
         """Latest per key over `changes`, contests against what is standing already decided."""
         schema = snapshot.schema
         resolved = resolve(schema, [self._change(file, snapshot) for file in changes])
@@ -172,12 +181,14 @@ def _literal(value: pa.Scalar) -> str:
         return str(value.as_py())
     text = str(value.cast(pa.string()).as_py()) if not pa.types.is_binary(value.type) else value.as_py().hex()
     quoted = text.replace("'", "''")
-    return f"arrow_cast('{quoted}', '{_arrow_name(value.type)}')" if not pa.types.is_binary(value.type) else f"X'{quoted}'"
+    return (
+        f"arrow_cast('{quoted}', '{_arrow_name(value.type)}')" if not pa.types.is_binary(value.type) else f"X'{quoted}'"
+    )
 
 
 def _arrow_name(kind: pa.DataType) -> str:
     if pa.types.is_timestamp(kind):
-        return "Timestamp(Microsecond, Some(\"UTC\"))" if kind.tz else "Timestamp(Microsecond, None)"
+        return 'Timestamp(Microsecond, Some("UTC"))' if kind.tz else "Timestamp(Microsecond, None)"
     if pa.types.is_decimal(kind):
         return f"Decimal128({kind.precision}, {kind.scale})"
     return "Date32" if pa.types.is_date(kind) else "Utf8"
@@ -185,7 +196,6 @@ def _arrow_name(kind: pa.DataType) -> str:
 
 def missing_file(path: Path, snapshot: Snapshot) -> Corruption:
     return Corruption(
-        f"{path} is missing although the log of table {snapshot.table} names it: restore it from a copy, or read as of an older seq"
+        f"{path} is missing although the log of table {snapshot.table} names it: restore it from a copy, or read "
+        "as of an older seq"
     )
-
-

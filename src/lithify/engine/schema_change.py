@@ -17,10 +17,16 @@ from lithify.model.schema import normalise
 def add_column(handles: Handles, column: pa.Field) -> None:
     check_column_name(column.name)
     if not column.nullable:
-        raise InvalidRequest(f"new column {column.name!r} must be nullable: rows that are there already have no value for it")
+        raise InvalidRequest(
+            f"new column {column.name!r} must be nullable: rows that are there already have no value for it"
+        )
     column = pa.field(column.name, normalise(column.type, column.name))
     runtime = handles.runtime
-    info = {"operation": "add column", "column": f"{column.name} {column.type}", "actor": runtime.settings.actor}
+    info = {
+        "operation": "add column",
+        "column": f"{column.name} {column.type}",
+        "actor": runtime.settings.actor,
+    }
     with handles.changes.log.lock:
         for log, extra in ((handles.base.log, {}), (handles.changes.log, {"seq": 0})):
             write_id = runtime.new_id()

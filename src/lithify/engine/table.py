@@ -1,4 +1,6 @@
-"""A table as its users see it. Each method translates its arguments and hands over; decisions live in the modules it names."""
+"""A table as its users see it. Each method translates its arguments and hands over; decisions live in the modules
+it names.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lithify.engine.fold import FoldPlan, FoldReport, Folder
+from lithify.engine.fold import Folder, FoldPlan, FoldReport
 from lithify.engine.handles import Handles
 from lithify.engine.history import HistoryEntry, TableStats, history_of, incremental, stats_of
 from lithify.engine.reader import Reader
@@ -69,7 +71,9 @@ class Table:
     def upsert(self, data: Any, batch_id: str | None = None) -> Commit:
         """Insert rows, or replace those with the same key as a whole. The last row of a key in the batch wins."""
         if not self._handles.changes.schema.keyed:
-            raise InvalidRequest(f"table {self.name} has no key, so there is nothing to upsert by: use append, or create it with a key")
+            raise InvalidRequest(
+                f"table {self.name} has no key, so there is nothing to upsert by: use append, or create it with a key"
+            )
         return self._put("upsert", data, batch_id)
 
     def replace(self, data: Any, batch_id: str | None = None) -> Commit:
@@ -77,16 +81,22 @@ class Table:
         schema = self._handles.changes.schema
         if not schema.keyed:
             raise InvalidRequest(f"table {self.name} has no key, so there is nothing to replace: use append")
-        return self._writer.write(Request("replace", {Op.REPLACE if schema.order_by else Op.UPSERT: rows_of(data, schema)}, batch_id))
+        return self._writer.write(
+            Request("replace", {Op.REPLACE if schema.order_by else Op.UPSERT: rows_of(data, schema)}, batch_id)
+        )
 
     def _put(self, operation: str, data: Any, batch_id: str | None) -> Commit:
         if _is_spark_frame(data):
             from lithify.engine.bulk import write_frame
 
             return write_frame(self._handles, data, operation, batch_id)
-        return self._writer.write(Request(operation, {Op.UPSERT: rows_of(data, self._handles.changes.schema)}, batch_id))
+        return self._writer.write(
+            Request(operation, {Op.UPSERT: rows_of(data, self._handles.changes.schema)}, batch_id)
+        )
 
-    def delete(self, keys: Any, batch_id: str | None = None, *, actor: str | None = None, reason: str | None = None) -> Commit:
+    def delete(
+        self, keys: Any, batch_id: str | None = None, *, actor: str | None = None, reason: str | None = None
+    ) -> Commit:
         """Delete by key. On a table with no key: every row that is there now and matches the given columns."""
         schema = self._handles.changes.schema
         rows = keys_of(keys, schema)
@@ -96,13 +106,21 @@ class Table:
         return self._writer.write(Request("delete", {Op.DELETE: rows}, batch_id, _who(actor, reason)))
 
     def delete_where(
-        self, condition: str, batch_id: str | None = None, *, actor: str | None = None, reason: str | None = None
+        self,
+        condition: str,
+        batch_id: str | None = None,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
     ) -> Commit:
         """Delete the rows that a SQL condition holds for, as of one exact state of the table."""
         schema = self.definition
         by = list(schema.key) or self._runtime.serving.columns_of(schema.columns, condition)
         if not by:
-            raise InvalidRequest(f"the condition {condition!r} names no column: to delete everything from a table with no key, drop and create it")
+            raise InvalidRequest(
+                f"the condition {condition!r} names no column: to delete everything from a table with no key, "
+                "drop and create it"
+            )
         for name in by if not schema.keyed else ():
             check_key_type(schema.columns.field(name), "delete_where on a table with no key:")
         info = {**_who(actor, reason), "condition": condition}
@@ -117,7 +135,8 @@ class Table:
             except SeqMoved:
                 continue
         raise Conflict(
-            f"delete_where on {self.name} was overtaken by other writers {DELETE_WHERE_ROUNDS_MAX} times; nothing was deleted: try again"
+            f"delete_where on {self.name} was overtaken by other writers {DELETE_WHERE_ROUNDS_MAX} times; nothing "
+            "was deleted: try again"
         )
 
     def add_column(self, column: pa.Field) -> None:
@@ -134,9 +153,15 @@ class Table:
         """How a read of this snapshot goes: which files need no merge, which do, and what is pending."""
         plan = self._reader.plan(self.snapshot(as_of))
         if as_of is not None:
-            gone = next((s.path for s in (*plan.clean, *plan.touched, *plan.changes) if not Path(s.path).exists()), None)
+            gone = next(
+                (s.path for s in (*plan.clean, *plan.touched, *plan.changes) if not Path(s.path).exists()),
+                None,
+            )
             if gone is not None:
-                raise NotFound(f"table {self.name} as of {as_of} can no longer be read: vacuum has removed {gone}; choose a newer seq")
+                raise NotFound(
+                    f"table {self.name} as of {as_of} can no longer be read: vacuum has removed {gone}; choose a "
+                    "newer seq"
+                )
         return plan
 
     def get(self, key: Any) -> dict[str, Any] | None:

@@ -1,7 +1,8 @@
-"""The write path: rows → one winner per key → one Parquet file per operation → one commit with the next seq → fsync → acknowledge.
+"""The write path: rows → one winner per key → one Parquet file per operation → one commit with the next seq → fsync
+→ acknowledge.
 
-Everything a commit relies on is validated at the version it swaps, on every attempt: the table's incarnation and columns, the batch id,
-the vacuum epoch, the pending row key, and for `delete_where` the seq its keys were found at.
+Everything a commit relies on is validated at the version it swaps, on every attempt: the table's incarnation and
+columns, the batch id, the vacuum epoch, the pending row key, and for `delete_where` the seq its keys were found at.
 """
 
 from __future__ import annotations
@@ -79,12 +80,16 @@ class Writer:
             staged = _Staged()
             try:
                 commit = swap_with_retries(
-                    runtime, changes.log, f"{request.operation} on {handles.name}", lambda: self._attempt(prepared, staged)
+                    runtime,
+                    changes.log,
+                    f"{request.operation} on {handles.name}",
+                    lambda: self._attempt(prepared, staged),
                 )
             except CommitUnknown:
                 raise
             except (LithifyError, SeqMoved):
-                # Surely not committed, so nothing refers to the files. After anything else they stay: the commit may stand.
+                # Surely not committed, so nothing refers to the files. After anything else they stay:
+                # the commit may stand.
                 self._discard(staged)
                 raise
             if commit.replayed:
@@ -124,7 +129,9 @@ class Writer:
             txns[batch_txn(request.batch_id)] = changes.seq + 1
         self._runtime.store.step("write.staged")
         seq = changes.commit(staged.files, txns, info, staged.write_id)
-        return Commit(str(handles.name), seq, request.operation, upserted + deleted, upserted, deleted, request.batch_id)
+        return Commit(
+            str(handles.name), seq, request.operation, upserted + deleted, upserted, deleted, request.batch_id
+        )
 
     def _stage(self, request: Request, staged: _Staged) -> None:
         """Write the files, or write them again: the columns or the vacuum epoch moved since."""
@@ -162,7 +169,8 @@ class Writer:
                 watermark = self._handles.base.watermark
                 if file.seq > watermark:
                     raise InvalidRequest(
-                        f"table {self._handles.name} has pending deletes by {', '.join(sorted(file.columns))}; a delete by "
+                        f"table {self._handles.name} has pending deletes by {', '.join(sorted(file.columns))}; a "
+                        "delete by "
                         f"{', '.join(sorted(by))} has to wait: fold the table first, or delete by the same columns"
                     )
 

@@ -1,6 +1,7 @@
 """The base log: a plain Delta table that any engine reads, holding everything up to its watermark.
 
-`txn("lithify.folded", S)` is the watermark. A fold commits it together with its files, and only on the watermark it planned on.
+`txn("lithify.folded", S)` is the watermark. A fold commits it together with its files, and only on the watermark it
+planned on.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ class BaseLog:
             else:
                 high = middle
         if low == 0:
-            raise NotFound(f"table {self.table} can no longer be read as of seq {seq}: its base has moved on; choose a newer seq")
+            raise NotFound(
+                f"table {self.table} can no longer be read as of seq {seq}: its base has moved on; choose a newer seq"
+            )
         return versions[low - 1]
 
     def _watermark_at(self, versions: Sequence[int], place: int) -> int:

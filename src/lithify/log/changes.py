@@ -75,7 +75,11 @@ class ChangesLog:
         return self.log.files([*schema.key, *filter(None, (schema.time,)), *schema.partition_by])
 
     def commit(
-        self, files: Sequence[tuple[Written, Op]], txns: Mapping[str, int], info: Mapping[str, Any], write_id: str
+        self,
+        files: Sequence[tuple[Written, Op]],
+        txns: Mapping[str, int],
+        info: Mapping[str, Any],
+        write_id: str,
     ) -> int:
         """Add files under the next seq, which is returned. Raises Lost."""
         seq = self.seq + 1
@@ -130,7 +134,9 @@ class ChangesLog:
             if isinstance(seq, int):
                 return seq
             place -= 1
-        raise Corruption(f"the changes log of table {self.table} has commits that Lithify did not write: restore it from a copy")
+        raise Corruption(
+            f"the changes log of table {self.table} has commits that Lithify did not write: restore it from a copy"
+        )
 
 
 def plain_types(columns: pa.Schema) -> pa.Schema:

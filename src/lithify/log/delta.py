@@ -1,12 +1,12 @@
 """One Delta log, with the two things that deltalake leaves to its caller: compare-and-swap and durability.
 
 `commit` succeeds only at the version after the one this handle has validated; otherwise it raises `Lost`, and the
-caller refreshes, validates everything again and retries. Before `Lost` is raised, the winning commit is read: if it carries
-our own write id, the commit had succeeded after all. `make_durable` fsyncs this log's commits up to the handle's version, and
-nothing may be acknowledged before it returns.
+caller refreshes, validates everything again and retries. Before `Lost` is raised, the winning commit is read: if it
+carries our own write id, the commit had succeeded after all. `make_durable` fsyncs this log's commits up to the
+handle's version, and nothing may be acknowledged before it returns.
 
-A power cut can leave the newest commit empty or torn, because deltalake does not fsync. Such a commit was never acknowledged; `open`
-sets it aside. An unreadable commit anywhere else is corruption, and is named.
+A power cut can leave the newest commit empty or torn, because deltalake does not fsync. Such a commit was never
+acknowledged; `open` sets it aside. An unreadable commit anywhere else is corruption, and is named.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 
 from lithify.errors import CommitUnknown, Corruption, LithifyError, NotFound, Unavailable
-from lithify.model.names import OP, SEQ
 from lithify.model.merge import Op
+from lithify.model.names import OP, SEQ
 from lithify.model.snapshot import Bounds, DataFile
 from lithify.store.local import Store, os_error
 from lithify.store.parquet import Written
@@ -176,7 +176,7 @@ class DeltaLog:
             raise NotFound(f"version {version} of {self.path} is no longer in its log: choose a newer one") from None
         except ValueError as error:
             raise Corruption(f"commit {path} is not readable: restore it from a copy") from error
-        commit = next((line["commitInfo"] for line in lines if "commitInfo" in line), {})
+        commit: dict[str, Any] = next((line["commitInfo"] for line in lines if "commitInfo" in line), {})
         info = commit.get("lithify")
         return CommitRecord(
             version,
@@ -210,7 +210,8 @@ class DeltaLog:
         """Swap the log from this handle's version to the next one, or raise Lost."""
         now_ms = int(time.time() * 1000)
         actions: list[AddAction | RemoveAction] = [
-            AddAction(file.path, file.size_bytes, dict(partition), now_ms, data_change, file.stats) for file, partition in adds
+            AddAction(file.path, file.size_bytes, dict(partition), now_ms, data_change, file.stats)
+            for file, partition in adds
         ]
         actions += [RemoveAction(file.log_path, data_change, now_ms, file.size_bytes) for file in removes]
         properties = self._commit_properties(txns, info, write_id)
@@ -231,7 +232,9 @@ class DeltaLog:
         properties = self._commit_properties({}, info, write_id)
         return self._swap(
             write_id,
-            lambda: self._table.alter.add_columns(fields, commit_properties=properties, post_commithook_properties=_NO_HOOKS),
+            lambda: self._table.alter.add_columns(
+                fields, commit_properties=properties, post_commithook_properties=_NO_HOOKS
+            ),
         )
 
     def set_properties(self, properties: Mapping[str, str], info: Mapping[str, Any], write_id: str) -> int:
@@ -264,7 +267,9 @@ class DeltaLog:
         try:
             self._table.update_incremental()
         except (DeltaError, OSError) as error:
-            raise CommitUnknown(f"version {target} of {self.path} was committed, but the log cannot be read any more: {error}") from error
+            raise CommitUnknown(
+                f"version {target} of {self.path} was committed, but the log cannot be read any more: {error}"
+            ) from error
         return target
 
     def _landed(self, version: int, write_id: str, error: BaseException) -> bool:
@@ -275,7 +280,8 @@ class DeltaLog:
             return self.commit_record(version).info.get("write_id") == write_id
         except LithifyError:
             raise CommitUnknown(
-                f"whether version {version} of {self.path} was committed could not be determined: read the table before you retry"
+                f"whether version {version} of {self.path} was committed could not be determined: read the table "
+                "before you retry"
             ) from error
 
     def make_durable(self) -> None:
@@ -292,7 +298,8 @@ class DeltaLog:
                 self._store.sync_folder(self.path)
         except LithifyError as error:
             raise CommitUnknown(
-                f"version {target} of {self.path} is committed, but could not be made durable ({error}): check the disk, then read the table"
+                f"version {target} of {self.path} is committed, but could not be made durable ({error}): check "
+                "the disk, then read the table"
             ) from error
         self._durable_version = max(self._durable_version, target)
 
@@ -409,8 +416,18 @@ def _translated(error: BaseException, path: Path) -> LithifyError:
     text = str(error)
     if isinstance(error, OSError) and error.errno:
         return os_error(error, path)
-    for sign, number in (("No space left", 28), ("os error 28", 28), ("Permission denied", 13), ("os error 13", 13), ("Read-only", 30)):
+    for sign, number in (
+        ("No space left", 28),
+        ("os error 28", 28),
+        ("Permission denied", 13),
+        ("os error 13", 13),
+        ("Read-only", 30),
+    ):
         if sign in text:
             return os_error(OSError(number, sign), path)
     first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
-    return Corruption(f"the log of {path} cannot be used: {first}") if isinstance(error, DeltaError) else Unavailable(f"{path}: {first}")
+    return (
+        Corruption(f"the log of {path} cannot be used: {first}")
+        if isinstance(error, DeltaError)
+        else Unavailable(f"{path}: {first}")
+    )

@@ -1,7 +1,8 @@
 """From whatever a caller hands over to rows of exactly the table's schema, or an error that names the place.
 
 Nothing is guessed and nothing is lost: a value either fits its column or the whole batch is refused. Missing
-nullable columns are null; text is parsed only where JSON has no type of its own (dates, timestamps, decimals, binary stays binary).
+nullable columns are null; text is parsed only where JSON has no type of its own (dates, timestamps, decimals,
+binary stays binary).
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def rows_of(data: Any, schema: TableSchema) -> pa.Table:
 
 def keys_of(data: Any, schema: TableSchema) -> pa.Table:
     """Key rows for delete. A table with one key column also takes bare values."""
-    if isinstance(data, str | bytes | int) or not hasattr(data, "__iter__") and not hasattr(data, "__arrow_c_stream__"):
+    if isinstance(data, str | bytes | int) or (
+        not hasattr(data, "__iter__") and not hasattr(data, "__arrow_c_stream__")
+    ):
         data = [data]
     if isinstance(data, Mapping):
         data = [data]
@@ -107,7 +110,12 @@ def _from_rows(rows: Sequence[Any], columns: pa.Schema, what: str) -> pa.Table:
 def _array(values: list[Any], column: pa.Field, what: str) -> pa.Array:
     kind = column.type
     if _parsed_from_text(kind) and any(isinstance(value, str) for value in values):
-        return _by_value(values, column, lambda v: pa.scalar(v).cast(kind) if isinstance(v, str) else pa.scalar(v, kind), what)
+        return _by_value(
+            values,
+            column,
+            lambda v: pa.scalar(v).cast(kind) if isinstance(v, str) else pa.scalar(v, kind),
+            what,
+        )
     try:
         return pa.array(values, type=kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError, UnicodeError):
@@ -122,7 +130,8 @@ def _by_value(values: list[Any], column: pa.Field, convert: Any, what: str) -> p
             converted.append(None if value is None else convert(value).as_py())
         except (pa.ArrowException, TypeError, ValueError, OverflowError, UnicodeError) as error:
             raise InvalidRequest(
-                f"column {column.name!r}, {what} {number}: {_shown(value)} does not fit {column.type}: {_first_line(error)}"
+                f"column {column.name!r}, {what} {number}: {_shown(value)} does not fit {column.type}: "
+                f"{_first_line(error)}"
             ) from error
     return pa.array(converted, type=column.type)
 
@@ -146,7 +155,9 @@ def conform(table: pa.Table, columns: pa.Schema) -> pa.Table:
             arrays.append(_cast(table.column(column.name), column))
         else:
             if not column.nullable:
-                raise InvalidRequest(f"column {column.name!r} is missing and may not be null: give it a value in every row")
+                raise InvalidRequest(
+                    f"column {column.name!r} is missing and may not be null: give it a value in every row"
+                )
             arrays.append(pa.chunked_array([pa.nulls(table.num_rows, column.type)]))
     result = pa.table(arrays, schema=pa.schema([pa.field(f.name, f.type) for f in columns]))
     try:
@@ -180,7 +191,9 @@ def _cast(values: pa.ChunkedArray, column: pa.Field) -> pa.ChunkedArray:
             raise pa.ArrowInvalid(f"{values.type} is not converted to {column.type}")
         return values.cast(column.type, safe=True)
     except (pa.ArrowException, ValueError) as error:
-        raise InvalidRequest(f"column {column.name!r}: {values.type} does not fit {column.type}: {_first_line(error)}") from error
+        raise InvalidRequest(
+            f"column {column.name!r}: {values.type} does not fit {column.type}: {_first_line(error)}"
+        ) from error
 
 
 def _convertible(source: pa.DataType, target: pa.DataType) -> bool:
@@ -192,7 +205,12 @@ def _convertible(source: pa.DataType, target: pa.DataType) -> bool:
     if text:
         return bool(types.is_string(target) or _parsed_from_text(target))
     if types.is_string(target):
-        return bool(types.is_null(source) or types.is_binary(source) or types.is_large_binary(source) or types.is_binary_view(source))
+        return bool(
+            types.is_null(source)
+            or types.is_binary(source)
+            or types.is_large_binary(source)
+            or types.is_binary_view(source)
+        )
     if types.is_boolean(source) != types.is_boolean(target):
         return bool(types.is_null(source))
     if types.is_timestamp(source) and types.is_timestamp(target) and (source.tz is None) != (target.tz is None):
@@ -250,7 +268,10 @@ def sort_by_key(table: pa.Table, key: Sequence[str]) -> pa.Table:
 
 
 def _unknown_column(name: Any, columns: pa.Schema) -> str:
-    return f"column {name!r} is not in the table: it has {', '.join(columns.names)}; add it with add_column, or drop it from the batch"
+    return (
+        f"column {name!r} is not in the table: it has {', '.join(columns.names)}; add it with add_column, or "
+        "drop it from the batch"
+    )
 
 
 def _bad_column(table: pa.Table) -> str:

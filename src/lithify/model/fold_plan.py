@@ -1,7 +1,7 @@
 """Deciding a fold: what is linked, what is rewritten, where each new row goes. Pure.
 
-A new row goes to the first base file (of its partition) whose key range it falls into, else to a new file. Every file that can hold a
-changed key is rewritten without it, so each key ends up once whichever file had it before.
+A new row goes to the first base file (of its partition) whose key range it falls into, else to a new file. Every
+file that can hold a changed key is rewritten without it, so each key ends up once whichever file had it before.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ def distribute(schema: TableSchema, base: Sequence[DataFile], overlay: Overlay, 
     home = np.full(overlay.rows.num_rows, -1, np.int64)
     order = np.arange(overlay.rows.num_rows)
     if schema.keyed and overlay.rows.num_rows:
-        order = pc.sort_indices(overlay.rows.select(list(by)), sort_keys=[(name, "ascending") for name in by]).to_numpy()
+        order = pc.sort_indices(
+            overlay.rows.select(list(by)), sort_keys=[(name, "ascending") for name in by]
+        ).to_numpy()
         assert first
         values = overlay.rows.column(first).take(pa.array(order)).to_pylist()
         wanted = {tuple(sorted(p.items())): number for number, p in enumerate(partitions)}
@@ -74,13 +76,22 @@ def distribute(schema: TableSchema, base: Sequence[DataFile], overlay: Overlay, 
             mine = lines[(home[lines] < 0) & (group_of[lines] == group)]
             home[mine] = number
     shares: list[Share] = []
-    hidden_values = hidden.column(first).to_pylist() if first and hidden.num_rows and not hidden.column(first).null_count else None
+    hidden_values = (
+        hidden.column(first).to_pylist() if first and hidden.num_rows and not hidden.column(first).null_count else None
+    )
     new_order: list[np.ndarray] = []
     place = 0
     for number, file in enumerate(touched):
         lines = order[home[order] == number]
         span = _slice(hidden_values, file, first) if hidden_values is not None and first else (0, hidden.num_rows)
-        shares.append(Share(file, partition_strings(schema, file.partition), (span[0], span[1] - span[0]), (place, len(lines))))
+        shares.append(
+            Share(
+                file,
+                partition_strings(schema, file.partition),
+                (span[0], span[1] - span[0]),
+                (place, len(lines)),
+            )
+        )
         new_order.append(lines)
         place += len(lines)
     for group, partition in enumerate(partitions):
@@ -107,7 +118,11 @@ def partition_rows(schema: TableSchema, rows: pa.Table) -> tuple[list[dict[str, 
         return [{}], np.zeros(rows.num_rows, np.int64)
     if not rows.num_rows:
         return [], np.zeros(0, np.int64)
-    columns = {name: day_of(rows.column(schema.time)) if name == DAY else rows.column(name) for name in schema.partitions if schema.time or name != DAY}
+    columns = {
+        name: day_of(rows.column(schema.time)) if name == DAY else rows.column(name)
+        for name in schema.partitions
+        if schema.time or name != DAY
+    }
     values = pa.table(columns)
     groups = values.group_by(schema.partitions, use_threads=False).aggregate([])
     group_of = lookup(values, groups, schema.partitions)
@@ -139,7 +154,9 @@ def partition_string(value: Any) -> str | None:
 
 
 def partition_of_file(schema: TableSchema, file: DataFile) -> dict[str, str | None] | None:
-    """The one partition that all rows of a change file belong to, from its statistics; None if there is none, or it is not known."""
+    """The one partition that all rows of a change file belong to, from its statistics; None if there is none, or it
+    is not known.
+    """
     values: dict[str, Any] = {}
     for name in schema.partitions:
         bounds = file.bound(schema.time if name == DAY and schema.time else name)

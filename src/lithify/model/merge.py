@@ -63,14 +63,22 @@ def resolve(schema: TableSchema, changes: Sequence[Change]) -> Overlay:
     rows = _written_rows(schema, ordered)
     if schema.order_by:
         return _resolve_ordered(schema, ordered, keys, seqs, written, rows)
-    winners = keys.append_column("_line", pa.array(np.arange(len(seqs)))).group_by(list(schema.key)).aggregate([("_line", "max")])
+    winners = (
+        keys.append_column("_line", pa.array(np.arange(len(seqs))))
+        .group_by(list(schema.key))
+        .aggregate([("_line", "max")])
+    )
     positions = written[winners.column("_line_max").to_numpy()]
     return Overlay(winners.select(list(schema.key)), rows.take(pa.array(np.sort(positions[positions >= 0]))))
 
 
 def _lines(changes: Sequence[Change], key: Sequence[str]) -> tuple[pa.Table, np.ndarray, np.ndarray]:
-    """Keys of all changes below each other, their seqs, and the place of each line among the written rows (-1: a tombstone)."""
-    keys = pa.concat_tables([change.rows.select(list(key)) for change in changes], promote_options="permissive").combine_chunks()
+    """Keys of all changes below each other, their seqs, and the place of each line among the written rows (-1: a
+    tombstone).
+    """
+    keys = pa.concat_tables(
+        [change.rows.select(list(key)) for change in changes], promote_options="permissive"
+    ).combine_chunks()
     seqs = np.repeat([change.seq for change in changes], [change.rows.num_rows for change in changes])
     places, place = [], 0
     for change in changes:
@@ -89,7 +97,12 @@ def _written_rows(schema: TableSchema, changes: Sequence[Change]) -> pa.Table:
 
 
 def _resolve_ordered(
-    schema: TableSchema, changes: Sequence[Change], keys: pa.Table, seqs: np.ndarray, written: np.ndarray, rows: pa.Table
+    schema: TableSchema,
+    changes: Sequence[Change],
+    keys: pa.Table,
+    seqs: np.ndarray,
+    written: np.ndarray,
+    rows: pa.Table,
 ) -> Overlay:
     assert schema.order_by
     key = list(schema.key)
@@ -128,7 +141,9 @@ def settle(schema: TableSchema, overlay: Overlay, losers: pa.Table) -> Overlay:
     key = list(schema.key)
     if not losers.num_rows:
         return Overlay(overlay.hidden, overlay.rows)
-    return Overlay(anti_join(overlay.hidden, losers, key), anti_join(overlay.rows, losers, key).cast(overlay.rows.schema))
+    return Overlay(
+        anti_join(overlay.hidden, losers, key), anti_join(overlay.rows, losers, key).cast(overlay.rows.schema)
+    )
 
 
 def anti_join(table: pa.Table, keys: pa.Table, by: Sequence[str]) -> pa.Table:
@@ -149,10 +164,14 @@ def lookup(table: pa.Table, keys: pa.Table, by: Sequence[str]) -> np.ndarray:
         return np.asarray(found.fill_null(-1).to_numpy(), np.int64)
     both = pa.concat_tables([keys.select(list(by)), table.select(list(by)).cast(keys.select(list(by)).schema)])
     line = np.arange(both.num_rows)
-    groups = both.append_column("_line", pa.array(line)).group_by(list(by)).aggregate([("_line", "min"), ("_line", "list")])
+    groups = (
+        both.append_column("_line", pa.array(line)).group_by(list(by)).aggregate([("_line", "min"), ("_line", "list")])
+    )
     members = groups.column("_line_list").combine_chunks()
     first = np.empty(both.num_rows, np.int64)
-    first[members.flatten().to_numpy()] = np.repeat(groups.column("_line_min").to_numpy(), np.diff(members.offsets.to_numpy()))
+    first[members.flatten().to_numpy()] = np.repeat(
+        groups.column("_line_min").to_numpy(), np.diff(members.offsets.to_numpy())
+    )
     matched = first[keys.num_rows :]
     return np.where(matched < keys.num_rows, matched, -1)
 
@@ -192,13 +211,15 @@ def distributed_sql(schema: TableSchema, base: str, changes: str, row_key: Seque
     by = ", ".join(q(name) for name in (schema.key or row_key))
     if not schema.keyed:
         return (
-            f"SELECT {columns} FROM (SELECT *, max(CASE WHEN _op = 'delete' THEN _seq ELSE -1 END) OVER (PARTITION BY {by}) AS _gone "
+            f"SELECT {columns} FROM (SELECT *, max(CASE WHEN _op = 'delete' THEN _seq ELSE -1 END) OVER "
+            f"(PARTITION BY {by}) AS _gone "
             f"FROM ({union}) u) w WHERE _op <> 'delete' AND _seq > _gone"
         )
     order = f"{q(schema.order_by)} DESC NULLS LAST, " if schema.order_by else ""
     if schema.order_by:
         union = (
-            f"SELECT * FROM (SELECT *, max(CASE WHEN _op IN ('delete', 'replace') THEN _seq ELSE -1 END) OVER (PARTITION BY {by}) "
+            "SELECT * FROM (SELECT *, max(CASE WHEN _op IN ('delete', 'replace') THEN _seq ELSE -1 END) OVER "
+            f"(PARTITION BY {by}) "
             f"AS _gone FROM ({union}) u) b WHERE _op <> 'delete' AND _seq >= _gone"
         )
     return (

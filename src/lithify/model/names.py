@@ -40,7 +40,9 @@ def parse_table_name(text: str) -> TableName:
         raise InvalidRequest(f"{_shown(text)} is no table name: write it as namespace.table, e.g. shop.orders")
     for part in parts:
         if len(part) > NAME_LENGTH_MAX:
-            raise InvalidRequest(f"{_shown(text)} is too long: at most {NAME_LENGTH_MAX} characters on each side of the dot")
+            raise InvalidRequest(
+                f"{_shown(text)} is too long: at most {NAME_LENGTH_MAX} characters on each side of the dot"
+            )
         if not _PART.fullmatch(part):
             hint = f" (try {part.lower()!r})" if _PART.fullmatch(part.lower()) else ""
             raise InvalidRequest(
@@ -56,7 +58,9 @@ def check_column_name(name: str) -> None:
     if name.lower() in RESERVED_COLUMNS or name.lower().startswith(RESERVED_PREFIX):
         raise InvalidRequest(f"column name {name!r} is reserved by Lithify: rename the column")
     if found := _COLUMN_FORBIDDEN.search(name):
-        raise InvalidRequest(f"column name {_shown(name)} holds {found.group()!r}, which Delta tables do not allow: rename the column")
+        raise InvalidRequest(
+            f"column name {_shown(name)} holds {found.group()!r}, which Delta tables do not allow: rename the column"
+        )
 
 
 def is_job_folder(name: str) -> bool:

@@ -56,7 +56,11 @@ def source_of(file: DataFile, folder: str, schema: TableSchema) -> Source:
 def constants_of(file: DataFile, schema: TableSchema) -> tuple[tuple[str, Any], ...]:
     """Files that Lithify writes hold their partition columns; adopted ones leave them to the log."""
     top = file.path.partition("/")[0]
-    if not schema.partition_by or (is_job_folder(top) and not top.startswith(ADOPTED)) or "/" not in file.path and file.seq:
+    if (
+        not schema.partition_by
+        or (is_job_folder(top) and not top.startswith(ADOPTED))
+        or ("/" not in file.path and file.seq)
+    ):
         return ()
     return tuple((name, file.partition[name]) for name in schema.partition_by if name in file.partition)
 

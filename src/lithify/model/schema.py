@@ -98,7 +98,9 @@ class TableSchema:
 def from_properties(columns: pa.Schema, properties: Mapping[str, str], where: str) -> TableSchema:
     """Rebuild from the changes log's own columns and properties."""
     if int(properties.get("lithify.format", "0")) > FORMAT:
-        raise InvalidRequest(f"{where} was written by a newer Lithify (table format {properties['lithify.format']}): upgrade lithify")
+        raise InvalidRequest(
+            f"{where} was written by a newer Lithify (table format {properties['lithify.format']}): upgrade lithify"
+        )
     try:
         required = set(json.loads(properties["lithify.required"]))
         key = tuple(json.loads(properties["lithify.key"]))
@@ -106,7 +108,14 @@ def from_properties(columns: pa.Schema, properties: Mapping[str, str], where: st
     except (KeyError, ValueError) as error:
         raise Corruption(f"{where} has no readable lithify.* table properties: is it a Lithify table?") from error
     user = [pa.field(f.name, f.type, f.name not in required) for f in columns if f.name not in (SEQ, OP)]
-    known = {"lithify.format", "lithify.required", "lithify.key", "lithify.partition_by", "lithify.order_by", "lithify.time"}
+    known = {
+        "lithify.format",
+        "lithify.required",
+        "lithify.key",
+        "lithify.partition_by",
+        "lithify.order_by",
+        "lithify.time",
+    }
     return TableSchema(
         pa.schema(user),
         key,
@@ -135,10 +144,17 @@ def define(
         if (other := seen.get(column.name.lower())) is not None:
             raise InvalidRequest(f"columns {other!r} and {column.name!r} differ only in case or not at all: rename one")
         seen[column.name.lower()] = column.name
-        fields.append(pa.field(column.name, normalise(column.type, column.name), column.nullable and column.name not in keys))
+        fields.append(
+            pa.field(column.name, normalise(column.type, column.name), column.nullable and column.name not in keys)
+        )
     schema = pa.schema(fields)
     partitions = _names(partition_by)
-    for role, names in (("key", keys), ("order_by", _names(order_by)), ("time", _names(time)), ("partition_by", partitions)):
+    for role, names in (
+        ("key", keys),
+        ("order_by", _names(order_by)),
+        ("time", _names(time)),
+        ("partition_by", partitions),
+    ):
         for name in names:
             if name not in schema.names:
                 raise InvalidRequest(f"{role} column {name!r} is not in the schema: it has {', '.join(schema.names)}")
@@ -148,9 +164,13 @@ def define(
         check_key_type(schema.field(name), "key")
     if order_by:
         if not keys:
-            raise InvalidRequest("order_by chooses between versions of a key: give the table a key, or leave order_by out")
+            raise InvalidRequest(
+                "order_by chooses between versions of a key: give the table a key, or leave order_by out"
+            )
         if order_by in keys:
-            raise InvalidRequest(f"order_by column {order_by!r} is part of the key: two versions of a key could never differ in it")
+            raise InvalidRequest(
+                f"order_by column {order_by!r} is part of the key: two versions of a key could never differ in it"
+            )
         check_key_type(schema.field(order_by), "order_by")
     if time and not (pa.types.is_timestamp(schema.field(time).type) or pa.types.is_date(schema.field(time).type)):
         raise InvalidRequest(f"time column {time!r} is {schema.field(time).type}: it must be a timestamp or a date")
@@ -164,10 +184,14 @@ def define(
 def check_key_type(column: pa.Field, role: str) -> None:
     if pa.types.is_floating(column.type):
         raise InvalidRequest(
-            f"{role} column {column.name!r} is floating point ({column.type}), which has no reliable equality: use an integer, decimal or text"
+            f"{role} column {column.name!r} is floating point ({column.type}), which has no reliable equality: "
+            "use an integer, decimal or text"
         )
     if pa.types.is_nested(column.type):
-        raise InvalidRequest(f"{role} column {column.name!r} is {column.type}: only plain values can be compared, not lists, structs or maps")
+        raise InvalidRequest(
+            f"{role} column {column.name!r} is {column.type}: only plain values can be compared, not lists, "
+            "structs or maps"
+        )
 
 
 def normalise(kind: pa.DataType, where: str) -> pa.DataType:
@@ -179,7 +203,10 @@ def normalise(kind: pa.DataType, where: str) -> pa.DataType:
         return pa.timestamp("us", "UTC" if kind.tz else None)
     if types.is_decimal(kind):
         if kind.precision > 38 or not 0 <= kind.scale <= kind.precision:
-            raise InvalidRequest(f"column {where!r}: {kind} does not fit a Delta decimal (precision up to 38, scale from 0 to the precision)")
+            raise InvalidRequest(
+                f"column {where!r}: {kind} does not fit a Delta decimal (precision up to 38, scale from 0 to the "
+                "precision)"
+            )
         return pa.decimal128(kind.precision, kind.scale)
     if types.is_dictionary(kind):
         return normalise(kind.value_type, where)
@@ -199,7 +226,9 @@ def normalise(kind: pa.DataType, where: str) -> pa.DataType:
         )
     if kind == pa.uint64():
         raise InvalidRequest(f"column {where!r} is uint64, which Delta does not have: use int64 or decimal(20, 0)")
-    raise InvalidRequest(f"column {where!r} has type {kind}, which Delta does not have: cast it to a supported type first")
+    raise InvalidRequest(
+        f"column {where!r} has type {kind}, which Delta does not have: cast it to a supported type first"
+    )
 
 
 def _names(value: Any) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """The serving engine: SELECT only, over one snapshot of every table a query names.
 
-Tables are looked up while a query is planned, so only those it names are opened; each is opened once per query. SQL cannot
-read files: there is no function for it, and DDL, DML and SET are refused before anything runs.
+Tables are looked up while a query is planned, so only those it names are opened; each is opened once per query. SQL
+cannot read files: there is no function for it, and DDL, DML and SET are refused before anything runs.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class ServingEngine:
         wanted = list(columns) if columns is not None else schema.names
         for name in wanted:
             if name not in schema.names:
-                raise InvalidRequest(f"column {name!r} is not in table {plan.snapshot.table}: it has {', '.join(schema.names)}")
+                raise InvalidRequest(
+                    f"column {name!r} is not in table {plan.snapshot.table}: it has {', '.join(schema.names)}"
+                )
         target = schema.select(wanted)
         with self._session() as (ctx, links), _errors(None, {("", plan.snapshot.table): plan}):
             view = relation(ctx, plan, links)
@@ -73,14 +75,14 @@ class ServingEngine:
         with self._session() as (ctx, _), _errors(None, {}):
             ctx.register_record_batches("t", [[pa.RecordBatch.from_pylist([], schema=schema)]])
             ctx.sql_with_options(f"SELECT 1 FROM datafusion.public.t WHERE ({where}\n)", _READ_ONLY)
-            used = []
+            used: list[str] = []
             for name in schema.names:
                 rest = pa.schema([f for f in schema if f.name != name] or [pa.field("lithify_none", pa.int8())])
                 alias = f"without_{len(used)}_{schema.get_field_index(name)}"
                 ctx.register_record_batches(alias, [[pa.RecordBatch.from_pylist([], schema=rest)]])
                 try:
                     ctx.sql_with_options(f"SELECT 1 FROM datafusion.public.{alias} t WHERE ({where}\n)", _READ_ONLY)
-                except Exception:  # noqa: BLE001 - any failure to plan means that the column is needed
+                except Exception:
                     used.append(name)
             return used
 
@@ -109,7 +111,10 @@ class ServingEngine:
             keys = ", ".join(quoted(name) for name in columns.names)
             null = " OR ".join(f"{quoted(name)} IS NULL" for name in columns.names)
             return _result(
-                ctx.sql(f"SELECT {keys}, count(*) AS rows FROM datafusion.public.b GROUP BY {keys} HAVING count(*) > 1 OR {null} LIMIT {limit}")
+                ctx.sql(
+                    f"SELECT {keys}, count(*) AS rows FROM datafusion.public.b GROUP BY {keys} HAVING count(*) > "
+                    f"1 OR {null} LIMIT {limit}"
+                )
             )
 
     def close(self) -> None:
@@ -131,13 +136,15 @@ class ServingEngine:
             .with_default_catalog_and_schema(catalog, schema)
             .set("datafusion.execution.parquet.coerce_int96", "us")
             .set("datafusion.execution.time_zone", "UTC")
-            # A changed key is looked up in an array instead of a hash table where keys are integers that lie this close.
+            # Changed keys that are integers and lie this close are looked up in an array instead of a hash table.
             .set("datafusion.execution.perfect_hash_join_min_key_density", "0.001")
             .set("datafusion.execution.perfect_hash_join_small_build_threshold", "1000000")
         )
         if self._threads:
             config = config.with_target_partitions(self._threads)
-        return SessionContext(config, RuntimeEnvBuilder().with_disk_manager_os().with_fair_spill_pool(self._memory_bytes_max))
+        return SessionContext(
+            config, RuntimeEnvBuilder().with_disk_manager_os().with_fair_spill_pool(self._memory_bytes_max)
+        )
 
     def _folder(self) -> Path:
         with self._lock:
@@ -236,7 +243,10 @@ def _errors(
             raise catalog.failure from error
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        files = [*sources, *(s for plan in plans.values() for s in (*plan.clean, *plan.touched, *plan.changes))]
+        files = [
+            *sources,
+            *(s for plan in plans.values() for s in (*plan.clean, *plan.touched, *plan.changes)),
+        ]
         raise _translated(error, files) from error
 
 
@@ -244,11 +254,22 @@ def _translated(error: BaseException, files: Sequence[Source]) -> LithifyError:
     text = str(error).replace("DataFusion error: ", "").strip()
     first = text.splitlines()[0] if text else type(error).__name__
     if "not found" in first and "table '" in first:
-        return NotFound(f"{first.removeprefix('Error during planning: ')}: `lithify tables` lists the tables of this lake")
-    if any(sign in first for sign in ("Parquet error", "Parquet", "External error", "Object at location", "Object Store")):
+        return NotFound(
+            f"{first.removeprefix('Error during planning: ')}: `lithify tables` lists the tables of this lake"
+        )
+    if any(
+        sign in first for sign in ("Parquet error", "Parquet", "External error", "Object at location", "Object Store")
+    ):
         if (broken := first_broken(files)) is not None:
             return Corruption(f"{broken} cannot be read as Parquet: restore this file from a copy ({first})")
-    planning = ("SQL error", "Error during planning", "Schema error", "This feature is not implemented", "type_coercion", "Execution error: Unknown")
+    planning = (
+        "SQL error",
+        "Error during planning",
+        "Schema error",
+        "This feature is not implemented",
+        "type_coercion",
+        "Execution error: Unknown",
+    )
     if any(sign in first for sign in planning):
         return InvalidRequest(f"the query is not accepted: {first}")
     return ComputeFailed(f"the query failed: {first}")

@@ -1,7 +1,8 @@
 """A read plan as a DataFusion relation.
 
-DataFusion scans folders natively and fast, but not lists of files. So the files of a plan are linked into a private folder
-of this process, and that folder is scanned. The links go when the plan is forgotten; the files are never touched.
+DataFusion scans folders natively and fast, but not lists of files. So the files of a plan are linked into a private
+folder of this process, and that folder is scanned. The links go when the plan is forgotten; the files are never
+touched.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class LinkFolder:
         for number, source in enumerate(sources):
             if not os.path.exists(source.path):
                 raise Corruption(
-                    f"{source.path} is missing although the table's log names it: restore it from a copy, or read as of an older seq"
+                    f"{source.path} is missing although the table's log names it: restore it from a copy, or read "
+                    "as of an older seq"
                 )
             os.symlink(source.path, folder / f"{number:06d}.parquet")
         return f"{folder}/"
@@ -80,17 +82,25 @@ def without(ctx: SessionContext, frame: DataFrame, hidden: pa.Table, by: Sequenc
     for name in by:
         equal = "IS NOT DISTINCT FROM" if hidden.column(name).null_count else "="
         conditions.append(f"h.{quoted(name)} {equal} t.{quoted(name)}")
-    return ctx.sql(f"SELECT * FROM {left} t WHERE NOT EXISTS (SELECT 1 FROM {right} h WHERE {' AND '.join(conditions)})")
+    return ctx.sql(
+        f"SELECT * FROM {left} t WHERE NOT EXISTS (SELECT 1 FROM {right} h WHERE {' AND '.join(conditions)})"
+    )
 
 
 def _distributed(ctx: SessionContext, plan: ReadPlan, links: LinkFolder) -> DataFrame:
     columns = plan.schema.columns
-    base = _register(ctx, scan(ctx, [*plan.clean, *plan.touched], columns, links) if plan.clean or plan.touched else _memory(ctx, columns.empty_table()))
+    base = _register(
+        ctx,
+        scan(ctx, [*plan.clean, *plan.touched], columns, links)
+        if plan.clean or plan.touched
+        else _memory(ctx, columns.empty_table()),
+    )
     groups: dict[tuple[int, str], list[Source]] = {}
     for source in plan.changes:
         groups.setdefault((source.seq, source.op.value), []).append(source)
     parts = [
-        scan(ctx, group, columns, links).with_column(SEQ, lit(seq)).with_column(OP, lit(op)) for (seq, op), group in groups.items()
+        scan(ctx, group, columns, links).with_column(SEQ, lit(seq)).with_column(OP, lit(op))
+        for (seq, op), group in groups.items()
     ]
     changes = _register(ctx, _union(parts, [*plan.schema.names, SEQ, OP]))
     return ctx.sql(distributed_sql(plan.schema, base, changes, plan.snapshot.row_key))

@@ -77,9 +77,7 @@ def record(java: JavaHome | None = None, cache: Path | None = None) -> Path:
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise Unavailable(
-                f"Recording Spark's classes took over {_RECORD_SECONDS_MAX} s; try again."
-            ) from error
+            raise Unavailable(f"Recording Spark's classes took over {_RECORD_SECONDS_MAX} s; try again.") from error
         if done.returncode != 0 or not recorded.is_file():
             reason = done.stderr.strip()[-500:] or "this JDK has no default archive to build on"
             raise Unavailable(f"Java {java.version} at {java.home} recorded no class archive: {reason}")

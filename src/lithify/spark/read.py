@@ -1,7 +1,8 @@
 """A read plan as a Spark DataFrame: native Parquet scans, and the overlay as a filter plus one small file.
 
-The overlay is laid down once per snapshot in the table's `index` folder, where every executor sees it. It is derived data: what this
-process laid down goes when it ends, and what a dead one left behind goes with the next overlay.
+The overlay is laid down once per snapshot in the table's `index` folder, where every executor sees it. It is
+derived data: what this process laid down goes when it ends, and what a dead one left behind goes with the next
+overlay.
 """
 
 from __future__ import annotations
@@ -42,9 +43,7 @@ def frame_of(spark: SparkSession, plan: ReadPlan, index: Path, owner: str) -> Da
         staged = _stage_once(plan, index, owner)
         return merge(spark, clean, touched, staged, spark_schema(columns), plan.by)
     except PySparkException as error:
-        raise ComputeFailed(
-            f"Spark cannot read table {plan.snapshot.table}: {str(error).splitlines()[0]}"
-        ) from error
+        raise ComputeFailed(f"Spark cannot read table {plan.snapshot.table}: {str(error).splitlines()[0]}") from error
 
 
 def scan(spark: SparkSession, sources: Iterable[Source], columns: pa.Schema) -> DataFrame:
@@ -53,9 +52,7 @@ def scan(spark: SparkSession, sources: Iterable[Source], columns: pa.Schema) -> 
         _check_present(group)
         fixed = dict(constants)
         inside = pa.schema([f for f in columns if f.name not in fixed])
-        reader = spark.read.schema(spark_schema(inside)).option(
-            "parquet.page.verify-checksum.enabled", "true"
-        )
+        reader = spark.read.schema(spark_schema(inside)).option("parquet.page.verify-checksum.enabled", "true")
         frame = reader.parquet(*[source.path for source in group])
         for name, value in fixed.items():
             frame = frame.withColumn(name, F.lit(value).cast(spark_schema(columns)[name].dataType))
@@ -67,7 +64,8 @@ def _check_present(sources: Sequence[Source]) -> None:
     for source in sources:
         if not os.path.exists(source.path):
             raise Corruption(
-                f"{source.path} is missing although the table's log names it: restore it from a copy, or read as of an older seq"
+                f"{source.path} is missing although the table's log names it: restore it from a copy, or read as "
+                "of an older seq"
             )
 
 

@@ -161,7 +161,7 @@ def _handle_interrupts(session: SparkSession, before: _Handler) -> None:
 
 
 def _not_from_py4j(record: logging.LogRecord) -> bool:
-    """Py4J logs each interrupted call with its traceback on the root logger; the exception is raised anyway."""
+    """Py4J logs an interrupted call with its traceback on the root logger; the exception is raised anyway."""
     return not record.pathname.startswith(_PY4J_FOLDER)
 
 
@@ -238,9 +238,7 @@ def _launch_conf(options: SparkOptions, java: JavaHome, cache: Path, scratch: Pa
     if class_archive.RECORD_FLAG not in asked:
         jvm_options += class_archive.jvm_options(java, cache)
     # Spark splits this at blanks outside double quotes; what the caller asks for comes last and wins.
-    conf["spark.driver.extraJavaOptions"] = " ".join(
-        [*(f'"{option}"' for option in jvm_options), asked]
-    ).strip()
+    conf["spark.driver.extraJavaOptions"] = " ".join([*(f'"{option}"' for option in jvm_options), asked]).strip()
     return conf
 
 

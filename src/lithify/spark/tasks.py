@@ -17,7 +17,9 @@ R = TypeVar("R")
 
 
 def run_tasks(spark: SparkSession, function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
-    """`function` of each task, in order. A LithifyError inside a task is raised here as itself; anything else fails the Spark job."""
+    """`function` of each task, in order. A LithifyError inside a task is raised here as itself; anything else fails
+    the Spark job.
+    """
     if not tasks:
         return []
     from pyspark.errors import PySparkException

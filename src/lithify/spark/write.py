@@ -1,8 +1,9 @@
 """Writing a DataFrame as files that base could take as they are.
 
-Rows are range-partitioned and sorted by key in Spark, then streamed through Arrow into the same Parquet writer that small writes use, with the
-same checks. Equal keys lie next to each other, so one look at the neighbour finds duplicates, or picks the winner by order_by.
-What a task reports is what counts: files of failed or doubled task attempts are never committed.
+Rows are range-partitioned and sorted by key in Spark, then streamed through Arrow into the same Parquet writer that
+small writes use, with the same checks. Equal keys lie next to each other, so one look at the neighbour finds
+duplicates, or picks the winner by order_by. What a task reports is what counts: files of failed or doubled task
+attempts are never committed.
 """
 
 from __future__ import annotations
@@ -91,9 +92,7 @@ class _PartitionWriter:
                 table = conform(pa.Table.from_batches([batch]), schema.columns)
                 if schema.keyed:
                     check_keys(table, schema.key)
-                    table, carried = self._winners(
-                        table if carried is None else pa.concat_tables([carried, table])
-                    )
+                    table, carried = self._winners(table if carried is None else pa.concat_tables([carried, table]))
                 self._write(table, layout)
             if carried is not None:
                 self._write(carried, layout)
@@ -113,12 +112,11 @@ class _PartitionWriter:
             keys = table.column(name).combine_chunks()
             same &= pc.equal(keys.slice(0, len(keys) - 1), keys.slice(1)).to_numpy(zero_copy_only=False)
         if same.any() and not schema.order_by:
-            examples = (
-                table.select(list(schema.key)).take(pa.array(np.flatnonzero(same)[:EXAMPLES_MAX])).to_pylist()
-            )
+            examples = table.select(list(schema.key)).take(pa.array(np.flatnonzero(same)[:EXAMPLES_MAX])).to_pylist()
             shown = ", ".join(str(next(iter(row.values())) if len(row) == 1 else row) for row in examples)
             raise InvalidRequest(
-                f"the DataFrame has more than one row for the same key, e.g. {shown}: rows of a DataFrame have no order, so remove the "
+                f"the DataFrame has more than one row for the same key, e.g. {shown}: rows of a DataFrame have no "
+                "order, so remove the "
                 "duplicates first, or create the table with order_by"
             )
         last = np.append(~same, False)

@@ -1,8 +1,8 @@
 """A POSIX folder as a store.
 
 Every call that touches the disk goes through one object, so that a test can hand in a store that records, fails or
-stops at any of them. `step` names the places between storage calls where a process may die; a real store does nothing there.
-Errors of the operating system are translated here, once, with their cause kept.
+stops at any of them. `step` names the places between storage calls where a process may die; a real store does
+nothing there. Errors of the operating system are translated here, once, with their cause kept.
 """
 
 from __future__ import annotations
@@ -132,7 +132,9 @@ class Store:
                     break
                 except BlockingIOError:
                     if time.monotonic() > deadline:
-                        raise Unavailable(f"another process has held the lock for {what} for {wait_s_max:.0f} s: try again later") from None
+                        raise Unavailable(
+                            f"another process has held the lock for {what} for {wait_s_max:.0f} s: try again later"
+                        ) from None
                     time.sleep(0.02)
             yield
         finally:
@@ -156,7 +158,9 @@ def os_error(error: OSError, path: Path | str) -> LithifyError:
     place = error.filename or path
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
-            return Unavailable(f"no space left while writing {place}: free some disk space, then retry; nothing was changed")
+            return Unavailable(
+                f"no space left while writing {place}: free some disk space, then retry; nothing was changed"
+            )
         case errno.EACCES | errno.EPERM | errno.EROFS:
             return Unavailable(f"no permission for {place}: check the owner and mode of the folder")
         case errno.EIO:

@@ -10,14 +10,14 @@ import datetime as dt
 import io
 import json
 import math
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lithify.errors import Corruption, LithifyError
@@ -40,7 +40,9 @@ class Layout:
 
     @classmethod
     def of(cls, schema: TableSchema) -> Layout:
-        special = list(dict.fromkeys([*schema.key, *filter(None, (schema.order_by, schema.time)), *schema.partition_by]))
+        special = list(
+            dict.fromkeys([*schema.key, *filter(None, (schema.order_by, schema.time)), *schema.partition_by])
+        )
         rest = [name for name in schema.names if name not in special][:STATS_COLUMNS_MAX]
         return cls(schema.columns, tuple(special), tuple(special + rest))
 
@@ -66,13 +68,12 @@ def encode(table: pa.Table, layout: Layout) -> tuple[bytes, str]:
 
 def open_writer(sink: Path | BinaryIO, schema: pa.Schema, layout: Layout) -> pq.ParquetWriter:
     delta = [f.name for f in schema if f.name in layout.compact_columns and _delta_encodable(f.type)]
-    unique_text = [f.name for f in schema if f.name in layout.compact_columns and pa.types.is_binary_like(f.type)] if False else []
     return pq.ParquetWriter(
         sink,
         schema.remove_metadata(),
         compression="zstd",
         compression_level=3,
-        use_dictionary=[f.name for f in schema if f.name not in delta and f.name not in unique_text],
+        use_dictionary=[f.name for f in schema if f.name not in delta],
         column_encoding=dict.fromkeys(delta, "DELTA_BINARY_PACKED") or None,
         write_page_checksum=True,
         store_schema=False,
@@ -207,8 +208,6 @@ class PartWriter:
         self._pending, self._pending_rows = ([rest] if rest.num_rows else []), rest.num_rows
 
     def close(self, relative_to: Path) -> Written:
-        import os
-
         if self._pending_rows:
             self._flush(self._pending_rows)
         with translated(self.path):
@@ -224,12 +223,3 @@ class PartWriter:
     def abandon(self) -> None:
         self._sink.close()
         self.path.unlink(missing_ok=True)
-
-
-def key_bounds(table: pa.Table, name: str) -> tuple[Any, Any]:
-    bounds = pc.min_max(table.column(name))
-    return bounds["min"].as_py(), bounds["max"].as_py()
-
-
-def written_paths(files: Sequence[Written]) -> list[str]:
-    return [file.path for file in files]

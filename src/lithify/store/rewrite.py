@@ -1,15 +1,17 @@
 """Rewriting one base file: drop the hidden rows, put the new ones in their place, keep the order.
 
-One task reads one file, row group by row group, and writes one file. An updated row stays where it was; a new row goes to its place if the
-file is sorted by key, else to the end. A file that holds none of the hidden keys and gets no new row is left as it is. Tasks depend on
-pyarrow and NumPy alone, so the same code runs in this process and on Spark's executors.
+One task reads one file, row group by row group, and writes one file. An updated row stays where it was; a new row
+goes to its place if the file is sorted by key, else to the end. A file that holds none of the hidden keys and gets
+no new row is left as it is. Tasks depend on pyarrow and NumPy alone, so the same code runs in this process and on
+Spark's executors.
 
-The hidden keys and new rows of all tasks lie in two Arrow files, sorted so that each task's share is one slice, read by memory map.
+The hidden keys and new rows of all tasks lie in two Arrow files, sorted so that each task's share is one slice,
+read by memory map.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -93,10 +95,13 @@ def rewrite(task: RewriteTask) -> RewriteResult:
     expected = merge.rows_read - merge.updated - merge.deleted + (rows.num_rows if rows is not None else 0)
     if (written.rows if written else 0) != expected:
         raise Corruption(
-            f"rewriting {source} gave {written.rows if written else 0} rows instead of {expected}: nothing was committed; "
+            f"rewriting {source} gave {written.rows if written else 0} rows instead of {expected}: nothing was "
+            "committed; "
             "check the disk, then fold again"
         )
-    return RewriteResult(written, task.partition, task.source, merge.rows_read, merge.updated, merge.deleted, bytes_read)
+    return RewriteResult(
+        written, task.partition, task.source, merge.rows_read, merge.updated, merge.deleted, bytes_read
+    )
 
 
 def _write_all(task: RewriteTask, tables: Iterator[pa.Table]) -> Written | None:
@@ -131,7 +136,9 @@ class _Merge:
         self._placed = np.zeros(self._rows.num_rows, bool)
         # For each hidden key the new row that takes its place here, or -1.
         self._row_of_hidden = (
-            lookup(hidden, self._rows, task.by) if hidden is not None and self._rows.num_rows else np.full(hidden.num_rows if hidden else 0, -1)
+            lookup(hidden, self._rows, task.by)
+            if hidden is not None and self._rows.num_rows
+            else np.full(hidden.num_rows if hidden else 0, -1)
         )
         self._shown = hidden.column(SHOWN).to_numpy() if hidden is not None else np.zeros(0, bool)
         self._last: Any = None
@@ -196,12 +203,6 @@ class _Merge:
         if not fits.any():
             return merged
         self._placed[waiting[fits]] = True
-        return sort_by_key(pa.concat_tables([merged, candidates.filter(pa.array(fits)).cast(merged.schema)]), self._task.by)
-
-
-def share_of(keys: Sequence[Any], low: Any, high: Any) -> tuple[int, int]:
-    """The slice of sorted `keys` between two bounds, as (start, length)."""
-    from bisect import bisect_left, bisect_right
-
-    start, end = bisect_left(keys, low), bisect_right(keys, high)
-    return start, max(0, end - start)
+        return sort_by_key(
+            pa.concat_tables([merged, candidates.filter(pa.array(fits)).cast(merged.schema)]), self._task.by
+        )

@@ -1,0 +1,299 @@
+"""Rows and keys from files, stdin and arguments, as values that the table takes.
+
+JSON has no dates, decimals or binary, and CSV and arguments have only text: here each value is read by its column's type. What does not fit
+is left as it is or refused with its place, so that the table's own checks have the last word.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lithify.cli.types import type_name
+from lithify.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+INPUT_BYTES_MAX = 2**30
+STDIN = "-"
+FORMATS = ("json", "csv", "parquet", "arrow")
+_BY_SUFFIX = {
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+}
+_INTEGER = re.compile(r"[+-]?\d+")
+
+
+def read_rows(source: str, format: str | None, columns: pa.Schema) -> Any:
+    """All rows of a file, or of stdin for `-`, ready for append, upsert or delete."""
+    data = _read(source)
+    match format or _format_of(source):
+        case "json":
+            return [decode_row(row, columns, place) for row, place in _json_rows(data, source)]
+        case "csv":
+            return _csv(data, source, columns)
+        case "parquet":
+            return _parquet(data, source)
+        case _:
+            return _arrow(data, source)
+
+
+def row_of(text: str, columns: pa.Schema) -> dict[str, Any]:
+    """One row from a JSON object on the command line."""
+    value = _loads(text, f"--row {text}")
+    if not isinstance(value, dict):
+        raise InvalidRequest(f"--row {text}: a row is a JSON object like '{{\"id\": 1}}'")
+    return decode_row(value, columns, f"--row {text}")
+
+
+def keys_from_arguments(
+    texts: Iterable[str], columns: pa.Schema, key: Sequence[str], table: str
+) -> list[dict[str, Any]]:
+    return [_key(text, columns, key, table) for text in texts]
+
+
+def _key(text: str, columns: pa.Schema, key: Sequence[str], table: str) -> dict[str, Any]:
+    if text.lstrip().startswith("{"):
+        value = _loads(text, f"key {text}")
+        return decode_row(value, columns, f"key {text}")
+    import pyarrow as pa
+
+    if len(key) == 1:
+        column = columns.field(key[0])
+        prefix = f"{key[0]}="
+        if text.startswith(prefix) and not pa.types.is_string(column.type):
+            text = text.removeprefix(prefix)
+        return {key[0]: value_of_text(text, column)}
+    parts: dict[str, Any] = {}
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        name = name.strip()
+        if not equals:
+            wanted = ",".join(f"{k}=…" for k in key) or "column=value"
+            raise InvalidRequest(
+                f"key {text!r} of table {table}: write it as {wanted}, or as a JSON object if a value holds a comma"
+            )
+        if name not in columns.names:
+            raise InvalidRequest(
+                f"key {text!r}: table {table} has no column {name!r}; it has {', '.join(columns.names)}"
+            )
+        parts[name] = value_of_text(value, columns.field(name))
+    return parts
+
+
+def value_of_text(text: str, column: pa.Field) -> Any:
+    """A value as somebody types it, by its column's type."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_integer(kind) and _INTEGER.fullmatch(text.strip()):
+        return int(text)
+    if pa.types.is_boolean(kind) and text.strip().lower() in ("true", "false"):
+        return text.strip().lower() == "true"
+    if pa.types.is_binary(kind):
+        return _base64(text, f"column {column.name!r}")
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        raise InvalidRequest(f"column {column.name!r}: {text!r} does not fit {type_name(kind)}")
+    return text
+
+
+def decode_row(row: Any, columns: pa.Schema, place: str) -> dict[str, Any]:
+    if not isinstance(row, Mapping):
+        raise InvalidRequest(f"{place}: a row is a JSON object, not {_shown(row)}")
+    known = set(columns.names)
+    return {
+        name: decode(value, columns.field(name).type, f"{place}, column {name!r}") if name in known else value
+        for name, value in row.items()
+    }
+
+
+def decode(value: Any, kind: pa.DataType, place: str, nested: bool = False) -> Any:
+    """A JSON value by its column's type: the inverse of `values.jsonable`."""
+    import pyarrow as pa
+
+    types = pa.types
+    if value is None:
+        return None
+    if types.is_struct(kind) and isinstance(value, Mapping):
+        fields = {f.name: f.type for f in kind}
+        unknown = [name for name in value if name not in fields]
+        if unknown:
+            raise InvalidRequest(f"{place}: field {unknown[0]!r} is not in {type_name(kind)}")
+        return {name: decode(item, fields[name], f"{place}.{name}", nested=True) for name, item in value.items()}
+    if types.is_list(kind) and isinstance(value, list):
+        return [decode(item, kind.value_type, f"{place}[{number}]", nested=True) for number, item in enumerate(value)]
+    if types.is_map(kind) and isinstance(value, Mapping | list):
+        pairs = value.items() if isinstance(value, Mapping) else _pairs(value, place)
+        return [
+            (_map_key(k, kind.key_type, place), decode(v, kind.item_type, f"{place}[{k!r}]", nested=True))
+            for k, v in pairs
+        ]
+    if isinstance(value, str):
+        return _decode_text(value, kind, place, nested)
+    if isinstance(value, Decimal) and not types.is_decimal(kind):
+        return float(value)
+    if types.is_floating(kind) and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    return value
+
+
+def _decode_text(text: str, kind: pa.DataType, place: str, nested: bool) -> Any:
+    import pyarrow as pa
+
+    if pa.types.is_binary(kind):
+        return _base64(text, place)
+    if pa.types.is_floating(kind) and text in ("NaN", "Infinity", "-Infinity"):
+        return float(text)
+    if pa.types.is_integer(kind) and _INTEGER.fullmatch(text):
+        return int(text)
+    if nested and (pa.types.is_temporal(kind) or pa.types.is_decimal(kind)):
+        try:
+            return pa.scalar(text).cast(kind).as_py()
+        except pa.ArrowException as error:
+            raise InvalidRequest(f"{place}: {text!r} does not fit {type_name(kind)}") from error
+    return text
+
+
+def _map_key(key: Any, kind: pa.DataType, place: str) -> Any:
+    import pyarrow as pa
+
+    return value_of_text(key, pa.field(place, kind)) if isinstance(key, str) else decode(key, kind, place, nested=True)
+
+
+def _pairs(value: list[Any], place: str) -> list[tuple[Any, Any]]:
+    if not all(isinstance(pair, list) and len(pair) == 2 for pair in value):
+        raise InvalidRequest(f"{place}: a map is a JSON object, or a list of [key, value] pairs")
+    return [(pair[0], pair[1]) for pair in value]
+
+
+def _base64(text: str, place: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidRequest(f"{place}: binary values are written in base64, which {_shown(text)} is not") from error
+
+
+def _read(source: str) -> bytes:
+    from lithify.store.local import translated
+
+    if source == STDIN:
+        data = sys.stdin.buffer.read(INPUT_BYTES_MAX + 1)
+    else:
+        path = Path(source).expanduser()
+        with translated(path):
+            if path.is_dir():
+                raise InvalidRequest(f"{path} is a folder: `lithify ingest` reads folders and many files")
+            with path.open("rb") as file:
+                data = file.read(INPUT_BYTES_MAX + 1)
+    if len(data) > INPUT_BYTES_MAX:
+        raise InvalidRequest(
+            f"{_named(source)} is larger than {INPUT_BYTES_MAX // 2**30} GiB: load it with `lithify ingest`, which runs on Spark"
+        )
+    return data
+
+
+def _format_of(source: str) -> str:
+    if source == STDIN:
+        return "json"
+    suffix = Path(source).suffix.lower()
+    if suffix not in _BY_SUFFIX:
+        raise InvalidRequest(f"{source}: what is in it cannot be told from its name: pass --format {'|'.join(FORMATS)}")
+    return _BY_SUFFIX[suffix]
+
+
+def _json_rows(data: bytes, source: str) -> list[tuple[Any, str]]:
+    if data.lstrip()[:1] == b"[":
+        rows = _loads(data, _named(source))
+        return [(row, f"{_named(source)}, row {number}") for number, row in enumerate(rows, 1)]
+    found = []
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if line.strip():
+            place = f"{_named(source)}, line {number}"
+            found.append((_loads(line, place), place))
+    return found
+
+
+def _loads(text: str | bytes, place: str) -> Any:
+    def refuse(name: str) -> Any:
+        raise InvalidRequest(f'{place}: {name} is not JSON: write it as text, "{name}"')
+
+    try:
+        return json.loads(text, parse_float=Decimal, parse_constant=refuse)
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"{place}: not valid UTF-8 at byte {error.start}") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(f"{place}: not JSON: {error}") from error
+
+
+def _csv(data: bytes, source: str, columns: pa.Schema) -> pa.Table:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    for column in columns:
+        if pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
+            raise InvalidRequest(
+                f"{_named(source)}: column {column.name!r} is {type_name(column.type)}, which CSV cannot hold: use JSON lines"
+            )
+    if not data.strip():
+        return columns.empty_table()
+    try:
+        # One thread: only then do errors say which row they are about.
+        return csv.read_csv(
+            io.BytesIO(data),
+            read_options=csv.ReadOptions(use_threads=False),
+            parse_options=csv.ParseOptions(newlines_in_values=True),
+            convert_options=csv.ConvertOptions(
+                column_types={column.name: column.type for column in columns},
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+    except (pa.ArrowException, ValueError) as error:
+        raise InvalidRequest(f"{_named(source)}: {str(error).splitlines()[0]}") from error
+
+
+def _parquet(data: bytes, source: str) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_table(pa.BufferReader(data), page_checksum_verification=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InvalidRequest(f"{_named(source)} is no readable Parquet file: {str(error).splitlines()[0]}") from error
+
+
+def _arrow(data: bytes, source: str) -> pa.Table:
+    import pyarrow as pa
+
+    opened = pa.ipc.open_file if data.startswith(b"ARROW1") else pa.ipc.open_stream
+    try:
+        return opened(pa.BufferReader(data)).read_all()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InvalidRequest(
+            f"{_named(source)} is no readable Arrow file or stream: {str(error).splitlines()[0]}"
+        ) from error
+
+
+def _named(source: str) -> str:
+    return "stdin" if source == STDIN else source
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,144 @@
+"""Commands that look: sql, changes, history, stats, snapshot."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import time
+from typing import Annotated
+
+import typer
+
+from lithify.cli.command import Session, TableArgument, command
+from lithify.cli.output import Column
+from lithify.cli.rowset import FormatOption, LimitOption, OutputOption, check_format, write_rows
+from lithify.cli.values import cell, human_bytes
+from lithify.errors import InvalidRequest
+
+PANEL = "Queries"
+
+AsOfOption = Annotated[
+    str | None,
+    typer.Option(
+        "--as-of", metavar="SEQ|TIME", help="Read an earlier state: a seq, or a time like 2026-11-15T12:00:00 (UTC)."
+    ),
+]
+
+
+def sql(
+    session: Session,
+    query: Annotated[
+        str, typer.Argument(metavar="QUERY", help="A SELECT over the lake's tables; - reads it from stdin.")
+    ],
+    as_of: AsOfOption = None,
+    format: FormatOption = None,
+    output: OutputOption = None,
+    limit: LimitOption = None,
+) -> None:
+    """Run a SELECT, fresh: every acknowledged change is in the answer. In-process, no Spark."""
+    chosen = check_format(session, format, output)
+    text = sys.stdin.read() if query == "-" else query
+    if not text.strip():
+        raise InvalidRequest('the query is empty: pass a SELECT, e.g. lithify sql "select count(*) from shop.orders"')
+    with session.lake() as lake:
+        started = time.perf_counter()
+        rows = lake.sql(text, as_of=as_of)
+        write_rows(session, rows, chosen, output, limit, time.perf_counter() - started)
+
+
+def changes(
+    session: Session,
+    name: TableArgument,
+    since: Annotated[int, typer.Option("--since", metavar="SEQ", help="The token: changes after this seq.")] = 0,
+    format: FormatOption = None,
+    output: OutputOption = None,
+    limit: LimitOption = None,
+) -> None:
+    """Read what changed after a seq, in commit order, with _seq and _op. The highest _seq is the next token."""
+    chosen = check_format(session, format, output)
+    with session.lake() as lake:
+        started = time.perf_counter()
+        rows = lake.table(name).changes(since=since)
+        newest = max(rows.column("_seq").to_pylist(), default=since)
+        write_rows(
+            session,
+            rows,
+            chosen,
+            output,
+            limit,
+            time.perf_counter() - started,
+            {"table": name, "since": since, "next": newest},
+        )
+
+
+def history(
+    session: Session,
+    name: TableArgument,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Entries at most, newest first.")] = 20,
+) -> None:
+    """Show what happened to a table: writes, deletes (who and why), schema changes and folds, newest first."""
+    with session.lake() as lake:
+        entries = [dataclasses.asdict(entry) for entry in lake.table(name).history(limit)]
+        columns = [
+            Column("time", "time (UTC)", lambda moment: f"{moment:%Y-%m-%d %H:%M:%S}", style="dim"),
+            Column("operation", "operation", style="bold"),
+            Column("seq", "seq", right=True),
+            Column("rows", "rows", lambda rows: "" if rows is None else f"{rows:,}", right=True),
+            Column("actor", "actor"),
+            *(
+                Column(field, title, lambda text: cell(text, 50))
+                for field, title in (("reason", "reason"), ("batch_id", "batch"), ("detail", "detail"))
+                if any(entry[field] for entry in entries)
+            ),
+        ]
+        session.out.listing(columns, entries, {"table": name, "history": entries}, empty="nothing yet")
+
+
+def stats(session: Session, name: TableArgument) -> None:
+    """Show a table's numbers: rows, files and bytes in base and pending."""
+    with session.lake() as lake:
+        found = dataclasses.asdict(lake.table(name).stats())
+        shown = {
+            label.replace("_", " "): human_bytes(value) if label.endswith("_bytes") else f"{value:,}"
+            for label, value in found.items()
+            if label != "table"
+        }
+        session.out.record(name, shown, found)
+
+
+def snapshot(session: Session, name: TableArgument, as_of: AsOfOption = None) -> None:
+    """Show which versions of changes and base a read uses, now or as of an earlier state."""
+    with session.lake() as lake:
+        pinned = lake.table(name).snapshot(as_of)
+        document = {
+            "table": name,
+            "seq": pinned.seq,
+            "watermark": pinned.watermark,
+            "changes_version": pinned.changes_version,
+            "base_version": pinned.base_version,
+            "base_files": len(pinned.base),
+            "base_rows": pinned.base_rows,
+            "base_bytes": pinned.base_bytes,
+            "pending_files": len(pinned.changes),
+            "pending_rows": pinned.pending_rows,
+            "pending_bytes": pinned.pending_bytes,
+        }
+        fields = {label.replace("_", " "): value for label, value in document.items() if label != "table"}
+        session.out.record(name, fields, document)
+
+
+def register(app: typer.Typer) -> None:
+    command(
+        app,
+        "sql",
+        panel=PANEL,
+        examples="""
+        lithify sql "select status, count(*) from shop.orders group by status"
+        lithify sql "select * from shop.orders" --as-of 41 --output orders.parquet
+        lithify sql - --format csv < report.sql
+        """,
+    )(sql)
+    command(app, "changes", panel=PANEL, examples="lithify changes shop.orders --since 41 --format ndjson")(changes)
+    command(app, "history", panel=PANEL, examples="lithify history shop.orders --limit 5")(history)
+    command(app, "stats", panel=PANEL, examples="lithify stats shop.orders --json")(stats)
+    command(app, "snapshot", panel=PANEL, examples="lithify snapshot shop.orders --as-of 2026-11-15T12:00:00")(snapshot)

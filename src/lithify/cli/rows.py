@@ -1,0 +1,257 @@
+"""Commands about rows: write, ingest, get, delete."""
+
+from __future__ import annotations
+
+import dataclasses
+import time as clock
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from lithify.cli.command import BatchIdOption, Session, TableArgument, command
+from lithify.cli.inputs import STDIN, keys_from_arguments, read_rows, row_of
+from lithify.cli.tables import ColumnsOption, KeyOption, OrderByOption, PartitionOption, TimeOption, schema_of
+from lithify.cli.values import human_bytes, human_seconds, plural
+from lithify.errors import InvalidRequest, NotFound
+
+PANEL = "Rows"
+
+
+class InputFormat(StrEnum):
+    json = "json"
+    csv = "csv"
+    parquet = "parquet"
+    arrow = "arrow"
+
+
+class WriteMode(StrEnum):
+    upsert = "upsert"
+    append = "append"
+    replace = "replace"
+
+
+class IngestFormat(StrEnum):
+    csv = "csv"
+    json = "json"
+    parquet = "parquet"
+
+
+class IngestMode(StrEnum):
+    append = "append"
+    upsert = "upsert"
+
+
+class BadRecord(StrEnum):
+    fail = "fail"
+    quarantine = "quarantine"
+
+
+InputFormatOption = Annotated[
+    InputFormat | None,
+    typer.Option("--format", "-f", help="What is in the file. Default: by its name; stdin: json (lines, or an array)."),
+]
+
+
+def write(
+    session: Session,
+    name: TableArgument,
+    file: Annotated[
+        str | None, typer.Argument(metavar="[FILE]", help="JSON lines or array, CSV, Parquet or Arrow; - for stdin.")
+    ] = None,
+    row: Annotated[
+        list[str] | None,
+        typer.Option("--row", metavar="JSON", help="A row as a JSON object, instead of a file. Repeat it."),
+    ] = None,
+    format: InputFormatOption = None,
+    mode: Annotated[
+        WriteMode | None, typer.Option("--mode", help="Default: upsert on a table with a key, append on one without.")
+    ] = None,
+    batch_id: BatchIdOption = None,
+) -> None:
+    """Write rows durably, in one commit, without Spark.
+
+    Upsert replaces rows with the same key as a whole; the last row of a key wins. Replace also beats a later --order-by value.
+    Dates and times are ISO text, decimals numbers or text, binary base64. For large files use `lithify ingest`.
+    """
+    if row and file is not None:
+        raise InvalidRequest("pass rows with --row or in a file, not both")
+    with session.lake() as lake:
+        table = lake.table(name)
+        columns = table.schema
+        data: Any = [row_of(text, columns) for text in row] if row else read_rows(file or STDIN, format, columns)
+        started = clock.perf_counter()
+        match mode or (WriteMode.upsert if table.definition.keyed else WriteMode.append):
+            case WriteMode.upsert:
+                commit = table.upsert(data, batch_id=batch_id)
+            case WriteMode.replace:
+                commit = table.replace(data, batch_id=batch_id)
+            case WriteMode.append:
+                commit = table.append(data, batch_id=batch_id)
+        seconds = clock.perf_counter() - started
+        text = (
+            f"{plural(commit.upserted, 'row')} written to {name}: seq {commit.seq}, durable in {human_seconds(seconds)}"
+        )
+        if commit.replayed:
+            text = f"batch {batch_id} was written to {name} before, as seq {commit.seq}: nothing was changed"
+        session.out.message(text, {**dataclasses.asdict(commit), "seconds": seconds})
+
+
+def delete(
+    session: Session,
+    name: TableArgument,
+    keys: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY]...", help="Key values; a=1,b=2 or a JSON object for a key of several columns."),
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option("--where", metavar="SQL", help="Delete the rows that this condition holds for.")
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option("--from", metavar="FILE", help="Keys from a file (- for stdin) with the key's columns."),
+    ] = None,
+    format: InputFormatOption = None,
+    actor: Annotated[
+        str | None, typer.Option("--actor", help="Who wants it; shown in the history. Default: the setting `actor`.")
+    ] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="Why; shown in the history.")] = None,
+    batch_id: BatchIdOption = None,
+) -> None:
+    """Delete rows by key, by a SQL condition, or by the keys in a file.
+
+    On a table with no key, give columns: user_id=7 deletes every row that has it now. Put -- before a key that starts with a dash.
+    """
+    if sum(given is not None for given in (keys or None, where, source)) != 1:
+        raise InvalidRequest("say what to delete in one way: KEY…, --where SQL, or --from FILE")
+    with session.lake() as lake:
+        table = lake.table(name)
+        columns, key = table.schema, table.definition.key
+        started = clock.perf_counter()
+        if where is not None:
+            commit = table.delete_where(where, batch_id=batch_id, actor=actor, reason=reason)
+        else:
+            wanted = (
+                read_rows(source, format, columns)
+                if source is not None
+                else keys_from_arguments(keys or (), columns, key, name)
+            )
+            commit = table.delete(wanted, batch_id=batch_id, actor=actor, reason=reason)
+        seconds = clock.perf_counter() - started
+        if commit.replayed:
+            text = f"batch {batch_id} was deleted from {name} before, as seq {commit.seq}: nothing was changed"
+        elif not commit.rows:
+            text = f"no row of {name} matches: nothing was changed"
+        else:
+            text = f"{plural(commit.deleted, 'key')} deleted from {name}: seq {commit.seq}, durable in {human_seconds(seconds)}"
+        session.out.message(text, {**dataclasses.asdict(commit), "seconds": seconds})
+
+
+def get(
+    session: Session,
+    name: TableArgument,
+    key: Annotated[
+        str,
+        typer.Argument(metavar="KEY", help="The key's value; a=1,b=2 or a JSON object for a key of several columns."),
+    ],
+) -> None:
+    """Read one row by its key, fresh. Exit code 1 if there is none."""
+    with session.lake() as lake:
+        table = lake.table(name)
+        if not table.definition.keyed:
+            raise InvalidRequest(f'table {name} has no key: read it with `lithify sql "select … from {name} where …"`')
+        wanted = keys_from_arguments([key], table.schema, table.definition.key, name)[0]
+        row = table.get(wanted)
+        if row is None:
+            raise NotFound(f"table {name} has no row with key {key}")
+        session.out.record("", row, {"table": name, "row": row})
+
+
+def ingest(
+    session: Session,
+    name: TableArgument,
+    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Files, folders or globs.")],
+    format: Annotated[
+        IngestFormat | None, typer.Option("--format", "-f", help="What is in the files. Default: by their names.")
+    ] = None,
+    mode: Annotated[
+        IngestMode | None, typer.Option("--mode", help="Default: upsert on a table with a key, append on one without.")
+    ] = None,
+    create: Annotated[
+        bool,
+        typer.Option("--create", help="Create the table from the files' (or the given) columns if it is not there."),
+    ] = False,
+    columns: ColumnsOption = None,
+    key: KeyOption = None,
+    order_by: OrderByOption = None,
+    time: TimeOption = None,
+    partition_by: PartitionOption = None,
+    on_bad_record: Annotated[
+        BadRecord,
+        typer.Option("--on-bad-record", help="Fail with its place, or set it aside in a quarantine folder and go on."),
+    ] = BadRecord.fail,
+    batch_id: BatchIdOption = None,
+) -> None:
+    """Load files of any size on Spark: CSV, JSON lines or Parquet. All of it is visible at once, or nothing."""
+    from lithify.cli.tables import describe_document
+
+    with session.lake() as lake:
+        with session.out.working(f"ingesting into {name}") as report:
+            done = lake.ingest(
+                name,
+                paths,
+                format=format.value if format else None,
+                mode=mode.value if mode else None,
+                key=key or None,
+                order_by=order_by,
+                time=time,
+                partition_by=tuple(partition_by or ()),
+                schema=schema_of(columns, None),
+                create=create,
+                on_bad_record=on_bad_record.value,
+                batch_id=batch_id,
+                progress=report,
+            )
+        notes = []
+        if done.bad_records:
+            notes.append(f"{plural(done.bad_records, 'bad record')} set aside in {done.quarantine}")
+        size = f"{plural(done.files, 'file')}, {human_bytes(done.bytes)}"
+        text = (
+            f"{plural(done.rows, 'row')} ({size}) ingested into {name}: seq {done.seq}, {human_seconds(done.seconds)}"
+        )
+        session.out.message(
+            text, {**dataclasses.asdict(done), "columns": describe_document(lake, name)["columns"]}, *notes
+        )
+
+
+def register(app: typer.Typer) -> None:
+    command(
+        app,
+        "write",
+        panel=PANEL,
+        examples="""
+        lithify write shop.orders --row '{"id": 1, "amount": 9.90, "status": "paid"}'
+        lithify write shop.orders today.csv --batch-id feed-2026-11-15
+        producer | lithify write shop.orders
+        """,
+    )(write)
+    command(
+        app,
+        "ingest",
+        panel=PANEL,
+        examples="""
+        lithify ingest shop.orders 'exports/orders-*.csv' --create --key id
+        lithify ingest shop.orders exports/ --format json --on-bad-record quarantine
+        """,
+    )(ingest)
+    command(app, "get", panel=PANEL, examples="lithify get shop.orders 42\nlithify get shop.lines order=42,line=1")(get)
+    command(
+        app,
+        "delete",
+        panel=PANEL,
+        examples="""
+        lithify delete shop.customers 7 9 --actor privacy-desk --reason "erasure request 118"
+        lithify delete shop.lines order=42,line=1
+        lithify delete shop.orders --where "status = 'test'"
+        """,
+    )(delete)

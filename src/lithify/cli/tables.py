@@ -1,0 +1,303 @@
+"""Commands about the lake and its tables: init, create, tables, describe, add-column, adopt, drop."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lithify.cli.command import Session, TableArgument, command
+from lithify.cli.output import Column
+from lithify.cli.types import parse_column, type_name
+from lithify.cli.values import human_bytes, plural
+from lithify.errors import InvalidRequest, LithifyError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lithify.app.lake import Lake
+
+PANEL = "Lake and tables"
+
+KeyOption = Annotated[
+    list[str] | None,
+    typer.Option("--key", metavar="COLUMN", help="A key column; repeat it for a key of several columns."),
+]
+OrderByOption = Annotated[
+    str | None,
+    typer.Option(
+        "--order-by",
+        metavar="COLUMN",
+        help="For late events: the highest value of this column wins for a key.",
+    ),
+]
+ColumnsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column",
+        "-c",
+        metavar="NAME:TYPE",
+        help="A column, e.g. amount:decimal(10,2); `!` after the type: required. Repeat it.",
+    ),
+]
+TimeOption = Annotated[
+    str | None, typer.Option("--time", metavar="COLUMN", help="Time column: base is partitioned by its day.")
+]
+PartitionOption = Annotated[
+    list[str] | None,
+    typer.Option("--partition-by", metavar="COLUMN", help="A partition column of base; repeat it."),
+]
+
+
+def init(
+    session: Session,
+    path: Annotated[str | None, typer.Argument(metavar="[PATH]", help="The lake's folder; else --lake.")] = None,
+) -> None:
+    """Make a lake: a new or an empty folder that tables can live in."""
+    if path is not None:
+        session.lake_given = path
+    wanted = session.lake_path
+    existed = wanted is not None and (Path(wanted).expanduser() / "_lithify" / "lake.json").exists()
+    with session.lake(create=True) as lake:
+        document = {"lake": lake.path, "created": not existed}
+        done = f"{lake.path} is a lake already" if existed else f"lake created in {lake.path}"
+        session.out.message(done, document, f"Say where it is once: export LITHIFY_LAKE={lake.path}")
+
+
+def create(
+    session: Session,
+    name: TableArgument,
+    columns: ColumnsOption = None,
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            "--schema",
+            metavar="FILE",
+            help='Columns from a JSON file: {"id": "int64", …}, or what describe --json printed.',
+        ),
+    ] = None,
+    key: KeyOption = None,
+    order_by: OrderByOption = None,
+    time: TimeOption = None,
+    partition_by: PartitionOption = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Do nothing if the same table is there already.")
+    ] = False,
+) -> None:
+    """Create a table.
+
+    Types: int8 int16 int32 int64, float32, float64 (double), string, binary, bool, date, timestamp (UTC), timestamp_ntz, decimal(p,s),
+    list<…>, struct<name:…,…>, map<…,…>. A `!` or `not null` after a type makes the column required. Key columns are always required.
+    Without --key the table takes appends only.
+    """
+    arrow = schema_of(columns, schema)
+    if arrow is None:
+        raise InvalidRequest("a table needs columns: pass --column NAME:TYPE for each, or --schema FILE")
+    with session.lake() as lake:
+        existed = if_not_exists and name in lake.tables()
+        lake.create_table(
+            name, arrow, key or None, order_by, time, tuple(partition_by or ()), if_not_exists=if_not_exists
+        )
+        document = {**describe_document(lake, name), "created": not existed}
+        what = f"table {name} is there already" if existed else f"table {name} created: {plural(len(arrow), 'column')}"
+        session.out.message(what + (f", key {', '.join(key)}" if key else ", no key"), document)
+
+
+def list_tables(session: Session) -> None:
+    """List the lake's tables: how many rows are in base, how many changes are pending, and the seq."""
+    with session.lake() as lake:
+        rows = [_table_row(lake, name) for name in lake.tables()]
+        columns = [
+            Column("table", "table", style="bold"),
+            Column("base_rows", "rows in base", _count, right=True),
+            Column("base_bytes", "size", _bytes, right=True),
+            Column("pending_rows", "pending", _count, right=True),
+            Column("seq", "seq", _count, right=True),
+            Column("watermark", "folded up to", _count, right=True),
+        ]
+        if any("error" in row for row in rows):
+            columns.append(Column("error", "problem", style="red"))
+        session.out.listing(
+            columns,
+            rows,
+            {"lake": lake.path, "tables": rows},
+            empty="no tables yet: `lithify create` or `lithify ingest --create` makes one",
+        )
+
+
+def describe(session: Session, name: TableArgument) -> None:
+    """Show a table: columns, key, settings, seq, watermark, pending changes, and where its base is."""
+    with session.lake() as lake:
+        document = describe_document(lake, name)
+        base, pending = document["base"], document["pending"]
+        fields = {
+            "key": ", ".join(document["key"]) or "none (appends only)",
+            "order by": document["order_by"],
+            "time": document["time"],
+            "partitioned by": ", ".join(document["partition_by"]),
+            "seq": document["seq"],
+            "watermark": document["watermark"],
+            "pending": f"{plural(pending['rows'], 'change')} in {plural(pending['files'], 'file')}, {human_bytes(pending['bytes'])}",
+            "base": f"{plural(base['rows'], 'row')} in {plural(base['files'], 'file')}, {human_bytes(base['bytes'])}",
+            "base path": base["path"],
+            **document["settings"],
+        }
+        columns = [
+            Column("name", "column", style="bold"),
+            Column("type", "type"),
+            Column("nullable", "", lambda nullable: "" if nullable else "required"),
+        ]
+        session.out.record(name, {label: value for label, value in fields.items() if value not in (None, "")}, document)
+        if not session.as_json:
+            session.out.listing(columns, document["columns"], {}, empty="")
+
+
+def add_column(
+    session: Session,
+    name: TableArgument,
+    column: Annotated[str, typer.Argument(metavar="COLUMN:TYPE", help="e.g. note:string")],
+) -> None:
+    """Add a nullable column. Rows that are there already read null in it."""
+    field = parse_column(column)
+    with session.lake() as lake:
+        lake.table(name).add_column(field)
+        session.out.message(
+            f"column {field.name} ({type_name(field.type)}) added to {name}", describe_document(lake, name)
+        )
+
+
+def adopt(
+    session: Session,
+    name: TableArgument,
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A Delta table, or a folder of Parquet files.")],
+    key: KeyOption = None,
+    order_by: OrderByOption = None,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Check that no key is null or stands twice.")
+    ] = True,
+) -> None:
+    """Take an existing Delta table or folder of Parquet files as a table's base, without copying its data."""
+    with session.lake() as lake:
+        with session.out.working(f"adopting {path}"):
+            lake.adopt(name, path, key=key or None, order_by=order_by, verify=verify)
+        document = describe_document(lake, name)
+        session.out.message(f"{path} adopted as {name}: {plural(document['base']['rows'], 'row')}", document)
+
+
+def drop(
+    session: Session,
+    name: TableArgument,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Drop a table and delete its files. An adopted base is left where it is."""
+    with session.lake() as lake:
+        stats = lake.table(name).stats()
+        if not yes:
+            if session.as_json or not sys.stdin.isatty():
+                raise InvalidRequest(f"dropping {name} deletes its data: pass --yes to say that you mean it")
+            held = f"{plural(stats.base_rows, 'row')} in base and {plural(stats.pending_rows, 'pending change')}"
+            typer.confirm(f"Drop {name} with {held}?", abort=True, err=True)
+        lake.drop_table(name)
+        session.out.message(f"table {name} dropped", {"table": name, "dropped": True})
+
+
+def schema_of(columns: Sequence[str] | None, file: str | None) -> pa.Schema | None:
+    """The schema that --column and --schema ask for, or None if neither does."""
+    import pyarrow as pa
+
+    if columns and file:
+        raise InvalidRequest("pass --column or --schema, not both")
+    if file:
+        return pa.schema([parse_column(text) for text in _schema_file(Path(file).expanduser())])
+    return pa.schema([parse_column(text) for text in columns]) if columns else None
+
+
+def _schema_file(path: Path) -> list[str]:
+    from lithify.store.local import translated
+
+    with translated(path):
+        text = path.read_text("utf-8")
+    try:
+        content = json.loads(text)
+        listed = content.get("columns", content) if isinstance(content, dict) else content
+        if isinstance(listed, dict):
+            return [f"{name}:{kind}" for name, kind in listed.items()]
+        return [f"{c['name']}:{c['type']}" + ("" if c.get("nullable", True) else "!") for c in listed]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidRequest(f'{path} holds no schema: write {{"id": "int64", "amount": "decimal(10,2)"}}') from error
+
+
+def describe_document(lake: Lake, name: str) -> dict[str, Any]:
+    table = lake.table(name)
+    definition, stats = table.definition, table.stats()
+    return {
+        "table": name,
+        "columns": [{"name": f.name, "type": type_name(f.type), "nullable": f.nullable} for f in definition.columns],
+        "key": list(definition.key),
+        "order_by": definition.order_by,
+        "time": definition.time,
+        "partition_by": list(definition.partition_by),
+        "settings": dict(definition.settings),
+        "seq": stats.seq,
+        "watermark": stats.watermark,
+        "pending": {"files": stats.pending_files, "rows": stats.pending_rows, "bytes": stats.pending_bytes},
+        "base": {
+            "files": stats.base_files,
+            "rows": stats.base_rows,
+            "bytes": stats.base_bytes,
+            "path": str(table.base_path),
+        },
+    }
+
+
+def _table_row(lake: Lake, name: str) -> dict[str, Any]:
+    """A damaged table is listed with its problem; the others are not its hostages."""
+    try:
+        stats = lake.table(name).stats()
+    except LithifyError as error:
+        return {"table": name, "error": error.message}
+    return {
+        "table": name,
+        "base_rows": stats.base_rows,
+        "base_bytes": stats.base_bytes,
+        "pending_rows": stats.pending_rows,
+        "pending_files": stats.pending_files,
+        "seq": stats.seq,
+        "watermark": stats.watermark,
+    }
+
+
+def _count(value: Any) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def _bytes(value: Any) -> str:
+    return "" if value is None else human_bytes(value)
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "init", panel=PANEL, examples="lithify init ./lake")(init)
+    command(
+        app,
+        "create",
+        panel=PANEL,
+        examples="""
+        lithify create shop.orders -c id:int64 -c "amount:decimal(10,2)" -c ordered_at:timestamp --key id --time ordered_at
+        lithify create iot.readings -c device:string! -c at:timestamp -c value:double --time at
+        lithify create shop.copy --schema orders.json --key id
+        """,
+    )(create)
+    command(app, "tables", panel=PANEL, examples="lithify tables\nlithify tables --json")(list_tables)
+    command(app, "describe", panel=PANEL, examples="lithify describe shop.orders")(describe)
+    command(app, "add-column", panel=PANEL, examples="lithify add-column shop.orders note:string")(add_column)
+    command(
+        app,
+        "adopt",
+        panel=PANEL,
+        examples="lithify adopt shop.orders /data/orders_delta --key id\nlithify adopt logs.events /data/events_parquet",
+    )(adopt)
+    command(app, "drop", panel=PANEL, examples="lithify drop shop.orders --yes")(drop)

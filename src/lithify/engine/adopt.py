@@ -1,0 +1,192 @@
+"""Taking an existing table as a base, without copying its data.
+
+A Delta table becomes the base where it is: everybody who reads it there sees each fold. A folder of Parquet files
+is linked into a new base and stays untouched. Tables that use deletion vectors or column mapping are refused: their
+files alone do not say what the rows are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from lithify.engine.catalog import Catalog
+from lithify.engine.handles import Handles
+from lithify.engine.runtime import Runtime
+from lithify.errors import Conflict, Corruption, InvalidRequest, NotFound
+from lithify.log.changes import BASE_PATH, plain_types
+from lithify.log.delta import DeltaLog, Lost
+from lithify.model.fold_plan import partition_strings
+from lithify.model.names import TableName
+from lithify.model.plans import ADOPTED, Source
+from lithify.model.schema import TableSchema, define
+from lithify.store.parquet import Layout, Written, stats_json
+
+REFUSED_FEATURES = {"deletionVectors": "deletion vectors", "columnMapping": "column mapping"}
+
+
+def adopt(
+    runtime: Runtime,
+    catalog: Catalog,
+    name: TableName,
+    path: Path,
+    key: str | Iterable[str] | None,
+    order_by: str | None,
+    *,
+    verify: bool,
+) -> None:
+    if not path.is_dir():
+        raise NotFound(f"{path} is no folder: adopt takes a Delta table or a folder of Parquet files")
+    if path.is_relative_to(runtime.root):
+        raise InvalidRequest(f"{path} lies inside this lake: adopt takes tables from elsewhere")
+    if catalog.exists(name):
+        raise Conflict(f"table {name} exists already: drop it first, or choose another name")
+    if DeltaLog.exists(path):
+        _adopt_delta(runtime, catalog, name, path, key, order_by, verify=verify)
+    else:
+        _adopt_parquet(runtime, catalog, name, path, key, order_by, verify=verify)
+
+
+def _adopt_delta(
+    runtime: Runtime,
+    catalog: Catalog,
+    name: TableName,
+    path: Path,
+    key: Any,
+    order_by: str | None,
+    *,
+    verify: bool,
+) -> None:
+    log = DeltaLog.open(path, runtime.store)
+    mapped = log.properties.get("delta.columnMapping.mode", "none") != "none"
+    for feature, words in REFUSED_FEATURES.items():
+        if (
+            feature in log.features
+            or (feature == "columnMapping" and mapped)
+            or (log.properties.get("delta.enableDeletionVectors") == "true" and feature == "deletionVectors")
+        ):
+            raise InvalidRequest(
+                f"{path} uses {words}, which other readers of its files do not see: rewrite it without them, then "
+                "adopt it"
+            )
+    schema = define(plain_types(log.columns()), key, order_by, None, log.partition_columns)
+    files = log.files([*schema.key, *schema.partition_by])
+    sources = [
+        Source(f"{path}/{f.path}", f.rows, f.size_bytes, tuple((n, f.partition[n]) for n in schema.partition_by))
+        for f in files
+    ]
+    for source in sources:
+        if not Path(source.path).exists():
+            raise Corruption(
+                f"{source.path} is missing although the log of {path} names it: restore it, then adopt the table"
+            )
+    if verify:
+        _verify_keys(runtime, path, sources, schema)
+    catalog.create(name, schema, if_not_exists=False, settings={BASE_PATH: str(path)})
+
+
+def _adopt_parquet(
+    runtime: Runtime,
+    catalog: Catalog,
+    name: TableName,
+    path: Path,
+    key: Any,
+    order_by: str | None,
+    *,
+    verify: bool,
+) -> None:
+    paths = sorted(
+        f for f in path.rglob("*.parquet") if not any(part.startswith(("_", ".")) for part in f.relative_to(path).parts)
+    )
+    if not paths:
+        raise NotFound(f"{path} holds neither a Delta table nor Parquet files")
+    columns, partition_by, constants = _parquet_columns(path, paths)
+    schema = define(columns, key, order_by, None, partition_by)
+    sources = [Source(str(f), -1, f.stat().st_size, tuple((n, constants[f][n]) for n in partition_by)) for f in paths]
+    if verify:
+        _verify_keys(runtime, path, sources, schema)
+    catalog.create(name, schema, if_not_exists=False)
+    handles = Handles(runtime, name)
+    folder = f"{ADOPTED}-{runtime.new_id()}"
+    runtime.store.make_folder(handles.base_folder / folder)
+    adds = []
+    layout = Layout.of(schema)
+    for number, source in enumerate(paths):
+        target = f"{folder}/part-{number:05d}.parquet"
+        runtime.store.link(source, handles.base_folder / target)
+        metadata = pq.read_metadata(source)
+        stats = stats_json(metadata, schema.columns, layout)
+        written = Written(target, source.stat().st_size, metadata.num_rows, stats)
+        adds.append((written, partition_strings(schema, constants[source])))
+        runtime.store.sync_file(handles.base_folder / target)
+    runtime.store.sync_folder(handles.base_folder / folder)
+    runtime.store.sync_folder(handles.base_folder)
+    try:
+        info = {
+            "operation": "adopt",
+            "detail": str(path),
+            "rows": sum(w.rows for w, _ in adds),
+            "actor": runtime.settings.actor,
+        }
+        handles.base.commit(adds, (), {}, info, runtime.new_id(), data_change=True)
+    except Lost:
+        raise Conflict(f"table {name} was changed while it was adopted: drop it, then adopt again") from None
+    handles.base.log.make_durable()
+
+
+def _parquet_columns(root: Path, paths: Sequence[Path]) -> tuple[pa.Schema, list[str], dict[Path, dict[str, Any]]]:
+    merged: dict[str, pa.Field] = {}
+    for path in paths:
+        try:
+            found = pq.read_schema(path)
+        except (pa.ArrowException, OSError) as error:
+            raise Corruption(f"{path} cannot be read as Parquet: remove or repair it, then adopt the folder") from error
+        for column in found:
+            if pa.types.is_timestamp(column.type) and column.type.unit == "ns" and not _is_int96(path, column.name):
+                raise InvalidRequest(
+                    f"{path}: column {column.name!r} holds nanoseconds, which Spark and Delta cannot read: load "
+                    "it with ingest instead"
+                )
+            known = merged.setdefault(column.name, column)
+            if known.type != column.type:
+                raise InvalidRequest(
+                    f"{path}: column {column.name!r} is {column.type}, but {known.type} in other files: load them "
+                    "with ingest instead"
+                )
+    parts = ds.dataset(
+        [str(p) for p in paths],
+        format="parquet",
+        partitioning=ds.partitioning(flavor="hive"),
+        partition_base_dir=str(root),
+    )
+    names = [n for n in parts.schema.names if n not in merged]
+    constants = {
+        Path(f.path): {n: ds.get_partition_keys(f.partition_expression).get(n) for n in names}
+        for f in parts.get_fragments()
+    }
+    inferred = {n: parts.schema.field(n).type for n in names}
+    columns = pa.schema([*(f.with_nullable(True) for f in merged.values()), *(pa.field(n, inferred[n]) for n in names)])
+    return columns.remove_metadata(), names, constants
+
+
+def _is_int96(path: Path, column: str) -> bool:
+    schema = pq.ParquetFile(path).schema
+    return any(
+        schema.column(i).name == column and schema.column(i).physical_type == "INT96" for i in range(len(schema))
+    )
+
+
+def _verify_keys(runtime: Runtime, path: Path, sources: Sequence[Source], schema: TableSchema) -> None:
+    if not schema.keyed or not sources:
+        return
+    bad = runtime.serving.duplicate_keys(sources, schema.select(schema.key))
+    if bad.num_rows:
+        examples = ", ".join(str(tuple(row[n] for n in schema.key)) for row in bad.to_pylist())
+        raise InvalidRequest(
+            f"{path}: {', '.join(schema.key)} is no key, some values are null or stand more than once, e.g. {examples}"
+        )

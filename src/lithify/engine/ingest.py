@@ -1,0 +1,158 @@
+"""Loading files into a table through Spark: CSV, JSON lines or Parquet. A record that does not fit is never dropped
+silently.
+"""
+
+from __future__ import annotations
+
+import glob
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from lithify.engine.bulk import write_frame
+from lithify.engine.handles import Handles
+from lithify.errors import InvalidRequest, NotFound
+
+SUFFIXES = {
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".parquet": "parquet",
+}
+FORMATS = ("csv", "json", "parquet")
+Progress = Callable[[str, float | None], None]
+
+
+@dataclass(frozen=True)
+class IngestReport:
+    table: str
+    seq: int
+    rows: int
+    files: int
+    bytes: int
+    bad_records: int = 0
+    quarantine: str | None = None
+    seconds: float = 0.0
+
+
+def find_files(paths: str | Sequence[str]) -> list[str]:
+    """Files behind paths, folders and globs."""
+    found: list[str] = []
+    for path in [paths] if isinstance(paths, str) else list(paths):
+        text = str(Path(path).expanduser())
+        matches = [text] if Path(text).exists() else sorted(glob.glob(text, recursive=True))
+        if not matches:
+            raise NotFound(f"{path} matches no file")
+        for match in matches:
+            if Path(match).is_dir():
+                inside = sorted(
+                    str(f) for f in Path(match).rglob("*") if f.is_file() and not f.name.startswith((".", "_"))
+                )
+                if not inside:
+                    raise NotFound(f"{match} has no files in it")
+                found += inside
+            else:
+                found.append(match)
+    return [str(Path(file).absolute()) for file in dict.fromkeys(found)]
+
+
+def format_of(files: Sequence[str], given: str | None) -> str:
+    if given is not None:
+        if given not in FORMATS:
+            raise InvalidRequest(f"format {given!r} is not known: use {', '.join(FORMATS)}")
+        return given
+    kinds = {SUFFIXES.get(Path(file.removesuffix(".gz")).suffix.lower()) for file in files}
+    if len(kinds) != 1 or None in kinds:
+        raise InvalidRequest(
+            f"the format of {files[0]} and the others cannot be told from their names: pass format (csv, json or "
+            "parquet)"
+        )
+    return str(kinds.pop())
+
+
+def ingest(
+    handles: Handles,
+    files: Sequence[str],
+    kind: str,
+    mode: str | None,
+    on_bad_record: str,
+    batch_id: str | None,
+    progress: Progress,
+) -> IngestReport:
+    from lithify.spark.ingest import WHY, bad_examples, good_rows, read_typed, write_quarantine
+
+    started = time.monotonic()
+    runtime, schema = handles.runtime, handles.schema()
+    if mode not in (None, "append", "upsert"):
+        raise InvalidRequest(f"mode {mode!r} is not known: use append or upsert")
+    if on_bad_record not in ("fail", "quarantine"):
+        raise InvalidRequest(f"on_bad_record {on_bad_record!r} is not known: use fail or quarantine")
+    if mode == "upsert" and not schema.keyed:
+        raise InvalidRequest(f"table {handles.name} has no key, so there is nothing to upsert by: use mode append")
+    progress("starting Spark", None)
+    spark = runtime.spark()
+    progress(f"reading {len(files)} {kind} file{'s' if len(files) != 1 else ''}", None)
+    required = [f.name for f in schema.columns if not f.nullable]
+    frame = read_typed(spark, files, kind, schema.columns, required)
+    bad, quarantine = 0, None
+    if WHY in frame.columns:
+        progress("checking records", None)
+        examples = bad_examples(frame, kind)
+        if examples and on_bad_record == "fail":
+            lines = "\n  ".join(str(example) for example in examples)
+            raise InvalidRequest(
+                f"some records do not fit table {handles.name}; nothing was written. The first ones:\n  {lines}\n"
+                "Correct them, or pass on_bad_record='quarantine' to set them aside"
+            )
+        if examples:
+            folder = handles.folder / "quarantine" / runtime.new_id()
+            runtime.store.make_folder(folder.parent)
+            for file in write_quarantine(frame, folder):
+                bad += sum(1 for _ in file.open("rb"))
+                runtime.store.sync_file(file)
+            runtime.store.sync_folder(folder)
+            runtime.store.sync_folder(folder.parent)
+            quarantine = str(folder)
+    operation = mode or ("upsert" if schema.keyed else "append")
+    with _watched(handles.changes.log.path, progress):
+        commit = write_frame(
+            handles, good_rows(frame), operation, batch_id, {"detail": f"ingest of {len(files)} files"}
+        )
+    size = sum(Path(file).stat().st_size for file in files)
+    return IngestReport(
+        str(handles.name),
+        commit.seq,
+        commit.rows,
+        len(files),
+        size,
+        bad,
+        quarantine,
+        time.monotonic() - started,
+    )
+
+
+@contextmanager
+def _watched(folder: Path, progress: Progress) -> Iterator[None]:
+    """Tell how much has been written while Spark works: it does not say itself through its public interface."""
+    before = set(folder.glob("bulk-*"))
+    stop = threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(0.5):
+            size = sum(
+                f.stat().st_size for new in set(folder.glob("bulk-*")) - before for f in new.glob("*") if f.exists()
+            )
+            progress(f"writing, {size / 2**20:.1f} MiB so far", None)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    progress("writing", None)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()

@@ -1,0 +1,1 @@
+"""What tests share: programs with their oracle, child processes, folders."""

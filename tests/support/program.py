@@ -1,0 +1,299 @@
+"""Programs over three tables, and the plain dicts that say what must come out.
+
+`Driver` runs each operation on a real lake and on an oracle, and compares. A test hands it the way to read (the serving
+engine or Spark), so that the same programs run on both.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import strategies as st
+from support.bags import bag
+from support.leftovers import unsettled
+
+from lithify import InvalidRequest, Lake, NotFound, Settings, Table
+
+Row = dict[str, Any]
+Read = Callable[[Table, str | None, int | None], list[Row]]
+
+LONG = "z" * 70  # longer than the text that statistics keep
+NUMBERS = st.none() | st.integers(-2, 5)
+TEXTS = st.none() | st.sampled_from(["", "a", "é", "𝄞", LONG + "a", LONG + "b"])
+
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "m.keyed": {
+        "schema": pa.schema([("a", pa.int32()), ("b", pa.string()), ("v", pa.int64()), ("s", pa.string())]),
+        "key": ["a", "b"],
+    },
+    "m.ordered": {
+        "schema": pa.schema([("k", pa.int64()), ("o", pa.int64()), ("v", pa.int64()), ("s", pa.string())]),
+        "key": "k",
+        "order_by": "o",
+    },
+    "m.keyless": {"schema": pa.schema([("x", pa.int64()), ("s", pa.string()), ("v", pa.int64())])},
+}
+TABLES = tuple(SCHEMAS)
+KEYS: dict[str, tuple[str, ...]] = {"m.keyed": ("a", "b"), "m.ordered": ("k",), "m.keyless": ()}
+ROWS = {
+    "m.keyed": st.fixed_dictionaries(
+        {"a": st.integers(0, 3), "b": TEXTS.filter(lambda text: text is not None), "v": NUMBERS}, optional={"s": TEXTS}
+    ),
+    "m.ordered": st.fixed_dictionaries({"k": st.integers(0, 5), "o": NUMBERS, "v": NUMBERS}, optional={"s": TEXTS}),
+    "m.keyless": st.fixed_dictionaries({"x": NUMBERS, "s": TEXTS, "v": NUMBERS}),
+}
+ROW_KEYS = (("x",), ("s",), ("s", "x"))
+ADDED = st.sampled_from(["added_1", "added_2"])
+# Conditions in the words that DataFusion and Spark share, each with its meaning.
+CONDITIONS: dict[str, Callable[[Row], bool]] = {
+    "v > 2": lambda row: row["v"] is not None and row["v"] > 2,
+    "v IS NULL": lambda row: row["v"] is None,
+    "v <= 0 AND s = 'a'": lambda row: row["v"] is not None and row["v"] <= 0 and row["s"] == "a",
+    "s <> 'a'": lambda row: row["s"] is not None and row["s"] != "a",
+}
+CONDITION_COLUMNS = {"v > 2": ("v",), "v IS NULL": ("v",), "v <= 0 AND s = 'a'": ("s", "v"), "s <> 'a'": ("s",)}
+
+
+@dataclass
+class Oracle:
+    """One table as a plain dict (with a key) or a plain list (without), and everything it ever was."""
+
+    name: str
+    columns: list[str]
+    rows: dict[Any, Row] = field(default_factory=dict)
+    seq: int = 0
+    created_at: int = 0
+    states: dict[int, Counter[Any]] = field(default_factory=dict)
+    log: list[Row] = field(default_factory=list)
+    tombstones_by: frozenset[str] | None = None
+    inserted: int = 0
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return KEYS[self.name]
+
+    def whole(self, row: Row) -> Row:
+        return {name: row.get(name) for name in self.columns}
+
+    def key_of(self, row: Row) -> Any:
+        return tuple(row[name] for name in self.key)
+
+    def bag(self) -> Counter[Any]:
+        return bag(self.whole(row) for row in self.rows.values())
+
+    def remember(self) -> None:
+        self.states[self.seq] = self.bag()
+
+    def write(self, rows: list[Row], op: str) -> None:
+        self.seq += 1
+        winners = self._one_per_key(rows) if self.key else rows
+        for row in winners:
+            if not self.key:
+                self.inserted += 1
+                self.rows[self.inserted] = row
+            elif op == "replace" or not self._beaten(row):
+                self.rows[self.key_of(row)] = row
+            shown = "replace" if op == "replace" and self.name == "m.ordered" else "upsert"
+            self.log.append({**self.whole(row), "_seq": self.seq, "_op": shown})
+        self.remember()
+
+    def _one_per_key(self, rows: list[Row]) -> list[Row]:
+        winners: dict[Any, Row] = {}
+        for row in rows:
+            rival = winners.get(self.key_of(row))
+            if rival is None or not _older(row, rival):
+                winners[self.key_of(row)] = row
+        return list(winners.values())
+
+    def _beaten(self, row: Row) -> bool:
+        rival = self.rows.get(self.key_of(row))
+        return rival is not None and _older(row, rival)
+
+    def delete(self, keys: list[Row]) -> None:
+        self.seq += 1
+        by = self.key or tuple(keys[0])
+        distinct = {tuple(key[name] for name in by) for key in keys}
+        self.rows = {k: row for k, row in self.rows.items() if tuple(row.get(name) for name in by) not in distinct}
+        for values in distinct:
+            self.log.append({**dict.fromkeys(self.columns), **dict(zip(by, values, strict=True)), "_seq": self.seq, "_op": "delete"})
+        if not self.key:
+            self.tombstones_by = frozenset(by)
+        self.remember()
+
+    def matching(self, condition: str) -> list[Row]:
+        return [row for row in map(self.whole, self.rows.values()) if CONDITIONS[condition](row)]
+
+
+def _older(row: Row, rival: Row) -> bool:
+    """Whether `row`, written later, loses against `rival`: only where it has a lower order value, nulls lowest."""
+    if "o" not in row:
+        return False
+    return rival["o"] is not None and (row["o"] is None or row["o"] < rival["o"])
+
+
+class Driver:
+    """Two open lakes on one folder and an oracle per table. Every method is one operation of a program."""
+
+    def __init__(self, path: Path, read: Read, resolve_rows_max: int = 20_000_000) -> None:
+        self._path, self._read = path, read
+        self._settings = Settings(checkpoint_every=4, resolve_rows_max=resolve_rows_max, actor="program")
+        self._lakes = [self._open(), self._open()]
+        self.oracles: dict[str, Oracle] = {}
+        for name in TABLES:
+            self._create(name)
+
+    def _open(self) -> Lake:
+        return Lake(self._path, settings=self._settings)
+
+    def _create(self, name: str, created_at: int = 0) -> None:
+        self._lakes[0].create_table(name, **SCHEMAS[name])
+        self.oracles[name] = Oracle(name, list(SCHEMAS[name]["schema"].names), seq=created_at, created_at=created_at)
+        self.oracles[name].remember()
+
+    def close(self) -> None:
+        for lake in self._lakes:
+            lake.close()
+
+    def table(self, name: str, lake: int = 0) -> Table:
+        return self._lakes[lake].table(name)
+
+    # -- operations
+
+    def write(self, name: str, lake: int, rows: list[Row], op: str) -> None:
+        oracle = self.oracles[name]
+        method = "append" if not oracle.key else op
+        commit = getattr(self.table(name, lake), method)(rows)
+        oracle.write(rows, op)
+        assert commit.seq == oracle.seq
+
+    def delete(self, name: str, lake: int, keys: list[Row]) -> None:
+        oracle = self.oracles[name]
+        if not oracle.key and oracle.tombstones_by not in (None, frozenset(keys[0])):
+            with pytest.raises(InvalidRequest, match="pending deletes"):
+                self.table(name, lake).delete(keys)
+            return
+        commit = self.table(name, lake).delete(keys)
+        oracle.delete(keys)
+        assert commit.seq == oracle.seq
+
+    def delete_where(self, name: str, lake: int, condition: str) -> None:
+        oracle = self.oracles[name]
+        by = oracle.key or CONDITION_COLUMNS[condition]
+        found = [{column: row[column] for column in by} for row in oracle.matching(condition)]
+        if found and not oracle.key and oracle.tombstones_by not in (None, frozenset(by)):
+            with pytest.raises(InvalidRequest, match="pending deletes"):
+                self.table(name, lake).delete_where(condition)
+            return
+        commit = self.table(name, lake).delete_where(condition)
+        if found:
+            oracle.delete(found)
+        assert (commit.seq, commit.deleted) == (oracle.seq, len({tuple(key.items()) for key in found}))
+
+    def add_column(self, name: str, lake: int, column: str) -> None:
+        oracle = self.oracles[name]
+        if column in oracle.columns:
+            return
+        self.table(name, lake).add_column(pa.field(column, pa.int64()))
+        oracle.columns.append(column)
+        for entry in oracle.log:
+            entry[column] = None
+
+    def fold(self, name: str, lake: int) -> None:
+        oracle = self.oracles[name]
+        report = self.table(name, lake).fold()
+        oracle.tombstones_by = None
+        assert (report.seq, report.final_rows) == (max(oracle.seq, oracle.created_at), len(oracle.rows))
+        assert report.base_rows + report.inserted - report.deleted == report.final_rows
+
+    def recreate(self, name: str, lake: int) -> None:
+        self._lakes[lake].drop_table(name)
+        self._create(name, created_at=self.oracles[name].seq)
+
+    def reopen(self, lake: int) -> None:
+        self._lakes[lake].close()
+        self._lakes[lake] = self._open()
+
+    # -- comparisons
+
+    def check(self, name: str, lake: int) -> None:
+        assert bag(self._read(self.table(name, lake), None, None)) == self.oracles[name].bag()
+
+    def check_where(self, name: str, lake: int, condition: str) -> None:
+        assert bag(self._read(self.table(name, lake), condition, None)) == bag(self.oracles[name].matching(condition))
+
+    def check_as_of(self, name: str, lake: int, back: int) -> None:
+        oracle = self.oracles[name]
+        seq = oracle.seq - back
+        if seq < oracle.created_at:
+            with pytest.raises(NotFound, match=f"no seq {seq}"):
+                self._read(self.table(name, lake), None, seq)
+            return
+        assert bag(self._read(self.table(name, lake), None, seq)) == oracle.states[seq], f"as of {seq}"
+
+    def check_changes(self, name: str, lake: int, back: int) -> None:
+        oracle = self.oracles[name]
+        since = max(oracle.seq - back, 0)
+        found = self.table(name, lake).changes(since=since).to_pylist()
+        assert bag(found) == bag(entry for entry in oracle.log if entry["_seq"] > since)
+        assert [row["_seq"] for row in found] == sorted(row["_seq"] for row in found)
+
+    def check_get(self, name: str, lake: int, key: Row) -> None:
+        oracle = self.oracles[name]
+        if not oracle.key:
+            return
+        values = oracle.key_of(key)
+        expected = oracle.rows.get(values)
+        found = self.table(name, lake).get(values if len(values) > 1 else values[0])
+        assert found == (oracle.whole(expected) if expected is not None else None)
+
+    def check_everything(self) -> None:
+        for name in TABLES:
+            self.check(name, 1)
+            for back in range(self.oracles[name].seq - self.oracles[name].created_at + 1):
+                self.check_as_of(name, 1, back)
+        assert unsettled(self._path) == []
+
+
+lakes = st.integers(0, 1)
+backs = st.integers(0, 8)
+
+
+@st.composite
+def batches(draw: st.DrawFn, name: str, columns: Iterable[str]) -> list[Row]:
+    rows = draw(st.lists(ROWS[name], min_size=1, max_size=5))
+    for column in columns:
+        if column.startswith("added") and draw(st.booleans()):
+            rows = [{**row, column: draw(NUMBERS)} for row in rows]
+    return rows
+
+
+@st.composite
+def key_batches(draw: st.DrawFn, name: str) -> list[Row]:
+    by = KEYS[name] or draw(st.sampled_from(ROW_KEYS))
+    return [{column: row[column] for column in by} for row in draw(st.lists(ROWS[name], min_size=1, max_size=3))]
+
+
+@st.composite
+def programs(draw: st.DrawFn, length: int = 12) -> list[tuple[Any, ...]]:
+    """A list of (method of Driver, its arguments): what to do, without the comparisons."""
+    steps: list[tuple[Any, ...]] = []
+    for _ in range(draw(st.integers(4, length))):
+        name, lake = draw(st.sampled_from(TABLES)), draw(lakes)
+        kind = draw(st.sampled_from(["write", "write", "write", "delete", "delete_where", "fold", "add_column"]))
+        argument: tuple[Any, ...] = ()
+        if kind == "write":
+            argument = draw(batches(name, ())), draw(st.sampled_from(["upsert", "upsert", "replace"]))
+        elif kind == "delete":
+            argument = (draw(key_batches(name)),)
+        elif kind == "delete_where":
+            argument = (draw(st.sampled_from(list(CONDITIONS))),)
+        elif kind == "add_column":
+            argument = (draw(ADDED),)
+        steps.append((kind, name, lake, *argument))
+    return steps
