@@ -11,12 +11,13 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from lithify.engine.attempts import swap_with_retries
 from lithify.engine.handles import Handles, not_found, table_folder
 from lithify.engine.runtime import Runtime
 from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
 from lithify.log.base import FOLDED_TXN
 from lithify.log.changes import BASE_PATH, CREATED_AT_SEQ, DROPPED, ChangesLog
-from lithify.log.delta import DeltaLog, Lost
+from lithify.log.delta import DeltaLog
 from lithify.model.names import CONTROL_FOLDER, TableName
 from lithify.model.schema import TableSchema
 from lithify.store.local import Store
@@ -115,12 +116,11 @@ class Catalog:
             write_id = self._runtime.new_id()
             info = {"operation": "drop table", "actor": self._runtime.settings.actor}
             changes = handles.changes.log
-            while True:
-                try:
-                    changes.set_properties({DROPPED: "true"}, {**info, "seq": handles.changes.seq}, write_id)
-                    break
-                except Lost:
-                    changes.refresh()
+
+            def mark() -> None:
+                changes.set_properties({DROPPED: "true"}, {**info, "seq": handles.changes.seq}, write_id)
+
+            swap_with_retries(self._runtime, changes, f"dropping {name}", mark)
             changes.make_durable()
             self._runtime.store.step("drop.changes")
             # A fold that slept through this must find base moved on, at whatever version it comes back.
@@ -139,13 +139,13 @@ class Catalog:
 
     def _empty(self, log: DeltaLog, info: Mapping[str, object], txns: Mapping[str, int]) -> None:
         write_id = self._runtime.new_id()
-        while True:
-            try:
-                log.refresh()
-                log.commit((), log.files(()), txns, info, write_id, data_change=True)
-                break
-            except Lost:
-                continue
+        log.refresh()
+        swap_with_retries(
+            self._runtime,
+            log,
+            f"emptying {log.path}",
+            lambda: log.commit((), log.files(()), txns, info, write_id, data_change=True),
+        )
         log.make_durable()
 
     def _delete_data(self, folder: Path) -> None:

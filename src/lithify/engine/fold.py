@@ -25,7 +25,7 @@ from lithify.engine.handles import Handles
 from lithify.engine.reader import Reader
 from lithify.errors import Conflict
 from lithify.log.base import FOLDED_TXN
-from lithify.model.fold_plan import Distribution, distribute, partition_of_file, worth_linking
+from lithify.model.fold_plan import Distribution, distribute, linkable, partition_of_file
 from lithify.model.merge import lookup
 from lithify.model.names import DAY
 from lithify.model.plans import constants_of
@@ -96,7 +96,7 @@ class Folder:
     # -- deciding
 
     def _link_step(self, snapshot: Snapshot) -> tuple[_Step, Mapping[str, Mapping[str, str | None]]] | None:
-        solid, _ = solid_prefix(snapshot.schema, snapshot.base, snapshot.changes, worth_linking)
+        solid = linkable(solid_prefix(snapshot.schema, snapshot.base, snapshot.changes)[0])
         partitions: dict[str, Mapping[str, str | None]] = {}
         linked: list[DataFile] = []
         for seq in sorted({file.seq for file in solid}):

@@ -49,12 +49,7 @@ class Reader:
 
     def _make(self, snapshot: Snapshot) -> ReadPlan:
         schema = snapshot.schema
-        solid, rest = solid_prefix(
-            schema,
-            snapshot.base,
-            snapshot.changes,
-            worth=lambda files: all(file.rows >= SOLID_ROWS_MIN for file in files),
-        )
+        solid, rest = solid_prefix(schema, snapshot.base, snapshot.changes, SOLID_ROWS_MIN)
         standing = [
             *self.base_sources(snapshot),
             *((file, self.change_source(file, snapshot)) for file in solid),
@@ -74,7 +69,8 @@ class Reader:
     ) -> Overlay:
         """Latest per key over `changes`, contests against what is standing already decided."""
         schema = snapshot.schema
-        resolved = resolve(schema, [self._change(file, snapshot) for file in changes])
+        with self._handles.changes.log.lock:
+            resolved = resolve(schema, [self._change(file, snapshot) for file in changes])
         if resolved.contested is None:
             return resolved
         files, _ = split_by_keys([file for file, _ in standing], resolved.contested.select(list(schema.key)))

@@ -5,9 +5,9 @@ it names.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import pyarrow as pa
 
@@ -81,18 +81,27 @@ class Table:
         schema = self._handles.changes.schema
         if not schema.keyed:
             raise InvalidRequest(f"table {self.name} has no key, so there is nothing to replace: use append")
-        return self._writer.write(
-            Request("replace", {Op.REPLACE if schema.order_by else Op.UPSERT: rows_of(data, schema)}, batch_id)
-        )
+        op = Op.REPLACE if schema.order_by else Op.UPSERT
+        return self._writer.write(Request("replace", {op: self._rows(data)}, batch_id))
 
     def _put(self, operation: str, data: Any, batch_id: str | None) -> Commit:
         if _is_spark_frame(data):
             from lithify.engine.bulk import write_frame
 
             return write_frame(self._handles, data, operation, batch_id)
-        return self._writer.write(
-            Request(operation, {Op.UPSERT: rows_of(data, self._handles.changes.schema)}, batch_id)
-        )
+        return self._writer.write(Request(operation, {Op.UPSERT: self._rows(data)}, batch_id))
+
+    def _rows(self, data: Any) -> pa.Table:
+        """Rows of the schema that this process knows; what that refuses may fit a newer one."""
+        schema = self._handles.changes.schema
+        if isinstance(data, Iterator):
+            data = list(data)
+        try:
+            return rows_of(data, schema)
+        except InvalidRequest:
+            if self.definition.columns == schema.columns:
+                raise
+            return rows_of(data, self.definition)
 
     def delete(
         self, keys: Any, batch_id: str | None = None, *, actor: str | None = None, reason: str | None = None
@@ -197,6 +206,10 @@ class Table:
 
     # -- folding
 
+    @overload
+    def fold(self, dry_run: Literal[False] = False) -> FoldReport: ...
+    @overload
+    def fold(self, dry_run: Literal[True]) -> FoldPlan: ...
     def fold(self, dry_run: bool = False) -> FoldReport | FoldPlan:
         """Move pending changes into base. Readers and writers go on meanwhile."""
         folder = Folder(self._handles, self._reader)

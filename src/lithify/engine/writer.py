@@ -142,7 +142,11 @@ class Writer:
         staged.epoch, staged.columns = changes.epoch, schema.columns
         staged.write_id = self._runtime.new_id()
         for op, rows in request.parts.items():
-            wanted = schema.select(rows.column_names) if op is Op.DELETE else schema.columns
+            wanted = schema.columns
+            if op is Op.DELETE:
+                # The log must say by which columns a tombstone goes, whichever they are.
+                wanted = schema.select(rows.column_names)
+                layout = replace(layout, stats_columns=tuple(rows.column_names))
             data, stats = encode(rows if rows.schema == wanted else conform(rows, wanted), layout)
             name = f"write-{self._runtime.new_id()}.parquet"
             store.write_new(changes.log.path / name, data)

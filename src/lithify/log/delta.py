@@ -64,6 +64,7 @@ class DeltaLog:
         self._checkpoint_every = checkpoint_every
         self._durable_version = -1
         self._files: tuple[int, list[DataFile]] | None = None
+        self._txns: tuple[int, dict[str, int | None]] = (-1, {})
         self.lock = threading.RLock()
 
     # -- opening and creating
@@ -143,8 +144,13 @@ class DeltaLog:
         return pa.schema(self._table.schema().to_arrow())
 
     def txn(self, name: str) -> int | None:
-        value = self._table.transaction_version(name)
-        return None if value is None else int(value)
+        """The newest version of an application transaction, as of this handle's version."""
+        if self._txns[0] != self.version:
+            self._txns = (self.version, {})
+        known = self._txns[1]
+        if name not in known:
+            known[name] = self._table.transaction_version(name)
+        return known[name]
 
     def refresh(self) -> None:
         try:

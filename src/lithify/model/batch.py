@@ -213,9 +213,8 @@ def _convertible(source: pa.DataType, target: pa.DataType) -> bool:
         )
     if types.is_boolean(source) != types.is_boolean(target):
         return bool(types.is_null(source))
-    if types.is_timestamp(source) and types.is_timestamp(target) and (source.tz is None) != (target.tz is None):
-        return False
-    return True
+    both_timestamps = types.is_timestamp(source) and types.is_timestamp(target)
+    return not both_timestamps or (source.tz is None) == (target.tz is None)
 
 
 def check_keys(table: pa.Table, key: Sequence[str]) -> None:

@@ -48,9 +48,15 @@ class Distribution:
     shares: tuple[Share, ...]
 
 
-def worth_linking(files: Sequence[DataFile]) -> bool:
-    """Large files are linked; a few small ones too, but a crowd of them is merged into one."""
-    return len(files) <= LINK_FILES_MAX or sum(file.size_bytes for file in files) >= LINK_BYTES_MIN * len(files)
+def linkable(solid: Sequence[DataFile]) -> list[DataFile]:
+    """Which of the files that could be linked are: all if they are few or large, else the large ones that come first.
+
+    A crowd of small files is better merged into one.
+    """
+    if len(solid) <= LINK_FILES_MAX or sum(file.size_bytes for file in solid) >= LINK_BYTES_MIN * len(solid):
+        return list(solid)
+    first_small = min(file.seq for file in solid if file.size_bytes < LINK_BYTES_MIN)
+    return [file for file in solid if file.seq < first_small]
 
 
 def distribute(schema: TableSchema, base: Sequence[DataFile], overlay: Overlay, by: Sequence[str]) -> Distribution:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -46,7 +46,13 @@ class Intervals:
     def __init__(self, bounds: Iterable[Bounds] = ()) -> None:
         self._lows: list[Any] = []
         self._highs: list[Any] = []
-        for low, high, _ in sorted(bounds, key=lambda b: b.low):
+        self.add(bounds)
+
+    def add(self, bounds: Iterable[Bounds]) -> None:
+        known = zip(self._lows, self._highs, strict=True)
+        spans = sorted([*known, *((b.low, b.high) for b in bounds)], key=lambda span: span[0])
+        self._lows, self._highs = [], []
+        for low, high in spans:
             if self._highs and low <= self._highs[-1]:
                 self._highs[-1] = max(self._highs[-1], high)
             else:
@@ -62,12 +68,12 @@ def solid_prefix(
     schema: TableSchema,
     base: Sequence[DataFile],
     changes: Sequence[DataFile],
-    worth: Callable[[Sequence[DataFile]], bool],
+    rows_min: int = 0,
 ) -> tuple[list[DataFile], list[DataFile]]:
     """(the oldest change files that stand beside base as they are, the rest).
 
     A commit's files hold one row per key, so they need no merge when nothing older can hold one of their keys. The
-    first commit that could meet an older key, deletes something, or is not `worth` it ends the prefix.
+    first commit that could meet an older key, deletes something, or has a file below `rows_min` ends the prefix.
     """
     groups: dict[int, list[DataFile]] = {}
     for file in changes:
@@ -81,14 +87,13 @@ def solid_prefix(
         open_ended = False
     taken = Intervals(known)
     for _, group in sorted(groups.items()):
-        if any(file.op is Op.DELETE for file in group) or not worth([*solid, *group]):
+        if any(file.op is Op.DELETE or file.rows < rows_min for file in group):
             break
         if first:
             bounds = [file.bound(first) for file in group]
             if open_ended or any(not b.known or taken.meets(b) for b in bounds):
                 break
-            known = known + bounds
-            taken = Intervals(known)
+            taken.add(bounds)
         solid += group
     chosen = {file.log_path for file in solid}
     return solid, [file for file in changes if file.log_path not in chosen]

@@ -257,11 +257,9 @@ def _translated(error: BaseException, files: Sequence[Source]) -> LithifyError:
         return NotFound(
             f"{first.removeprefix('Error during planning: ')}: `lithify tables` lists the tables of this lake"
         )
-    if any(
-        sign in first for sign in ("Parquet error", "Parquet", "External error", "Object at location", "Object Store")
-    ):
-        if (broken := first_broken(files)) is not None:
-            return Corruption(f"{broken} cannot be read as Parquet: restore this file from a copy ({first})")
+    reading = ("Parquet", "External error", "Object at location", "Object Store")
+    if any(sign in first for sign in reading) and (broken := first_broken(files)) is not None:
+        return Corruption(f"{broken} cannot be read as Parquet: restore this file from a copy ({first})")
     planning = (
         "SQL error",
         "Error during planning",

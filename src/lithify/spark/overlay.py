@@ -73,12 +73,12 @@ def choose_filter(dropped: pa.Table) -> FilterKind:
     """The cheapest exact way to hide these keys, from their types, number and density alone."""
     if dropped.num_rows == 0:
         return FilterKind.NONE
-    if dropped.num_columns == 1 and _is_ordinal(dropped.schema.field(0).type):
-        if dropped.column(0).null_count == 0:
-            low, high, step = _range(_ordinals(dropped.column(0)))
-            allowed = max(BITMAP_FREE_BITS, BITMAP_BITS_PER_KEY * dropped.num_rows)
-            if (high - low) // step < min(allowed, BITMAP_MAX_BITS):
-                return FilterKind.BITMAP
+    ordinal = dropped.num_columns == 1 and _is_ordinal(dropped.schema.field(0).type)
+    if ordinal and dropped.column(0).null_count == 0:
+        low, high, step = _range(_ordinals(dropped.column(0)))
+        allowed = max(BITMAP_FREE_BITS, BITMAP_BITS_PER_KEY * dropped.num_rows)
+        if (high - low) // step < min(allowed, BITMAP_MAX_BITS):
+            return FilterKind.BITMAP
     small = dropped.num_rows <= BUCKETS_MAX_KEYS and dropped.nbytes <= BUCKETS_MAX_BYTES
     return FilterKind.BUCKETS if small and all(map(_is_hashable, dropped.schema.types)) else FilterKind.JOIN
 
