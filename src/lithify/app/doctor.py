@@ -11,7 +11,6 @@ import os
 import platform
 import shutil
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -87,8 +86,6 @@ def _safely(name: str, look: Callable[[], list[Check]]) -> list[Check]:
 
 def check_python() -> Check:
     version = platform.python_version()
-    if sys.version_info < (3, 11):
-        return Check("python", Status.fail, version, "Lithify needs Python 3.11 or newer", {"version": version})
     return Check("python", Status.ok, version, values={"version": version})
 
 

@@ -1,7 +1,7 @@
 """What all commands share: the options --lake and --json, the session behind them, and the exit codes.
 
-`--lake` and `--json` may stand before or after the command's name. A command is a function of a `Session` and its own options; `command`
-adds the shared ones, so that none can lack them.
+`--lake` and `--json` may stand before or after the command's name. A command is a function of a `Session` and its
+own options; `command` adds the shared ones, so that none can lack them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LakeOption = Annotated[
     str | None,
     typer.Option("--lake", metavar="PATH", help="The lake's folder. Default: LITHIFY_LAKE, or `lake` in lithify.toml."),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Answer with one JSON document.")]
+JsonOption = Annotated[bool, typer.Option("--json", metavar="", help="Answer with one JSON document.")]
 TableArgument = Annotated[str, typer.Argument(metavar="NAME", help="The table: namespace.table")]
 BatchIdOption = Annotated[
     str | None,
@@ -77,7 +77,8 @@ class Session:
         path = self.lake_path
         if not path:
             raise InvalidRequest(
-                'which lake? Pass --lake PATH, set LITHIFY_LAKE, or write lake = "PATH" into lithify.toml; `lithify init PATH` makes one'
+                'which lake? Pass --lake PATH, set LITHIFY_LAKE, or write lake = "PATH" into lithify.toml; '
+                "`lithify init PATH` makes one"
             )
         from lithify.app.lake import Lake
 
@@ -108,7 +109,7 @@ def command(
         signature = inspect.Signature([*(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own), *shared])
         run.__signature__ = signature  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
-        text = inspect.getdoc(function) or ""
+        text = "\n\n".join(" ".join(part.split()) for part in (inspect.getdoc(function) or "").split("\n\n"))
         lines = "\n\n".join(f"[cyan]{_markup_safe(line)}[/cyan]" for line in inspect.cleandoc(examples).splitlines())
         app.command(name, help=text, epilog=f"Examples:\n\n{lines}", rich_help_panel=panel)(run)
         return function

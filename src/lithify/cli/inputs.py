@@ -1,7 +1,7 @@
 """Rows and keys from files, stdin and arguments, as values that the table takes.
 
-JSON has no dates, decimals or binary, and CSV and arguments have only text: here each value is read by its column's type. What does not fit
-is left as it is or refused with its place, so that the table's own checks have the last word.
+JSON has no dates, decimals or binary, and CSV and arguments have only text: here each value is read by its column's
+type. What does not fit is left as it is or refused with its place, so that the table's own checks have the last word.
 """
 
 from __future__ import annotations
@@ -145,6 +145,10 @@ def decode(value: Any, kind: pa.DataType, place: str, nested: bool = False) -> A
         ]
     if isinstance(value, str):
         return _decode_text(value, kind, place, nested)
+    if isinstance(value, Decimal) and types.is_integer(kind):
+        if value != value.to_integral_value():
+            raise InvalidRequest(f"{place}: {value} does not fit {type_name(kind)}: it would lose its fraction")
+        return int(value)
     if isinstance(value, Decimal) and not types.is_decimal(kind):
         return float(value)
     if types.is_floating(kind) and isinstance(value, int) and not isinstance(value, bool):
@@ -202,7 +206,7 @@ def _read(source: str) -> bytes:
                 data = file.read(INPUT_BYTES_MAX + 1)
     if len(data) > INPUT_BYTES_MAX:
         raise InvalidRequest(
-            f"{_named(source)} is larger than {INPUT_BYTES_MAX // 2**30} GiB: load it with `lithify ingest`, which runs on Spark"
+            f"{_named(source)} is larger than {INPUT_BYTES_MAX // 2**30} GiB: load it with `lithify ingest`, on Spark"
         )
     return data
 
@@ -247,7 +251,8 @@ def _csv(data: bytes, source: str, columns: pa.Schema) -> pa.Table:
     for column in columns:
         if pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
             raise InvalidRequest(
-                f"{_named(source)}: column {column.name!r} is {type_name(column.type)}, which CSV cannot hold: use JSON lines"
+                f"{_named(source)}: column {column.name!r} is {type_name(column.type)}, "
+                "which CSV cannot hold: use JSON lines"
             )
     if not data.strip():
         return columns.empty_table()

@@ -1,7 +1,8 @@
 """The `lithify` command. Exit codes: 0 done, 1 refused with a reason, 2 crashed, 130 interrupted.
 
-Every error ends here. A `LithifyError` or a wrong option is an answer, without a traceback; anything else is a bug in Lithify, named in one
-line, with the traceback on request (LITHIFY_TRACEBACK=1). Heavy libraries are imported inside the commands that need them.
+Every error ends here. A `LithifyError` or a wrong option is an answer, without a traceback; anything else is a bug in
+Lithify, named in one line, with the traceback on request (LITHIFY_TRACEBACK=1). Heavy libraries are imported inside
+the commands that need them.
 """
 
 from __future__ import annotations

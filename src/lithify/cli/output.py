@@ -1,7 +1,7 @@
-"""What a command has to say, in one interface with two versions: text for people (Rich) and one JSON document for programs.
+"""What a command has to say: one interface, in a text version for people (Rich) and a JSON version for programs.
 
-A command hands over the same facts either way. Results go to stdout; progress, questions and text errors go to stderr, so that a pipe
-sees results only. With JSON an error is the document: `{"error": {"code": …, "message": …}}`.
+A command hands over the same facts either way. Results go to stdout; progress, questions and text errors go to stderr,
+so that a pipe sees results only. With JSON an error is the document: `{"error": {"code": …, "message": …}}`.
 """
 
 from __future__ import annotations
@@ -190,7 +190,8 @@ class TextOutput(Output):
         self.console.print(f"[dim]{_escaped(text)}[/dim]")
 
     def step(self, chapter: str, title: str, time: str, result: str) -> None:
-        line = f"[bold cyan]{chapter:<11}[/bold cyan] {_escaped(f'{title:<38}')} [green]{time:>8}[/green]  [dim]{_escaped(result)}[/dim]"
+        told = f"[bold cyan]{chapter:<11}[/bold cyan] {_escaped(f'{title:<38}')}"
+        line = f"{told} [green]{time:>8}[/green]  [dim]{_escaped(result)}[/dim]"
         self.console.print(line, soft_wrap=True)
 
     def commands(self, title: str, lines: Sequence[str]) -> None:
@@ -205,7 +206,7 @@ class TextOutput(Output):
 
     @contextlib.contextmanager
     def working(self, what: str) -> Iterator[Report]:
-        # On the console that results go to, if that is a terminal too: two of them on one screen would overwrite each other.
+        # On the console that results go to, if that is a terminal: two on one screen would overwrite each other.
         console = self.console if self.console.is_terminal else self.errors
         if not console.is_terminal:
             yield lambda stage, fraction: None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time as clock
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -18,34 +17,11 @@ from lithify.errors import InvalidRequest, NotFound
 PANEL = "Rows"
 
 
-class InputFormat(StrEnum):
-    json = "json"
-    csv = "csv"
-    parquet = "parquet"
-    arrow = "arrow"
-
-
-class WriteMode(StrEnum):
-    upsert = "upsert"
-    append = "append"
-    replace = "replace"
-
-
-class IngestFormat(StrEnum):
-    csv = "csv"
-    json = "json"
-    parquet = "parquet"
-
-
-class IngestMode(StrEnum):
-    append = "append"
-    upsert = "upsert"
-
-
-class BadRecord(StrEnum):
-    fail = "fail"
-    quarantine = "quarantine"
-
+InputFormat = Literal["json", "csv", "parquet", "arrow"]
+WriteMode = Literal["upsert", "append", "replace"]
+IngestFormat = Literal["csv", "json", "parquet"]
+IngestMode = Literal["append", "upsert"]
+BadRecord = Literal["fail", "quarantine"]
 
 InputFormatOption = Annotated[
     InputFormat | None,
@@ -57,7 +33,7 @@ def write(
     session: Session,
     name: TableArgument,
     file: Annotated[
-        str | None, typer.Argument(metavar="[FILE]", help="JSON lines or array, CSV, Parquet or Arrow; - for stdin.")
+        str | None, typer.Argument(metavar="FILE", help="JSON lines or array, CSV, Parquet or Arrow; - for stdin.")
     ] = None,
     row: Annotated[
         list[str] | None,
@@ -71,7 +47,8 @@ def write(
 ) -> None:
     """Write rows durably, in one commit, without Spark.
 
-    Upsert replaces rows with the same key as a whole; the last row of a key wins. Replace also beats a later --order-by value.
+    Upsert replaces rows with the same key as a whole; the last row of a key wins. Replace also beats a higher
+    --order-by value.
     Dates and times are ISO text, decimals numbers or text, binary base64. For large files use `lithify ingest`.
     """
     if row and file is not None:
@@ -81,12 +58,12 @@ def write(
         columns = table.schema
         data: Any = [row_of(text, columns) for text in row] if row else read_rows(file or STDIN, format, columns)
         started = clock.perf_counter()
-        match mode or (WriteMode.upsert if table.definition.keyed else WriteMode.append):
-            case WriteMode.upsert:
+        match mode or ("upsert" if table.definition.keyed else "append"):
+            case "upsert":
                 commit = table.upsert(data, batch_id=batch_id)
-            case WriteMode.replace:
+            case "replace":
                 commit = table.replace(data, batch_id=batch_id)
-            case WriteMode.append:
+            case _:
                 commit = table.append(data, batch_id=batch_id)
         seconds = clock.perf_counter() - started
         text = (
@@ -102,7 +79,7 @@ def delete(
     name: TableArgument,
     keys: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY]...", help="Key values; a=1,b=2 or a JSON object for a key of several columns."),
+        typer.Argument(metavar="KEY", help="Key values; a=1,b=2 or a JSON object for a key of several columns."),
     ] = None,
     where: Annotated[
         str | None, typer.Option("--where", metavar="SQL", help="Delete the rows that this condition holds for.")
@@ -120,7 +97,8 @@ def delete(
 ) -> None:
     """Delete rows by key, by a SQL condition, or by the keys in a file.
 
-    On a table with no key, give columns: user_id=7 deletes every row that has it now. Put -- before a key that starts with a dash.
+    On a table with no key, give columns: user_id=7 deletes every row that has it now. Put -- before a key that
+    starts with a dash.
     """
     if sum(given is not None for given in (keys or None, where, source)) != 1:
         raise InvalidRequest("say what to delete in one way: KEY…, --where SQL, or --from FILE")
@@ -143,7 +121,8 @@ def delete(
         elif not commit.rows:
             text = f"no row of {name} matches: nothing was changed"
         else:
-            text = f"{plural(commit.deleted, 'key')} deleted from {name}: seq {commit.seq}, durable in {human_seconds(seconds)}"
+            durable = f"seq {commit.seq}, durable in {human_seconds(seconds)}"
+            text = f"{plural(commit.deleted, 'key')} deleted from {name}: {durable}"
         session.out.message(text, {**dataclasses.asdict(commit), "seconds": seconds})
 
 
@@ -170,7 +149,7 @@ def get(
 def ingest(
     session: Session,
     name: TableArgument,
-    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Files, folders or globs.")],
+    paths: Annotated[list[str], typer.Argument(metavar="PATH", help="Files, folders or globs.")],
     format: Annotated[
         IngestFormat | None, typer.Option("--format", "-f", help="What is in the files. Default: by their names.")
     ] = None,
@@ -189,7 +168,7 @@ def ingest(
     on_bad_record: Annotated[
         BadRecord,
         typer.Option("--on-bad-record", help="Fail with its place, or set it aside in a quarantine folder and go on."),
-    ] = BadRecord.fail,
+    ] = "fail",
     batch_id: BatchIdOption = None,
 ) -> None:
     """Load files of any size on Spark: CSV, JSON lines or Parquet. All of it is visible at once, or nothing."""
@@ -200,15 +179,15 @@ def ingest(
             done = lake.ingest(
                 name,
                 paths,
-                format=format.value if format else None,
-                mode=mode.value if mode else None,
+                format=format,
+                mode=mode,
                 key=key or None,
                 order_by=order_by,
                 time=time,
                 partition_by=tuple(partition_by or ()),
                 schema=schema_of(columns, None),
                 create=create,
-                on_bad_record=on_bad_record.value,
+                on_bad_record=on_bad_record,
                 batch_id=batch_id,
                 progress=report,
             )

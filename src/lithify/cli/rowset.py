@@ -7,9 +7,8 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -26,13 +25,7 @@ ROWS_SHOWN = 100
 BATCH_ROWS = 10_000
 
 
-class RowFormat(StrEnum):
-    table = "table"
-    csv = "csv"
-    json = "json"
-    ndjson = "ndjson"
-    parquet = "parquet"
-
+RowFormat = Literal["table", "csv", "json", "ndjson", "parquet"]
 
 FormatOption = Annotated[
     RowFormat | None,
@@ -45,12 +38,12 @@ LimitOption = Annotated[
         "--limit", "-n", min=0, help=f"Rows at most. Default: {ROWS_SHOWN} in a table, otherwise all; 0: all."
     ),
 ]
-_BY_SUFFIX = {
-    ".csv": RowFormat.csv,
-    ".json": RowFormat.json,
-    ".ndjson": RowFormat.ndjson,
-    ".jsonl": RowFormat.ndjson,
-    ".parquet": RowFormat.parquet,
+_BY_SUFFIX: dict[str, RowFormat] = {
+    ".csv": "csv",
+    ".json": "json",
+    ".ndjson": "ndjson",
+    ".jsonl": "ndjson",
+    ".parquet": "parquet",
 }
 
 
@@ -61,9 +54,9 @@ def check_format(session: Session, format: RowFormat | None, output: str | None)
             raise InvalidRequest(
                 "--json answers with one document: leave --format out, or write the rows to a file with --output"
             )
-        if format is RowFormat.parquet and sys.stdout.isatty():
+        if format == "parquet" and sys.stdout.isatty():
             raise InvalidRequest("Parquet is binary: write it to a file with --output FILE, or into a pipe")
-        return format or RowFormat.table
+        return format or "table"
     chosen = format or _BY_SUFFIX.get(Path(output).suffix.lower())
     if chosen is None:
         raise InvalidRequest(f"--output {output}: say which --format, or end the name with {', '.join(_BY_SUFFIX)}")
@@ -80,7 +73,7 @@ def write_rows(
     facts: Mapping[str, Any] | None = None,
 ) -> None:
     total = rows.num_rows
-    if limit is None and format is RowFormat.table and not session.as_json and output is None:
+    if limit is None and format == "table" and not session.as_json and output is None:
         limit = ROWS_SHOWN
     if limit:
         rows = rows.slice(0, limit)
@@ -92,12 +85,12 @@ def write_rows(
     }
     if output is not None:
         _to_file(rows, format, Path(output).expanduser())
-        written = {**document, "output": output, "format": format.value, "rows_written": rows.num_rows}
+        written = {**document, "output": output, "format": format, "rows_written": rows.num_rows}
         session.out.message(f"{plural(rows.num_rows, 'row')} written to {output}", written)
     elif session.as_json:
         _check_names(rows)
         session.out.record("", {}, {**document, "rows": to_records(rows)})
-    elif format is RowFormat.table:
+    elif format == "table":
         _to_terminal(session, rows, total, seconds)
     else:
         _to_stdout(rows, format)
@@ -123,7 +116,7 @@ def _to_terminal(session: Session, rows: pa.Table, total: int, seconds: float) -
 
 
 def _to_stdout(rows: pa.Table, format: RowFormat) -> None:
-    if format is RowFormat.parquet:
+    if format == "parquet":
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -145,14 +138,14 @@ def _to_file(rows: pa.Table, format: RowFormat, path: Path) -> None:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         os.close(handle)
         try:
-            if format is RowFormat.parquet:
+            if format == "parquet":
                 import pyarrow.parquet as pq
 
                 _check_names(rows)
                 pq.write_table(rows, name)
             else:
                 with open(name, "w", encoding="utf-8", newline="") as file:
-                    _write_text(rows, RowFormat.csv if format is RowFormat.table else format, file)
+                    _write_text(rows, "csv" if format == "table" else format, file)
             os.chmod(name, 0o644)
             os.replace(name, path)
         finally:
@@ -161,14 +154,14 @@ def _to_file(rows: pa.Table, format: RowFormat, path: Path) -> None:
 
 
 def _write_text(rows: pa.Table, format: RowFormat, file: IO[str]) -> None:
-    if format is RowFormat.csv:
+    if format == "csv":
         file.write(_csv_line(rows.column_names))
         for batch in rows.to_batches(max_chunksize=BATCH_ROWS):
             columns = [column.to_pylist() for column in batch.columns]
             file.writelines(_csv_line(line) for line in zip(*columns, strict=True))
         return
     _check_names(rows)
-    if format is RowFormat.ndjson:
+    if format == "ndjson":
         for records in _records(rows):
             file.writelines(dumps(record) + "\n" for record in records)
         return

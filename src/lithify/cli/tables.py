@@ -55,7 +55,7 @@ PartitionOption = Annotated[
 
 def init(
     session: Session,
-    path: Annotated[str | None, typer.Argument(metavar="[PATH]", help="The lake's folder; else --lake.")] = None,
+    path: Annotated[str | None, typer.Argument(metavar="PATH", help="The lake's folder; else --lake.")] = None,
 ) -> None:
     """Make a lake: a new or an empty folder that tables can live in."""
     if path is not None:
@@ -85,14 +85,14 @@ def create(
     time: TimeOption = None,
     partition_by: PartitionOption = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Do nothing if the same table is there already.")
+        bool, typer.Option("--if-not-exists", metavar="", help="Do nothing if the same table is there already.")
     ] = False,
 ) -> None:
     """Create a table.
 
-    Types: int8 int16 int32 int64, float32, float64 (double), string, binary, bool, date, timestamp (UTC), timestamp_ntz, decimal(p,s),
-    list<…>, struct<name:…,…>, map<…,…>. A `!` or `not null` after a type makes the column required. Key columns are always required.
-    Without --key the table takes appends only.
+    Types: int8 int16 int32 int64, float32, float64 (double), string, binary, bool, date, timestamp (UTC),
+    timestamp_ntz, decimal(p,s), list<…>, struct<name:…,…>, map<…,…>. A `!` or `not null` after a type makes the
+    column required. Key columns are always required. Without --key the table takes appends only.
     """
     arrow = schema_of(columns, schema)
     if arrow is None:
@@ -141,8 +141,8 @@ def describe(session: Session, name: TableArgument) -> None:
             "partitioned by": ", ".join(document["partition_by"]),
             "seq": document["seq"],
             "watermark": document["watermark"],
-            "pending": f"{plural(pending['rows'], 'change')} in {plural(pending['files'], 'file')}, {human_bytes(pending['bytes'])}",
-            "base": f"{plural(base['rows'], 'row')} in {plural(base['files'], 'file')}, {human_bytes(base['bytes'])}",
+            "pending": _amount(pending, "change"),
+            "base": _amount(base, "row"),
             "base path": base["path"],
             **document["settings"],
         }
@@ -177,7 +177,7 @@ def adopt(
     key: KeyOption = None,
     order_by: OrderByOption = None,
     verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Check that no key is null or stands twice.")
+        bool, typer.Option("--verify/--no-verify", metavar="", help="Check that no key is null or stands twice.")
     ] = True,
 ) -> None:
     """Take an existing Delta table or folder of Parquet files as a table's base, without copying its data."""
@@ -191,7 +191,7 @@ def adopt(
 def drop(
     session: Session,
     name: TableArgument,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask.")] = False,
 ) -> None:
     """Drop a table and delete its files. An adopted base is left where it is."""
     with session.lake() as lake:
@@ -271,6 +271,10 @@ def _table_row(lake: Lake, name: str) -> dict[str, Any]:
     }
 
 
+def _amount(part: dict[str, Any], noun: str) -> str:
+    return f"{plural(part['rows'], noun)} in {plural(part['files'], 'file')}, {human_bytes(part['bytes'])}"
+
+
 def _count(value: Any) -> str:
     return "" if value is None else f"{value:,}"
 
@@ -286,7 +290,7 @@ def register(app: typer.Typer) -> None:
         "create",
         panel=PANEL,
         examples="""
-        lithify create shop.orders -c id:int64 -c "amount:decimal(10,2)" -c ordered_at:timestamp --key id --time ordered_at
+        lithify create shop.orders -c id:int64 -c "amount:decimal(10,2)" -c at:timestamp --key id --time at
         lithify create iot.readings -c device:string! -c at:timestamp -c value:double --time at
         lithify create shop.copy --schema orders.json --key id
         """,
@@ -298,6 +302,6 @@ def register(app: typer.Typer) -> None:
         app,
         "adopt",
         panel=PANEL,
-        examples="lithify adopt shop.orders /data/orders_delta --key id\nlithify adopt logs.events /data/events_parquet",
+        examples="lithify adopt shop.orders /data/orders --key id\nlithify adopt logs.events /data/events",
     )(adopt)
     command(app, "drop", panel=PANEL, examples="lithify drop shop.orders --yes")(drop)

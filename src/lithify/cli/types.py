@@ -1,7 +1,8 @@
-"""Column types as text: `id:int64!`, `amount:decimal(10,2)`, `tags:list<string>`, `address:struct<street:string,zip:string>`.
+"""Column types as text: `id:int64!`, `amount:decimal(10,2)`, `tags:list<string>`, `place:struct<city:string>`.
 
     column  = name ":" type
-    type    = plain | "decimal(" p "," s ")" | "list<" type ">" | "map<" type "," type ">" | "struct<" column {"," column} ">"
+    type    = plain | "decimal(" p "," s ")" | "list<" type ">" | "map<" type "," type ">"
+            | "struct<" column {"," column} ">"
     "!" or "not null" after a type: the value is required
 
 `type_name` is the inverse, so that what `describe` prints can be given to `create`.

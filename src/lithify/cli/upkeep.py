@@ -50,11 +50,13 @@ PROBLEM = Column("error", "problem", style="red")
 
 def fold(
     session: Session,
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="The tables to fold.")] = None,
-    all_tables: Annotated[bool, typer.Option("--all", help="Fold every table of the lake.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="The tables to fold.")] = None,
+    all_tables: Annotated[bool, typer.Option("--all", metavar="", help="Fold every table of the lake.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", metavar="", help="Show what would be done, and do nothing.")
+    ] = False,
 ) -> None:
-    """Merge pending changes into base. Readers and writers go on meanwhile; a fold that dies leaves nothing half done."""
+    """Merge pending changes into base. Readers and writers go on meanwhile; a fold that dies harms nothing."""
     if bool(names) == all_tables:
         raise InvalidRequest("say which table to fold, or --all")
     rows: list[dict[str, Any]] = []
@@ -63,7 +65,8 @@ def fold(
         for number, name in enumerate(chosen):
             report(f"folding {name}", number / len(chosen) if len(chosen) > 1 else None)
             try:
-                rows.append(dataclasses.asdict(lake.table(name).fold(dry_run=dry_run)))
+                table = lake.table(name)
+                rows.append(dataclasses.asdict(table.fold(dry_run=True) if dry_run else table.fold()))
             except LithifyError as error:
                 if not all_tables:
                     raise

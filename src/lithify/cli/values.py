@@ -1,7 +1,8 @@
 """Values as JSON and as text in a terminal cell.
 
-JSON has fewer types than a table: dates and times become ISO text, decimals text (all digits kept), binary base64, integers beyond 2^53
-text (a double would round them), NaN and infinities text. `lithify write` reads the same spellings back.
+JSON has fewer types than a table: dates and times become ISO text, decimals text (all digits kept), binary base64,
+integers beyond 2^53 text (a double would round them), NaN and infinities text. `lithify write` reads the same
+spellings back.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from lithify.engine.attempts import swap_with_retries
 from lithify.engine.handles import Handles, not_found, table_folder
 from lithify.engine.runtime import Runtime
 from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
-from lithify.log.base import FOLDED_TXN
+from lithify.log.base import FOLDED_TXN, BaseLog
 from lithify.log.changes import BASE_PATH, CREATED_AT_SEQ, DROPPED, ChangesLog
 from lithify.log.delta import DeltaLog
 from lithify.model.names import CONTROL_FOLDER, TableName
@@ -81,14 +81,18 @@ class Catalog:
         store, every = self._runtime.store, self._runtime.settings.checkpoint_every
         folder = table_folder(self._runtime.root, name)
         created_at_seq = 0
-        if DeltaLog.exists(folder / "changes"):
-            changes = ChangesLog.open(folder / "changes", store, str(name), every)
+        changes = self._changes_of(name)
+        if changes is not None:
             if not changes.dropped:
                 if not if_not_exists:
                     raise Conflict(f"table {name} exists already: drop it first, or pass if_not_exists=True")
                 _check_same(name, changes.schema, schema)
                 return False
             created_at_seq = changes.seq
+        # Another lake may have folded into this base: seqs go on above its watermark, or writes would count as folded.
+        with contextlib.suppress(NotFound):
+            base = BaseLog.open(Path(settings.get(BASE_PATH, folder / "base")), store, str(name), every)
+            created_at_seq = max(created_at_seq, base.watermark)
         store.step("create.start")
         info = {
             "operation": "create table",
@@ -108,6 +112,13 @@ class Catalog:
             store.sync_folder(parent)
         assert log.version >= 0
         return True
+
+    def _changes_of(self, name: TableName) -> ChangesLog | None:
+        path = table_folder(self._runtime.root, name) / "changes"
+        try:
+            return ChangesLog.open(path, self._runtime.store, str(name), self._runtime.settings.checkpoint_every)
+        except NotFound:
+            return None
 
     def drop(self, name: TableName) -> None:
         with self._exclusive(f"dropping {name}"):
@@ -163,21 +174,17 @@ class Catalog:
                 continue
             for table in store.names(root / namespace):
                 name = TableName(namespace, table)
-                if DeltaLog.exists(table_folder(root, name) / "changes") and self.exists(name):
+                if self.exists(name):
                     found.append(name)
         return found
 
     def exists(self, name: TableName) -> bool:
-        path = table_folder(self._runtime.root, name) / "changes"
-        if not DeltaLog.exists(path):
-            return False
         try:
-            return not ChangesLog.open(
-                path, self._runtime.store, str(name), self._runtime.settings.checkpoint_every
-            ).dropped
+            changes = self._changes_of(name)
         except LithifyError:
             # A damaged table is still a table: naming it lets the user see and repair it.
             return True
+        return changes is not None and not changes.dropped
 
     def open(self, name: TableName) -> Handles:
         if not DeltaLog.exists(table_folder(self._runtime.root, name) / "changes"):

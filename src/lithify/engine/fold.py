@@ -23,7 +23,7 @@ from lithify.engine import jobs
 from lithify.engine.attempts import swap_with_retries
 from lithify.engine.handles import Handles
 from lithify.engine.reader import Reader
-from lithify.errors import Conflict
+from lithify.errors import Conflict, Corruption, LithifyError
 from lithify.log.base import FOLDED_TXN
 from lithify.model.fold_plan import Distribution, distribute, linkable, partition_of_file
 from lithify.model.merge import lookup
@@ -31,7 +31,7 @@ from lithify.model.names import DAY
 from lithify.model.plans import constants_of
 from lithify.model.pruning import solid_prefix, split_by_keys
 from lithify.model.snapshot import DataFile, Snapshot
-from lithify.store.parquet import Layout, Written
+from lithify.store.parquet import Layout, Written, check_whole, footer_rows
 from lithify.store.rewrite import SHOWN, RewriteResult, RewriteTask, Slice, rewrite, write_slices
 
 logger = logging.getLogger(__name__)
@@ -192,15 +192,27 @@ class Folder:
         except Planned:
             jobs.abandon(runtime, job, base)
             raise
-        except Exception:
-            # Nothing was committed, or recovery will find that it was: the fence tells which.
-            jobs.abandon(runtime, job, base)
+        except Exception as error:
+            self._give_up(job, error)
             raise
         self._forget_folded()
         runtime.store.step("fold.removed")
         jobs.finish(runtime, job)
         runtime.store.step("fold.done")
         return report
+
+    def _give_up(self, job: jobs.Job, error: Exception) -> None:
+        """Nothing was committed, or recovery will find that it was: the fence tells which."""
+        base = self._handles.base.log
+        try:
+            taken = jobs.is_fenced(job, base)
+            jobs.abandon(self._runtime, job, base)
+        except LithifyError as second:
+            # What stopped the fold says more than what stopped its cleaning up, e.g. on a full disk.
+            logger.warning("fold %s of %s is left to recovery: %s", job.id, job.table, second)
+            return
+        if taken:
+            raise jobs.given_up(job) from error
 
     def _link(
         self,
@@ -221,7 +233,11 @@ class Folder:
             if folder not in folders:
                 store.make_folder(folder)
                 folders.add(folder)
-            store.link(self._handles.changes.log.path / file.path, root / target)
+            source = self._handles.changes.log.path / file.path
+            check_whole(str(source), file.size_bytes)
+            if (found := footer_rows(source)) != file.rows:
+                raise Corruption(f"{source} has {found} rows instead of {file.rows}: restore this file from a copy")
+            store.link(source, root / target)
             adds.append((Written(target, file.size_bytes, file.rows, stats[file.log_path]), partition))
         for folder in folders:
             store.sync_folder(folder)
@@ -268,7 +284,9 @@ class Folder:
         engine = self._engine(read)
         results = self._run_tasks(tasks, engine)
         store.step("fold.written")
-        store.remove_folder(scratch)
+        # A fold that only deletes has no output: then nothing of its folder is left to clean up later.
+        wrote = any(result.written for result in results)
+        store.remove_folder(scratch if wrote else root / job.folder)
         self._sync_outputs(results, root)
         by_path = {f"{root}/{share.file.path}": share.file for share in distribution.shares if share.file}
         adds = [(result.written, result.partition) for result in results if result.written]
@@ -318,6 +336,7 @@ class Folder:
                 RewriteTask(
                     source=f"{root}/{share.file.path}" if share.file else None,
                     source_rows=share.file.rows if share.file else 0,
+                    source_bytes=share.file.size_bytes if share.file else 0,
                     constants=dict(constants_of(share.file, schema)) if share.file else {},
                     hidden=Slice(str(scratch / "hidden.arrow"), *share.hidden)
                     if hidden.num_rows and share.file

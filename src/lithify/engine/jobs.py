@@ -16,6 +16,7 @@ deletes the folder; the owner, should it wake up, finds the fence at the version
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 from dataclasses import asdict, dataclass
@@ -72,9 +73,18 @@ def abandon(runtime: Runtime, job: Job, log: DeltaLog) -> None:
 
 def check_not_fenced(job: Job, log: DeltaLog) -> None:
     if log.txn(job_txn(job.id)) is not None:
-        raise Conflict(
-            f"{job.kind} of {job.table} was given up by another process that took this one for dead: run it again"
-        )
+        raise given_up(job)
+
+
+def is_fenced(job: Job, log: DeltaLog) -> bool:
+    log.refresh()
+    return log.txn(job_txn(job.id)) == FENCED
+
+
+def given_up(job: Job) -> Conflict:
+    return Conflict(
+        f"{job.kind} of {job.table} was given up by another process that took this one for dead: run it again"
+    )
 
 
 def fence(runtime: Runtime, job: Job, log: DeltaLog) -> bool:
@@ -99,9 +109,10 @@ def recover(runtime: Runtime, table: str | None = None) -> list[str]:
     done = []
     for name in runtime.store.names(runtime.control / "jobs"):
         path = runtime.control / "jobs" / name
-        if not name.endswith(".json") or name.startswith("."):
+        if name.startswith("."):
+            _remove_unborn(runtime, path)
             continue
-        job = _read(runtime, path)
+        job = _read(runtime, path) if name.endswith(".json") else None
         if (
             job is None
             or (table is not None and job.table != table)
@@ -142,10 +153,21 @@ def _delete_folder(runtime: Runtime, job: Job, log: DeltaLog) -> None:
     runtime.store.remove_folder(log.path / job.folder)
 
 
+def _remove_unborn(runtime: Runtime, path: Path) -> None:
+    """A manifest that was never renamed into place: its job died before it began, and wrote nothing."""
+    with contextlib.suppress(ValueError, TypeError, KeyError, LithifyError):
+        if not _parsed(runtime, path).owner.may_be_alive():
+            runtime.store.remove(path)
+
+
+def _parsed(runtime: Runtime, path: Path) -> Job:
+    fields = json.loads(runtime.store.read(path))
+    return Job(**{**fields, "owner": Owner(**fields["owner"])})
+
+
 def _read(runtime: Runtime, path: Path) -> Job | None:
     try:
-        fields = json.loads(runtime.store.read(path))
-        return Job(**{**fields, "owner": Owner(**fields["owner"])})
+        return _parsed(runtime, path)
     except NotFound:
         return None
     except (ValueError, TypeError, KeyError, LithifyError) as error:

@@ -90,7 +90,12 @@ class Reader:
             try:
                 cached = read(path, columns)
             except NotFound as error:
-                raise missing_file(path, snapshot) from error
+                if any(live.path == file.path for live in self._handles.changes.files()):
+                    raise missing_file(path, snapshot) from error
+                raise NotFound(
+                    f"table {snapshot.table} as of {snapshot.seq} can no longer be read: vacuum has removed {path}; "
+                    "choose a newer seq"
+                ) from error
             self._changes[file.path] = cached
             self._trim()
         else:

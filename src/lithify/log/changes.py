@@ -48,7 +48,7 @@ class ChangesLog:
 
     @property
     def seq(self) -> int:
-        return self.log.txn(SEQ_TXN) or 0
+        return max(self.log.txn(SEQ_TXN) or 0, self.created_at_seq)
 
     @property
     def epoch(self) -> int:

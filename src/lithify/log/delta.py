@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import threading
 import time
@@ -71,7 +72,11 @@ class DeltaLog:
 
     @classmethod
     def exists(cls, path: Path) -> bool:
-        return (path / "_delta_log").is_dir()
+        try:
+            names = os.listdir(path / "_delta_log")
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return any(_COMMIT_NAME.fullmatch(name) or _CHECKPOINT_NAME.fullmatch(name) for name in names)
 
     @classmethod
     def open(cls, path: Path, store: Store, version: int | None = None, checkpoint_every: int = 20) -> DeltaLog:
@@ -94,6 +99,7 @@ class DeltaLog:
     ) -> DeltaLog:
         """Create, or replace in place: version numbers and txns at a path never start again."""
         store.make_folder(path)
+        _set_torn_commit_aside(path / "_delta_log", store)
         configuration = {
             "delta.enableExpiredLogCleanup": "false",
             "delta.setTransactionRetentionDuration": "interval 30 days",

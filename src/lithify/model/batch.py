@@ -7,6 +7,9 @@ binary stays binary).
 
 from __future__ import annotations
 
+import datetime as dt
+import math
+import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +20,7 @@ from lithify.errors import InvalidRequest
 from lithify.model.schema import TableSchema
 
 ROW_BYTES_MAX = 64 * 2**20
+_FLOAT32_MAX = 3.4028235677973366e38
 
 
 def rows_of(data: Any, schema: TableSchema) -> pa.Table:
@@ -116,10 +120,42 @@ def _array(values: list[Any], column: pa.Field, what: str) -> pa.Array:
             lambda v: pa.scalar(v).cast(kind) if isinstance(v, str) else pa.scalar(v, kind),
             what,
         )
+    for number, value in enumerate(values):
+        if value is not None and (loss := _loss(value, kind)):
+            raise InvalidRequest(
+                f"column {column.name!r}, {what} {number}: {_shown(value)} does not fit {kind}: {loss}"
+            )
     try:
         return pa.array(values, type=kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError, UnicodeError):
         return _by_value(values, column, lambda v: pa.scalar(v, kind), what)
+
+
+def _loss(value: Any, kind: pa.DataType) -> str | None:
+    """What Arrow would drop from a Python value without a word."""
+    types = pa.types
+    if value is None:
+        return None
+    if types.is_integer(kind) or types.is_date(kind):
+        if isinstance(value, numbers.Number) and not isinstance(value, numbers.Integral) and value % 1:  # type: ignore[operator]
+            return "it has a fraction"
+        if types.is_date(kind) and isinstance(value, dt.datetime) and value.time() != dt.time():
+            return "it has a time of day"
+    elif types.is_floating(kind):
+        if isinstance(value, bool):
+            return "it is a truth value"
+        if types.is_float32(kind) and isinstance(value, float) and _FLOAT32_MAX < abs(value) < math.inf:
+            return "it is too large"
+    elif types.is_list(kind) and isinstance(value, list | tuple):
+        return next(filter(None, (_loss(item, kind.value_type) for item in value)), None)
+    elif types.is_struct(kind) and isinstance(value, Mapping):
+        if unknown := next((name for name in value if kind.get_field_index(name) < 0), None):
+            return f"it has no field {unknown!r}"
+        return next(filter(None, (_loss(value.get(f.name), f.type) for f in kind)), None)
+    elif types.is_map(kind):
+        items = value.items() if isinstance(value, Mapping) else value
+        return next(filter(None, (_loss(item, kind.item_type) for _, item in items)), None)
+    return None
 
 
 def _by_value(values: list[Any], column: pa.Field, convert: Any, what: str) -> pa.Array:
@@ -189,11 +225,25 @@ def _cast(values: pa.ChunkedArray, column: pa.Field) -> pa.ChunkedArray:
     try:
         if not _convertible(values.type, column.type):
             raise pa.ArrowInvalid(f"{values.type} is not converted to {column.type}")
-        return values.cast(column.type, safe=True)
+        result = values.cast(column.type, safe=True)
+        if not _same_values(values, result):
+            raise pa.ArrowInvalid("some values would lose digits")
+        return result
     except (pa.ArrowException, ValueError) as error:
         raise InvalidRequest(
             f"column {column.name!r}: {values.type} does not fit {column.type}: {_first_line(error)}"
         ) from error
+
+
+def _same_values(source: pa.ChunkedArray, target: pa.ChunkedArray) -> bool:
+    """Where even a safe cast rounds: floats to decimals, times to dates, large doubles to infinite floats."""
+    types = pa.types
+    if types.is_floating(source.type) and types.is_float32(target.type):
+        return bool(pc.all(pc.equal(pc.is_inf(source), pc.is_inf(target))).as_py() is not False)
+    rounds = types.is_floating(source.type) and types.is_decimal(target.type)
+    if rounds or (types.is_timestamp(source.type) and types.is_date(target.type)):
+        return pc.all(pc.equal(target.cast(source.type, safe=False), source)).as_py() is not False
+    return True
 
 
 def _convertible(source: pa.DataType, target: pa.DataType) -> bool:
@@ -251,8 +301,7 @@ def latest_per_key(table: pa.Table, key: Sequence[str], order_by: str | None = N
     if order_by:
         order = pc.sort_indices(
             pa.table({"order": table.column(order_by), "row": rank}),
-            sort_keys=[("order", "ascending"), ("row", "ascending")],
-            null_placement="at_start",
+            sort_keys=[("order", "ascending", "at_start"), ("row", "ascending")],
         )
         table = table.take(order)
     winners = table.select(list(key)).append_column("_row", rank).group_by(list(key)).aggregate([("_row", "max")])

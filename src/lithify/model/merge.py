@@ -115,9 +115,9 @@ def _resolve_ordered(
     order_of_line = order_values.take(pa.array(np.where(has_row, written, 0), mask=~has_row))
     ranking = pc.sort_indices(
         pa.table({"order": order_of_line, "seq": pa.array(seqs)}),
-        sort_keys=[("order", "ascending"), ("seq", "ascending")],
-        null_placement="at_start",
+        sort_keys=[("order", "ascending", "at_start"), ("seq", "ascending")],
     ).to_numpy()
+    ranking = ranking.astype(np.int64)  # unsigned numbers have no -1
     rank = np.empty(len(seqs), np.int64)
     rank[ranking] = np.arange(len(seqs))
     groups = lines.group_by(key).aggregate([("_barrier", "max"), ("_line", "list")])
@@ -209,6 +209,8 @@ def distributed_sql(schema: TableSchema, base: str, changes: str, row_key: Seque
         f"UNION ALL SELECT {columns}, _seq, _op FROM {changes}"
     )
     by = ", ".join(q(name) for name in (schema.key or row_key))
+    if not by:
+        return f"SELECT {columns} FROM ({union}) u"
     if not schema.keyed:
         return (
             f"SELECT {columns} FROM (SELECT *, max(CASE WHEN _op = 'delete' THEN _seq ELSE -1 END) OVER "

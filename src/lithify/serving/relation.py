@@ -16,10 +16,10 @@ from pathlib import Path
 import pyarrow as pa
 from datafusion import DataFrame, SessionContext, col, lit
 
-from lithify.errors import Corruption
 from lithify.model.merge import distributed_sql
 from lithify.model.names import OP, SEQ, quoted
 from lithify.model.plans import ReadPlan, Source, by_constants
+from lithify.store.parquet import check_whole
 
 _numbers = itertools.count(1)
 
@@ -34,11 +34,7 @@ class LinkFolder:
         folder = self.path / str(next(_numbers))
         folder.mkdir(parents=True)
         for number, source in enumerate(sources):
-            if not os.path.exists(source.path):
-                raise Corruption(
-                    f"{source.path} is missing although the table's log names it: restore it from a copy, or read "
-                    "as of an older seq"
-                )
+            check_whole(source.path, source.size_bytes)
             os.symlink(source.path, folder / f"{number:06d}.parquet")
         return f"{folder}/"
 
@@ -81,7 +77,7 @@ def without(ctx: SessionContext, frame: DataFrame, hidden: pa.Table, by: Sequenc
     conditions = []
     for name in by:
         equal = "IS NOT DISTINCT FROM" if hidden.column(name).null_count else "="
-        conditions.append(f"h.{quoted(name)} {equal} t.{quoted(name)}")
+        conditions.append(f"(h.{quoted(name)} {equal} t.{quoted(name)})")
     return ctx.sql(
         f"SELECT * FROM {left} t WHERE NOT EXISTS (SELECT 1 FROM {right} h WHERE {' AND '.join(conditions)})"
     )

@@ -1,16 +1,16 @@
 """Fresh reads in Spark: base rows, minus the keys that changed, plus the rows that replace them.
 
 The driver has resolved the changes into two Arrow tables: `dropped`, the keys of base rows to hide, and
-`rows`, what to show instead. A join per query would cost more than the scan, so `stage` lays the overlay
-down once as Parquet and `merge` turns hiding into a filter over a one-row broadcast:
+`rows`, what to show instead. `stage` lays them down once as Parquet (shipping them with every query is what
+costs), and `merge` hides the dropped rows in the cheapest exact way:
 
-- BITMAP: one integer-like key, dense enough. One bit per value of the range: exact, one array look-up.
-- BUCKETS: any other key that can be hashed. A bitmap over `xxhash64(key)` lets nearly every row pass at
-  once; the rest look into `buckets[hash]`, a short list of real keys. A hash alone could hide an innocent
-  row, so a key is hidden only after comparing the key itself.
-- JOIN: everything larger or stranger: an anti-join.
+- BITMAP: one integer-like key in a narrow range. One bit per value, in a one-row broadcast: no join.
+- JOIN: any other key. A broadcast anti-join; beyond some millions of keys Spark chooses the join itself.
+- POSITIONS: a JOIN whose rows `locate` has looked up. Base files never change, so "row 17 of file A" stays
+  true; the filter is a bitmap over positions, and the key column (dear to read, if it is text) stays unread.
 
-Only public DataFrame calls, so local mode, a cluster and Spark Connect run the same plan.
+No filter here rests on a hash of a key: the driver does not know the keys in base, so a collision would hide
+an innocent row. Only public DataFrame calls: local mode, a cluster and Spark Connect run the same plan.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import reduce
 from pathlib import Path
@@ -31,25 +31,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DateType, LongType, StructField, StructType, TimestampType
+from pyspark.sql.types import DateType, StructField, StructType, TimestampType
 
-BITMAP_MAX_BITS = 1 << 29  # 64 MB
-BITMAP_FREE_BITS = 1 << 24  # 2 MB are broadcast in no time, however few keys they hold
-BITMAP_BITS_PER_KEY = 1 << 10
-BUCKETS_MAX_KEYS = 2_000_000
-BUCKETS_MAX_BYTES = 128 << 20
+MAX_BITS = 1 << 29  # a bitmap of 64 MB
+FREE_BITS = 1 << 24  # 2 MB are broadcast in no time, however few keys they stand for
+BITS_PER_KEY = 1 << 10
 BROADCAST_MAX_KEYS = 4_000_000
+MAX_SLOT_BITS = 20
 ROW_GROUP_ROWS = 131_072  # so that several tasks can share a large file of rows
 
-_BITS, _BUCKETS = "__lithify_bits", "__lithify_buckets"
-_U64 = npt.NDArray[np.uint64]
+_BITS, _STARTS, _ROW, _FILE = "__lithify_bits", "__lithify_starts", "__lithify_row", "__lithify_file"
+_Ints = npt.NDArray[np.int64]
 
 
 class FilterKind(StrEnum):
     NONE = "none"
     BITMAP = "bitmap"
-    BUCKETS = "buckets"
     JOIN = "join"
+    POSITIONS = "positions"
 
 
 @dataclass(frozen=True)
@@ -58,29 +57,26 @@ class StagedOverlay:
 
     kind: FilterKind
     rows_path: str | None = None
-    filter_path: str | None = None  # the keys (JOIN) or one row with the arrays (BITMAP, BUCKETS)
+    filter_path: str | None = None  # the keys (JOIN), or one row of arrays
     keys: int = 0
     null_safe: bool = False
     low: int = 0  # BITMAP: bit i stands for the value low + i * step
     high: int = 0
     step: int = 1
-    bit_mask: int = 0  # BUCKETS: which bits of the hash address the bitmap, and which the buckets
-    bucket_mask: int = 0
-    as_struct: bool = False  # BUCKETS: keys are structs (composite or nullable): compared null-safe
+    slot_shift: int = 0  # POSITIONS: (hash of the file's path >>> shift) & mask is different for each file
+    slot_mask: int = 0
 
 
 def choose_filter(dropped: pa.Table) -> FilterKind:
     """The cheapest exact way to hide these keys, from their types, number and density alone."""
     if dropped.num_rows == 0:
         return FilterKind.NONE
-    ordinal = dropped.num_columns == 1 and _is_ordinal(dropped.schema.field(0).type)
-    if ordinal and dropped.column(0).null_count == 0:
-        low, high, step = _range(_ordinals(dropped.column(0)))
-        allowed = max(BITMAP_FREE_BITS, BITMAP_BITS_PER_KEY * dropped.num_rows)
-        if (high - low) // step < min(allowed, BITMAP_MAX_BITS):
+    column = dropped.column(0)
+    if dropped.num_columns == 1 and column.null_count == 0 and _is_ordinal(column.type):
+        low, high, step = _range(_ordinals(column))
+        if (high - low) // step < min(max(FREE_BITS, BITS_PER_KEY * dropped.num_rows), MAX_BITS):
             return FilterKind.BITMAP
-    small = dropped.num_rows <= BUCKETS_MAX_KEYS and dropped.nbytes <= BUCKETS_MAX_BYTES
-    return FilterKind.BUCKETS if small and all(map(_is_hashable, dropped.schema.types)) else FilterKind.JOIN
+    return FilterKind.JOIN
 
 
 def stage(folder: Path, dropped: pa.Table, rows: pa.Table, *, null_safe: bool) -> StagedOverlay:
@@ -89,31 +85,63 @@ def stage(folder: Path, dropped: pa.Table, rows: pa.Table, *, null_safe: bool) -
     An overlay is a function of its snapshot: if the folder is there already, somebody else staged the same.
     `null_safe`: nulls in the key columns equal each other (tables without a key).
     """
-    kind = choose_filter(dropped)
-    facts: dict[str, Any] = {"kind": kind, "keys": dropped.num_rows, "null_safe": null_safe}
-    table = dropped
-    if kind is FilterKind.BITMAP:
-        table, layout = _bitmap(dropped)
-        facts |= layout
-    elif kind is FilterKind.BUCKETS:
-        table, layout = _buckets(dropped)
-        facts |= layout
-    draft = folder.with_name(f".{folder.name}.{uuid4().hex}")
-    draft.mkdir(parents=True)
-    try:
-        if rows.num_rows:
-            facts["rows_path"] = _write(rows, draft, folder, "rows.parquet")
-        if kind is not FilterKind.NONE:
-            facts["filter_path"] = _write(table, draft, folder, "filter.parquet")
-        if not folder.exists():
-            try:
-                os.rename(draft, folder)
-            except OSError:
-                if not folder.is_dir():
-                    raise
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    return StagedOverlay(**facts)
+    staged = StagedOverlay(choose_filter(dropped), keys=dropped.num_rows, null_safe=null_safe)
+    files: dict[str, pa.Table] = {}
+    if rows.num_rows:
+        files["rows.parquet"] = rows
+        staged = replace(staged, rows_path=_uri(folder / "rows.parquet"))
+    if staged.kind is not FilterKind.NONE:
+        files["filter.parquet"] = dropped
+        staged = replace(staged, filter_path=_uri(folder / "filter.parquet"))
+    if staged.kind is FilterKind.BITMAP:
+        values = _ordinals(dropped.column(0))
+        low, high, step = _range(values)
+        bits = _bits((values - low) // step, (high - low) // step + 1)
+        files["filter.parquet"] = _one_row({_BITS: bits})
+        staged = replace(staged, low=low, high=high, step=step)
+    _publish(folder, files)
+    return staged
+
+
+def locate(
+    spark: SparkSession,
+    touched: DataFrame,
+    staged: StagedOverlay,
+    schema: StructType,
+    key: Sequence[str],
+    folder: Path,
+) -> StagedOverlay:
+    """Look up where in `touched` the dropped rows are, so that later reads need not look at keys.
+
+    Costs one scan of the key columns: worth it from the second query on. The result serves `touched` or any
+    part of it, and no other file. Comes back unchanged where positions cannot win, or would be too large.
+    """
+    if staged.kind is not FilterKind.JOIN:
+        return staged
+    rows = _with_position(touched, key)
+    sizes = rows.groupBy(_FILE).agg((F.max(_ROW) + 1).alias("rows")).toArrow()
+    codes, counts = np.asarray(sizes.column(_FILE)), np.asarray(sizes.column("rows"))
+    padded = (counts + 63) // 64 * 64
+    slots = _slots(codes)
+    # Fewer codes than files: two paths share a hash, or a file is empty. Neither is worth more than this line.
+    if slots is None or len(codes) != len(set(touched.inputFiles())) or int(padded.sum()) > MAX_BITS:
+        return staged
+    hits = _anti_join(spark, rows, staged, schema, key, "left_semi").select(_FILE, _ROW).toArrow()
+    shift, mask = slots
+    order = np.argsort(codes)
+    starts = np.cumsum(padded) - padded
+    found = order[np.searchsorted(codes[order], np.asarray(hits.column(_FILE)))]
+    by_slot = np.full(mask + 1, -1, np.int64)
+    by_slot[_slot(codes, shift, mask)] = starts
+    bits = _bits(starts[found] + np.asarray(hits.column(_ROW)), int(padded.sum()))
+    _publish(folder, {"positions.parquet": _one_row({_BITS: bits, _STARTS: by_slot})})
+    return replace(
+        staged,
+        kind=FilterKind.POSITIONS,
+        filter_path=_uri(folder / "positions.parquet"),
+        slot_shift=shift,
+        slot_mask=mask,
+    )
 
 
 def merge(
@@ -141,23 +169,23 @@ def _hide(
 ) -> DataFrame:
     if staged.filter_path is None:
         return touched
-    fields = [schema[name] for name in key]
     if staged.kind is FilterKind.JOIN:
-        return _anti_join(spark, touched, staged, fields)
-    layout = [StructField(_BITS, ArrayType(LongType()))]
-    if staged.kind is FilterKind.BUCKETS:
-        packed = StructType([StructField(f"k{i}", field.dataType) for i, field in enumerate(fields)])
-        element = packed if staged.as_struct else fields[0].dataType
-        layout.append(StructField(_BUCKETS, ArrayType(ArrayType(element))))
-        hidden = _in_buckets(staged, [_column(name) for name in key])
+        return _anti_join(spark, touched, staged, schema, key, "left_anti")
+    arrays = f"{_BITS} array<bigint>"
+    if staged.kind is FilterKind.BITMAP:
+        hidden = _bit_of_value(staged, schema[key[0]])
     else:
-        hidden = _in_bitmap(staged, fields[0])
-    one_row = spark.read.schema(StructType(layout)).parquet(staged.filter_path)
-    # A scalar subquery would do as well, but every task deserialises its value again; a broadcast is shared.
+        arrays += f", {_STARTS} array<bigint>"
+        touched = _with_position(touched, schema.names)
+        code = F.shiftrightunsigned(F.col(_FILE), staged.slot_shift)
+        start = F.get(F.col(_STARTS), code.bitwiseAND(F.lit(staged.slot_mask)).cast("int"))
+        hidden = _bit(start + F.col(_ROW))
+    one_row = spark.read.schema(arrays).parquet(staged.filter_path)
+    # A scalar subquery would do as well, but each task deserialises its value again; a broadcast is shared.
     return touched.crossJoin(F.broadcast(one_row)).filter(~F.coalesce(hidden, F.lit(False)))
 
 
-def _in_bitmap(staged: StagedOverlay, field: StructField) -> Column:
+def _bit_of_value(staged: StagedOverlay, field: StructField) -> Column:
     value = _column(field.name)
     if isinstance(field.dataType, DateType):
         value = F.unix_date(value)
@@ -165,18 +193,11 @@ def _in_bitmap(staged: StagedOverlay, field: StructField) -> Column:
         value = F.unix_micros(value)
     value = value.cast("long")
     index, inside = value - F.lit(staged.low), value.between(staged.low, staged.high)
-    if staged.step > 1:
-        inside = inside & F.when(inside, index % F.lit(staged.step) == 0)
-        index = F.call_function("div", index, F.lit(staged.step))
     # CASE, not AND: out of range the subtraction may overflow, which ANSI mode turns into an error.
+    if staged.step > 1:
+        inside = F.when(inside, index % F.lit(staged.step) == 0)
+        index = F.call_function("div", index, F.lit(staged.step))
     return F.when(inside, _bit(index))
-
-
-def _in_buckets(staged: StagedOverlay, key: list[Column]) -> Column:
-    code = F.xxhash64(*key)
-    sought = F.struct(*[part.alias(f"k{i}") for i, part in enumerate(key)]) if staged.as_struct else key[0]
-    bucket = F.get(F.col(_BUCKETS), code.bitwiseAND(F.lit(staged.bucket_mask)).cast("int"))
-    return F.when(_bit(code.bitwiseAND(F.lit(staged.bit_mask))), F.array_contains(bucket, sought))
 
 
 def _bit(index: Column) -> Column:
@@ -184,190 +205,94 @@ def _bit(index: Column) -> Column:
     return F.getbit(word, index.bitwiseAND(F.lit(63)).cast("int")) == 1
 
 
+def _with_position(touched: DataFrame, columns: Sequence[str]) -> DataFrame:
+    place = touched.metadataColumn("_metadata")
+    position = [F.xxhash64(place["file_path"]).alias(_FILE), place["row_index"].alias(_ROW)]
+    return touched.select(*[_column(name) for name in columns], *position)
+
+
 def _anti_join(
-    spark: SparkSession, touched: DataFrame, staged: StagedOverlay, fields: Sequence[StructField]
+    spark: SparkSession,
+    rows: DataFrame,
+    staged: StagedOverlay,
+    schema: StructType,
+    key: Sequence[str],
+    how: str,
 ) -> DataFrame:
     assert staged.filter_path is not None
-    keys = spark.read.schema(StructType(list(fields))).parquet(staged.filter_path)
-    # Renamed, because both sides have these names and a self-made alias survives Spark Connect's plans.
-    keys = keys.select(*[_column(f.name).alias(f"__lithify_k{i}") for i, f in enumerate(fields)])
-    sides = [(_column(f.name), F.col(f"__lithify_k{i}")) for i, f in enumerate(fields)]
+    keys = spark.read.schema(StructType([schema[name] for name in key])).parquet(staged.filter_path)
+    names = [f"__lithify_k{i}" for i in range(len(key))]  # no name may mean a column on both sides
+    keys = keys.select(*[_column(old).alias(new) for old, new in zip(key, names, strict=True)])
+    sides = [(_column(old), F.col(new)) for old, new in zip(key, names, strict=True)]
     same = [a.eqNullSafe(b) if staged.null_safe else a == b for a, b in sides]
     if staged.keys <= BROADCAST_MAX_KEYS:
         keys = F.broadcast(keys)
-    return touched.join(keys, reduce(Column.__and__, same), "left_anti")
+    return rows.join(keys, reduce(Column.__and__, same), how)
 
 
-def _bitmap(dropped: pa.Table) -> tuple[pa.Table, dict[str, Any]]:
-    values = _ordinals(dropped.column(0))
-    low, high, step = _range(values)
-    index = ((values - low) // step).astype(np.uint64)
-    return pa.table({_BITS: _one_row(_bits(index, (high - low) // step + 1))}), {
-        "low": low,
-        "high": high,
-        "step": step,
-    }
+def _slot(codes: _Ints, shift: int, mask: int) -> _Ints:
+    return ((codes.view(np.uint64) >> np.uint64(shift)) & np.uint64(mask)).astype(np.int64)
 
 
-def _buckets(dropped: pa.Table) -> tuple[pa.Table, dict[str, Any]]:
-    keys = dropped.combine_chunks()
-    columns = [_plain(column) for column in keys.columns]
-    codes = np.full(keys.num_rows, 42, np.uint64)  # Spark's seed; each column's hash seeds the next
-    for column in columns:
-        codes = _hash(column, codes)
-    bucket_mask = (1 << max(6, (keys.num_rows - 1).bit_length())) - 1
-    bit_mask = (bucket_mask + 1) * 32 - 1
-    as_struct = len(columns) > 1 or columns[0].null_count > 0
-    values: Any = columns[0]
-    if as_struct:
-        values = pa.StructArray.from_arrays(columns, names=[f"k{i}" for i in range(len(columns))])
-    slots = (codes & np.uint64(bucket_mask)).astype(np.int64)
-    starts = np.concatenate([[0], np.cumsum(np.bincount(slots, minlength=bucket_mask + 1))])
-    lists = pa.ListArray.from_arrays(
-        pa.array(starts, pa.int32()), values.take(pa.array(np.argsort(slots, kind="stable")))
-    )
-    bits = _bits(codes & np.uint64(bit_mask), bit_mask + 1)
-    table = pa.table({_BITS: _one_row(bits), _BUCKETS: _one_row(lists)})
-    return table, {"bit_mask": bit_mask, "bucket_mask": bucket_mask, "as_struct": as_struct}
-
-
-def _hash(column: Any, seeds: _U64) -> _U64:
-    """Spark's `xxhash64` of a column of keys; a null leaves the seed as it is."""
-    codes = seeds.copy()
-    valid = np.asarray(column.is_valid())
-    kind = column.type
-    if not _is_text(kind):
-        if pa.types.is_decimal(kind):
-            words = np.frombuffer(column.buffers()[1], "<i8")[2 * column.offset :: 2][: len(column)]
-        elif pa.types.is_boolean(kind):
-            words = np.asarray(column.fill_null(False)).astype("<i4")
-        else:
-            wide = pa.types.is_int64(kind) or pa.types.is_timestamp(kind)
-            whole = column.cast(pa.int32()) if pa.types.is_date(kind) else column
-            words = np.asarray(whole.cast(pa.int64()).fill_null(0)).astype("<i8" if wide else "<i4")
-        raw = np.ascontiguousarray(words).view(np.uint8).reshape(len(words), -1)
-        codes[valid] = _xxh64(raw[valid], seeds[valid])
-        return codes
-    starts = np.frombuffer(column.buffers()[1], "<i8")[column.offset :][: len(column) + 1]
-    data = np.frombuffer(column.buffers()[2] or b"", np.uint8)
-    sizes = np.where(valid, np.diff(starts), -1)
-    for size in np.unique(sizes[valid]):  # equal lengths hash together
-        at = np.flatnonzero(sizes == size)
-        codes[at] = _xxh64(data[starts[at][:, None] + np.arange(size)], seeds[at])
-    return codes
-
-
-def _xxh64(data: npt.NDArray[np.uint8], seed: _U64) -> _U64:
-    """XXH64 of every row of a byte matrix (github.com/Cyan4973/xxHash, doc/xxhash_spec.md)."""
-    p1, p2, p3, p4, p5 = (np.uint64(p) for p in _PRIMES)
-    size, at = data.shape[1], 0
-
-    def lane(width: int) -> _U64:
-        nonlocal at
-        at += width
-        return np.ascontiguousarray(data[:, at - width : at]).view(f"<u{width}")[:, 0].astype(np.uint64)
-
-    def rotl(x: _U64, by: int) -> _U64:
-        return (x << np.uint64(by)) | (x >> np.uint64(64 - by))
-
-    def mix(acc: Any, word: _U64) -> _U64:
-        return rotl(acc + word * p2, 31) * p1
-
-    with np.errstate(over="ignore"):
-        if size >= 32:
-            accs = [seed + p1 + p2, seed + p2, seed, seed - p1]
-            while size - at >= 32:
-                accs = [mix(acc, lane(8)) for acc in accs]
-            code = rotl(accs[0], 1) + rotl(accs[1], 7) + rotl(accs[2], 12) + rotl(accs[3], 18)
-            for acc in accs:
-                code = (code ^ mix(np.uint64(0), acc)) * p1 + p4
-        else:
-            code = seed + p5
-        code = code + np.uint64(size)
-        while size - at >= 8:
-            code = rotl(code ^ mix(np.uint64(0), lane(8)), 27) * p1 + p4
-        if size - at >= 4:
-            code = rotl(code ^ (lane(4) * p1), 23) * p2 + p3
-        while at < size:
-            code = rotl(code ^ (lane(1) * p5), 11) * p1
-        code = (code ^ (code >> np.uint64(33))) * p2
-        code = (code ^ (code >> np.uint64(29))) * p3
-        return code ^ (code >> np.uint64(32))
-
-
-_PRIMES = (
-    0x9E3779B185EBCA87,
-    0xC2B2AE3D27D4EB4F,
-    0x165667B19E3779F9,
-    0x85EBCA77C2B2AE63,
-    0x27D4EB2F165667C5,
-)
+def _slots(codes: _Ints) -> tuple[int, int] | None:
+    """A shift and a mask that give every hash a slot of its own: all files are known, so this is exact."""
+    for width in range(max(1, (len(codes) - 1).bit_length()), MAX_SLOT_BITS + 1):
+        for shift in range(64 - width):
+            if len(np.unique(_slot(codes, shift, (1 << width) - 1))) == len(codes):
+                return shift, (1 << width) - 1
+    return None
 
 
 def _is_ordinal(kind: pa.DataType) -> bool:
     # Not a timestamp without zone: Spark turns those into a number only through the session's zone.
-    aware = pa.types.is_timestamp(kind) and kind.tz is not None
+    aware = isinstance(kind, pa.TimestampType) and kind.tz is not None
     return pa.types.is_signed_integer(kind) or pa.types.is_date32(kind) or aware
 
 
-def _is_hashable(kind: pa.DataType) -> bool:
-    number = pa.types.is_signed_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_date32(kind)
-    # Wider decimals are hashed by their BigInteger bytes; not worth a second algorithm.
-    decimal = pa.types.is_decimal128(kind) and kind.precision <= 18
-    return number or decimal or pa.types.is_timestamp(kind) or _is_text(kind)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return any(
-        test(kind)
-        for test in (
-            pa.types.is_string,
-            pa.types.is_large_string,
-            pa.types.is_binary,
-            pa.types.is_large_binary,
-        )
-    )
-
-
-def _plain(column: pa.ChunkedArray) -> Any:
-    """One array, with 64-bit offsets and microseconds: one layout to read bytes from."""
+def _ordinals(column: Any) -> _Ints:
     kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        column = column.cast(pa.large_string())
-    elif _is_text(kind):
-        column = column.cast(pa.large_binary())
-    elif pa.types.is_timestamp(kind):
+    if isinstance(kind, pa.TimestampType):
         column = column.cast(pa.timestamp("us", kind.tz))
-    return pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)
+    elif pa.types.is_date32(kind):
+        column = column.cast(pa.int32())
+    return np.asarray(column.cast(pa.int64()))
 
 
-def _ordinals(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
-    array = _plain(column)
-    array = array.cast(pa.int32()) if pa.types.is_date(array.type) else array
-    return np.asarray(array.cast(pa.int64()))
-
-
-def _range(values: npt.NDArray[np.int64]) -> tuple[int, int, int]:
+def _range(values: _Ints) -> tuple[int, int, int]:
     """Lowest, highest, and the step that all distances share (whole seconds in microseconds, say)."""
     low, high = int(values.min()), int(values.max())
-    if high - low >= 1 << 62:  # the distances themselves would not fit
+    if high - low >= 1 << 62:  # the distances themselves might not fit
         return low, high, 1
     return low, high, max(1, int(np.gcd.reduce(values - low)))
 
 
-def _bits(index: _U64, size: int) -> pa.Array:
+def _bits(index: _Ints, size: int) -> _Ints:
     flags = np.zeros((size + 63) // 64 * 64, np.bool_)
     flags[index] = True
-    return pa.array(np.packbits(flags, bitorder="little").view("<i8"))
+    return np.packbits(flags, bitorder="little").view(np.int64)
 
 
-def _one_row(values: Any) -> pa.Array:
-    return pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
+def _one_row(arrays: dict[str, _Ints]) -> pa.Table:
+    return pa.table({name: pa.array([values], pa.list_(pa.int64())) for name, values in arrays.items()})
 
 
-def _write(table: pa.Table, draft: Path, folder: Path, name: str) -> str:
-    pq.write_table(table, draft / name, coerce_timestamps="us", row_group_size=ROW_GROUP_ROWS)
-    return f"file://{folder.absolute() / name}"
+def _publish(folder: Path, files: dict[str, pa.Table]) -> None:
+    draft = folder.with_name(f".{folder.name}.{uuid4().hex}")
+    draft.mkdir(parents=True)
+    try:
+        for name, table in files.items():
+            pq.write_table(table, draft / name, coerce_timestamps="us", row_group_size=ROW_GROUP_ROWS)
+        if not folder.is_dir():
+            os.rename(draft, folder)
+    except OSError:
+        if not folder.is_dir():  # otherwise another process was first, with the same content
+            raise
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _uri(path: Path) -> str:
+    return f"file://{path.absolute()}"
 
 
 def _column(name: str) -> Column:

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lithify.errors import Corruption, LithifyError
+from lithify.errors import Corruption, LithifyError, NotFound
 from lithify.model.schema import TableSchema
 from lithify.store.local import os_error, translated
 
@@ -90,13 +90,28 @@ def _delta_encodable(kind: pa.DataType) -> bool:
 
 def open_file(path: Path) -> pq.ParquetFile:
     try:
-        with translated(path):
-            return pq.ParquetFile(path, page_checksum_verification=True, memory_map=False)
-    except (pa.ArrowException, ValueError) as error:
+        return pq.ParquetFile(path, page_checksum_verification=True, memory_map=False)
+    except (pa.ArrowException, ValueError, OSError) as error:
         raise corrupt(path, error) from error
 
 
+def check_whole(path: str, size_bytes: int) -> None:
+    """Name a file that is missing or has another size than its log says; engines skip an empty one without a word."""
+    try:
+        found = os.stat(path).st_size
+    except FileNotFoundError:
+        raise Corruption(
+            f"{path} is missing although the table's log names it: restore it from a copy, or read as of an older seq"
+        ) from None
+    if found != size_bytes:
+        raise Corruption(
+            f"{path} has {found} bytes instead of {size_bytes}: restore this file from a copy, or read as of an older seq"
+        )
+
+
 def corrupt(path: Path | str, error: BaseException) -> LithifyError:
+    if isinstance(error, FileNotFoundError):
+        return NotFound(f"{path} does not exist")
     if isinstance(error, OSError) and error.errno:
         return os_error(error, path)
     first = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -115,9 +130,8 @@ def batches_of(path: Path, columns: pa.Schema, constants: dict[str, Any] | None 
     present = [name for name in columns.names if name in file.schema_arrow.names]
     for group in range(file.num_row_groups):
         try:
-            with translated(path):
-                table = file.read_row_group(group, columns=present)
-        except (pa.ArrowException, ValueError) as error:
+            table = file.read_row_group(group, columns=present)
+        except (pa.ArrowException, ValueError, OSError) as error:
             raise corrupt(path, error) from error
         yield _completed(table, columns, constants or {})
 

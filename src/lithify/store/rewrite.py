@@ -24,7 +24,7 @@ from lithify.errors import Corruption
 from lithify.model.batch import sort_by_key
 from lithify.model.merge import lookup
 from lithify.store.local import translated
-from lithify.store.parquet import Layout, PartWriter, Written, batches_of
+from lithify.store.parquet import Layout, PartWriter, Written, batches_of, check_whole
 
 SHOWN = "_lithify_shown"
 
@@ -48,6 +48,7 @@ class RewriteTask:
 
     source: str | None
     source_rows: int
+    source_bytes: int
     constants: Mapping[str, Any]
     hidden: Slice | None
     rows: Slice | None
@@ -85,8 +86,7 @@ def rewrite(task: RewriteTask) -> RewriteResult:
         written = _write_all(task, iter([rows]))
         return RewriteResult(written, task.partition, None, 0, 0, 0, 0)
     source = Path(task.source)
-    with translated(source):
-        bytes_read = source.stat().st_size
+    check_whole(task.source, task.source_bytes)
     hidden = task.hidden.read() if task.hidden and task.hidden.length else None
     if rows is None and (hidden is None or not _holds_any(task, source, hidden)):
         return RewriteResult(None, task.partition, task.source, task.source_rows, 0, 0, 0)
@@ -100,7 +100,7 @@ def rewrite(task: RewriteTask) -> RewriteResult:
             "check the disk, then fold again"
         )
     return RewriteResult(
-        written, task.partition, task.source, merge.rows_read, merge.updated, merge.deleted, bytes_read
+        written, task.partition, task.source, merge.rows_read, merge.updated, merge.deleted, task.source_bytes
     )
 
 

@@ -1,0 +1,167 @@
+"""Spark DataFrames as writes."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as F
+
+from lithify import InvalidRequest, Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("amount", pa.decimal128(10, 2))])
+
+
+def numbered(spark: SparkSession, rows: int, start: int = 0) -> DataFrame:
+    return spark.range(start, start + rows, 1, 4).select(
+        "id",
+        F.concat(F.lit("n"), F.col("id").cast("string")).alias("name"),
+        (F.col("id") / 4).cast("decimal(10,2)").alias("amount"),
+    )
+
+
+def nothing_left_behind(lake: Lake, table: str) -> bool:
+    namespace, name = table.split(".")
+    folder = lake.path / namespace / name / "changes"
+    return not list((lake.path / "_lithify" / "jobs").iterdir()) and not list(folder.glob("bulk-*"))
+
+
+def test_a_frame_is_one_commit_with_one_seq(lake: Lake, spark: SparkSession) -> None:
+    table = lake.create_table("s.t", SCHEMA, key="id")
+
+    commit = table.upsert(numbered(spark, 10_000))
+
+    assert (commit.seq, commit.rows) == (1, 10_000)
+    assert lake.sql("select count(*) n, count(distinct id) d, max(name) m from s.t").to_pylist() == [
+        {"n": 10_000, "d": 10_000, "m": "n9999"}
+    ]
+
+
+def test_a_first_load_folds_without_writing_a_byte(lake: Lake, spark: SparkSession) -> None:
+    table = lake.create_table("s.t", SCHEMA, key="id")
+    table.upsert(numbered(spark, 5_000))
+
+    report = table.fold()
+
+    assert report.bytes_written == 0
+    assert report.files_linked > 0
+    assert (report.inserted, report.final_rows) == (5_000, 5_000)
+    assert table.to_arrow().num_rows == 5_000
+
+
+def test_a_second_frame_replaces_rows_with_the_same_key(lake: Lake, spark: SparkSession) -> None:
+    table = lake.create_table("s.t", SCHEMA, key="id")
+    table.upsert(numbered(spark, 1_000))
+    table.upsert(numbered(spark, 1_000, start=500).withColumn("name", F.lit("new")))
+
+    counted = lake.sql("select name = 'new' is_new, count(*) n from s.t group by 1 order by 1").to_pylist()
+
+    assert counted == [{"is_new": False, "n": 500}, {"is_new": True, "n": 1_000}]
+
+
+def test_duplicate_keys_are_refused_with_examples(lake: Lake, spark: SparkSession) -> None:
+    table = lake.create_table("s.t", SCHEMA, key="id")
+    frame = numbered(spark, 100)
+
+    with pytest.raises(InvalidRequest, match=r"more than one row for the same key, e\.g\. 40.*order_by"):
+        table.upsert(frame.union(frame.where("id in (40, 41)")))
+
+    assert table.snapshot().seq == 0
+    assert nothing_left_behind(lake, "s.t")
+
+
+def test_with_order_by_the_highest_of_duplicates_wins(lake: Lake, spark: SparkSession) -> None:
+    table = lake.create_table("s.t", pa.schema([("id", pa.int64()), ("v", pa.int64())]), key="id", order_by="v")
+    rows = [(i % 50, (i * 7) % 100) for i in range(200)] + [(0, None)]
+
+    table.upsert(spark.createDataFrame(rows, "id long, v long").repartition(5))
+
+    expected: dict[int, int] = {}
+    for key, value in rows:
+        expected[key] = max(expected.get(key, -1), value if value is not None else -1)
+    assert {row["id"]: row["v"] for row in table.to_arrow().to_pylist()} == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: f.withColumn("extra", F.lit(1)), "column 'extra' is not in the table"),
+        (lambda f: f.withColumn("amount", F.lit("x")), "column 'amount': string does not fit"),
+        (lambda f: f.withColumn("amount", F.lit(1.239).cast("decimal(10,3)")), "column 'amount'"),
+        (lambda f: f.withColumn("id", F.when(F.col("id") != 3, F.col("id"))), "'id' is null"),
+        (lambda f: f.drop("id"), "column 'id' is missing"),
+        (lambda f: f.limit(0), "empty"),
+    ],
+)
+def test_what_does_not_fit_is_named_and_nothing_changes(
+    lake: Lake, spark: SparkSession, change: Any, message: str
+) -> None:
+    table = lake.create_table("s.t", SCHEMA, key="id")
+    table.upsert([{"id": 1, "name": "before"}])
+
+    with pytest.raises(InvalidRequest, match=message):
+        table.upsert(change(numbered(spark, 10)))
+
+    assert table.to_arrow().to_pylist() == [{"id": 1, "name": "before", "amount": None}]
+    assert nothing_left_behind(lake, "s.t")
+
+
+def test_an_overflowing_integer_is_refused(lake: Lake, spark: SparkSession) -> None:
+    table = lake.create_table("s.t", pa.schema([("id", pa.int32())]), key="id")
+
+    with pytest.raises(InvalidRequest, match="column 'id'"):
+        table.upsert(spark.createDataFrame([(2**40,)], "id long"))
+
+
+def test_the_same_batch_id_writes_once(lake: Lake, spark: SparkSession) -> None:
+    table = lake.create_table("s.t", SCHEMA)
+
+    first = table.append(numbered(spark, 10), batch_id="load-1")
+    again = table.append(numbered(spark, 10), batch_id="load-1")
+
+    assert (again.seq, again.rows, again.replayed) == (first.seq, 10, True)
+    assert table.to_arrow().num_rows == 10
+
+
+def test_a_time_table_is_laid_out_by_day_and_links(lake: Lake, spark: SparkSession) -> None:
+    schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
+    table = lake.create_table("s.t", schema, key="id", time="at")
+    start = int(dt.datetime(2026, 1, 1, tzinfo=dt.UTC).timestamp())
+    table.upsert(spark.range(96).select("id", F.timestamp_seconds(F.lit(start) + F.col("id") * 3600).alias("at")))
+
+    report = table.fold()
+
+    assert report.bytes_written == 0
+    days = {str(file.partition["_day"]) for file in table.snapshot().base}
+    assert days == {"2026-01-01", "2026-01-02", "2026-01-03", "2026-01-04"}
+    assert all(f"_day={file.partition['_day']}" in file.path for file in table.snapshot().base)
+
+
+def test_a_spark_schema_creates_the_same_table(lake: Lake, spark: SparkSession) -> None:
+    frame = spark.createDataFrame(
+        [(1, "a", dt.datetime(2026, 1, 1), [1, 2])], "id int, s string, at timestamp, l array<int>"
+    )
+
+    table = lake.create_table("s.t", frame.schema, key="id")
+    table.upsert(frame)
+
+    assert table.schema.field("at").type == pa.timestamp("us", "UTC")
+    assert table.to_arrow().to_pylist()[0]["l"] == [1, 2]
+
+
+def test_files_of_doubled_task_attempts_are_removed(lake: Lake, spark: SparkSession, tmp_path: Path) -> None:
+    table = lake.create_table("s.t", SCHEMA, key="id")
+    table.upsert(numbered(spark, 100))
+
+    folder = lake.path / "s" / "t" / "changes"
+    on_disk = {f"{path.parent.name}/{path.name}" for path in folder.glob("bulk-*/*")}
+
+    assert on_disk == {file.path for file in table.snapshot().changes}

@@ -1,0 +1,148 @@
+"""Files into tables: every record arrives, is refused with its place, or is set aside."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lithify import InvalidRequest, Lake, NotFound
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = pa.schema(
+    [("id", pa.int64()), ("name", pa.string()), ("price", pa.decimal128(10, 2)), ("at", pa.timestamp("us", "UTC"))]
+)
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Path:
+    folder = tmp_path / "inbox"
+    folder.mkdir()
+    return folder
+
+
+def ids(lake: Lake) -> list[int]:
+    return sorted(lake.table("s.t").to_arrow(["id"]).column("id").to_pylist())
+
+
+def test_csv_with_quotes_nulls_and_other_column_orders(lake: Lake, spark: SparkSession, inbox: Path) -> None:
+    lake.create_table("s.t", SCHEMA, key="id")
+    (inbox / "a.csv").write_text('id,name,price,at\n1,"Bo, ""B""",1.25,2026-01-01T00:00:00Z\n2,,,\n')
+    with gzip.open(inbox / "b.csv.gz", "wt") as file:
+        file.write("name,id\nCy,3\n")
+    stages: list[str] = []
+
+    report = lake.ingest("s.t", str(inbox / "*.csv*"), progress=lambda stage, _: stages.append(stage))
+
+    assert (report.rows, report.files, report.bad_records) == (3, 2, 0)
+    row = lake.table("s.t").get(1)
+    assert row is not None
+    assert (row["name"], row["price"]) == ('Bo, "B"', Decimal("1.25"))
+    assert lake.table("s.t").get(2) == {"id": 2, "name": None, "price": None, "at": None}
+    assert "writing" in stages
+
+
+def test_json_lines(lake: Lake, spark: SparkSession, inbox: Path) -> None:
+    lake.create_table("s.t", SCHEMA.append(pa.field("tags", pa.list_(pa.string()))), key="id")
+    (inbox / "a.jsonl").write_text('{"id": 1, "price": 2.5, "tags": ["x", "y"]}\n{"id": 2, "name": "B"}\n')
+
+    lake.ingest("s.t", str(inbox / "a.jsonl"))
+
+    row = lake.table("s.t").get(1)
+    assert row is not None
+    assert (row["price"], row["tags"]) == (Decimal("2.50"), ["x", "y"])
+
+
+def test_parquet_folder(lake: Lake, spark: SparkSession, inbox: Path) -> None:
+    pq.write_table(pa.table({"id": [1, 2], "name": ["a", "b"]}), inbox / "1.parquet")
+    pq.write_table(pa.table({"id": [3]}), inbox / "2.parquet")
+    lake.create_table("s.t", SCHEMA, key="id")
+
+    assert lake.ingest("s.t", str(inbox)).rows == 3
+
+
+BAD_CSV = "id,name,price\n1,ok,1.00\nx2,not a number,1.00\n3,too many digits,1.999\n,no key,1\n5,short\n6,ok,2.00\n"
+
+
+def test_bad_records_fail_with_their_place_and_nothing_is_written(lake: Lake, spark: SparkSession, inbox: Path) -> None:
+    lake.create_table("s.t", SCHEMA, key="id")
+    (inbox / "a.csv").write_text(BAD_CSV)
+
+    with pytest.raises(InvalidRequest) as refused:
+        lake.ingest("s.t", str(inbox / "a.csv"))
+
+    text = str(refused.value)
+    assert "a.csv, line 3: column 'id' does not fit bigint: x2" in text
+    assert "line 4: column 'price' does not fit decimal(10,2): 1.999" in text
+    assert "line 5: key column 'id' is null" in text
+    assert "line 6: the record is malformed" in text
+    assert ids(lake) == []
+
+
+def test_bad_records_go_to_quarantine_and_the_rest_arrives(lake: Lake, spark: SparkSession, inbox: Path) -> None:
+    lake.create_table("s.t", SCHEMA, key="id")
+    (inbox / "a.csv").write_text(BAD_CSV)
+
+    report = lake.ingest("s.t", str(inbox / "a.csv"), on_bad_record="quarantine")
+
+    assert ids(lake) == [1, 6]
+    assert (report.rows, report.bad_records) == (2, 4)
+    assert report.quarantine is not None
+    kept = [
+        json.loads(line) for file in Path(report.quarantine).glob("*.json") for line in file.read_text().splitlines()
+    ]
+    assert len(kept) == 4
+    assert all(record["why"] and record["record"] and record["file"].endswith("a.csv") for record in kept)
+
+
+def test_a_broken_json_line_is_found(lake: Lake, spark: SparkSession, inbox: Path) -> None:
+    lake.create_table("s.t", SCHEMA, key="id")
+    (inbox / "a.jsonl").write_text('{"id": 1}\n{"id": 2\n')
+
+    with pytest.raises(InvalidRequest, match=r"a\.jsonl, line 2: the record is malformed"):
+        lake.ingest("s.t", str(inbox / "a.jsonl"))
+
+
+def test_creating_the_table_from_what_is_there(lake: Lake, spark: SparkSession, inbox: Path) -> None:
+    (inbox / "a.csv").write_text("id,name\n1,a\n2,b\n")
+
+    lake.ingest("s.t", str(inbox / "a.csv"), create=True, key="id")
+
+    assert lake.table("s.t").definition.key == ("id",)
+    assert ids(lake) == [1, 2]
+
+
+def test_a_load_that_fails_leaves_no_new_table(lake: Lake, spark: SparkSession, inbox: Path) -> None:
+    (inbox / "a.csv").write_text("id,name\n1,a\n1,b\n")
+
+    with pytest.raises(InvalidRequest, match="more than one row"):
+        lake.ingest("s.t", str(inbox / "a.csv"), create=True, key="id")
+
+    assert lake.tables() == []
+
+
+def test_bad_requests(lake: Lake, spark: SparkSession, inbox: Path) -> None:
+    lake.create_table("s.t", SCHEMA, key="id")
+    (inbox / "a.csv").write_text("id,other\n1,a\n")
+    (inbox / "b.txt").write_text("id\n1\n")
+
+    with pytest.raises(InvalidRequest, match="column 'other'"):
+        lake.ingest("s.t", str(inbox / "a.csv"))
+    with pytest.raises(NotFound, match="matches no file"):
+        lake.ingest("s.t", str(inbox / "*.nothing"))
+    with pytest.raises(InvalidRequest, match="pass format"):
+        lake.ingest("s.t", str(inbox / "b.txt"))
+    with pytest.raises(NotFound, match=r"s\.missing"):
+        lake.ingest("s.missing", str(inbox / "a.csv"))
+    with pytest.raises(InvalidRequest, match="on_bad_record 'ignore'"):
+        lake.ingest("s.t", str(inbox / "a.csv"), on_bad_record="ignore")
