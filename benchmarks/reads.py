@@ -12,8 +12,8 @@ BATCHES, BATCH_ROWS = 100, 1000
 QUERIES = {
     "two columns": "SELECT country, sum(amount) AS x FROM {t} GROUP BY country",
     "all columns": (
-        "SELECT country, status, sum(amount) AS x, max(placed) AS y, max(note) AS z, sum(customer) AS c, max(id) AS i "
-        "FROM {t} GROUP BY country, status"
+        "SELECT country, status, sum(amount) AS x, max(placed) AS y, sum(length(note)) AS z, sum(customer) AS c, "
+        "sum({id}) AS i FROM {t} GROUP BY country, status"
     ),
 }
 
@@ -33,7 +33,8 @@ def run(lake: Lake, report: Report, scale: float) -> None:
             folded.upsert(batch)
         folded.fold()
         _check_equal(lake, name, folded_name)
-        for label, query in QUERIES.items():
+        for label, template in QUERIES.items():
+            query = template.replace("{id}", "length(id)" if text else "id % 10")
             _spark(lake, report, fresh, folded, f"Spark, {kind}, {label}", query, limit)
             _serving(lake, report, name, folded_name, f"serving, {kind}, {label}", query)
         lake.drop_table(folded_name)

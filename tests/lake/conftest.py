@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support.folders import memory_folder  # noqa: E402
+from support.folders import memory_folder
 
 
 @pytest.fixture

@@ -13,9 +13,10 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from support.unchanged import nothing_changes
 
 from lithify import InvalidRequest, Lake, Table
+from support.folders import memory_folder
+from support.unchanged import nothing_changes
 
 SCHEMA = pa.schema(
     [
@@ -35,9 +36,10 @@ SCHEMA = pa.schema(
 GOOD: dict[str, Any] = {"id": 1, "small": 1, "price": Decimal("1.50"), "name": "ok", "ratio": 0.5, "must": 1}
 
 
-@pytest.fixture
-def lake(folder: Path) -> Iterator[Lake]:
-    with Lake(folder / "lake") as lake:
+@pytest.fixture(scope="module")
+def lake() -> Iterator[Lake]:
+    """One for all tests: each proves that it changed nothing."""
+    with memory_folder() as folder, Lake(folder / "lake") as lake:
         lake.create_table("a.t", SCHEMA, key="id").upsert([GOOD])
         lake.create_table("a.pairs", pa.schema([("a", pa.int32()), ("b", pa.string())]), key=["a", "b"])
         lake.create_table("a.loose", pa.schema([("x", pa.int64()), ("f", pa.float64())]))
@@ -165,10 +167,12 @@ def test_upsert_without_a_key_is_refused(lake: Lake) -> None:
         lake.table("a.loose").get(1)
 
 
-def test_the_last_row_of_a_key_in_a_batch_wins(table: Table) -> None:
-    commit = table.upsert([{**GOOD, "name": "first"}, {**GOOD, "id": 2}, {**GOOD, "name": "last"}])
-    assert commit.rows == 2
-    assert table.get(1)["name"] == "last"
+def test_the_last_row_of_a_key_in_a_batch_wins(folder: Path) -> None:
+    with Lake(folder / "lake") as lake:
+        table = lake.create_table("a.t", SCHEMA, key="id")
+        commit = table.upsert([{**GOOD, "name": "first"}, {**GOOD, "id": 2}, {**GOOD, "name": "last"}])
+        assert commit.rows == 2
+        assert table.get(1)["name"] == "last"
 
 
 CONDITIONS = {

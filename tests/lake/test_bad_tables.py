@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from support.unchanged import files_of, nothing_changes
 
 from lithify import Conflict, Corruption, InvalidRequest, Lake, NotFound
+from support.unchanged import files_of, nothing_changes
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 
@@ -230,7 +230,7 @@ def test_a_commit_that_is_no_longer_in_the_log_is_named(folder: Path) -> None:
         (folder / "lake" / "a" / "t" / "changes" / "_delta_log" / f"{version:020d}.json").unlink()
     with Lake(folder / "lake") as lake:
         assert lake.table("a.t").to_arrow().num_rows == 4
-        with pytest.raises(NotFound, match="seq 1 .*choose a newer"):
+        with pytest.raises(NotFound, match=r"seq 1 .*choose a newer"):
             lake.table("a.t").to_arrow(as_of=1)
         lake.table("a.t").upsert([{"id": 9}])
         assert lake.table("a.t").to_arrow().num_rows == 5
@@ -256,7 +256,7 @@ def test_a_folder_that_is_no_lake_is_refused(folder: Path) -> None:
 
 def test_a_lake_of_a_newer_format_is_refused(lake: Lake) -> None:
     (lake.path / "_lithify" / "lake.json").write_text('{"format": 2}')
-    with pytest.raises(InvalidRequest, match="newer Lithify.*upgrade"):
+    with pytest.raises(InvalidRequest, match=r"newer Lithify.*upgrade"):
         Lake(lake.path)
 
 

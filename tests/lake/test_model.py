@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-from support.folders import memory_folder
-from support.program import ADDED, CONDITIONS, ROWS, TABLES, Driver, Row, backs, batches, key_batches, lakes, programs
 
 from lithify import Table
+from support.folders import memory_folder
+from support.program import ADDED, CONDITIONS, ROWS, TABLES, Driver, Row, backs, batches, key_batches, lakes, programs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,11 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support import children, racers
-from support.leftovers import unsettled
 
 from lithify import Conflict, Lake, NotFound, Settings
 from lithify.store.faults import FaultyStore, Gate
+from support import children, racers
+from support.leftovers import unsettled
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 
@@ -34,7 +34,8 @@ def race(path: Path, worker: Any, writers: int, batches: int, folds: int) -> lis
     go, stop, results = children.event(), children.event(), children.queue()
     folding = [children.start(racers.fold_until, str(path), stop, go, scratch=path.parent) for _ in range(folds)]
     writing = [
-        children.start(worker, str(path), number, batches, go, results, scratch=path.parent) for number in range(writers)
+        children.start(worker, str(path), number, batches, go, results, scratch=path.parent)
+        for number in range(writers)
     ]
     go.set()
     answers = [results.get(timeout=children.WAIT_S_MAX) for _ in range(writers * batches)]

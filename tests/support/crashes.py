@@ -1,7 +1,7 @@
 """What a process does when it is killed, and what must hold afterwards.
 
-A scenario prepares a lake, then runs operations one after the other; each that returned is noted as acknowledged. After a kill the lake
-must be in the state after the acknowledged operations, or after one more.
+A scenario prepares a lake, then runs operations one after the other; each that returned is noted as acknowledged.
+After a kill the lake must be in the state after the acknowledged operations, or after one more.
 """
 
 from __future__ import annotations
@@ -100,7 +100,14 @@ SCENARIOS = {
         Scenario(
             "fold_without_key",
             (_fold, _put(4)),
-            (_create_keyless, _put(1, 1, 2), _fold, _put(3), lambda lake: lake.table("a.t").delete([{"id": 1}]), _put(1)),
+            (
+                _create_keyless,
+                _put(1, 1, 2),
+                _fold,
+                _put(3),
+                lambda lake: lake.table("a.t").delete([{"id": 1}]),
+                _put(1),
+            ),
         ),
     )
 }

@@ -15,10 +15,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
-from support.bags import bag
-from support.leftovers import unsettled
 
 from lithify import InvalidRequest, Lake, NotFound, Settings, Table
+from support.bags import bag
+from support.leftovers import unsettled
 
 Row = dict[str, Any]
 Read = Callable[[Table, str | None, int | None], list[Row]]
@@ -121,7 +121,9 @@ class Oracle:
         distinct = {tuple(key[name] for name in by) for key in keys}
         self.rows = {k: row for k, row in self.rows.items() if tuple(row.get(name) for name in by) not in distinct}
         for values in distinct:
-            self.log.append({**dict.fromkeys(self.columns), **dict(zip(by, values, strict=True)), "_seq": self.seq, "_op": "delete"})
+            self.log.append(
+                {**dict.fromkeys(self.columns), **dict(zip(by, values, strict=True)), "_seq": self.seq, "_op": "delete"}
+            )
         if not self.key:
             self.tombstones_by = frozenset(by)
         self.remember()

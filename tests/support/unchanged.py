@@ -6,9 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from support.bags import bag
-
 from lithify import Lake
+from support.bags import bag
 
 
 def files_of(path: Path) -> set[str]:
@@ -21,7 +20,11 @@ def files_of(path: Path) -> set[str]:
 def nothing_changes(lake: Lake) -> Iterator[None]:
     def state() -> dict[str, object]:
         return {
-            name: (lake.table(name).stats(), lake.table(name).schema, bag(_plain(lake.table(name).to_arrow().to_pylist())))
+            name: (
+                lake.table(name).stats(),
+                lake.table(name).schema,
+                bag(_plain(lake.table(name).to_arrow().to_pylist())),
+            )
             for name in lake.tables()
         }
 

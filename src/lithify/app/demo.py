@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +33,7 @@ MARKER = "demo.json"
 ORDERS, CUSTOMERS = "shop.orders", "shop.customers"
 
 QUERY = """
-SELECT country, count(*) AS orders, sum(amount) AS revenue, count(DISTINCT customer_id) AS customers
+SELECT country, count(*) AS orders, sum(amount) AS revenue
 FROM {orders} WHERE status <> 'returned' GROUP BY country ORDER BY revenue DESC, country
 """.strip()
 TOTALS = (
@@ -191,7 +191,7 @@ class Demo:
         return stream.expected
 
     def _ask(self, lake: Lake, orders: Table, chapter: str, expected: int) -> list[Answer]:
-        """The same question on both engines, with equal answers. Timed is the second asking, with warm engines."""
+        """The same question on both engines, with equal answers. Timed is the better of two, after a first asking."""
         query, pending = QUERY.format(orders=ORDERS), orders.stats().pending_rows
         state = f"{pending:,} changes pending" if pending else "nothing pending"
 
@@ -205,10 +205,8 @@ class Demo:
         answers = []
         for engine, ask in (("SQL", ask_sql), ("Spark", ask_spark)):
             with self._step(chapter, f"revenue by country, {engine}") as note:
-                ask()
-                begun = time.perf_counter()
                 rows = ask()
-                seconds = time.perf_counter() - begun
+                seconds = min(_seconds(ask) for _ in range(2))
                 answers.append(Answer(pending, engine, seconds, rows))
                 self._check(rows == answers[0].rows, "SQL and Spark gave different answers")
                 note.say(state if engine == "SQL" else "the same answer, to the cent", seconds=seconds)
@@ -223,10 +221,8 @@ class Demo:
             if row["_op"] == "delete"
         )
         with self._step("Read fresh", "one order by its key") as note:
-            orders.get(self._rows // 2)
-            begun = time.perf_counter()
             found = orders.get(self._rows // 2)
-            seconds = time.perf_counter() - begun
+            seconds = _seconds(lambda: orders.get(self._rows // 2))
             self._check(
                 found is not None and orders.get(gone) is None, "a deleted order is still there, or a live one is not"
             )
@@ -323,6 +319,12 @@ def try_next(folder: Path, orders: str) -> list[str]:
         f"{lake} history {orders} --limit 5",
         f"{lake} fold {orders}",
     ]
+
+
+def _seconds(action: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    action()
+    return time.perf_counter() - begun
 
 
 def _p99(latencies: list[float]) -> float:

@@ -103,13 +103,21 @@ class Catalog:
         if BASE_PATH not in settings:
             DeltaLog.create(folder / "base", store, schema.base_columns, schema.partitions, {}, info, every)
             store.step("create.base")
-        properties = {**schema.properties(), **settings, CREATED_AT_SEQ: str(created_at_seq)}
+        # Before the commit that creates the table: after it, a failure could not say that nothing was changed.
+        store.make_folder(folder / "changes")
+        for parent in (folder, folder.parent, self._runtime.root):
+            store.sync_folder(parent)
+        properties = {
+            **schema.properties(),
+            **settings,
+            CREATED_AT_SEQ: str(created_at_seq),
+            # A tombstone may go by any column, and its statistics tell which: none may be left out.
+            "delta.dataSkippingNumIndexedCols": "-1",
+        }
         log = DeltaLog.create(
             folder / "changes", store, schema.changes_columns, ["_seq", "_op"], properties, info, every
         )
         store.step("create.changes")
-        for parent in (folder, folder.parent, self._runtime.root):
-            store.sync_folder(parent)
         assert log.version >= 0
         return True
 

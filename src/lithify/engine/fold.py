@@ -405,6 +405,8 @@ class Folder:
             jobs.check_not_fenced(job, handles.base.log)
             handles.changes.log.refresh()
             handles.check_alive()
+            # A watermark over a change that a power cut takes back would swallow the write that gets its seq next.
+            handles.changes.log.sync_commits()
             live = {file.log_path for file in handles.base.files(snapshot.schema)}
             moved = handles.base.watermark != snapshot.watermark or not inputs <= live
             if moved or handles.changes.schema.columns != snapshot.schema.columns:
@@ -444,8 +446,10 @@ class Folder:
 
 
 def _target(job: jobs.Job, partition: Mapping[str, str | None], name: str) -> str:
-    day = partition.get(DAY)
-    return f"{job.folder}/{DAY}={day}/{name}" if day else f"{job.folder}/{name}"
+    if DAY not in partition:
+        return f"{job.folder}/{name}"
+    # Some readers take partition values from the path, so null has its folder too, by the name that all of them know.
+    return f"{job.folder}/{DAY}={partition[DAY] or '__HIVE_DEFAULT_PARTITION__'}/{name}"
 
 
 def _added(first: FoldReport, second: FoldReport) -> FoldReport:

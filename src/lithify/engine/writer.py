@@ -137,12 +137,11 @@ class Writer:
         """Write the files, or write them again: the columns or the vacuum epoch moved since."""
         changes, store = self._handles.changes, self._runtime.store
         schema = changes.schema
-        layout = Layout.of(schema)
         self._discard(staged)
         staged.epoch, staged.columns = changes.epoch, schema.columns
         staged.write_id = self._runtime.new_id()
         for op, rows in request.parts.items():
-            wanted = schema.columns
+            wanted, layout = schema.columns, Layout.of(schema)
             if op is Op.DELETE:
                 # The log must say by which columns a tombstone goes, whichever they are.
                 wanted = schema.select(rows.column_names)

@@ -100,6 +100,8 @@ class DeltaLog:
         """Create, or replace in place: version numbers and txns at a path never start again."""
         store.make_folder(path)
         _set_torn_commit_aside(path / "_delta_log", store)
+        if cls.exists(path):
+            cls.open(path, store).sync_commits()
         configuration = {
             "delta.enableExpiredLogCleanup": "false",
             "delta.setTransactionRetentionDuration": "interval 30 days",
@@ -120,7 +122,6 @@ class DeltaLog:
             raise _translated(error, path) from error
         log = cls(path, store, table, checkpoint_every)
         log.make_durable()
-        store.sync_folder(path)
         return log
 
     # -- reading
@@ -267,6 +268,8 @@ class DeltaLog:
 
     def _swap(self, write_id: str, attempt: Any) -> int:
         target = self.version + 1
+        # Only the newest commit can ever be torn: nothing is built on one that a power cut can take back.
+        self.sync_commits()
         try:
             attempt()
         except (DeltaError, OSError) as error:
@@ -297,23 +300,27 @@ class DeltaLog:
             ) from error
 
     def make_durable(self) -> None:
-        """fsync every commit up to this handle's version that this process has not seen synced yet."""
-        folder = self.path / "_delta_log"
-        start = self._durable_version + 1 if self._durable_version >= 0 else 0
-        target = self.version
-        versions: Iterable[int] = range(start, target + 1) if start else [v for v in self.versions() if v <= target]
+        """After a commit: fsync it. Whatever stops that, the commit stands, and readers see it."""
         try:
-            for version in versions:
-                self._store.sync_file(self.commit_path(version))
-            self._store.sync_folder(folder)
-            if start == 0:
-                self._store.sync_folder(self.path)
+            self.sync_commits()
         except LithifyError as error:
             raise CommitUnknown(
-                f"version {target} of {self.path} is committed, but could not be made durable ({error}): check "
+                f"version {self.version} of {self.path} is committed, but could not be made durable ({error}): check "
                 "the disk, then read the table"
             ) from error
-        self._durable_version = max(self._durable_version, target)
+
+    def sync_commits(self) -> None:
+        """fsync every commit up to this handle's version that this handle has not synced yet."""
+        start, target = self._durable_version + 1, self.version
+        if start > target:
+            return
+        versions: Iterable[int] = range(start, target + 1) if start else [v for v in self.versions() if v <= target]
+        for version in versions:
+            self._store.sync_file(self.commit_path(version))
+        self._store.sync_folder(self.path / "_delta_log")
+        if start == 0:
+            self._store.sync_folder(self.path)
+        self._durable_version = target
 
     def checkpoint_if_due(self) -> None:
         """Keep opening and committing fast. Derived data: a failure costs time later, never an answer."""
@@ -385,8 +392,10 @@ def _set_torn_checkpoint_aside(folder: Path, store: Store) -> bool:
             if all(f"{v:020d}.json" in commits for v in range(int(match.group(1)) + 1)):
                 store.remove(folder / name)
                 dropped = True
-    if dropped:
+    # Only a hint, but one that points at nothing stops readers.
+    if "_last_checkpoint" in store.names(folder):
         store.remove(folder / "_last_checkpoint")
+        dropped = True
     return dropped
 
 

@@ -27,6 +27,13 @@ def rows_of(data: Any, schema: TableSchema) -> pa.Table:
     """Full rows for append and upsert."""
     table = conform(as_arrow(data, schema.columns), schema.columns)
     check_keys(table, schema.key)
+    for name in schema.partition_by:
+        if pa.types.is_string(table.schema.field(name).type):
+            row = pc.index(table.column(name), "").as_py()
+            if row >= 0:
+                raise InvalidRequest(
+                    f"partition column {name!r} is empty text in row {row}, which Delta cannot tell from null: use null"
+                )
     return table
 
 

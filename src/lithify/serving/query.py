@@ -26,6 +26,7 @@ from lithify.errors import ComputeFailed, Corruption, InvalidRequest, LithifyErr
 from lithify.model.names import quoted
 from lithify.model.plans import ReadPlan, Source
 from lithify.serving.relation import LinkFolder, _memory, relation, scan
+from lithify.store.local import translated
 
 PLANS_KEPT_MAX = 64
 _READ_ONLY = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
@@ -149,7 +150,8 @@ class ServingEngine:
     def _folder(self) -> Path:
         with self._lock:
             if self._root is None:
-                self._root = Path(tempfile.mkdtemp(prefix="lithify-serving-"))
+                with translated(tempfile.gettempdir()):
+                    self._root = Path(tempfile.mkdtemp(prefix="lithify-serving-"))
                 atexit.register(shutil.rmtree, self._root, ignore_errors=True)
             return self._root
 

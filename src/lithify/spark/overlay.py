@@ -4,7 +4,7 @@ The driver has resolved the changes into two Arrow tables: `dropped`, the keys o
 `rows`, what to show instead. `stage` lays them down once as Parquet (shipping them with every query is what
 costs), and `merge` hides the dropped rows in the cheapest exact way:
 
-- BITMAP: one integer-like key in a narrow range. One bit per value, in a one-row broadcast: no join.
+- BITMAP: one integer-like key in a narrow range. One bit per value, in a one-row file: no join.
 - JOIN: any other key. A broadcast anti-join; beyond some millions of keys Spark chooses the join itself.
 - POSITIONS: a JOIN whose rows `locate` has looked up. Base files never change, so "row 17 of file A" stays
   true; the filter is a bitmap over positions, and the key column (dear to read, if it is text) stays unread.
@@ -37,10 +37,12 @@ MAX_BITS = 1 << 29  # a bitmap of 64 MB
 FREE_BITS = 1 << 24  # 2 MB are broadcast in no time, however few keys they stand for
 BITS_PER_KEY = 1 << 10
 BROADCAST_MAX_KEYS = 4_000_000
-MAX_SLOT_BITS = 20
+SCALAR_MAX_WORDS = 1 << 20
+MAX_SLOT_BITS = 16
 ROW_GROUP_ROWS = 131_072  # so that several tasks can share a large file of rows
 
-_BITS, _STARTS, _ROW, _FILE = "__lithify_bits", "__lithify_starts", "__lithify_row", "__lithify_file"
+_WORDS, _ROW, _FILE = "__lithify_words", "__lithify_row", "__lithify_file"
+_NOWHERE = -(1 << 62)  # a place before every bit, whatever is added to it
 _Ints = npt.NDArray[np.int64]
 
 
@@ -57,9 +59,10 @@ class StagedOverlay:
 
     kind: FilterKind
     rows_path: str | None = None
-    filter_path: str | None = None  # the keys (JOIN), or one row of arrays
+    filter_path: str | None = None  # the keys (JOIN), or one row with an array of 64-bit words
     keys: int = 0
     null_safe: bool = False
+    words: int = 0
     low: int = 0  # BITMAP: bit i stands for the value low + i * step
     high: int = 0
     step: int = 1
@@ -96,9 +99,9 @@ def stage(folder: Path, dropped: pa.Table, rows: pa.Table, *, null_safe: bool) -
     if staged.kind is FilterKind.BITMAP:
         values = _ordinals(dropped.column(0))
         low, high, step = _range(values)
-        bits = _bits((values - low) // step, (high - low) // step + 1)
-        files["filter.parquet"] = _one_row({_BITS: bits})
-        staged = replace(staged, low=low, high=high, step=step)
+        words = _bits((values - low) // step, (high - low) // step + 1)
+        files["filter.parquet"] = _one_row(words)
+        staged = replace(staged, low=low, high=high, step=step, words=len(words))
     _publish(folder, files)
     return staged
 
@@ -131,14 +134,17 @@ def locate(
     order = np.argsort(codes)
     starts = np.cumsum(padded) - padded
     found = order[np.searchsorted(codes[order], np.asarray(hits.column(_FILE)))]
-    by_slot = np.full(mask + 1, -1, np.int64)
-    by_slot[_slot(codes, shift, mask)] = starts
+    # The array starts with one word per slot, the place of its file's first bit; then come the bits.
+    heads = np.full(mask + 1, _NOWHERE, np.int64)
+    heads[_slot(codes, shift, mask)] = starts + 64 * len(heads)
     bits = _bits(starts[found] + np.asarray(hits.column(_ROW)), int(padded.sum()))
-    _publish(folder, {"positions.parquet": _one_row({_BITS: bits, _STARTS: by_slot})})
+    words = np.concatenate([heads, bits])
+    _publish(folder, {"positions.parquet": _one_row(words)})
     return replace(
         staged,
         kind=FilterKind.POSITIONS,
         filter_path=_uri(folder / "positions.parquet"),
+        words=len(words),
         slot_shift=shift,
         slot_mask=mask,
     )
@@ -171,37 +177,41 @@ def _hide(
         return touched
     if staged.kind is FilterKind.JOIN:
         return _anti_join(spark, touched, staged, schema, key, "left_anti")
-    arrays = f"{_BITS} array<bigint>"
-    if staged.kind is FilterKind.BITMAP:
-        hidden = _bit_of_value(staged, schema[key[0]])
-    else:
-        arrays += f", {_STARTS} array<bigint>"
-        touched = _with_position(touched, schema.names)
+    one_row = spark.read.schema(f"{_WORDS} array<bigint>").parquet(staged.filter_path)
+    words, source = one_row.scalar(), touched
+    if staged.kind is FilterKind.POSITIONS:
+        source = _with_position(touched, schema.names)
+    # A scalar costs nothing per row, but every task deserialises it anew; a broadcast is shared by its tasks.
+    if staged.words > SCALAR_MAX_WORDS:
+        words, source = F.col(_WORDS), source.crossJoin(F.broadcast(one_row))
+    if staged.kind is FilterKind.POSITIONS:
         code = F.shiftrightunsigned(F.col(_FILE), staged.slot_shift)
-        start = F.get(F.col(_STARTS), code.bitwiseAND(F.lit(staged.slot_mask)).cast("int"))
-        hidden = _bit(start + F.col(_ROW))
-    one_row = spark.read.schema(arrays).parquet(staged.filter_path)
-    # A scalar subquery would do as well, but each task deserialises its value again; a broadcast is shared.
-    return touched.crossJoin(F.broadcast(one_row)).filter(~F.coalesce(hidden, F.lit(False)))
+        head = F.get(words, code.bitwiseAND(F.lit(staged.slot_mask)).cast("int"))
+        hidden = _bit(words, head + F.col(_ROW), 0)
+    else:
+        hidden = _bit_of_value(words, staged, schema[key[0]])
+    return source.filter(~F.coalesce(hidden, F.lit(False)))
 
 
-def _bit_of_value(staged: StagedOverlay, field: StructField) -> Column:
+def _bit_of_value(words: Column, staged: StagedOverlay, field: StructField) -> Column:
     value = _column(field.name)
     if isinstance(field.dataType, DateType):
         value = F.unix_date(value)
     elif isinstance(field.dataType, TimestampType):
         value = F.unix_micros(value)
     value = value.cast("long")
-    index, inside = value - F.lit(staged.low), value.between(staged.low, staged.high)
+    if staged.step == 1:
+        return _bit(words, value, staged.low)
     # CASE, not AND: out of range the subtraction may overflow, which ANSI mode turns into an error.
-    if staged.step > 1:
-        inside = F.when(inside, index % F.lit(staged.step) == 0)
-        index = F.call_function("div", index, F.lit(staged.step))
-    return F.when(inside, _bit(index))
+    distance, step = value - F.lit(staged.low), F.lit(staged.step)
+    inside = F.when(value.between(staged.low, staged.high), distance % step == 0)
+    return F.when(inside, _bit(words, F.call_function("div", distance, step), 0))
 
 
-def _bit(index: Column) -> Column:
-    word = F.get(F.col(_BITS), F.shiftright(index, 6).cast("int"))
+def _bit(words: Column, index: Column, low: int) -> Column:
+    """Bit `index - low`, null if there is none. `low` is a multiple of 64: words can be subtracted, which
+    unlike subtracting values never overflows."""
+    word = F.get(words, (F.shiftright(index, 6) - F.lit(low >> 6)).try_cast("int"))
     return F.getbit(word, index.bitwiseAND(F.lit(63)).cast("int")) == 1
 
 
@@ -261,9 +271,8 @@ def _ordinals(column: Any) -> _Ints:
 def _range(values: _Ints) -> tuple[int, int, int]:
     """Lowest, highest, and the step that all distances share (whole seconds in microseconds, say)."""
     low, high = int(values.min()), int(values.max())
-    if high - low >= 1 << 62:  # the distances themselves might not fit
-        return low, high, 1
-    return low, high, max(1, int(np.gcd.reduce(values - low)))
+    step = 1 if high - low >= 1 << 62 else max(1, int(np.gcd.reduce(values - low)))  # beyond, it may not fit
+    return low // 64 * 64 if step == 1 else low, high, step
 
 
 def _bits(index: _Ints, size: int) -> _Ints:
@@ -272,8 +281,8 @@ def _bits(index: _Ints, size: int) -> _Ints:
     return np.packbits(flags, bitorder="little").view(np.int64)
 
 
-def _one_row(arrays: dict[str, _Ints]) -> pa.Table:
-    return pa.table({name: pa.array([values], pa.list_(pa.int64())) for name, values in arrays.items()})
+def _one_row(words: _Ints) -> pa.Table:
+    return pa.table({_WORDS: pa.array([words], pa.list_(pa.int64()))})
 
 
 def _publish(folder: Path, files: dict[str, pa.Table]) -> None:

@@ -26,7 +26,7 @@ from lithify.errors import ComputeFailed, Corruption
 from lithify.model.merge import distributed_sql
 from lithify.model.names import OP, SEQ
 from lithify.model.plans import ReadPlan, Source, by_constants
-from lithify.spark.overlay import StagedOverlay, merge, stage
+from lithify.spark.overlay import FilterKind, StagedOverlay, locate, merge, stage
 from lithify.spark.types import spark_schema
 
 _staged: OrderedDict[Path, StagedOverlay] = OrderedDict()
@@ -40,7 +40,7 @@ def frame_of(spark: SparkSession, plan: ReadPlan, index: Path, owner: str) -> Da
             return _distributed(spark, plan)
         clean = scan(spark, plan.clean, columns) if plan.clean else None
         touched = scan(spark, plan.touched, columns) if plan.touched else None
-        staged = _stage_once(plan, index, owner)
+        staged = _stage_once(spark, plan, touched, index, owner)
         return merge(spark, clean, touched, staged, spark_schema(columns), plan.by)
     except PySparkException as error:
         raise ComputeFailed(f"Spark cannot read table {plan.snapshot.table}: {str(error).splitlines()[0]}") from error
@@ -69,22 +69,28 @@ def _check_present(sources: Sequence[Source]) -> None:
             )
 
 
-def _stage_once(plan: ReadPlan, index: Path, owner: str) -> StagedOverlay:
+def _stage_once(
+    spark: SparkSession, plan: ReadPlan, touched: DataFrame | None, index: Path, owner: str
+) -> StagedOverlay:
+    """Lay the overlay down at the first read of a snapshot; from the second on, know where its rows are."""
     assert plan.overlay is not None
     snapshot = plan.snapshot
     folder = index / f"overlay-{owner}-{snapshot.changes_version}-{snapshot.base_version}"
     with _lock:
         kept = _staged.get(folder)
-        if kept is not None and (kept.rows_path is None or os.path.exists(kept.rows_path)):
-            return kept
-        index.mkdir(parents=True, exist_ok=True)
-        _sweep(index)
-        shutil.rmtree(folder, ignore_errors=True)
-        if not _staged:
-            atexit.register(_remove_all)
-        staged = stage(folder, plan.overlay.hidden, plan.overlay.rows, null_safe=not plan.schema.keyed)
-        _staged[folder] = staged
-        return staged
+        if kept is None or not folder.exists():
+            if not _staged:
+                atexit.register(_remove_all)
+            index.mkdir(parents=True, exist_ok=True)
+            _sweep(index)
+            shutil.rmtree(folder, ignore_errors=True)
+            kept = stage(folder, plan.overlay.hidden, plan.overlay.rows, null_safe=not plan.schema.keyed)
+        elif touched is not None and kept.kind is FilterKind.JOIN and not any(s.constants for s in plan.touched):
+            located = folder.with_name(f"{folder.name}-located")
+            shutil.rmtree(located, ignore_errors=True)
+            kept = locate(spark, touched, kept, spark_schema(plan.schema.columns), plan.by, located)
+        _staged[folder] = kept
+        return kept
 
 
 def _sweep(index: Path) -> None:
@@ -104,6 +110,7 @@ def _sweep(index: Path) -> None:
 def _remove_all() -> None:
     for folder in list(_staged):
         shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder.with_name(f"{folder.name}-located"), ignore_errors=True)
 
 
 def _distributed(spark: SparkSession, plan: ReadPlan) -> DataFrame:

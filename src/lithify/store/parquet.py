@@ -6,6 +6,7 @@ order of magnitude cheaper to read. The statistics that go into the Delta log co
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import io
 import json
@@ -105,7 +106,7 @@ def check_whole(path: str, size_bytes: int) -> None:
         ) from None
     if found != size_bytes:
         raise Corruption(
-            f"{path} has {found} bytes instead of {size_bytes}: restore this file from a copy, or read as of an older seq"
+            f"{path} has {found} bytes instead of {size_bytes}: restore it from a copy, or read as of an older seq"
         )
 
 
@@ -235,5 +236,6 @@ class PartWriter:
         return Written(self.path.relative_to(relative_to).as_posix(), size, metadata.num_rows, stats)
 
     def abandon(self) -> None:
-        self._sink.close()
+        with contextlib.suppress(OSError):  # what is still buffered does not matter any more
+            self._sink.close()
         self.path.unlink(missing_ok=True)

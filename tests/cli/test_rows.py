@@ -1,0 +1,257 @@
+"""write, get, delete."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+Run = Callable[..., Any]
+ROWS = pa.table({"id": pa.array([7, 8], pa.int64()), "status": ["new", "paid"]})
+
+
+def ids(run: Run, table: str = "shop.orders") -> list[int]:
+    return [row["id"] for row in run("sql", f"select id from {table} order by id", "--json").json["rows"]]
+
+
+def test_write_answers_with_the_commit(orders: Run) -> None:
+    answer = orders("write", "shop.orders", "--row", '{"id": 4}', "--row", '{"id": 5, "amount": 1.25}', "--json").json
+    assert (answer["table"], answer["seq"], answer["operation"], answer["rows"]) == ("shop.orders", 2, "upsert", 2)
+    assert (answer["upserted"], answer["deleted"], answer["replayed"]) == (2, 0, False)
+    assert answer["seconds"] > 0
+    assert orders("get", "shop.orders", "5", "--json").json["row"] == {"id": 5, "amount": "1.25", "status": None}
+
+
+def _stream(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def _file(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def _parquet(table: pa.Table) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table, sink)
+    return sink.getvalue()
+
+
+FILES = {
+    "rows.jsonl": b'{"id": 7, "status": "new"}\n\n{"id": 8, "status": "paid"}\n',
+    "rows.json": b' [{"id": 7, "status": "new"}, {"id": 8, "status": "paid"}]',
+    "rows.csv": b"id,status\n7,new\n8,paid\n",
+    "rows.parquet": _parquet(ROWS),
+    "rows.arrow": _file(ROWS),
+    "rows.ipc": _stream(ROWS),
+}
+FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet", ".arrow": "arrow", ".ipc": "arrow"}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_write_reads_files_by_their_name(orders: Run, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(FILES[name])
+    assert orders("write", "shop.orders", name, "--json").json["rows"] == 2
+    assert ids(orders) == [1, 2, 3, 7, 8]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_write_reads_stdin(orders: Run, name: str) -> None:
+    kind = FORMATS[Path(name).suffix]
+    assert orders("write", "shop.orders", "-", "--format", kind, stdin=FILES[name]).code == 0
+    assert ids(orders) == [1, 2, 3, 7, 8]
+
+
+def test_csv_tells_null_from_empty_text(orders: Run) -> None:
+    assert orders("write", "shop.orders", "-f", "csv", stdin='id,amount,status\n4,,""\n5,1.5,\n').code == 0
+    assert orders("get", "shop.orders", "4", "--json").json["row"] == {"id": 4, "amount": None, "status": ""}
+    assert orders("get", "shop.orders", "5", "--json").json["row"] == {"id": 5, "amount": "1.50", "status": None}
+
+
+def test_what_sql_prints_can_be_written_back(cli: Run) -> None:
+    columns = ("id:int64", "raw:binary", "at:timestamp", "day:date", "price:decimal(20,3)", "ratio:double")
+    nested = ("tags:list<string>", "m:map<string,int64>", "s:struct<a:int64,b:decimal(5,2)>")
+    for name in ("a.one", "a.two"):
+        assert cli("create", name, *(part for c in (*columns, *nested) for part in ("-c", c)), "--key", "id").code == 0
+    row = (
+        '{"id": 9007199254740993, "raw": "AP8=", "at": "2026-11-15T12:00:00.000001Z", "day": "2026-11-15", '
+        '"price": "12345678901234567.125", "ratio": "NaN", "tags": ["x", null], "m": {"k": 9007199254740993}, '
+        '"s": {"a": 1, "b": 1.25}}'
+    )
+    assert cli("write", "a.one", "--row", row).code == 0
+    printed = cli("sql", "select * from a.one", "--format", "ndjson").out
+    assert cli("write", "a.two", stdin=printed).code == 0
+    assert cli("sql", "select * from a.two", "--format", "ndjson").out == printed
+
+
+def test_the_same_batch_id_is_written_once(orders: Run) -> None:
+    write = ("write", "shop.orders", "--row", '{"id": 4}', "--batch-id", "b1", "--json")
+    assert orders(*write).json["replayed"] is False
+    again = orders(*write).json
+    assert (again["replayed"], again["seq"]) == (True, 2)
+    assert "nothing was changed" in orders(*write[:-1]).out
+
+
+def test_a_table_with_no_key_takes_appends(events: Run) -> None:
+    assert events("write", "log.events", "--row", '{"user_id": 3}', "--json").json["operation"] == "append"
+    assert events("write", "log.events", "--row", '{"user_id": 3}', "--mode", "upsert").code == 1
+
+
+def test_replace_beats_a_higher_order_by(cli: Run) -> None:
+    columns = ("-c", "id:int64", "-c", "v:int64")
+    assert cli("create", "a.ordered", *columns, "--key", "id", "--order-by", "v").code == 0
+    cli("write", "a.ordered", "--row", '{"id": 1, "v": 9}')
+    cli("write", "a.ordered", "--row", '{"id": 1, "v": 2}')
+    assert cli("get", "a.ordered", "1", "--json").json["row"]["v"] == 9
+    cli("write", "a.ordered", "--row", '{"id": 1, "v": 2}', "--mode", "replace")
+    assert cli("get", "a.ordered", "1", "--json").json["row"]["v"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "problem"),
+    [
+        (("--row", "nonsense"), "", "not JSON"),
+        (("--row", "[1]"), "", "JSON object"),
+        (("--row", '{"id": 1.5}'), "", "1.5 does not fit int64"),
+        (("--row", '{"id": "x"}'), "", "'x' does not fit int64"),
+        (("--row", '{"id": null}'), "", "null"),
+        (("--row", '{"status": "no key"}'), "", "'id'"),
+        (("--row", '{"id": 9, "amount": 1.999}'), "", "'amount'"),
+        (("--row", '{"id": 9, "colour": "red"}'), "", "'colour' is not in the table"),
+        (("--row", '{"id": 9223372036854775808}'), "", "does not fit"),
+        (("--row", '{"id": 9}', "file.csv"), "", "not both"),
+        (("missing.csv",), "", "missing.csv does not exist"),
+        (("rows.txt",), "", "--format"),
+        ((".",), "", "is a folder"),
+        (("--mode", "merge"), "", "merge"),
+        (("--format", "xml"), "", "xml"),
+        ((), "", "empty"),
+        ((), '{"id": 9}\n{"id": 10', "stdin, line 2: not JSON"),
+        ((), '{"id": 9}\n7\n', "stdin, line 2: a row is a JSON object"),
+        ((), b'{"id": 9, "status": "\xff"}', "not valid UTF-8"),
+        ((), '{"id": 9, "amount": NaN}', "NaN is not JSON"),
+        (("-f", "csv"), "id,amount\n9,1.5\n10,abc\n", "abc"),
+        (("-f", "csv"), "", "empty"),
+        (("-f", "parquet"), "no parquet", "no readable Parquet"),
+        (("-f", "arrow"), "no arrow", "no readable Arrow"),
+    ],
+)
+def test_write_refuses_and_changes_nothing(
+    orders: Run, tmp_path: Path, arguments: tuple[str, ...], stdin: str | bytes, problem: str
+) -> None:
+    (tmp_path / "rows.txt").write_text("{}")
+    answer = orders("write", "shop.orders", *arguments, stdin=stdin)
+    assert answer.code == 1
+    assert problem in answer.err
+    assert "Traceback" not in answer.err
+    assert orders("stats", "shop.orders", "--json").json["seq"] == 1
+
+
+def test_get_text_and_json(orders: Run) -> None:
+    assert orders("get", "shop.orders", "2", "--json").json == {
+        "table": "shop.orders",
+        "row": {"id": 2, "amount": "2.50", "status": "paid"},
+    }
+    assert "2.50" in orders("get", "shop.orders", "2").out
+    assert orders("get", "shop.orders", "id=2", "--json").json["row"]["id"] == 2
+
+
+def test_get_what_is_not_there(orders: Run) -> None:
+    answer = orders("get", "shop.orders", "99", "--json")
+    assert answer.code == 1
+    assert answer.json["error"] == {"code": "not_found", "message": "table shop.orders has no row with key 99"}
+
+
+@pytest.mark.parametrize("key", ['{"order": 1, "line": "a,b"}', '{"line": "a,b", "order": "1"}'])
+def test_get_by_a_key_of_two_columns_as_json(lines: Run, key: str) -> None:
+    assert lines("get", "shop.lines", key, "--json").json["row"]["qty"] == 2
+
+
+def test_get_by_a_key_of_two_columns(lines: Run) -> None:
+    assert lines("get", "shop.lines", "order=1,line=c", "--json").json["row"] == {"order": 1, "line": "c", "qty": None}
+
+
+@pytest.mark.parametrize(
+    ("key", "problem"),
+    [
+        ("1", "order=…,line=…"),
+        ("order=1", "line"),
+        ("order=x,line=c", "does not fit"),
+        ("other=1,line=c", "no column 'other'"),
+    ],
+)
+def test_bad_key(lines: Run, key: str, problem: str) -> None:
+    for command in ("get", "delete"):
+        answer = lines(command, "shop.lines", key)
+        assert answer.code == 1
+        assert problem in answer.err
+
+
+def test_get_on_a_table_with_no_key(events: Run) -> None:
+    answer = events("get", "log.events", "1")
+    assert answer.code == 1
+    assert "has no key" in answer.err
+
+
+def test_delete_by_key_says_who_and_why(orders: Run) -> None:
+    answer = orders("delete", "shop.orders", "1", "3", "--actor", "desk", "--reason", "asked", "--json").json
+    assert (answer["operation"], answer["deleted"], answer["seq"]) == ("delete", 2, 2)
+    assert ids(orders) == [2]
+    newest = orders("history", "shop.orders", "--json").json["history"][0]
+    assert (newest["actor"], newest["reason"], newest["rows"]) == ("desk", "asked", 2)
+
+
+def test_delete_a_negative_key(orders: Run) -> None:
+    orders("write", "shop.orders", "--row", '{"id": -5}')
+    assert orders("delete", "shop.orders", "--", "-5").code == 0
+    assert ids(orders) == [1, 2, 3]
+
+
+def test_delete_where(orders: Run) -> None:
+    assert orders("delete", "shop.orders", "--where", "amount > 2", "--json").json["deleted"] == 2
+    assert ids(orders) == [1]
+    assert "nothing was changed" in orders("delete", "shop.orders", "--where", "amount > 2").out
+
+
+def test_delete_from_a_file(orders: Run, tmp_path: Path) -> None:
+    (tmp_path / "keys.csv").write_text("id\n1\n2\n")
+    assert orders("delete", "shop.orders", "--from", "keys.csv", "--batch-id", "b").code == 0
+    assert ids(orders) == [3]
+    assert orders("delete", "shop.orders", "--from", "keys.csv", "--batch-id", "b", "--json").json["replayed"] is True
+
+
+def test_delete_from_stdin(orders: Run) -> None:
+    assert orders("delete", "shop.orders", "--from", "-", stdin='{"id": 3}\n').code == 0
+    assert ids(orders) == [1, 2]
+
+
+def test_delete_on_a_table_with_no_key(events: Run) -> None:
+    assert events("delete", "log.events", "user_id=1").code == 0
+    assert events("sql", "select * from log.events", "--json").json["rows"] == [{"user_id": 2, "what": "b"}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ((), "in one way"),
+        (("1", "--where", "id = 1"), "in one way"),
+        (("--where", "nope = 1"), "nope"),
+        (("x",), "does not fit int64"),
+        (("--from", "missing.csv"), "does not exist"),
+    ],
+)
+def test_delete_refuses_and_changes_nothing(orders: Run, arguments: tuple[str, ...], problem: str) -> None:
+    answer = orders("delete", "shop.orders", *arguments)
+    assert answer.code == 1
+    assert problem in answer.err
+    assert orders("stats", "shop.orders", "--json").json["seq"] == 1

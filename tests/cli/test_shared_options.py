@@ -1,0 +1,212 @@
+"""What every command has: --lake, --json, help with examples, and exit codes without tracebacks."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+import lithify.cli
+from lithify.cli.main import app
+
+Run = Callable[..., Any]
+
+COMMANDS = {
+    "init": (),
+    "create": ("a.b", "-c", "id:int64"),
+    "tables": (),
+    "describe": ("a.b",),
+    "add-column": ("a.b", "note:string"),
+    "adopt": ("a.b", "/nowhere"),
+    "drop": ("a.b", "--yes"),
+    "write": ("a.b", "--row", "{}"),
+    "ingest": ("a.b", "/nowhere/*.csv"),
+    "get": ("a.b", "1"),
+    "delete": ("a.b", "1"),
+    "sql": ("select 1",),
+    "changes": ("a.b",),
+    "history": ("a.b",),
+    "stats": ("a.b",),
+    "snapshot": ("a.b",),
+    "fold": ("a.b",),
+    "demo": (),
+    "doctor": (),
+}
+ABOUT_A_TABLE = [name for name, arguments in COMMANDS.items() if arguments[:1] == ("a.b",) and name != "create"]
+HEAVY = {"pyarrow", "deltalake", "datafusion", "pyspark", "pandas", "numpy", "lithify.app", "lithify.engine"}
+
+
+def test_these_are_all_commands() -> None:
+    assert set(get_command(app).commands) == set(COMMANDS)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_the_shared_options_and_examples(run: Run, name: str) -> None:
+    answer = run(name, "--help")
+    assert answer.code == 0
+    for part in ("--lake", "--json", "Examples:", f"lithify {name}"):
+        assert part in answer.out
+
+
+@pytest.mark.parametrize("name", ABOUT_A_TABLE)
+def test_unknown_table(cli: Run, name: str) -> None:
+    answer = cli(name, *COMMANDS[name], "--json")
+    assert answer.code == 1
+    if name not in ("adopt", "ingest"):  # for these the path is missing first
+        assert "a.b" in answer.json["error"]["message"]
+    assert answer.json["error"]["code"] == "not_found"
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("demo", "doctor")])
+def test_no_lake(run: Run, name: str) -> None:
+    answer = run(name, *COMMANDS[name])
+    assert answer.code == 1
+    assert "which lake?" in answer.err
+    assert "Traceback" not in answer.err
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("demo", "doctor", "init")])
+def test_a_folder_that_is_no_lake(run: Run, tmp_path: Path, name: str) -> None:
+    answer = run(name, *COMMANDS[name], "--lake", str(tmp_path), "--json")
+    assert answer.code == 1
+    assert answer.json["error"]["code"] == "not_found"
+    assert "is no lake" in answer.json["error"]["message"]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_wrong_option(run: Run, name: str) -> None:
+    answer = run(name, *COMMANDS[name], "--bogus")
+    assert answer.code == 1
+    assert "--bogus" in answer.err
+    assert f"Usage: lithify {name}" in answer.err
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_lake_and_json_before_or_after_the_command(run: Run, cli: Run, tmp_path: Path, place: str) -> None:
+    shared = ("--lake", str(tmp_path / "lake"), "--json")
+    answer = run(*shared, "tables") if place == "before" else run("tables", *shared)
+    assert answer.json == {"lake": str(tmp_path / "lake"), "tables": []}
+
+
+def test_lake_from_the_environment(run: Run, cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LITHIFY_LAKE", str(tmp_path / "lake"))
+    assert run("tables").code == 0
+
+
+def test_lake_from_the_settings_file(run: Run, cli: Run, tmp_path: Path) -> None:
+    (tmp_path / "lithify.toml").write_text('lake = "lake"\n')
+    assert run("tables").code == 0
+
+
+def test_a_bad_setting_is_named(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "lithify.toml").write_text("commit_attempts_max = 0\n")
+    answer = run("tables")
+    assert answer.code == 1
+    assert "commit_attempts_max" in answer.err
+
+
+def test_no_arguments_show_the_help(run: Run) -> None:
+    answer = run()
+    assert answer.code == 0
+    assert "Usage: lithify" in answer.out
+
+
+def test_version(run: Run) -> None:
+    answer = run("--version")
+    assert (answer.code, answer.out) == (0, f"lithify {lithify.__version__}\n")
+
+
+def test_unknown_command_suggests(run: Run) -> None:
+    answer = run("tabels")
+    assert answer.code == 1
+    assert "Did you mean 'tables'" in answer.err
+
+
+def test_usage_error_as_json(run: Run) -> None:
+    answer = run("get", "--json")
+    assert answer.code == 1
+    assert answer.json == {"error": {"code": "usage", "message": "Missing argument 'NAME'."}}
+
+
+def test_json_after_a_double_dash_is_an_argument(orders: Run) -> None:
+    answer = orders("get", "shop.orders", "--", "--json")
+    assert answer.code == 1
+    assert "'--json' does not fit int64" in answer.err
+
+
+class TestCrash:
+    @pytest.fixture(autouse=True)
+    def _broken(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def crash(*_: object, **__: object) -> None:
+            raise ZeroDivisionError("boom\nsecond line")
+
+        monkeypatch.setattr("lithify.app.lake.Lake.tables", crash)
+
+    def test_is_exit_code_2_and_says_how_to_get_the_traceback(self, cli: Run) -> None:
+        answer = cli("tables")
+        assert answer.code == 2
+        assert "lithify crashed: ZeroDivisionError: boom second line" in answer.err
+        assert "LITHIFY_TRACEBACK=1" in answer.err
+        assert "Traceback" not in answer.err
+
+    def test_shows_the_traceback_on_request(self, cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("LITHIFY_TRACEBACK", "1")
+        assert "Traceback" in cli("tables").err
+
+    def test_is_a_json_document_too(self, cli: Run) -> None:
+        answer = cli("tables", "--json")
+        assert answer.code == 2
+        assert answer.json["error"]["code"] == "crash"
+
+
+def test_interrupt(cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lithify.app.lake.Lake.tables", interrupted)
+    answer = cli("tables")
+    assert answer.code == 130
+    assert len(answer.err.strip().splitlines()) == 1
+
+
+def test_as_a_real_process(orders: Run, process: Run) -> None:
+    answer = process("sql", "select count(*) as n from shop.orders", "--json", environment={"LITHIFY_LAKE": "lake"})
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.json["rows"] == [{"n": 3}]
+
+
+def test_a_handled_error_in_a_real_process(orders: Run, process: Run) -> None:
+    answer = process("get", "shop.orders", "99", environment={"LITHIFY_LAKE": "lake"})
+    assert (answer.code, answer.out) == (1, "")
+    assert answer.err == "error: table shop.orders has no row with key 99\n"
+
+
+def test_looking_at_tables_imports_no_spark(orders: Run) -> None:
+    program = """
+import sys
+from lithify.cli.main import main
+sys.argv = ["lithify", "tables", "--lake", "lake"]
+try:
+    main()
+except SystemExit as exit:
+    assert exit.code == 0
+assert "pyspark" not in sys.modules
+"""
+    source = str(Path(lithify.cli.__file__).parents[2])
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60, env={**os.environ, "PYTHONPATH": source})
+
+
+@pytest.mark.parametrize("module", sorted(Path(lithify.cli.__file__).parent.glob("*.py")), ids=lambda p: p.stem)
+def test_heavy_libraries_are_imported_only_when_a_command_needs_them(module: Path) -> None:
+    for node in ast.parse(module.read_text()).body:
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        for name in names:
+            assert not any(name == heavy or name.startswith(f"{heavy}.") for heavy in HEAVY), name

@@ -1,0 +1,104 @@
+"""A disk that remembers what was fsynced, and shows what a power cut would leave.
+
+A file's content survives as of its last fsync; a name survives as of the last fsync of its folder, all the way up.
+Everything else may be lost, or may have reached the disk in part: `strict` drops all of it, a seed decides at random.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import stat
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+
+class Disk:
+    """Watches every fsync of this process, whoever calls it, while it is entered."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._contents: dict[int, bytes] = {}
+        self._entries: dict[int, dict[str, int]] = {}
+        self._pins: dict[int, int] = {}
+        self._folders: set[int] = set()
+        self._fsync: Any = os.fsync
+        # What was there before the test began is taken for durable.
+        for folder, folders, files in os.walk(root):
+            for name in (*folders, *files):
+                self._note(Path(folder) / name)
+            self._note(Path(folder))
+
+    def __enter__(self) -> Disk:
+        os.fsync = self._watch  # type: ignore[assignment]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.fsync = self._fsync
+        for fd in self._pins.values():
+            os.close(fd)
+
+    def _watch(self, fd: int) -> None:
+        self._fsync(fd)
+        self._note(Path(os.readlink(f"/proc/self/fd/{fd}")))
+
+    def _note(self, path: Path) -> None:
+        number = self._pin(path)
+        if stat.S_ISDIR(os.stat(path).st_mode):
+            self._folders.add(number)
+            self._entries[number] = {name: self._pin(path / name) for name in os.listdir(path)}
+        else:
+            self._contents[number] = path.read_bytes()
+
+    def _pin(self, path: Path) -> int:
+        """The inode, held open so that its number is not given to another file."""
+        number = os.stat(path).st_ino
+        if number not in self._pins:
+            self._pins[number] = os.open(path, os.O_PATH)
+        if stat.S_ISDIR(os.stat(path).st_mode):
+            self._folders.add(number)
+        return number
+
+    # -- after the cut
+
+    def strict(self, target: Path) -> Path:
+        """Only what was fsynced."""
+        return self._leave(target, None)
+
+    def torn(self, target: Path, seed: int) -> Path:
+        """What was fsynced, and anything between nothing and all of the rest."""
+        return self._leave(target, random.Random(seed))
+
+    def _leave(self, target: Path, chance: random.Random | None) -> Path:
+        self._folder(os.stat(self._root).st_ino, self._root, target, chance)
+        return target
+
+    def _folder(self, number: int, source: Path | None, target: Path, chance: random.Random | None) -> None:
+        target.mkdir(parents=True)
+        entries = dict(self._entries.get(number, {}))
+        now = {n: os.stat(source / n).st_ino for n in sorted(os.listdir(source))} if source else {}
+        if chance is not None:
+            for name in {**entries, **now}:
+                if entries.get(name) != now.get(name) and chance.random() < 0.5:
+                    if name in now:
+                        entries[name] = now[name]
+                    else:
+                        del entries[name]
+        for name, child in entries.items():
+            place = source / name if source and now.get(name) == child else None
+            if child in self._folders or (place is not None and place.is_dir()):
+                self._folder(child, place, target / name, chance)
+            else:
+                (target / name).write_bytes(self._content(child, place, chance))
+
+    def _content(self, number: int, source: Path | None, chance: random.Random | None) -> bytes:
+        durable = self._contents.get(number, b"")
+        if chance is None or source is None:
+            return durable
+        now = source.read_bytes()
+        if now == durable:
+            return durable
+        return chance.choice([durable, now, now[: len(now) // 2], bytes(len(now))])

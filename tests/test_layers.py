@@ -1,0 +1,112 @@
+"""Imports go down only. Each foreign engine has one home, and one module writes to a Delta log."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "lithify"
+# From the bottom up. A module may import from its own package and from lower rows.
+LAYERS = [
+    {"errors", "settings"},
+    {"model"},
+    {"log", "sidecar", "store"},
+    {"spark", "serving"},
+    {"engine"},
+    {"app"},
+    {"cli", "http", "console"},
+]
+HEIGHT = {package: height for height, packages in enumerate(LAYERS) for package in packages}
+HEIGHT[""] = HEIGHT["app"]  # `from lithify import ...` brings in all of it
+# Neighbours on one row that may know each other, in this direction only.
+NEIGHBOURS = {("log", "store"), ("settings", "errors")}
+HOMES = {"deltalake": {"log"}, "pyspark": {"spark"}, "datafusion": {"serving"}, "typer": {"cli"}, "rich": {"cli"}}
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+
+def package_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports_of(path: Path) -> Iterator[tuple[str, int]]:
+    """Modules imported at run time, wherever in the file, with their line."""
+    tree = ast.parse(path.read_text())
+    for_types = {
+        id(child)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for statement in node.body
+        for child in ast.walk(statement)
+    }
+    for node in ast.walk(tree):
+        if id(node) in for_types:
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative import"
+            yield node.module or "", node.lineno
+
+
+def test_every_package_has_its_place() -> None:
+    assert {package_of(path) for path in MODULES} - {"__init__", "py"} <= set(HEIGHT)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_go_down(path: Path) -> None:
+    package = package_of(path)
+    if package == "__init__":
+        return
+    for module, line in imports_of(path):
+        top, _, rest = module.partition(".")
+        if top == "lithify":
+            other = rest.partition(".")[0]
+            allowed = other == package or HEIGHT[other] < HEIGHT[package] or (package, other) in NEIGHBOURS
+            assert allowed, f"{path}:{line}: {package} must not import {module}"
+        else:
+            homes = HOMES.get(top)
+            assert homes is None or package in homes, f"{path}:{line}: {top} is imported in {homes} only"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_only_log_knows_the_log_folder(path: Path) -> None:
+    """Whoever does not name it does not write to it. Catalog spares it when it deletes the files of a dropped table."""
+    names = {
+        node.value
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    docstrings = {name for name in names if "\n" in name}
+    if any("_delta_log" in name for name in names - docstrings):
+        assert package_of(path) == "log" or path.relative_to(SOURCE) == Path("engine/catalog.py")
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "model").glob("*.py")), ids=lambda path: path.name)
+def test_the_model_does_nothing(path: Path) -> None:
+    """Pure values and decisions: no files, no clock, no randomness, no processes."""
+    forbidden = {
+        "os",
+        "io",
+        "pathlib",
+        "shutil",
+        "time",
+        "random",
+        "socket",
+        "subprocess",
+        "tempfile",
+        "threading",
+        "uuid",
+    }
+    assert not forbidden & {module.partition(".")[0] for module, _ in imports_of(path)}
+    assert "pyarrow.parquet" not in {module for module, _ in imports_of(path)}
+
+
+def test_nothing_reads_the_environment_but_settings_and_java() -> None:
+    allowed = {"settings", "spark", "cli"}
+    for path in MODULES:
+        text = path.read_text()
+        if "os.environ" in text or "getenv" in text:
+            assert package_of(path) in allowed, f"{path} reads the environment: pass a value instead"

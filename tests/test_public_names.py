@@ -1,0 +1,98 @@
+"""What users may rely on. A change here is a change of the contract."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+
+import lithify
+from lithify import Commit, FoldPlan, FoldReport, HistoryEntry, Lake, Snapshot, Table, TableStats
+
+
+def parameters(function: object) -> list[str]:
+    return list(inspect.signature(function).parameters)  # type: ignore[arg-type]
+
+
+def test_exported_names() -> None:
+    assert sorted(lithify.__all__) == [
+        "Commit",
+        "CommitUnknown",
+        "ComputeFailed",
+        "Conflict",
+        "Corruption",
+        "FoldPlan",
+        "FoldReport",
+        "HistoryEntry",
+        "IngestReport",
+        "InvalidRequest",
+        "Lake",
+        "LithifyError",
+        "NotFound",
+        "Settings",
+        "Snapshot",
+        "Table",
+        "TableStats",
+        "Unavailable",
+    ]
+    assert all(hasattr(lithify, name) for name in lithify.__all__)
+    assert lithify.__version__
+
+
+def test_the_lake() -> None:
+    assert parameters(Lake) == ["path", "spark", "create", "settings", "store"]
+    assert parameters(Lake.create_table)[1:] == [
+        "name",
+        "schema",
+        "key",
+        "order_by",
+        "time",
+        "partition_by",
+        "if_not_exists",
+    ]
+    assert parameters(Lake.sql)[1:] == ["query", "as_of"]
+    assert parameters(Lake.adopt)[1:3] == ["name", "path"]
+    public = {name for name in vars(Lake) if not name.startswith("_")}
+    assert public >= {"create_table", "table", "tables", "drop_table", "adopt", "sql", "spark", "close"}
+    assert hasattr(Lake, "__enter__")
+
+
+def test_the_table() -> None:
+    contract = {
+        "append": ["data", "batch_id"],
+        "upsert": ["data", "batch_id"],
+        "replace": ["data", "batch_id"],
+        "delete": ["keys", "batch_id", "actor", "reason"],
+        "delete_where": ["condition", "batch_id", "actor", "reason"],
+        "get": ["key"],
+        "to_arrow": ["columns", "where", "as_of"],
+        "to_spark": ["spark", "where", "as_of"],
+        "changes": ["since"],
+        "snapshot": ["as_of"],
+        "history": ["limit"],
+        "stats": [],
+        "add_column": ["column"],
+        "fold": ["dry_run"],
+    }
+    for name, expected in contract.items():
+        assert parameters(getattr(Table, name))[1:] == expected, name
+
+
+def test_answers() -> None:
+    fields = {kind.__name__: {f.name for f in dataclasses.fields(kind)} for kind in (Commit, FoldPlan, FoldReport)}
+    assert fields["Commit"] >= {"table", "seq", "operation", "rows", "upserted", "deleted", "batch_id", "replayed"}
+    assert fields["FoldReport"] >= {
+        "base_rows",
+        "change_rows",
+        "inserted",
+        "updated",
+        "deleted",
+        "final_rows",
+        "files_read",
+        "files_written",
+        "bytes_read",
+        "bytes_written",
+    }
+    assert fields["FoldPlan"] >= {"bytes_read", "files_rewritten", "files_linked", "engine"}
+    assert {f.name for f in dataclasses.fields(HistoryEntry)} >= {"time", "operation", "seq", "rows", "actor", "reason"}
+    assert {f.name for f in dataclasses.fields(TableStats)} >= {"seq", "watermark", "base_rows", "pending_rows"}
+    assert {f.name for f in dataclasses.fields(Snapshot)} >= {"seq", "watermark", "changes_version", "base_version"}
