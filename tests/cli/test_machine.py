@@ -136,7 +136,7 @@ class TestOnSpark:
 
     def test_demo_and_the_commands_it_ends_with(self, run: Run, process: Run, tmp_path: Path) -> None:
         answer = process("demo", "--rows", "20000", "--json")
-        assert answer.code == 0, answer.out
+        assert answer.code == 0, answer.out + answer.err
         report = answer.json
         assert report["lake"] == str(tmp_path / "lithify-demo")
         chapters = {step["chapter"] for step in report["steps"]}
@@ -153,7 +153,7 @@ class TestOnSpark:
         (tmp_path / "b.csv").write_text("id,name\nthree,z\n4,z\n")
         new = ("--create", "--key", "id", "-c", "id:int64", "-c", "name:string", "--on-bad-record", "quarantine")
         answer = process("ingest", "shop.people", "*.csv", *new, "--lake", "lake", "--json")
-        assert answer.code == 0, answer.out
+        assert answer.code == 0, answer.out + answer.err
         assert (answer.json["rows"], answer.json["files"], answer.json["bad_records"]) == (3, 2, 1)
         assert Path(answer.json["quarantine"]).is_dir()
         assert cli("get", "shop.people", "4", "--json").json["row"] == {"id": 4, "name": "z"}
@@ -161,7 +161,7 @@ class TestOnSpark:
     def test_ingest_fails_with_the_place_of_a_bad_record(self, orders: Run, process: Run, tmp_path: Path) -> None:
         (tmp_path / "a.csv").write_text("id,amount,status\n4,1.50,ok\n5,abc,bad\n")
         answer = process("ingest", "shop.orders", "a.csv", "--lake", "lake")
-        assert answer.code == 1
+        assert answer.code == 1, answer.err
         assert "a.csv" in answer.err
         assert "abc" in answer.err
         assert orders("stats", "shop.orders", "--json").json["seq"] == 1

@@ -125,6 +125,18 @@ def test_a_writer_that_lost_the_race_takes_the_next_seq(lake: Lake) -> None:
     assert lake.table("a.t").get(1) == {"id": 1, "v": "later"}
 
 
+def test_a_batch_that_a_rival_has_written_meanwhile_is_not_written_again(lake: Lake) -> None:
+    with Asleep(lake.path, "write.staged") as other:
+        writing = other.start(lambda: other.lake.table("a.t").upsert(rows(9, v="mine"), batch_id="b"))
+        first = lake.table("a.t").upsert(rows(9, v="first"), batch_id="b")
+
+        second = other.wake(writing)
+
+    assert (second.seq, second.replayed) == (first.seq, True)
+    assert lake.table("a.t").get(9) == {"id": 9, "v": "first"}
+    assert len(list((lake.path / "a" / "t" / "changes").glob("*.parquet"))) == 2
+
+
 def test_a_writer_that_may_not_retry_is_refused_and_leaves_nothing(lake: Lake) -> None:
     changes = lake.path / "a" / "t" / "changes"
     with Asleep(lake.path, "write.staged", commit_attempts_max=1) as other:
