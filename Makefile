@@ -11,7 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JAVA := $(VENV)/.java
-LAKE ?= demo-lake
+LAKE ?= lithify-demo
 
 .PHONY: help setup demo test test-fast check fmt bench serve warm lock clean
 
@@ -41,8 +41,8 @@ fmt: $(READY) ## Format the code and apply safe lint fixes
 bench: $(READY) $(JAVA) ## Run the benchmarks
 	$(BIN)/python -m benchmarks
 
-serve: $(READY) $(JAVA) ## Serve the demo lake (LAKE=path for another)
-	$(BIN)/lithify serve --lake $(LAKE)
+serve: ## Serve a lake over HTTP (comes with the service)
+	@echo "The HTTP service is not part of this version. Query the lake with: lithify sql --lake $(LAKE) 'select ...'" >&2; exit 1
 
 warm: $(READY) $(JAVA) ## Record Spark's classes once, so that every later JVM starts faster
 	@$(BIN)/python -c "from lithify.spark.class_archive import record; print(record())"
@@ -55,7 +55,7 @@ lock: $(READY) ## Resolve the dependencies again and rewrite both lock files
 LOCK_OPTIONS := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet --upgrade
 
 clean: ## Remove .venv, caches, build output and the demo lake
-	rm -rf $(VENV) build dist demo-lake .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist lithify-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): requirements.lock pyproject.toml

@@ -1,25 +1,53 @@
 """Lithify keeps Parquet tables fresh: row-level changes in milliseconds on plain Delta tables."""
 
-from lithify.app.lake import Lake
-from lithify.engine.fold import FoldPlan, FoldReport
-from lithify.engine.history import HistoryEntry, TableStats
-from lithify.engine.ingest import IngestReport
-from lithify.engine.table import Table
-from lithify.engine.writer import Commit
-from lithify.errors import (
-    CommitUnknown,
-    ComputeFailed,
-    Conflict,
-    Corruption,
-    InvalidRequest,
-    LithifyError,
-    NotFound,
-    Unavailable,
-)
-from lithify.model.snapshot import Snapshot
-from lithify.settings import Settings
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lithify.app.lake import Lake
+    from lithify.engine.fold import FoldPlan, FoldReport
+    from lithify.engine.history import HistoryEntry, TableStats
+    from lithify.engine.ingest import IngestReport
+    from lithify.engine.table import Table
+    from lithify.engine.writer import Commit
+    from lithify.errors import (
+        CommitUnknown,
+        ComputeFailed,
+        Conflict,
+        Corruption,
+        InvalidRequest,
+        LithifyError,
+        NotFound,
+        Unavailable,
+    )
+    from lithify.model.snapshot import Snapshot
+    from lithify.settings import Settings
 
 __version__ = "0.1.0"
+
+# Imported when first asked for: `lithify --help` should not wait for Arrow, Delta and DataFusion.
+_HOMES = {
+    "Commit": "engine.writer",
+    "CommitUnknown": "errors",
+    "ComputeFailed": "errors",
+    "Conflict": "errors",
+    "Corruption": "errors",
+    "FoldPlan": "engine.fold",
+    "FoldReport": "engine.fold",
+    "HistoryEntry": "engine.history",
+    "IngestReport": "engine.ingest",
+    "InvalidRequest": "errors",
+    "Lake": "app.lake",
+    "LithifyError": "errors",
+    "NotFound": "errors",
+    "Settings": "settings",
+    "Snapshot": "model.snapshot",
+    "Table": "engine.table",
+    "TableStats": "engine.history",
+    "Unavailable": "errors",
+}
 
 __all__ = [
     "Commit",
@@ -41,3 +69,13 @@ __all__ = [
     "TableStats",
     "Unavailable",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'lithify' has no attribute {name!r}")
+    return getattr(import_module(f"lithify.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

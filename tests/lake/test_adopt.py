@@ -84,7 +84,8 @@ def test_deletion_vectors_and_column_mapping_are_refused(lake: Lake, folder: Pat
     write_deltalake(folder / "d", people())
     log = folder / "d" / "_delta_log" / f"{0:020d}.json"
     original = log.read_text()
-    protocol = '{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":["deletionVectors"],"writerFeatures":["deletionVectors"]}}'
+    features = '"readerFeatures":["deletionVectors"],"writerFeatures":["deletionVectors"]'
+    protocol = f'{{"protocol":{{"minReaderVersion":3,"minWriterVersion":7,{features}}}}}'
     lines = [protocol if line.startswith('{"protocol"') else line for line in original.splitlines()]
     log.write_text("\n".join(lines) + "\n")
     with pytest.raises(InvalidRequest, match="deletion vectors"):

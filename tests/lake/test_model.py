@@ -17,22 +17,24 @@ from support.program import ADDED, CONDITIONS, ROWS, TABLES, Driver, Row, backs,
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-tables = st.sampled_from(TABLES)
-conditions = st.sampled_from(list(CONDITIONS))
-
 
 def served(table: Table, where: str | None, as_of: int | None) -> list[Row]:
     return table.to_arrow(where=where, as_of=as_of).to_pylist()
 
 
-class Tables(RuleBasedStateMachine):
-    stack: ExitStack | None = None
+class Programs(RuleBasedStateMachine):
+    """Operations on one table through two open lakes, each compared with a dict at once."""
 
-    @initialize(resolve_rows_max=st.sampled_from([20_000_000, 3]))
-    def open(self, resolve_rows_max: int) -> None:
+    stack: ExitStack | None = None
+    name: str
+    driver: Driver
+
+    @initialize(name=st.sampled_from(TABLES), resolve_rows_max=st.sampled_from([20_000_000, 3]))
+    def open(self, name: str, resolve_rows_max: int) -> None:
         with ExitStack() as stack:
             folder = stack.enter_context(memory_folder())
-            self.driver = Driver(folder / "lake", served, resolve_rows_max)
+            self.name = name
+            self.driver = Driver(folder / "lake", served, [name], resolve_rows_max)
             stack.callback(self.driver.close)
             self.stack = stack.pop_all()
 
@@ -41,62 +43,52 @@ class Tables(RuleBasedStateMachine):
             with self.stack:
                 self.driver.check_everything()
 
-    @rule(name=tables, lake=lakes, op=st.sampled_from(["upsert", "upsert", "replace"]), data=st.data())
-    def write(self, name: str, lake: int, op: str, data: st.DataObject) -> None:
-        self.driver.write(name, lake, data.draw(batches(name, self.driver.oracles[name].columns)), op)
-        self.driver.check(name, 1 - lake)
+    @rule(lake=lakes, data=st.data())
+    def write(self, lake: int, data: st.DataObject) -> None:
+        op = data.draw(st.sampled_from(["upsert", "upsert", "replace"]))
+        self.driver.write(self.name, lake, data.draw(batches(self.name, self.driver.oracles[self.name].columns)), op)
+        self.driver.check(self.name, 1 - lake)
 
-    @rule(name=tables, lake=lakes, data=st.data())
-    def delete(self, name: str, lake: int, data: st.DataObject) -> None:
-        self.driver.delete(name, lake, data.draw(key_batches(name)))
-        self.driver.check(name, 1 - lake)
+    @rule(lake=lakes, data=st.data())
+    def delete(self, lake: int, data: st.DataObject) -> None:
+        self.driver.delete(self.name, lake, data.draw(key_batches(self.name)))
+        self.driver.check(self.name, 1 - lake)
 
-    @rule(name=tables, lake=lakes, condition=conditions)
-    def delete_where(self, name: str, lake: int, condition: str) -> None:
-        self.driver.delete_where(name, lake, condition)
-        self.driver.check(name, lake)
-
-    @rule(name=tables, lake=lakes)
-    def fold(self, name: str, lake: int) -> None:
-        self.driver.fold(name, lake)
-        self.driver.check(name, 1 - lake)
-
-    @rule(name=tables, lake=lakes, column=ADDED)
-    def add_column(self, name: str, lake: int, column: str) -> None:
-        self.driver.add_column(name, lake, column)
-        self.driver.check(name, 1 - lake)
-
-    @rule(name=tables, lake=lakes)
-    def recreate(self, name: str, lake: int) -> None:
-        self.driver.recreate(name, lake)
-        self.driver.check(name, 1 - lake)
+    @rule(lake=lakes, condition=st.sampled_from(list(CONDITIONS)))
+    def delete_where(self, lake: int, condition: str) -> None:
+        self.driver.delete_where(self.name, lake, condition)
+        self.driver.check(self.name, lake)
 
     @rule(lake=lakes)
-    def reopen(self, lake: int) -> None:
+    def fold(self, lake: int) -> None:
+        self.driver.fold(self.name, lake)
+        self.driver.check(self.name, 1 - lake)
+
+    @rule(lake=lakes, column=ADDED)
+    def add_column(self, lake: int, column: str) -> None:
+        self.driver.add_column(self.name, lake, column)
+        self.driver.check(self.name, 1 - lake)
+
+    @rule(lake=lakes, drop=st.sampled_from([False, False, True]))
+    def reopen(self, lake: int, drop: bool) -> None:
+        if drop:
+            self.driver.recreate(self.name, lake)
         self.driver.reopen(lake)
+        self.driver.check(self.name, lake)
 
-    @rule(name=tables, lake=lakes, condition=conditions)
-    def read_where(self, name: str, lake: int, condition: str) -> None:
-        self.driver.check_where(name, lake, condition)
-
-    @rule(name=tables, lake=lakes, back=backs)
-    def read_as_of(self, name: str, lake: int, back: int) -> None:
-        self.driver.check_as_of(name, lake, back)
-
-    @rule(name=tables, lake=lakes, back=backs)
-    def read_changes(self, name: str, lake: int, back: int) -> None:
-        self.driver.check_changes(name, lake, back)
-
-    @rule(name=tables, lake=lakes, data=st.data())
-    def get(self, name: str, lake: int, data: st.DataObject) -> None:
-        self.driver.check_get(name, lake, data.draw(ROWS[name]))
+    @rule(lake=lakes, data=st.data(), back=backs)
+    def read(self, lake: int, data: st.DataObject, back: int) -> None:
+        self.driver.check_where(self.name, lake, data.draw(st.sampled_from(list(CONDITIONS))))
+        self.driver.check_as_of(self.name, lake, back)
+        self.driver.check_changes(self.name, lake, back)
+        self.driver.check_get(self.name, lake, data.draw(ROWS[self.name]))
 
 
-Tables.TestCase.settings = settings(
-    max_examples=25, stateful_step_count=20, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck)
+Programs.TestCase.settings = settings(
+    max_examples=40, stateful_step_count=16, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck)
 )
 # A failure is shrunk before it is shown, which takes a while.
-test_tables_behave_like_dicts = pytest.mark.timeout(1200)(Tables.TestCase)
+test_programs_do_to_tables_what_they_do_to_dicts = pytest.mark.timeout(1200)(Programs.TestCase)
 
 
 @pytest.mark.spark

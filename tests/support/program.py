@@ -1,4 +1,4 @@
-"""Programs over three tables, and the plain dicts that say what must come out.
+"""Programs over three kinds of tables, and the plain dicts that say what must come out.
 
 `Driver` runs each operation on a real lake and on an oracle, and compares. A test hands it the way to read (the serving
 engine or Spark), so that the same programs run on both.
@@ -142,12 +142,14 @@ def _older(row: Row, rival: Row) -> bool:
 class Driver:
     """Two open lakes on one folder and an oracle per table. Every method is one operation of a program."""
 
-    def __init__(self, path: Path, read: Read, resolve_rows_max: int = 20_000_000) -> None:
+    def __init__(
+        self, path: Path, read: Read, names: Iterable[str] = TABLES, resolve_rows_max: int = 20_000_000
+    ) -> None:
         self._path, self._read = path, read
         self._settings = Settings(checkpoint_every=4, resolve_rows_max=resolve_rows_max, actor="program")
         self._lakes = [self._open(), self._open()]
         self.oracles: dict[str, Oracle] = {}
-        for name in TABLES:
+        for name in names:
             self._create(name)
 
     def _open(self) -> Lake:
@@ -255,7 +257,7 @@ class Driver:
         assert found == (oracle.whole(expected) if expected is not None else None)
 
     def check_everything(self) -> None:
-        for name in TABLES:
+        for name in self.oracles:
             self.check(name, 1)
             for back in range(self.oracles[name].seq - self.oracles[name].created_at + 1):
                 self.check_as_of(name, 1, back)

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class Lake:
     """Open a lake, or create one in an empty or new folder.
 
-    Pass `spark` to share a running session; otherwise one is started when bulk work first needs it, and stopped by
-    `close`.
+    Pass `spark` to share a running session; otherwise one is started when bulk work first needs it, and given
+    back by `close`.
     """
 
     def __init__(
@@ -74,7 +74,9 @@ class Lake:
             self._tables.clear()
             self._serving.close()
             if self._own_spark is not None:
-                self._own_spark.stop()
+                from lithify.app.spark import release_session
+
+                release_session(self._own_spark)
                 self._own_spark = None
 
     # -- tables

@@ -22,3 +22,9 @@ def start_session(settings: Settings) -> SparkSession:
             extra_conf=settings.spark_conf,
         )
     )
+
+
+def release_session(session: SparkSession) -> None:
+    from lithify.spark.session import release
+
+    release(session)

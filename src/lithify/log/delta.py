@@ -64,7 +64,7 @@ class DeltaLog:
         self.path, self._store, self._table = path, store, table
         self._checkpoint_every = checkpoint_every
         self._durable_version = -1
-        self._files: tuple[int, list[DataFile]] | None = None
+        self._files: tuple[tuple[int, tuple[str, ...]], list[DataFile]] | None = None
         self._txns: tuple[int, dict[str, int | None]] = (-1, {})
         self.lock = threading.RLock()
 
@@ -171,9 +171,10 @@ class DeltaLog:
 
     def files(self, bounds_of: Sequence[str]) -> list[DataFile]:
         """Live files, with the bounds of the named columns."""
-        if self._files is None or self._files[0] != self.version:
+        wanted = (self.version, tuple(bounds_of))
+        if self._files is None or self._files[0] != wanted:
             actions = pa.table(self._table.get_add_actions(flatten=True))
-            self._files = (self.version, list(_data_files(actions, bounds_of)))
+            self._files = (wanted, list(_data_files(actions, bounds_of)))
         return self._files[1]
 
     def versions(self) -> list[int]:

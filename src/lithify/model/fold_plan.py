@@ -49,13 +49,14 @@ class Distribution:
 
 
 def linkable(solid: Sequence[DataFile]) -> list[DataFile]:
-    """Which of the files that could be linked are: all if they are few or large, else the large ones that come first.
+    """Which of the files that could be linked are. Bulk writes and large files always; of small ones a few.
 
-    A crowd of small files is better merged into one.
+    A crowd of small files is better merged into one; linking then ends before the first of them.
     """
-    if len(solid) <= LINK_FILES_MAX or sum(file.size_bytes for file in solid) >= LINK_BYTES_MIN * len(solid):
+    small = [file for file in solid if "/" not in file.path and file.size_bytes < LINK_BYTES_MIN]
+    if len(small) <= LINK_FILES_MAX:
         return list(solid)
-    first_small = min(file.seq for file in solid if file.size_bytes < LINK_BYTES_MIN)
+    first_small = min(file.seq for file in small)
     return [file for file in solid if file.seq < first_small]
 
 

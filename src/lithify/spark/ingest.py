@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import IO
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -31,7 +30,7 @@ from pyspark.sql.types import (
 )
 
 from lithify.errors import InvalidRequest
-from lithify.spark.tasks import compute_failed
+from lithify.spark.tasks import SPARK_ERRORS, compute_failed
 from lithify.spark.types import arrow_schema, spark_schema
 
 CORRUPT, WHY, FILE, RECORD = "_lithify_corrupt", "_lithify_why", "_lithify_file", "_lithify_record"
@@ -60,7 +59,7 @@ def infer(spark: SparkSession, files: Sequence[str], kind: str) -> pa.Schema:
             frame = spark.read.json(list(files))
         else:
             frame = spark.read.option("mergeSchema", True).parquet(*files)
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         raise compute_failed(error) from error
     schema = arrow_schema(frame.schema)
     if "_corrupt_record" in schema.names:
@@ -89,7 +88,7 @@ def read_typed(
             parts = [_json(spark, files, target)]
         typed = [_typed(part, target, required) for part in parts]
         return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), typed)
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         raise compute_failed(error) from error
 
 
@@ -190,7 +189,7 @@ def bad_examples(frame: DataFrame, kind: str) -> list[BadRecord]:
     """The first few bad records with their place."""
     try:
         rows = frame.where(F.col(WHY).isNotNull()).select(WHY, FILE, RECORD).limit(EXAMPLES_MAX).collect()
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         raise compute_failed(error) from error
     found = []
     for row in rows:
@@ -261,7 +260,7 @@ def write_quarantine(frame: DataFrame, folder: Path) -> Iterator[Path]:
     )
     try:
         bad.write.mode("errorifexists").json(str(folder))
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         raise compute_failed(error) from error
     yield from folder.glob("*.json")
 

@@ -18,15 +18,15 @@ from functools import reduce
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lithify.errors import ComputeFailed, Corruption
+from lithify.errors import Corruption
 from lithify.model.merge import distributed_sql
 from lithify.model.names import OP, SEQ
 from lithify.model.plans import ReadPlan, Source, by_constants
 from lithify.spark.overlay import FilterKind, StagedOverlay, locate, merge, stage
+from lithify.spark.tasks import SPARK_ERRORS, compute_failed
 from lithify.spark.types import spark_schema
 
 _staged: OrderedDict[Path, StagedOverlay] = OrderedDict()
@@ -42,8 +42,8 @@ def frame_of(spark: SparkSession, plan: ReadPlan, index: Path, owner: str) -> Da
         touched = scan(spark, plan.touched, columns) if plan.touched else None
         staged = _stage_once(spark, plan, touched, index, owner)
         return merge(spark, clean, touched, staged, spark_schema(columns), plan.by)
-    except PySparkException as error:
-        raise ComputeFailed(f"Spark cannot read table {plan.snapshot.table}: {str(error).splitlines()[0]}") from error
+    except SPARK_ERRORS as error:
+        raise compute_failed(error) from error
 
 
 def scan(spark: SparkSession, sources: Iterable[Source], columns: pa.Schema) -> DataFrame:

@@ -57,6 +57,8 @@ logger.shell.level = error
 
 _lock = threading.RLock()
 _current: SparkSession | None = None
+_users = 0
+_started_here = False
 
 
 @dataclass(frozen=True)
@@ -73,17 +75,30 @@ class SparkOptions:
 
 
 def local_session(options: SparkOptions | None = None) -> SparkSession:
-    """This process's session: the running one if it is alive, otherwise a new one.
+    """This process's session: the running one if it is alive, otherwise a new one. Give it back with `release`.
 
     While a session is alive, `options` that differ from those it was started with have no effect.
     """
-    global _current
+    global _current, _users
     options = options or SparkOptions()
     with _lock:
-        if _current is not None and is_alive(_current):
-            return _current
-        _current = _connect(options) if options.remote else _start(options)
+        if _current is None or not is_alive(_current):
+            _current, _users = _connect(options) if options.remote else _start(options), 0
+        _users += 1
         return _current
+
+
+def release(session: SparkSession) -> None:
+    """Stop a session of `local_session` when its last user gives it back, unless somebody else started it."""
+    global _current, _users
+    with _lock:
+        if session is not _current:
+            return
+        _users -= 1
+        if _users <= 0:
+            _current = None
+            if _started_here:
+                session.stop()
 
 
 def is_alive(session: SparkSession) -> bool:
@@ -96,7 +111,9 @@ def is_alive(session: SparkSession) -> bool:
 
 
 def _connect(options: SparkOptions) -> SparkSession:
+    global _started_here
     assert options.remote is not None
+    _started_here = True
     try:
         builder = SparkSession.builder.remote(options.remote)
         for name, value in (_sql_conf(options) | dict(options.extra_conf)).items():
@@ -115,8 +132,10 @@ def _connect(options: SparkOptions) -> SparkSession:
 
 
 def _start(options: SparkOptions) -> SparkSession:
+    global _started_here
     _forget_dead_jvm()
     shared = _share_running(options)
+    _started_here = shared is None
     if shared is not None:
         return shared
     java = find_java()

@@ -6,11 +6,17 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
 from lithify.errors import ComputeFailed, LithifyError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
+
+# A failed task comes as Spark's own error or, where PySpark knows no class for it, as the bridge's.
+SPARK_ERRORS = (PySparkException, Py4JError)
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -22,8 +28,6 @@ def run_tasks(spark: SparkSession, function: Callable[[T], R], tasks: Sequence[T
     """
     if not tasks:
         return []
-    from pyspark.errors import PySparkException
-
     pickled = [pickle.dumps(task) for task in tasks]
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -41,7 +45,7 @@ def run_tasks(spark: SparkSession, function: Callable[[T], R], tasks: Sequence[T
     frame = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, "id long, result binary")
     try:
         rows = frame.collect()
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         raise compute_failed(error) from error
     results: list[R] = []
     for row in sorted(rows, key=lambda row: row["id"]):
@@ -54,4 +58,6 @@ def run_tasks(spark: SparkSession, function: Callable[[T], R], tasks: Sequence[T
 
 def compute_failed(error: BaseException) -> ComputeFailed:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return ComputeFailed(f"Spark failed: {lines[0] if lines else type(error).__name__}")
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    why = causes[-1] if causes else lines[0] if lines else type(error).__name__
+    return ComputeFailed(f"Spark failed: {why}")

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -26,7 +25,7 @@ from lithify.errors import InvalidRequest, LithifyError
 from lithify.model.batch import check_keys, conform
 from lithify.model.fold_plan import partition_rows
 from lithify.model.schema import TableSchema
-from lithify.spark.tasks import compute_failed
+from lithify.spark.tasks import SPARK_ERRORS, compute_failed
 from lithify.store.parquet import Layout, PartWriter, Written
 
 OPEN_WRITERS_MAX = 64
@@ -65,7 +64,7 @@ def write_parts(frame: DataFrame, task: WriteTask) -> list[Written]:
 
     try:
         rows = frame.mapInArrow(run, "result binary").collect()
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         raise compute_failed(error) from error
     results = [pickle.loads(bytes(row["result"])) for row in rows]
     for result in results:
