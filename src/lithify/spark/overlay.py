@@ -116,8 +116,9 @@ def locate(
 ) -> StagedOverlay:
     """Look up where in `touched` the dropped rows are, so that later reads need not look at keys.
 
-    Costs one scan of the key columns: worth it from the second query on. The result serves `touched` or any
-    part of it, and no other file. Comes back unchanged where positions cannot win, or would be too large.
+    Costs one scan of the key columns with a join: worth it for a snapshot that is read several times. The result
+    serves `touched` or any part of it, and no other file. Comes back unchanged where positions cannot win, or would
+    be too large.
     """
     if staged.kind is not FilterKind.JOIN:
         return staged

@@ -30,7 +30,9 @@ from lithify.spark.tasks import SPARK_ERRORS, compute_failed
 from lithify.spark.types import spark_schema
 
 _staged: OrderedDict[Path, StagedOverlay] = OrderedDict()
+_reads: dict[Path, int] = {}
 _lock = threading.Lock()
+READS_BEFORE_LOCATING = 2
 
 
 def frame_of(spark: SparkSession, plan: ReadPlan, index: Path, owner: str) -> DataFrame:
@@ -72,7 +74,7 @@ def _check_present(sources: Sequence[Source]) -> None:
 def _stage_once(
     spark: SparkSession, plan: ReadPlan, touched: DataFrame | None, index: Path, owner: str
 ) -> StagedOverlay:
-    """Lay the overlay down at the first read of a snapshot; from the second on, know where its rows are."""
+    """Lay the overlay down at the first read of a snapshot; a snapshot that is read often also gets positions."""
     assert plan.overlay is not None
     snapshot = plan.snapshot
     folder = index / f"overlay-{owner}-{snapshot.changes_version}-{snapshot.base_version}"
@@ -85,12 +87,20 @@ def _stage_once(
             _sweep(index)
             shutil.rmtree(folder, ignore_errors=True)
             kept = stage(folder, plan.overlay.hidden, plan.overlay.rows, null_safe=not plan.schema.keyed)
-        elif touched is not None and kept.kind is FilterKind.JOIN and not any(s.constants for s in plan.touched):
+        elif _worth_locating(plan, kept, folder):
+            assert touched is not None
             located = folder.with_name(f"{folder.name}-located")
             shutil.rmtree(located, ignore_errors=True)
             kept = locate(spark, touched, kept, spark_schema(plan.schema.columns), plan.by, located)
         _staged[folder] = kept
+        _reads[folder] = _reads.get(folder, 0) + 1
         return kept
+
+
+def _worth_locating(plan: ReadPlan, staged: StagedOverlay, folder: Path) -> bool:
+    """Looking the rows up costs about what it saves in a few reads, and needs scans that say which file a row is of."""
+    plain = bool(plan.touched) and not any(source.constants for source in plan.touched)
+    return staged.kind is FilterKind.JOIN and plain and _reads[folder] >= READS_BEFORE_LOCATING
 
 
 def _sweep(index: Path) -> None:
