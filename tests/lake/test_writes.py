@@ -28,7 +28,7 @@ def lake(folder: Path) -> Iterator[Lake]:
         "upsert",
         "replace",
         "delete",
-        pytest.param("delete_where", marks=pytest.mark.xfail(reason="looks for rows before it looks for the batch id")),
+        "delete_where",
     ],
 )
 def test_the_same_batch_id_answers_as_the_first_time(lake: Lake, method: str, folded: bool) -> None:

@@ -135,6 +135,9 @@ class Table:
         info = {**_who(actor, reason), "condition": condition}
         for _ in range(DELETE_WHERE_ROUNDS_MAX):
             snapshot = self.snapshot()
+            # Before looking for rows: those of the first time are gone.
+            if batch_id is not None and (replayed := self._writer.replay("delete where", batch_id)) is not None:
+                return replayed
             keys = self._runtime.serving.read(self._reader.plan(snapshot), by, condition)
             if not keys.num_rows:
                 return Commit(self.name, snapshot.seq, "delete where", 0, batch_id=batch_id)
