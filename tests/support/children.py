@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["lithify", "support.children"])
+_context.set_forkserver_preload(["lithify.app.lake", "lithify.store.faults"])
 
 event, queue = _context.Event, _context.Queue
 WAIT_S_MAX = 120

@@ -15,19 +15,18 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from lithify.engine.attempts import swap_with_retries
 from lithify.engine.catalog import Catalog
-from lithify.engine.handles import Handles
 from lithify.engine.runtime import Runtime
-from lithify.errors import Conflict, Corruption, InvalidRequest, NotFound
+from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
+from lithify.log.base import OWNER, BaseLog, refuse_features
 from lithify.log.changes import BASE_PATH, plain_types
-from lithify.log.delta import DeltaLog, Lost
+from lithify.log.delta import DeltaLog, Lost, check_removable
 from lithify.model.fold_plan import partition_strings
 from lithify.model.names import TableName
 from lithify.model.plans import ADOPTED, Source
 from lithify.model.schema import TableSchema, define
 from lithify.store.parquet import Layout, Written, stats_json
-
-REFUSED_FEATURES = {"deletionVectors": "deletion vectors", "columnMapping": "column mapping"}
 
 
 def adopt(
@@ -63,23 +62,15 @@ def _adopt_delta(
     verify: bool,
 ) -> None:
     log = DeltaLog.open(path, runtime.store)
-    mapped = log.properties.get("delta.columnMapping.mode", "none") != "none"
-    for feature, words in REFUSED_FEATURES.items():
-        if (
-            feature in log.features
-            or (feature == "columnMapping" and mapped)
-            or (log.properties.get("delta.enableDeletionVectors") == "true" and feature == "deletionVectors")
-        ):
-            raise InvalidRequest(
-                f"{path} uses {words}, which other readers of its files do not see: rewrite it without them, then "
-                "adopt it"
-            )
+    refuse_features(log)
     schema = define(plain_types(log.columns()), key, order_by, None, log.partition_columns)
     files = log.files([*schema.key, *schema.partition_by])
     sources = [
         Source(f"{path}/{f.path}", f.rows, f.size_bytes, tuple((n, f.partition[n]) for n in schema.partition_by))
         for f in files
     ]
+    for file in files:
+        check_removable(file, path)
     for source in sources:
         if not Path(source.path).exists():
             raise Corruption(
@@ -87,7 +78,21 @@ def _adopt_delta(
             )
     if verify:
         _verify_keys(runtime, path, sources, schema)
-    catalog.create(name, schema, if_not_exists=False, settings={BASE_PATH: str(path)})
+    owner = f"{name} in {runtime.root}"
+
+    def own(base: BaseLog) -> None:
+        """Two tables on one base would take each other's watermark for their own."""
+        if (other := base.log.properties.get(OWNER)) and other != owner:
+            raise Conflict(f"{path} is the base of table {other} already: drop that table first")
+        swap_with_retries(
+            runtime,
+            base.log,
+            f"adopting {path}",
+            lambda: base.log.set_properties({OWNER: owner}, {"operation": "adopt"}, runtime.new_id()),
+        )
+        base.log.make_durable()
+
+    catalog.create(name, schema, if_not_exists=False, settings={BASE_PATH: str(path)}, fill=own)
 
 
 def _adopt_parquet(
@@ -110,33 +115,51 @@ def _adopt_parquet(
     sources = [Source(str(f), -1, f.stat().st_size, tuple((n, constants[f][n]) for n in partition_by)) for f in paths]
     if verify:
         _verify_keys(runtime, path, sources, schema)
-    catalog.create(name, schema, if_not_exists=False)
-    handles = Handles(runtime, name)
+    catalog.create(
+        name,
+        schema,
+        if_not_exists=False,
+        fill=lambda base: _link_into(runtime, base, schema, path, paths, constants),
+    )
+
+
+def _link_into(
+    runtime: Runtime,
+    base: BaseLog,
+    schema: TableSchema,
+    path: Path,
+    paths: Sequence[Path],
+    constants: dict[Path, dict[str, Any]],
+) -> None:
+    store, root = runtime.store, base.log.path
     folder = f"{ADOPTED}-{runtime.new_id()}"
-    runtime.store.make_folder(handles.base_folder / folder)
-    adds = []
     layout = Layout.of(schema)
-    for number, source in enumerate(paths):
-        target = f"{folder}/part-{number:05d}.parquet"
-        runtime.store.link(source, handles.base_folder / target)
-        metadata = pq.read_metadata(source)
-        stats = stats_json(metadata, schema.columns, layout)
-        written = Written(target, source.stat().st_size, metadata.num_rows, stats)
-        adds.append((written, partition_strings(schema, constants[source])))
-        runtime.store.sync_file(handles.base_folder / target)
-    runtime.store.sync_folder(handles.base_folder / folder)
-    runtime.store.sync_folder(handles.base_folder)
+    adds = []
     try:
+        store.make_folder(root / folder)
+        for number, source in enumerate(paths):
+            target = f"{folder}/part-{number:05d}.parquet"
+            store.link(source, root / target)
+            store.sync_file(root / target)
+            metadata = pq.read_metadata(source)
+            stats = stats_json(metadata, schema.columns, layout)
+            written = Written(target, source.stat().st_size, metadata.num_rows, stats)
+            adds.append((written, partition_strings(schema, constants[source])))
+        store.sync_folder(root / folder)
+        store.sync_folder(root)
         info = {
             "operation": "adopt",
             "detail": str(path),
-            "rows": sum(w.rows for w, _ in adds),
+            "rows": sum(written.rows for written, _ in adds),
             "actor": runtime.settings.actor,
         }
-        handles.base.commit(adds, (), {}, info, runtime.new_id(), data_change=True)
+        base.commit(adds, (), {}, info, runtime.new_id(), data_change=True)
     except Lost:
-        raise Conflict(f"table {name} was changed while it was adopted: drop it, then adopt again") from None
-    handles.base.log.make_durable()
+        raise Conflict(f"the base of {base.table} was changed while it was filled: adopt again") from None
+    except LithifyError:
+        store.remove_folder(root / folder)
+        raise
+    base.log.make_durable()
 
 
 def _parquet_columns(root: Path, paths: Sequence[Path]) -> tuple[pa.Schema, list[str], dict[Path, dict[str, Any]]]:

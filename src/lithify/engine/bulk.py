@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lithify.engine import jobs
 from lithify.engine.attempts import swap_with_retries
 from lithify.engine.handles import Handles
-from lithify.engine.writer import Commit, Writer
+from lithify.engine.writer import Commit, Writer, check_batch_id
 from lithify.errors import Conflict, InvalidRequest
 from lithify.log.changes import batch_txn
 from lithify.model.batch import check_convertible
@@ -34,6 +34,7 @@ def write_frame(
 
     runtime, store = handles.runtime, handles.runtime.store
     schema = handles.schema()
+    check_batch_id(batch_id)
     check_convertible(arrow_schema(frame.schema), schema.columns)
     if batch_id is not None and (replayed := Writer(handles).replay(operation, batch_id)) is not None:
         return replayed
@@ -55,8 +56,8 @@ def write_frame(
         store.sync_folder(log.path / job.folder)
         store.sync_folder(log.path)
         commit = _commit(handles, job, files, operation, rows, batch_id, info or {})
-    except Exception:
-        jobs.abandon(runtime, job, log)
+    except BaseException as error:
+        jobs.give_up(runtime, job, log, error)
         raise
     store.step("bulk.committed")
     log.make_durable()

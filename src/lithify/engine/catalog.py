@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from lithify.engine.attempts import swap_with_retries
 from lithify.engine.handles import Handles, not_found, table_folder
 from lithify.engine.runtime import Runtime
 from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
-from lithify.log.base import FOLDED_TXN, BaseLog
-from lithify.log.changes import BASE_PATH, CREATED_AT_SEQ, DROPPED, ChangesLog
+from lithify.log.base import FOLDED_TXN, OWNER, BaseLog
+from lithify.log.changes import BASE_PATH, CREATED_AT_SEQ, CREATED_AT_VERSION, DROPPED, ChangesLog
 from lithify.log.delta import DeltaLog
 from lithify.model.names import CONTROL_FOLDER, TableName
 from lithify.model.schema import TableSchema
@@ -70,13 +70,19 @@ class Catalog:
         *,
         if_not_exists: bool,
         settings: Mapping[str, str] | None = None,
+        fill: Callable[[BaseLog], None] | None = None,
     ) -> bool:
-        """Returns whether the table was created now."""
+        """Returns whether the table was created now. `fill` puts rows into base before the table comes into being."""
         with self._exclusive(f"creating {name}"):
-            return self.create_locked(name, schema, if_not_exists=if_not_exists, settings=settings or {})
+            return self._create(name, schema, if_not_exists, settings or {}, fill)
 
-    def create_locked(
-        self, name: TableName, schema: TableSchema, *, if_not_exists: bool, settings: Mapping[str, str]
+    def _create(
+        self,
+        name: TableName,
+        schema: TableSchema,
+        if_not_exists: bool,
+        settings: Mapping[str, str],
+        fill: Callable[[BaseLog], None] | None,
     ) -> bool:
         store, every = self._runtime.store, self._runtime.settings.checkpoint_every
         folder = table_folder(self._runtime.root, name)
@@ -103,6 +109,8 @@ class Catalog:
         if BASE_PATH not in settings:
             DeltaLog.create(folder / "base", store, schema.base_columns, schema.partitions, {}, info, every)
             store.step("create.base")
+        if fill is not None:
+            fill(BaseLog.open(Path(settings.get(BASE_PATH, folder / "base")), store, str(name), every))
         # Before the commit that creates the table: after it, a failure could not say that nothing was changed.
         store.make_folder(folder / "changes")
         for parent in (folder, folder.parent, self._runtime.root):
@@ -111,14 +119,12 @@ class Catalog:
             **schema.properties(),
             **settings,
             CREATED_AT_SEQ: str(created_at_seq),
+            CREATED_AT_VERSION: str(changes.log.version + 1 if changes is not None else 0),
             # A tombstone may go by any column, and its statistics tell which: none may be left out.
             "delta.dataSkippingNumIndexedCols": "-1",
         }
-        log = DeltaLog.create(
-            folder / "changes", store, schema.changes_columns, ["_seq", "_op"], properties, info, every
-        )
+        DeltaLog.create(folder / "changes", store, schema.changes_columns, ["_seq", "_op"], properties, info, every)
         store.step("create.changes")
-        assert log.version >= 0
         return True
 
     def _changes_of(self, name: TableName) -> ChangesLog | None:
@@ -129,32 +135,54 @@ class Catalog:
             return None
 
     def drop(self, name: TableName) -> None:
+        """Goes on where an earlier drop was interrupted."""
         with self._exclusive(f"dropping {name}"):
-            handles = Handles(self._runtime, name)
-            own_base = handles.base_folder == handles.folder / "base"
-            write_id = self._runtime.new_id()
+            store, folder = self._runtime.store, table_folder(self._runtime.root, name)
+            changes = self._changes_of(name)
+            if changes is None or (changes.dropped and not self._has_data(folder)):
+                raise not_found(name)
+            base_path = Path(changes.schema.settings.get(BASE_PATH, folder / "base"))
             info = {"operation": "drop table", "actor": self._runtime.settings.actor}
-            changes = handles.changes.log
+            write_id = self._runtime.new_id()
 
             def mark() -> None:
-                changes.set_properties({DROPPED: "true"}, {**info, "seq": handles.changes.seq}, write_id)
+                changes.log.set_properties({DROPPED: "true"}, {**info, "seq": changes.seq}, write_id)
 
-            swap_with_retries(self._runtime, changes, f"dropping {name}", mark)
-            changes.make_durable()
-            self._runtime.store.step("drop.changes")
-            # A fold that slept through this must find base moved on, at whatever version it comes back.
-            if own_base:
-                self._empty(
-                    handles.base.log,
-                    {**info, "watermark": handles.changes.seq},
-                    {FOLDED_TXN: handles.changes.seq},
-                )
-            self._empty(changes, {**info, "seq": handles.changes.seq}, {})
-            self._runtime.store.step("drop.emptied")
-            self._delete_data(handles.folder / "changes")
-            if own_base:
-                self._delete_data(handles.folder / "base")
-            self._runtime.store.remove_folder(handles.folder / "index")
+            if not changes.dropped:
+                swap_with_retries(self._runtime, changes.log, f"dropping {name}", mark)
+            changes.log.make_durable()
+            store.step("drop.changes")
+            if base_path == folder / "base":
+                # A fold that slept through this must find base moved on, at whatever version it comes back.
+                base = DeltaLog.open(base_path, store)
+                self._empty(base, {**info, "watermark": changes.seq}, {FOLDED_TXN: changes.seq})
+            else:
+                self._give_back(base_path)
+            self._empty(changes.log, {**info, "seq": changes.seq}, {})
+            store.step("drop.emptied")
+            for own in ("changes", "base"):
+                self._delete_data(folder / own)
+            for derived in ("index", "quarantine"):
+                store.remove_folder(folder / derived)
+
+    def _has_data(self, folder: Path) -> bool:
+        return any(
+            entry != "_delta_log" for own in ("changes", "base") for entry in self._runtime.store.names(folder / own)
+        )
+
+    def _give_back(self, base_path: Path) -> None:
+        """An adopted base may be adopted again; one that is gone needs nothing."""
+        with contextlib.suppress(NotFound):
+            base = DeltaLog.open(base_path, self._runtime.store)
+            info = {"operation": "give back"}
+            write_id = self._runtime.new_id()
+            swap_with_retries(
+                self._runtime,
+                base,
+                f"giving back {base_path}",
+                lambda: base.set_properties({OWNER: ""}, info, write_id),
+            )
+            base.make_durable()
 
     def _empty(self, log: DeltaLog, info: Mapping[str, object], txns: Mapping[str, int]) -> None:
         write_id = self._runtime.new_id()

@@ -23,7 +23,7 @@ from lithify.engine import jobs
 from lithify.engine.attempts import swap_with_retries
 from lithify.engine.handles import Handles
 from lithify.engine.reader import Reader
-from lithify.errors import Conflict, Corruption, LithifyError
+from lithify.errors import Conflict, Corruption
 from lithify.log.base import FOLDED_TXN
 from lithify.model.fold_plan import Distribution, distribute, linkable, partition_of_file
 from lithify.model.merge import lookup
@@ -189,30 +189,14 @@ class Folder:
             else:
                 report, adds, removes = self._rewrite(snapshot, job, self._rewrite_step(snapshot))
             self._commit(snapshot, job, report, adds, removes)
-        except Planned:
-            jobs.abandon(runtime, job, base)
-            raise
-        except Exception as error:
-            self._give_up(job, error)
+        except BaseException as error:
+            jobs.give_up(runtime, job, base, error)
             raise
         self._forget_folded()
         runtime.store.step("fold.removed")
         jobs.finish(runtime, job)
         runtime.store.step("fold.done")
         return report
-
-    def _give_up(self, job: jobs.Job, error: Exception) -> None:
-        """Nothing was committed, or recovery will find that it was: the fence tells which."""
-        base = self._handles.base.log
-        try:
-            taken = jobs.is_fenced(job, base)
-            jobs.abandon(self._runtime, job, base)
-        except LithifyError as second:
-            # What stopped the fold says more than what stopped its cleaning up, e.g. on a full disk.
-            logger.warning("fold %s of %s is left to recovery: %s", job.id, job.table, second)
-            return
-        if taken:
-            raise jobs.given_up(job) from error
 
     def _link(
         self,
@@ -380,7 +364,7 @@ class Folder:
             raise Conflict(
                 f"fold of {report.table} would leave {after} rows instead of {report.final_rows}: nothing was "
                 "committed; "
-                "check base with `lithify fsck`, then fold again"
+                "was base changed by hand? read it with another engine, then fold again"
             )
 
     def _commit(
@@ -392,7 +376,7 @@ class Folder:
         removes: Sequence[DataFile],
     ) -> None:
         runtime, handles = self._runtime, self._handles
-        inputs = {file.log_path for file in removes}
+        planned = {file.log_path for file in snapshot.base}
         info = {
             "operation": "fold",
             "rows": report.change_rows,
@@ -407,8 +391,10 @@ class Folder:
             handles.check_alive()
             # A watermark over a change that a power cut takes back would swallow the write that gets its seq next.
             handles.changes.log.sync_commits()
+            handles.base.check_readable(snapshot.schema)
             live = {file.log_path for file in handles.base.files(snapshot.schema)}
-            moved = handles.base.watermark != snapshot.watermark or not inputs <= live
+            # Not only its inputs: a file that another writer added could hold a key that this fold takes for new.
+            moved = handles.base.watermark != snapshot.watermark or live != planned
             if moved or handles.changes.schema.columns != snapshot.schema.columns:
                 raise Planned
             txns = {FOLDED_TXN: report.seq, **job.txn}

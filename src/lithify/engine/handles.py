@@ -32,6 +32,8 @@ class Handles:
         self.incarnation = self.changes.log.id
         self.base_folder = Path(self.changes.schema.settings.get(BASE_PATH, self.folder / "base"))
         self.base = BaseLog.open(self.base_folder, runtime.store, str(name), every)
+        # One lock for both logs: whoever validates and commits holds still what every other thread would move.
+        self.base.log.lock = self.changes.log.lock
         self._snapshot: Snapshot | None = None
 
     def check_alive(self) -> None:
@@ -54,6 +56,7 @@ class Handles:
 
     def _build(self, changes: ChangesLog, base: BaseLog, seq_max: int | None = None) -> Snapshot:
         schema = changes.schema
+        base.check_readable(schema)
         watermark = base.watermark
         pending: list[DataFile] = [f for f in changes.files() if f.seq > watermark]
         pending.sort(key=lambda f: (f.seq, f.op, f.path))
@@ -73,6 +76,8 @@ class Handles:
         record = self.changes.record_of_seq(seq)
         changes = ChangesLog(self.changes.log.at(record.version), str(self.name))
         base = BaseLog(self.base.log.at(self.base.version_up_to(seq)), str(self.name))
+        if base.watermark > seq:
+            raise NotFound(f"table {self.name} can no longer be read as of seq {seq}: its base log was trimmed")
         return self._build(changes, base, seq)
 
     def resolve_as_of(self, as_of: int | str | dt.datetime) -> int:
@@ -92,9 +97,10 @@ class Handles:
         return as_of
 
     def schema(self) -> TableSchema:
-        self.changes.log.refresh()
-        self.check_alive()
-        return self.changes.schema
+        with self.changes.log.lock:
+            self.changes.log.refresh()
+            self.check_alive()
+            return self.changes.schema
 
 
 def table_folder(root: Path, name: TableName) -> Path:

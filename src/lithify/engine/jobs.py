@@ -23,10 +23,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from lithify.engine.handles import Handles
+from lithify.engine.handles import Handles, table_folder
 from lithify.engine.runtime import Owner, Runtime
 from lithify.errors import Conflict, LithifyError, NotFound
-from lithify.log.changes import job_txn
+from lithify.log.changes import ChangesLog, job_txn
 from lithify.log.delta import DeltaLog, Lost
 from lithify.model.names import is_job_folder, parse_table_name
 
@@ -71,14 +71,28 @@ def abandon(runtime: Runtime, job: Job, log: DeltaLog) -> None:
         finish(runtime, job)
 
 
+def give_up(runtime: Runtime, job: Job, log: DeltaLog, error: BaseException) -> None:
+    """Clean up after whatever stopped the job. Nothing was committed, or the log says that it was."""
+    try:
+        taken = is_fenced(job, log)
+        abandon(runtime, job, log)
+    except LithifyError as second:
+        # What stopped the job says more than what stopped its cleaning up, e.g. on a full disk.
+        logger.warning("%s %s of %s is left to recovery: %s", job.kind, job.id, job.table, second)
+        return
+    if taken and isinstance(error, Exception):
+        raise given_up(job) from error
+
+
 def check_not_fenced(job: Job, log: DeltaLog) -> None:
     if log.txn(job_txn(job.id)) is not None:
         raise given_up(job)
 
 
 def is_fenced(job: Job, log: DeltaLog) -> bool:
-    log.refresh()
-    return log.txn(job_txn(job.id)) == FENCED
+    with log.lock:
+        log.refresh()
+        return log.txn(job_txn(job.id)) == FENCED
 
 
 def given_up(job: Job) -> Conflict:
@@ -89,18 +103,19 @@ def given_up(job: Job) -> Conflict:
 
 def fence(runtime: Runtime, job: Job, log: DeltaLog) -> bool:
     """Make sure that the job can never commit. False: it has committed."""
+    info: dict[str, Any] = {"operation": "fence job", "detail": f"{job.kind} {job.id}"}
     for _ in range(runtime.settings.commit_attempts_max):
-        log.refresh()
-        state = log.txn(job_txn(job.id))
-        if state is not None:
-            return state == FENCED
-        try:
-            info: dict[str, Any] = {"operation": "fence job", "detail": f"{job.kind} {job.id}"}
-            log.commit((), (), {job_txn(job.id): FENCED}, info, runtime.new_id(), data_change=False)
-            log.make_durable()
-            return True
-        except Lost:
-            continue
+        with log.lock:
+            log.refresh()
+            state = log.txn(job_txn(job.id))
+            if state is not None:
+                return state == FENCED
+            try:
+                log.commit((), (), {job_txn(job.id): FENCED}, info, runtime.new_id(), data_change=False)
+                log.make_durable()
+                return True
+            except Lost:
+                continue
     raise Conflict(f"job {job.id} of {job.table} could not be fenced: other writers are too busy; try again")
 
 
@@ -122,10 +137,21 @@ def recover(runtime: Runtime, table: str | None = None) -> list[str]:
             continue
         try:
             done.append(_settle(runtime, job))
-        except NotFound:
-            finish(runtime, job)
-            done.append(f"{job.kind} of {job.table}: the table is gone, nothing to do")
+        except NotFound as error:
+            if _table_is_gone(runtime, job):
+                finish(runtime, job)
+                done.append(f"{job.kind} of {job.table}: the table is gone, nothing to do")
+            else:
+                logger.warning("%s of %s cannot be settled now: %s", job.kind, job.table, error)
     return done
+
+
+def _table_is_gone(runtime: Runtime, job: Job) -> bool:
+    name = parse_table_name(job.table)
+    try:
+        return ChangesLog.open(table_folder(runtime.root, name) / "changes", runtime.store, job.table, 20).dropped
+    except NotFound:
+        return True
 
 
 def _settle(runtime: Runtime, job: Job) -> str:

@@ -23,7 +23,7 @@ from lithify.model.merge import Change, Op, Overlay, lookup, resolve, settle
 from lithify.model.plans import ReadPlan, Source, source_of
 from lithify.model.pruning import solid_prefix, split_by_keys
 from lithify.model.snapshot import DataFile, Snapshot
-from lithify.store.parquet import corrupt, read
+from lithify.store.parquet import completed, corrupt, read
 
 SOLID_ROWS_MIN = 20_000
 CHANGE_CACHE_BYTES_MAX = 256 * 2**20
@@ -153,8 +153,8 @@ class Reader:
             raise corrupt(source.path, error) from error
         if not table.num_rows:
             return None
-        row = table.slice(0, 1).to_pylist()[0]
-        return {name: fixed.get(name, row.get(name)) for name in schema.names}
+        row: dict[str, Any] = completed(table.slice(0, 1), schema.columns, fixed).to_pylist()[0]
+        return row
 
 
 def _names_in(path: str, snapshot: Snapshot) -> list[str]:

@@ -10,6 +10,8 @@ import pyarrow as pa
 from lithify.engine.attempts import swap_with_retries
 from lithify.engine.handles import Handles
 from lithify.errors import Conflict, InvalidRequest
+from lithify.log.changes import plain_types
+from lithify.log.delta import DeltaLog
 from lithify.model.names import check_column_name
 from lithify.model.schema import normalise
 
@@ -28,6 +30,7 @@ def add_column(handles: Handles, column: pa.Field) -> None:
         "actor": runtime.settings.actor,
     }
     with handles.changes.log.lock:
+        handles.changes.log.refresh()
         for log, extra in ((handles.base.log, {}), (handles.changes.log, {"seq": 0})):
             write_id = runtime.new_id()
 
@@ -35,8 +38,15 @@ def add_column(handles: Handles, column: pa.Field) -> None:
                 handles.check_alive()
                 present = {name.lower(): name for name in log.columns().names}
                 if column.name.lower() in present:
-                    if log is handles.base.log and column.name not in handles.changes.schema.names:
+                    # Left by an attempt that was interrupted, or by another writer of an adopted base.
+                    begun = log is handles.base.log and column.name not in handles.changes.schema.names
+                    if begun and _type_in(log, column.name) == column.type:
                         return
+                    if begun and column.name in log.columns().names:
+                        raise Conflict(
+                            f"the base of table {handles.name} has a column {column.name!r} of type "
+                            f"{_type_in(log, column.name)} already: add it with that type"
+                        )
                     raise Conflict(f"table {handles.name} has a column {present[column.name.lower()]!r} already")
                 numbers = {"seq": handles.changes.seq} if extra else {"watermark": handles.base.watermark}
                 log.add_column(column, {**info, **numbers}, write_id)
@@ -45,3 +55,8 @@ def add_column(handles: Handles, column: pa.Field) -> None:
             swap_with_retries(runtime, log, f"adding {column.name} to {handles.name}", attempt)
             log.make_durable()
             runtime.store.step("add_column.committed")
+
+
+def _type_in(log: DeltaLog, name: str) -> pa.DataType | None:
+    columns = plain_types(log.columns())
+    return columns.field(name).type if name in columns.names else None

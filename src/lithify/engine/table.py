@@ -94,7 +94,9 @@ class Table:
     def _rows(self, data: Any) -> pa.Table:
         """Rows of the schema that this process knows; what that refuses may fit a newer one."""
         schema = self._handles.changes.schema
-        if isinstance(data, Iterator):
+        if isinstance(data, pa.RecordBatchReader):
+            data = data.read_all()
+        elif isinstance(data, Iterator):
             data = list(data)
         try:
             return rows_of(data, schema)
@@ -139,10 +141,12 @@ class Table:
             if batch_id is not None and (replayed := self._writer.replay("delete where", batch_id)) is not None:
                 return replayed
             keys = self._runtime.serving.read(self._reader.plan(snapshot), by, condition)
-            if not keys.num_rows:
+            if not keys.num_rows and batch_id is None:
                 return Commit(self.name, snapshot.seq, "delete where", 0, batch_id=batch_id)
             try:
-                request = Request("delete where", {Op.DELETE: keys}, batch_id, info, only_at_seq=snapshot.seq)
+                # With a batch id even "nothing to delete" is remembered: asked again, it must not delete newer rows.
+                parts = {Op.DELETE: keys} if keys.num_rows else {}
+                request = Request("delete where", parts, batch_id, info, only_at_seq=snapshot.seq)
                 return self._writer.write(request)
             except SeqMoved:
                 continue

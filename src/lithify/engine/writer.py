@@ -52,8 +52,12 @@ class Request:
     only_at_seq: int | None = None
 
     def __post_init__(self) -> None:
-        if self.batch_id is not None and not 0 < len(self.batch_id) <= BATCH_ID_LENGTH_MAX:
-            raise InvalidRequest(f"batch_id must have 1 to {BATCH_ID_LENGTH_MAX} characters")
+        check_batch_id(self.batch_id)
+
+
+def check_batch_id(batch_id: str | None) -> None:
+    if batch_id is not None and not 0 < len(batch_id) <= BATCH_ID_LENGTH_MAX:
+        raise InvalidRequest(f"batch_id must have 1 to {BATCH_ID_LENGTH_MAX} characters")
 
 
 class SeqMoved(Exception):
@@ -165,7 +169,6 @@ class Writer:
         if changes.schema.keyed or Op.DELETE not in request.parts:
             return
         by = set(request.parts[Op.DELETE].column_names)
-        watermark = self._handles.base.watermark
         for file in changes.files():
             if file.op is Op.DELETE and set(file.columns) != by:
                 self._handles.base.log.refresh()
@@ -181,7 +184,7 @@ class Writer:
         """The answer that this batch id got the first time, if it was committed."""
         changes = self._handles.changes
         seq = changes.log.txn(batch_txn(batch_id))
-        if seq is None:
+        if seq is None or seq <= changes.created_at_seq:
             return None
         # A rival may have committed this batch and died before its fsync: our answer acknowledges it too.
         changes.log.make_durable()

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lithify.errors import NotFound
+from lithify.errors import Conflict, InvalidRequest, NotFound
 from lithify.log.delta import DeltaLog
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import DataFile
@@ -18,6 +18,24 @@ from lithify.store.local import Store
 from lithify.store.parquet import Written
 
 FOLDED_TXN = "lithify.folded"
+OWNER = "lithify.owner"
+REFUSED_FEATURES = {"deletionVectors": "deletion vectors", "columnMapping": "column mapping"}
+
+
+def refuse_features(log: DeltaLog) -> None:
+    properties = log.properties
+    used = {feature for feature in REFUSED_FEATURES if feature in log.features}
+    if properties.get("delta.columnMapping.mode", "none") != "none":
+        used.add("columnMapping")
+    if properties.get("delta.enableDeletionVectors") == "true":
+        used.add("deletionVectors")
+    for feature in used:
+        raise InvalidRequest(
+            f"{log.path} uses {REFUSED_FEATURES[feature]}, which its data files alone do not tell: rewrite it without "
+            "them first"
+        )
+    if properties.get("delta.appendOnly") == "true":
+        raise InvalidRequest(f"{log.path} is append-only (delta.appendOnly): rows in it cannot change")
 
 
 class BaseLog:
@@ -31,6 +49,17 @@ class BaseLog:
     @property
     def watermark(self) -> int:
         return self.log.txn(FOLDED_TXN) or 0
+
+    def check_readable(self, schema: TableSchema) -> None:
+        """Refuse what another writer did to an adopted base that its files alone do not tell, or that we would lose."""
+        refuse_features(self.log)
+        known = set(schema.base_columns.names)
+        extra = next((name for name in self.log.columns().names if name not in known), None)
+        if extra is not None and self.log.properties.get(OWNER):
+            raise Conflict(
+                f"the base of table {self.table} has a column {extra!r} that the table does not have: add it with "
+                "add_column, so that folds keep its values"
+            )
 
     def files(self, schema: TableSchema) -> list[DataFile]:
         return self.log.files([*schema.key, *filter(None, (schema.time,)), *schema.partition_by])

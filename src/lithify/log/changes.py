@@ -26,6 +26,7 @@ SEQ_TXN = "lithify.seq"
 EPOCH_TXN = "lithify.vacuum"
 DROPPED = "lithify.dropped"
 CREATED_AT_SEQ = "lithify.created_at_seq"
+CREATED_AT_VERSION = "lithify.created_at_version"
 BASE_PATH = "lithify.base_path"
 
 
@@ -99,7 +100,7 @@ class ChangesLog:
 
     def record_of_seq(self, seq: int) -> CommitRecord:
         """The commit that gave out `seq`, found by bisection: seqs grow with versions."""
-        versions = [v for v in self.log.versions() if v <= self.log.version]
+        versions = self._versions()
         low, high = 0, len(versions)
         while low < high:
             middle = (low + high) // 2
@@ -116,7 +117,7 @@ class ChangesLog:
     def seq_at_time(self, moment: dt.datetime) -> int:
         """The newest seq committed at or before `moment`."""
         wanted = int(moment.timestamp() * 1000)
-        versions = [v for v in self.log.versions() if v <= self.log.version]
+        versions = self._versions()
         low, high = 0, len(versions)
         while low < high:
             middle = (low + high) // 2
@@ -127,6 +128,11 @@ class ChangesLog:
         if low == 0:
             raise NotFound(f"table {self.table} has no state as of {moment.isoformat()}: it is older than its log")
         return self._seq_at(versions, low - 1)
+
+    def _versions(self) -> list[int]:
+        """Versions of this table: not those of one that was dropped at the same path before."""
+        first = int(self.log.properties.get(CREATED_AT_VERSION, "0"))
+        return [v for v in self.log.versions() if first <= v <= self.log.version]
 
     def _seq_at(self, versions: Sequence[int], place: int) -> int:
         while place >= 0:

@@ -11,6 +11,7 @@ acknowledged; `open` sets it aside. An unreadable commit anywhere else is corrup
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import logging
 import os
@@ -21,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,9 +30,9 @@ from deltalake import CommitProperties, DeltaTable, Field, PostCommitHookPropert
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from lithify.errors import CommitUnknown, Corruption, LithifyError, NotFound, Unavailable
+from lithify.errors import CommitUnknown, Conflict, Corruption, LithifyError, NotFound, Unavailable
 from lithify.model.merge import Op
-from lithify.model.names import OP, SEQ
+from lithify.model.names import OP, SEQ, is_job_folder
 from lithify.model.snapshot import Bounds, DataFile
 from lithify.store.local import Store, os_error
 from lithify.store.parquet import Written
@@ -40,7 +41,13 @@ logger = logging.getLogger(__name__)
 
 _COMMIT_NAME = re.compile(r"(\d{20})\.json")
 _CHECKPOINT_NAME = re.compile(r"(\d{20})\.checkpoint.*\.parquet")
+# Forgotten after the table's retention of transactions; the counters never are.
+_EXPIRING = ("lithify.batch.", "lithify.job.")
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+# What deltalake escapes in the paths of its log, besides control characters and everything beyond ASCII.
+_ESCAPED = frozenset('\\{^}%`]">[<#|*?')
 
 
 class Lost(Exception):
@@ -160,8 +167,10 @@ class DeltaLog:
         return known[name]
 
     def refresh(self) -> None:
+        """Move to the head. Waits for a commit of another thread: its validation holds for the version it saw."""
         try:
-            self._table.update_incremental()
+            with self.lock:
+                self._table.update_incremental()
         except (DeltaError, OSError) as error:
             raise _translated(error, self.path) from error
 
@@ -227,7 +236,9 @@ class DeltaLog:
             AddAction(file.path, file.size_bytes, dict(partition), now_ms, data_change, file.stats)
             for file, partition in adds
         ]
-        actions += [RemoveAction(file.log_path, data_change, now_ms, file.size_bytes) for file in removes]
+        for file in removes:
+            check_removable(file, self.path)
+            actions.append(RemoveAction(file.path, data_change, now_ms, file.size_bytes))
         properties = self._commit_properties(txns, info, write_id)
         return self._swap(
             write_id,
@@ -261,13 +272,21 @@ class DeltaLog:
         )
 
     def _commit_properties(self, txns: Mapping[str, int], info: Mapping[str, Any], write_id: str) -> CommitProperties:
+        now_ms = int(time.time() * 1000)
         return CommitProperties(
             custom_metadata={"lithify": {**info, "write_id": write_id}},
             max_commit_retries=0,
-            app_transactions=[Transaction(name, version) for name, version in txns.items()],
+            app_transactions=[
+                Transaction(name, version, now_ms if name.startswith(_EXPIRING) else None)
+                for name, version in txns.items()
+            ],
         )
 
     def _swap(self, write_id: str, attempt: Any) -> int:
+        with self.lock:
+            return self._swap_locked(write_id, attempt)
+
+    def _swap_locked(self, write_id: str, attempt: Any) -> int:
         target = self.version + 1
         # Only the newest commit can ever be torn: nothing is built on one that a power cut can take back.
         self.sync_commits()
@@ -317,7 +336,9 @@ class DeltaLog:
             return
         versions: Iterable[int] = range(start, target + 1) if start else [v for v in self.versions() if v <= target]
         for version in versions:
-            self._store.sync_file(self.commit_path(version))
+            # Another writer of an adopted table may have cleaned up commits that a checkpoint covers.
+            if version == target or self.commit_path(version).exists():
+                self._store.sync_file(self.commit_path(version))
         self._store.sync_folder(self.path / "_delta_log")
         if start == 0:
             self._store.sync_folder(self.path)
@@ -325,8 +346,11 @@ class DeltaLog:
 
     def checkpoint_if_due(self) -> None:
         """Keep opening and committing fast. Derived data: a failure costs time later, never an answer."""
-        if self.version == 0 or self.version % self._checkpoint_every:
-            return
+        with self.lock:
+            if self.version and self.version % self._checkpoint_every == 0:
+                self._checkpoint()
+
+    def _checkpoint(self) -> None:
         folder = self.path / "_delta_log"
         try:
             self._store.step("log.checkpoint")
@@ -338,6 +362,19 @@ class DeltaLog:
             self._table = _open(self.path, self._store, None)
         except (LithifyError, DeltaError, OSError) as error:
             logger.warning("no checkpoint of %s at version %s: %s", self.path, self.version, error)
+
+
+def check_removable(file: DataFile, table: Path) -> None:
+    """deltalake spells the path of a removed file in its own way; another spelling in the log would not be removed."""
+    spelled = "".join(
+        c if c.isascii() and c.isprintable() and c not in _ESCAPED else quote(c, safe="") for c in file.path
+    )
+    if spelled != file.log_path:
+        raise Conflict(
+            f"the log of {table} spells the file {file.log_path!r} in a way that cannot be removed safely: "
+            "rewrite that "
+            "file with another Delta writer (an optimize does), then try again"
+        )
 
 
 def _open(path: Path, store: Store, version: int | None) -> DeltaTable:
@@ -426,12 +463,20 @@ def _data_files(actions: pa.Table, bounds_of: Sequence[str]) -> Iterator[DataFil
             path=unquote(paths[i]),
             size_bytes=sizes[i],
             rows=rows[i] if rows[i] is not None else -1,
-            bounds={name: Bounds(low[i], high[i], nulls[i]) for name, (low, high, nulls) in bounds.items()},
+            bounds={
+                name: Bounds(low[i], _upper(high[i], paths[i]), nulls[i]) for name, (low, high, nulls) in bounds.items()
+            },
             partition={name: values[i] for name, values in partitions.items()},
             seq=seqs[i] if seqs else 0,
             op=op,
             columns=tuple(n for n, values in counted.items() if values[i].is_valid) if op is Op.DELETE else (),
         )
+
+
+def _upper(bound: Any, path: str) -> Any:
+    """Other writers cut timestamps in statistics to milliseconds; ours are exact."""
+    ours = path.startswith("write-") or is_job_folder(path.partition("/")[0])
+    return bound + dt.timedelta(milliseconds=1) if isinstance(bound, dt.datetime) and not ours else bound
 
 
 def _translated(error: BaseException, path: Path) -> LithifyError:

@@ -26,6 +26,12 @@ _FLOAT32_MAX = 3.4028235677973366e38
 def rows_of(data: Any, schema: TableSchema) -> pa.Table:
     """Full rows for append and upsert."""
     table = conform(as_arrow(data, schema.columns), schema.columns)
+    check_rows(table, schema)
+    return table
+
+
+def check_rows(table: pa.Table, schema: TableSchema) -> None:
+    """What a key and a partition column may not hold."""
     check_keys(table, schema.key)
     for name in schema.partition_by:
         if pa.types.is_string(table.schema.field(name).type):
@@ -34,7 +40,6 @@ def rows_of(data: Any, schema: TableSchema) -> pa.Table:
                 raise InvalidRequest(
                     f"partition column {name!r} is empty text in row {row}, which Delta cannot tell from null: use null"
                 )
-    return table
 
 
 def keys_of(data: Any, schema: TableSchema) -> pa.Table:

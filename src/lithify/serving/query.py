@@ -28,7 +28,6 @@ from lithify.model.plans import ReadPlan, Source
 from lithify.serving.relation import LinkFolder, _memory, relation, scan
 from lithify.store.local import translated
 
-PLANS_KEPT_MAX = 64
 _READ_ONLY = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
 
 Planner = Callable[[str, str], ReadPlan | None]

@@ -33,6 +33,7 @@ _staged: OrderedDict[Path, StagedOverlay] = OrderedDict()
 _reads: dict[Path, int] = {}
 _lock = threading.Lock()
 READS_BEFORE_LOCATING = 2
+OVERLAYS_KEPT_MAX = 16
 
 
 def frame_of(spark: SparkSession, plan: ReadPlan, index: Path, owner: str) -> DataFrame:
@@ -93,8 +94,19 @@ def _stage_once(
             shutil.rmtree(located, ignore_errors=True)
             kept = locate(spark, touched, kept, spark_schema(plan.schema.columns), plan.by, located)
         _staged[folder] = kept
+        _staged.move_to_end(folder)
+        _forget_old(index)
         _reads[folder] = _reads.get(folder, 0) + 1
         return kept
+
+
+def _forget_old(index: Path) -> None:
+    """DataFrames of older snapshots may still wait to be run; beyond this many, they are asked for anew."""
+    of_table = [folder for folder in _staged if folder.parent == index]
+    for folder in of_table[:-OVERLAYS_KEPT_MAX]:
+        _remove(folder)
+        del _staged[folder]
+        _reads.pop(folder, None)
 
 
 def _worth_locating(plan: ReadPlan, staged: StagedOverlay, folder: Path) -> bool:
@@ -119,8 +131,12 @@ def _sweep(index: Path) -> None:
 
 def _remove_all() -> None:
     for folder in list(_staged):
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.rmtree(folder.with_name(f"{folder.name}-located"), ignore_errors=True)
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(folder.with_name(f"{folder.name}-located"), ignore_errors=True)
 
 
 def _distributed(spark: SparkSession, plan: ReadPlan) -> DataFrame:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pickle
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lithify.errors import InvalidRequest, LithifyError
-from lithify.model.batch import check_keys, conform
+from lithify.model.batch import check_rows, conform
 from lithify.model.fold_plan import partition_rows
 from lithify.model.schema import TableSchema
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed
 from lithify.store.parquet import Layout, PartWriter, Written
 
 OPEN_WRITERS_MAX = 64
+WAITING_BYTES_MAX = 256 * 2**20
 FILE_ROWS_MAX = 4_000_000
 EXAMPLES_MAX = 5
 
@@ -38,6 +39,7 @@ class WriteTask:
     schema: TableSchema
     root: str
     folder: str
+    ordered: bool = False  # rows come with an order_by value, so that of several rows of a key one can win
 
 
 def write_parts(frame: DataFrame, task: WriteTask) -> list[Written]:
@@ -45,11 +47,8 @@ def write_parts(frame: DataFrame, task: WriteTask) -> list[Written]:
     schema = task.schema
     if schema.keyed:
         keys = [F.col(f"`{name}`") for name in schema.key]
-        order = (
-            [F.col(f"`{schema.order_by}`").asc_nulls_first()]
-            if schema.order_by and schema.order_by in frame.columns
-            else []
-        )
+        task = replace(task, ordered=schema.order_by in frame.columns)
+        order = [F.col(f"`{schema.order_by}`").asc_nulls_first()] if task.ordered else []
         frame = frame.repartitionByRange(*keys).sortWithinPartitions(*keys, *order)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -75,7 +74,12 @@ def write_parts(frame: DataFrame, task: WriteTask) -> list[Written]:
 
 @dataclass
 class _PartitionWriter:
+    """Rows come sorted by key, so those of one partition come in bits and pieces: they are gathered before a file is
+    opened, and a table with many partitions gets one file for each instead of thousands."""
+
     task: WriteTask
+    waiting: dict[tuple[Any, ...], list[pa.Table]] = field(default_factory=dict)
+    waiting_bytes: int = 0
     writers: dict[tuple[Any, ...], PartWriter] = field(default_factory=dict)
     rows: dict[tuple[Any, ...], int] = field(default_factory=dict)
     done: list[Written] = field(default_factory=list)
@@ -89,12 +93,14 @@ class _PartitionWriter:
                 if not batch.num_rows:
                     continue
                 table = conform(pa.Table.from_batches([batch]), schema.columns)
+                check_rows(table, schema)
                 if schema.keyed:
-                    check_keys(table, schema.key)
                     table, carried = self._winners(table if carried is None else pa.concat_tables([carried, table]))
                 self._write(table, layout)
             if carried is not None:
                 self._write(carried, layout)
+            for place in list(self.waiting):
+                self._flush(place, layout)
             for place in list(self.writers):
                 self._close(place)
         except BaseException:
@@ -110,7 +116,7 @@ class _PartitionWriter:
         for name in schema.key:
             keys = table.column(name).combine_chunks()
             same &= pc.equal(keys.slice(0, len(keys) - 1), keys.slice(1)).to_numpy(zero_copy_only=False)
-        if same.any() and not schema.order_by:
+        if same.any() and not self.task.ordered:
             examples = table.select(list(schema.key)).take(pa.array(np.flatnonzero(same)[:EXAMPLES_MAX])).to_pylist()
             shown = ", ".join(str(next(iter(row.values())) if len(row) == 1 else row) for row in examples)
             raise InvalidRequest(
@@ -128,18 +134,30 @@ class _PartitionWriter:
         for number, partition in enumerate(partitions):
             place = tuple(partition.values())
             part = table if len(partitions) == 1 else table.filter(pa.array(group_of == number))
-            writer = self.writers.get(place)
-            if writer is None:
-                if len(self.writers) >= OPEN_WRITERS_MAX:
-                    self._close(next(iter(self.writers)))
-                path = Path(self.task.root) / self.task.folder / f"part-{uuid.uuid4().hex}.parquet"
-                path.parent.mkdir(parents=True, exist_ok=True)
-                writer = self.writers[place] = PartWriter(path, layout.columns, layout)
-                self.rows[place] = 0
+            parts = self.waiting.setdefault(place, [])
+            parts.append(part)
+            self.waiting_bytes += part.nbytes
+            if sum(each.num_rows for each in parts) >= layout.row_group_rows:
+                self._flush(place, layout)
+        while self.waiting_bytes > WAITING_BYTES_MAX:
+            self._flush(max(self.waiting, key=lambda p: sum(each.nbytes for each in self.waiting[p])), layout)
+
+    def _flush(self, place: tuple[Any, ...], layout: Layout) -> None:
+        parts = self.waiting.pop(place)
+        self.waiting_bytes -= sum(part.nbytes for part in parts)
+        writer = self.writers.get(place)
+        if writer is None:
+            if len(self.writers) >= OPEN_WRITERS_MAX:
+                self._close(next(iter(self.writers)))
+            path = Path(self.task.root) / self.task.folder / f"part-{uuid.uuid4().hex}.parquet"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            writer = self.writers[place] = PartWriter(path, layout.columns, layout)
+            self.rows[place] = 0
+        for part in parts:
             writer.write(part)
             self.rows[place] += part.num_rows
-            if self.rows[place] >= FILE_ROWS_MAX:
-                self._close(place)
+        if self.rows[place] >= FILE_ROWS_MAX:
+            self._close(place)
 
     def _close(self, place: tuple[Any, ...]) -> None:
         self.done.append(self.writers.pop(place).close(Path(self.task.root)))

@@ -134,10 +134,10 @@ def batches_of(path: Path, columns: pa.Schema, constants: dict[str, Any] | None 
             table = file.read_row_group(group, columns=present)
         except (pa.ArrowException, ValueError, OSError) as error:
             raise corrupt(path, error) from error
-        yield _completed(table, columns, constants or {})
+        yield completed(table, columns, constants or {})
 
 
-def _completed(table: pa.Table, columns: pa.Schema, constants: dict[str, Any]) -> pa.Table:
+def completed(table: pa.Table, columns: pa.Schema, constants: dict[str, Any]) -> pa.Table:
     arrays = []
     for column in columns:
         if column.name in table.column_names and column.name not in constants:
