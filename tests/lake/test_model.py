@@ -85,7 +85,7 @@ class Programs(RuleBasedStateMachine):
 
 
 Programs.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=16, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck)
+    max_examples=30, stateful_step_count=16, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck)
 )
 # A failure is shrunk before it is shown, which takes a while.
 test_programs_do_to_tables_what_they_do_to_dicts = pytest.mark.timeout(1200)(Programs.TestCase)

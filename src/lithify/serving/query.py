@@ -139,6 +139,9 @@ class ServingEngine:
             # Changed keys that are integers and lie this close are looked up in an array instead of a hash table.
             .set("datafusion.execution.perfect_hash_join_min_key_density", "0.001")
             .set("datafusion.execution.perfect_hash_join_small_build_threshold", "1000000")
+            # Hidden keys are few beside base: share them with every scan instead of shuffling base to meet them.
+            .set("datafusion.optimizer.hash_join_single_partition_threshold", str(64 * 2**20))
+            .set("datafusion.optimizer.hash_join_single_partition_threshold_rows", "4000000")
         )
         if self._threads:
             config = config.with_target_partitions(self._threads)
