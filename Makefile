@@ -24,10 +24,11 @@ demo: $(READY) $(JAVA) ## Run the guided demo on a small lake
 	$(BIN)/lithify demo
 
 test: $(READY) $(JAVA) ## Run the whole test suite
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not spark" -n 2
+	$(BIN)/python -m pytest -m spark
 
-test-fast: $(READY) ## Run the tests that need no JVM
-	$(BIN)/python -m pytest -m "not spark and not slow"
+test-fast: $(READY) ## Run the tests that need no JVM, in under a minute
+	$(BIN)/python -m pytest -m "not spark and not slow" -n 2
 
 check: $(READY) ## Lint, check formatting, check types
 	$(BIN)/ruff check .

@@ -122,8 +122,12 @@ class TestOwnProcess:
     def test_ctrl_c_during_a_job_prints_no_trace_of_the_jvm(self) -> None:
         script = (
             START
-            + "import os, signal, threading\n"
-            + "threading.Timer(3, os.killpg, (0, signal.SIGINT)).start()\n"
+            + "import os, signal, threading, time\n"
+            + "jobs = spark.sparkContext.statusTracker()\n"
+            + "def interrupt():\n"
+            + "    while not jobs.getActiveJobsIds(): time.sleep(0.05)\n"
+            + "    os.killpg(0, signal.SIGINT)\n"
+            + "threading.Thread(target=interrupt).start()\n"
             + "try:\n    spark.range(10**13).selectExpr('sum(sqrt(id))').collect()\n"
             + "except KeyboardInterrupt:\n    print('interrupted', spark.range(5).count())\n"
         )

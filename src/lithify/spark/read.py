@@ -13,7 +13,7 @@ import shutil
 import socket
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import reduce
 from pathlib import Path
 
@@ -21,13 +21,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lithify.errors import Corruption
 from lithify.model.merge import distributed_sql
 from lithify.model.names import OP, SEQ
 from lithify.model.plans import ReadPlan, Source, by_constants
 from lithify.spark.overlay import FilterKind, StagedOverlay, locate, merge, stage
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed
 from lithify.spark.types import spark_schema
+from lithify.store.parquet import check_whole
 
 _staged: OrderedDict[Path, StagedOverlay] = OrderedDict()
 _reads: dict[Path, int] = {}
@@ -52,7 +52,8 @@ def frame_of(spark: SparkSession, plan: ReadPlan, index: Path, owner: str) -> Da
 def scan(spark: SparkSession, sources: Iterable[Source], columns: pa.Schema) -> DataFrame:
     parts = []
     for constants, group in by_constants(sources).items():
-        _check_present(group)
+        for source in group:
+            check_whole(source.path, source.size_bytes)
         fixed = dict(constants)
         inside = pa.schema([f for f in columns if f.name not in fixed])
         reader = spark.read.schema(spark_schema(inside)).option("parquet.page.verify-checksum.enabled", "true")
@@ -61,15 +62,6 @@ def scan(spark: SparkSession, sources: Iterable[Source], columns: pa.Schema) -> 
             frame = frame.withColumn(name, F.lit(value).cast(spark_schema(columns)[name].dataType))
         parts.append(frame.select(*[F.col(f"`{name}`") for name in columns.names]))
     return reduce(DataFrame.unionAll, parts)
-
-
-def _check_present(sources: Sequence[Source]) -> None:
-    for source in sources:
-        if not os.path.exists(source.path):
-            raise Corruption(
-                f"{source.path} is missing although the table's log names it: restore it from a copy, or read as "
-                "of an older seq"
-            )
 
 
 def _stage_once(
