@@ -69,6 +69,7 @@ class Handles:
             watermark=watermark,
             changes=tuple(pending),
             base=tuple(base.files(schema)),
+            table_id=self.incarnation,
         )
 
     def _snapshot_as_of(self, as_of: int | str | dt.datetime) -> Snapshot:

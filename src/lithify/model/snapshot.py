@@ -54,10 +54,12 @@ class Snapshot:
     watermark: int
     changes: tuple[DataFile, ...]
     base: tuple[DataFile, ...]
+    table_id: str = ""
 
     @property
     def identity(self) -> tuple[str, int, int]:
-        return (self.table, self.changes_version, self.base_version)
+        """The same for the same rows, and for no others: a table that is created anew has another id."""
+        return (self.table_id or self.table, self.changes_version, self.base_version)
 
     @cached_property
     def pending_rows(self) -> int:

@@ -14,8 +14,10 @@ import socket
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -29,22 +31,43 @@ from lithify.spark.tasks import SPARK_ERRORS, compute_failed
 from lithify.spark.types import spark_schema
 from lithify.store.parquet import check_whole
 
+
+@dataclass(frozen=True)
+class _Frame:
+    staged: StagedOverlay
+    touched: DataFrame | None
+    fresh: DataFrame
+
+
 _staged: OrderedDict[Path, StagedOverlay] = OrderedDict()
 _reads: dict[Path, int] = {}
+_frames: OrderedDict[tuple[Any, ...], _Frame] = OrderedDict()
 _lock = threading.Lock()
 READS_BEFORE_LOCATING = 2
 OVERLAYS_KEPT_MAX = 16
+FRAMES_KEPT_MAX = 8
 
 
 def frame_of(spark: SparkSession, plan: ReadPlan, index: Path, owner: str) -> DataFrame:
+    """The fresh rows. A snapshot that is read again gets the same DataFrame: its files are listed and analysed."""
     columns = plan.schema.columns
     try:
         if plan.overlay is None:
             return _distributed(spark, plan)
-        clean = scan(spark, plan.clean, columns) if plan.clean else None
-        touched = scan(spark, plan.touched, columns) if plan.touched else None
+        place = (id(spark), *plan.snapshot.identity)
+        kept = _frames.get(place)
+        touched = kept.touched if kept else scan(spark, plan.touched, columns) if plan.touched else None
         staged = _stage_once(spark, plan, touched, index, owner)
-        return merge(spark, clean, touched, staged, spark_schema(columns), plan.by)
+        if kept is None or kept.staged is not staged:
+            clean = scan(spark, plan.clean, columns) if plan.clean else None
+            fresh = merge(spark, clean, touched, staged, spark_schema(columns), plan.by)
+            kept = _Frame(staged, touched, fresh)
+        with _lock:
+            _frames[place] = kept
+            _frames.move_to_end(place)
+            while len(_frames) > FRAMES_KEPT_MAX:
+                _frames.popitem(last=False)
+        return kept.fresh
     except SPARK_ERRORS as error:
         raise compute_failed(error) from error
 
