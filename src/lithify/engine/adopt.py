@@ -21,7 +21,8 @@ from lithify.engine.runtime import Runtime
 from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
 from lithify.log.base import OWNER, BaseLog, refuse_features
 from lithify.log.changes import BASE_PATH, plain_types
-from lithify.log.delta import DeltaLog, Lost, check_removable
+from lithify.log.delta import DeltaLog, Lost
+from lithify.log.entries import check_removable
 from lithify.model.fold_plan import partition_strings
 from lithify.model.names import TableName
 from lithify.model.plans import ADOPTED, Source

@@ -11,43 +11,33 @@ acknowledged; `open` sets it aside. An unreadable commit anywhere else is corrup
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import logging
 import os
-import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Field, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from lithify.errors import CommitUnknown, Conflict, Corruption, LithifyError, NotFound, Unavailable
-from lithify.model.merge import Op
-from lithify.model.names import OP, SEQ, is_job_folder
-from lithify.model.snapshot import Bounds, DataFile
+from lithify.errors import CommitUnknown, Corruption, LithifyError, NotFound, Unavailable
+from lithify.log.entries import check_removable, data_files
+from lithify.log.torn import CHECKPOINT_NAME, COMMIT_NAME, set_torn_checkpoint_aside, set_torn_commit_aside
+from lithify.model.snapshot import DataFile
 from lithify.store.local import Store, os_error
 from lithify.store.parquet import Written
 
 logger = logging.getLogger(__name__)
 
-_COMMIT_NAME = re.compile(r"(\d{20})\.json")
-_CHECKPOINT_NAME = re.compile(r"(\d{20})\.checkpoint.*\.parquet")
 # Forgotten after the table's retention of transactions; the counters never are.
 _EXPIRING = ("lithify.batch.", "lithify.job.")
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-
-
-# What deltalake escapes in the paths of its log, besides control characters and everything beyond ASCII.
-_ESCAPED = frozenset('\\{^}%`]">[<#|*?')
 
 
 class Lost(Exception):
@@ -83,14 +73,14 @@ class DeltaLog:
             names = os.listdir(path / "_delta_log")
         except (FileNotFoundError, NotADirectoryError):
             return False
-        return any(_COMMIT_NAME.fullmatch(name) or _CHECKPOINT_NAME.fullmatch(name) for name in names)
+        return any(COMMIT_NAME.fullmatch(name) or CHECKPOINT_NAME.fullmatch(name) for name in names)
 
     @classmethod
     def open(cls, path: Path, store: Store, version: int | None = None, checkpoint_every: int = 20) -> DeltaLog:
         if not cls.exists(path):
             raise NotFound(f"{path} holds no Delta table")
         if version is None:
-            _set_torn_commit_aside(path / "_delta_log", store)
+            set_torn_commit_aside(path / "_delta_log", store)
         return cls(path, store, _open(path, store, version), checkpoint_every)
 
     @classmethod
@@ -106,7 +96,7 @@ class DeltaLog:
     ) -> DeltaLog:
         """Create, or replace in place: version numbers and txns at a path never start again."""
         store.make_folder(path)
-        _set_torn_commit_aside(path / "_delta_log", store)
+        set_torn_commit_aside(path / "_delta_log", store)
         if cls.exists(path):
             cls.open(path, store).sync_commits()
         configuration = {
@@ -183,12 +173,12 @@ class DeltaLog:
         wanted = (self.version, tuple(bounds_of))
         if self._files is None or self._files[0] != wanted:
             actions = pa.table(self._table.get_add_actions(flatten=True))
-            self._files = (wanted, list(_data_files(actions, bounds_of)))
+            self._files = (wanted, list(data_files(actions, bounds_of)))
         return self._files[1]
 
     def versions(self) -> list[int]:
         """Versions whose commit is still in the log, oldest first."""
-        found = (_COMMIT_NAME.fullmatch(name) for name in self._store.names(self.path / "_delta_log"))
+        found = (COMMIT_NAME.fullmatch(name) for name in self._store.names(self.path / "_delta_log"))
         return [int(match.group(1)) for match in found if match]
 
     def commit_record(self, version: int) -> CommitRecord:
@@ -364,19 +354,6 @@ class DeltaLog:
             logger.warning("no checkpoint of %s at version %s: %s", self.path, self.version, error)
 
 
-def check_removable(file: DataFile, table: Path) -> None:
-    """deltalake spells the path of a removed file in its own way; another spelling in the log would not be removed."""
-    spelled = "".join(
-        c if c.isascii() and c.isprintable() and c not in _ESCAPED else quote(c, safe="") for c in file.path
-    )
-    if spelled != file.log_path:
-        raise Conflict(
-            f"the log of {table} spells the file {file.log_path!r} in a way that cannot be removed safely: "
-            "rewrite that "
-            "file with another Delta writer (an optimize does), then try again"
-        )
-
-
 def _open(path: Path, store: Store, version: int | None) -> DeltaTable:
     try:
         return DeltaTable(str(path), version=version)
@@ -385,98 +362,9 @@ def _open(path: Path, store: Store, version: int | None) -> DeltaTable:
     except (DeltaError, OSError, ValueError) as error:
         if version is not None:
             raise NotFound(f"version {version} of {path} can no longer be read: choose a newer one") from error
-        if _set_torn_checkpoint_aside(path / "_delta_log", store):
+        if set_torn_checkpoint_aside(path / "_delta_log", store):
             return _open(path, store, version)
         raise _translated(error, path) from error
-
-
-def _set_torn_commit_aside(folder: Path, store: Store) -> None:
-    commits = sorted(name for name in store.names(folder) if _COMMIT_NAME.fullmatch(name))
-    newest_checkpoint = max((m.group(1) for m in map(_CHECKPOINT_NAME.fullmatch, store.names(folder)) if m), default="")
-    tail = [name for name in commits if name[:20] > newest_checkpoint]
-    torn = [name for name in tail if not _parses(folder / name, store)]
-    if not torn:
-        return
-    if torn != commits[-1:]:
-        raise Corruption(
-            f"commit {folder / torn[0]} is not readable, and it is not the newest: restore it from a copy "
-            "(newer commits build on it, so it cannot be left out)"
-        )
-    # Serialised and checked again under the lock: a slower process must not set a good successor aside.
-    with store.lock(folder / ".lithify-recovery", 30, f"recovery of {folder}"):
-        path = folder / torn[0]
-        if path.exists() and not _parses(path, store):
-            logger.warning("setting aside %s: it was cut off before it was acknowledged", path)
-            store.rename(path, path.with_name(f".torn-{path.name}-{time.time_ns()}"))
-
-
-def _parses(path: Path, store: Store) -> bool:
-    try:
-        lines = store.read(path).splitlines()
-        return bool(lines) and all(isinstance(json.loads(line), dict) for line in lines)
-    except NotFound:
-        return True
-    except ValueError:
-        return False
-
-
-def _set_torn_checkpoint_aside(folder: Path, store: Store) -> bool:
-    """A checkpoint repeats what the commits say. One that cannot be read is dropped while its commits are all there."""
-    dropped = False
-    for name in store.names(folder):
-        match = _CHECKPOINT_NAME.fullmatch(name)
-        if match and not _is_parquet(folder / name):
-            commits = {n for n in store.names(folder) if _COMMIT_NAME.fullmatch(n)}
-            if all(f"{v:020d}.json" in commits for v in range(int(match.group(1)) + 1)):
-                store.remove(folder / name)
-                dropped = True
-    # Only a hint, but one that points at nothing stops readers.
-    if "_last_checkpoint" in store.names(folder):
-        store.remove(folder / "_last_checkpoint")
-        dropped = True
-    return dropped
-
-
-def _is_parquet(path: Path) -> bool:
-    try:
-        pq.read_metadata(path)
-    except (pa.ArrowException, OSError):
-        return False
-    return True
-
-
-def _data_files(actions: pa.Table, bounds_of: Sequence[str]) -> Iterator[DataFile]:
-    names = actions.column_names
-
-    def column(name: str) -> list[Any]:
-        return actions.column(name).to_pylist() if name in names else [None] * actions.num_rows
-
-    bounds = {name: (column(f"min.{name}"), column(f"max.{name}"), column(f"null_count.{name}")) for name in bounds_of}
-    partitions = {n.removeprefix("partition."): column(n) for n in names if n.startswith("partition.")}
-    seqs, ops = partitions.pop(SEQ, None), partitions.pop(OP, None)
-    counted = {n.removeprefix("null_count."): actions.column(n) for n in names if n.startswith("null_count.")}
-    paths, sizes, rows = column("path"), column("size_bytes"), column("num_records")
-    for i in range(actions.num_rows):
-        op = Op(ops[i]) if ops else Op.UPSERT
-        yield DataFile(
-            log_path=paths[i],
-            path=unquote(paths[i]),
-            size_bytes=sizes[i],
-            rows=rows[i] if rows[i] is not None else -1,
-            bounds={
-                name: Bounds(low[i], _upper(high[i], paths[i]), nulls[i]) for name, (low, high, nulls) in bounds.items()
-            },
-            partition={name: values[i] for name, values in partitions.items()},
-            seq=seqs[i] if seqs else 0,
-            op=op,
-            columns=tuple(n for n, values in counted.items() if values[i].is_valid) if op is Op.DELETE else (),
-        )
-
-
-def _upper(bound: Any, path: str) -> Any:
-    """Other writers cut timestamps in statistics to milliseconds; ours are exact."""
-    ours = path.startswith("write-") or is_job_folder(path.partition("/")[0])
-    return bound + dt.timedelta(milliseconds=1) if isinstance(bound, dt.datetime) and not ours else bound
 
 
 def _translated(error: BaseException, path: Path) -> LithifyError:

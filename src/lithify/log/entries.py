@@ -1,0 +1,65 @@
+"""The live files of a log, as values."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+
+from lithify.errors import Conflict
+from lithify.model.merge import Op
+from lithify.model.names import OP, SEQ, is_job_folder
+from lithify.model.snapshot import Bounds, DataFile
+
+# What deltalake escapes in the paths of its log, besides control characters and everything beyond ASCII.
+_ESCAPED = frozenset('\\{^}%`]">[<#|*?')
+
+
+def data_files(actions: pa.Table, bounds_of: Sequence[str]) -> Iterator[DataFile]:
+    names = actions.column_names
+
+    def column(name: str) -> list[Any]:
+        return actions.column(name).to_pylist() if name in names else [None] * actions.num_rows
+
+    bounds = {name: (column(f"min.{name}"), column(f"max.{name}"), column(f"null_count.{name}")) for name in bounds_of}
+    partitions = {n.removeprefix("partition."): column(n) for n in names if n.startswith("partition.")}
+    seqs, ops = partitions.pop(SEQ, None), partitions.pop(OP, None)
+    counted = {n.removeprefix("null_count."): actions.column(n) for n in names if n.startswith("null_count.")}
+    paths, sizes, rows = column("path"), column("size_bytes"), column("num_records")
+    for i in range(actions.num_rows):
+        op = Op(ops[i]) if ops else Op.UPSERT
+        yield DataFile(
+            log_path=paths[i],
+            path=unquote(paths[i]),
+            size_bytes=sizes[i],
+            rows=rows[i] if rows[i] is not None else -1,
+            bounds={
+                name: Bounds(low[i], _upper(high[i], paths[i]), nulls[i]) for name, (low, high, nulls) in bounds.items()
+            },
+            partition={name: values[i] for name, values in partitions.items()},
+            seq=seqs[i] if seqs else 0,
+            op=op,
+            columns=tuple(n for n, values in counted.items() if values[i].is_valid) if op is Op.DELETE else (),
+        )
+
+
+def _upper(bound: Any, path: str) -> Any:
+    """Other writers cut timestamps in statistics to milliseconds; ours are exact."""
+    ours = path.startswith("write-") or is_job_folder(path.partition("/")[0])
+    return bound + dt.timedelta(milliseconds=1) if isinstance(bound, dt.datetime) and not ours else bound
+
+
+def check_removable(file: DataFile, table: Path) -> None:
+    """deltalake spells the path of a removed file in its own way; another spelling in the log would not be removed."""
+    spelled = "".join(
+        c if c.isascii() and c.isprintable() and c not in _ESCAPED else quote(c, safe="") for c in file.path
+    )
+    if spelled != file.log_path:
+        raise Conflict(
+            f"the log of {table} spells the file {file.log_path!r} in a way that cannot be removed safely: "
+            "rewrite that file with another Delta writer (an optimize does), then try again"
+        )
