@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -139,6 +140,8 @@ class TestOwnProcess:
             timeout=240,
             check=False,
             start_new_session=True,
+            # A shell that runs the tests in the background has SIGINT ignored, and a child would inherit that.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
         assert (done.stdout, done.stderr) == ("interrupted 5\n", "")
