@@ -17,6 +17,8 @@ from lithify.errors import Corruption, InvalidRequest
 from lithify.model.names import DAY, OP, SEQ, check_column_name
 
 FORMAT = 1
+# Properties that the log keeps for itself: facts about the table's life, nothing that a user sets.
+BOOKKEEPING = frozenset({"lithify.created_at_seq", "lithify.created_at_version", "lithify.dropped"})
 _FIXED: dict[pa.DataType, pa.DataType] = {
     pa.bool_(): pa.bool_(),
     pa.int8(): pa.int8(),
@@ -122,7 +124,7 @@ def from_properties(columns: pa.Schema, properties: Mapping[str, str], where: st
         properties.get("lithify.order_by"),
         properties.get("lithify.time"),
         partition_by,
-        {k: v for k, v in properties.items() if k.startswith("lithify.") and k not in known},
+        {k: v for k, v in properties.items() if k.startswith("lithify.") and k not in known | BOOKKEEPING},
     )
 
 
