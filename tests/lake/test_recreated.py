@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lithify import Conflict, Lake, NotFound
+from lithify.model.names import parse_table_name
 from lithify.store.local import Store
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
@@ -144,3 +145,14 @@ def test_threads_that_write_read_and_fold_one_table(lake: Lake) -> None:
     assert failures == []
     assert table.to_arrow().num_rows == 30
     assert table.snapshot().seq == 30
+
+
+def test_a_table_that_was_written_to_is_not_dropped_as_unused(lake: Lake) -> None:
+    """A failed load gives up the table it created, but not rows that somebody else was acknowledged."""
+    table = lake.create_table("a.t", SCHEMA, key="id")
+    table.upsert([{"id": 1}])
+
+    with pytest.raises(Conflict, match=r"a\.t"):
+        lake._catalog.drop(parse_table_name("a.t"), only_at_seq=0)
+
+    assert lake.table("a.t").to_arrow().num_rows == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from lithify.engine.catalog import Catalog, open_lake
 from lithify.engine.ingest import IngestReport, Progress, find_files, format_of, ingest
 from lithify.engine.runtime import Runtime
 from lithify.engine.table import AsOf, Table
-from lithify.errors import CommitUnknown, InvalidRequest, LithifyError, NotFound
+from lithify.errors import CommitUnknown, Conflict, InvalidRequest, LithifyError, NotFound
 from lithify.model.names import TableName, parse_table_name
 from lithify.model.plans import ReadPlan
 from lithify.model.schema import define
@@ -164,18 +165,22 @@ class Lake:
         files = find_files(paths)
         kind = format_of(files, format)
         tell = progress or (lambda stage, fraction: None)
+        at_seq = None
         created = create and not self._catalog.exists(parsed)
         if created:
             from lithify.spark.ingest import infer
 
             tell("looking at the columns", None)
             columns = _arrow_schema(schema) if schema is not None else infer(self._spark(), files, kind)
-            self.create_table(name, columns, key, order_by, time, partition_by)
+            table = self.create_table(name, columns, key, order_by, time, partition_by)
+            at_seq = table._handles.changes.created_at_seq
         try:
             return ingest(self.table(name)._handles, files, kind, mode, on_bad_record, batch_id, tell)
         except LithifyError as error:
             if created and not isinstance(error, CommitUnknown):
-                self.drop_table(name)
+                # Unless somebody wrote to it meanwhile: then it is theirs too.
+                with contextlib.suppress(Conflict):
+                    self._catalog.drop(parsed, only_at_seq=at_seq)
             raise
 
     # -- SQL

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from lithify.engine.attempts import swap_with_retries
 from lithify.engine.catalog import Catalog
 from lithify.engine.runtime import Runtime
-from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
+from lithify.errors import CommitUnknown, Conflict, Corruption, InvalidRequest, LithifyError, NotFound
 from lithify.log.base import OWNER, BaseLog, refuse_features
 from lithify.log.changes import BASE_PATH, plain_types
 from lithify.log.delta import DeltaLog, Lost
@@ -157,6 +157,8 @@ def _link_into(
         base.commit(adds, (), {}, info, runtime.new_id(), data_change=True)
     except Lost:
         raise Conflict(f"the base of {base.table} was changed while it was filled: adopt again") from None
+    except CommitUnknown:
+        raise
     except LithifyError:
         store.remove_folder(root / folder)
         raise

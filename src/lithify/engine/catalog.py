@@ -134,8 +134,8 @@ class Catalog:
         except NotFound:
             return None
 
-    def drop(self, name: TableName) -> None:
-        """Goes on where an earlier drop was interrupted."""
+    def drop(self, name: TableName, only_at_seq: int | None = None) -> None:
+        """Goes on where an earlier drop was interrupted. `only_at_seq`: refuse if anything was written since."""
         with self._exclusive(f"dropping {name}"):
             store, folder = self._runtime.store, table_folder(self._runtime.root, name)
             changes = self._changes_of(name)
@@ -146,6 +146,8 @@ class Catalog:
             write_id = self._runtime.new_id()
 
             def mark() -> None:
+                if only_at_seq is not None and changes.seq != only_at_seq:
+                    raise Conflict(f"table {name} was written to meanwhile: it was not dropped")
                 changes.log.set_properties({DROPPED: "true"}, {**info, "seq": changes.seq}, write_id)
 
             if not changes.dropped:
