@@ -22,6 +22,7 @@ setup: $(READY) $(JAVA) ## Create .venv with everything the other targets need (
 
 demo: $(READY) $(JAVA) ## Run the guided demo on a small lake
 	$(BIN)/lithify demo
+	@echo 'Before you type these: export PATH="$$PWD/$(BIN):$$PATH"'
 
 test: $(READY) $(JAVA) ## Run the whole test suite
 	$(BIN)/python -m pytest -m "not spark" -n 2
