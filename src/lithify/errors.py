@@ -8,6 +8,7 @@
     ├── Corruption       stored bytes are not what was written: restore or repair
     ├── Unavailable      the environment refuses (disk, permission, Java): repair it, then retry
     └── ComputeFailed    a Spark or SQL computation failed: see the cause
+        └── OutOfResources   memory ran out or a worker died: smaller pieces may succeed
 
 Every error has a stable `code`, a message that names the thing and says what to do, and pickles.
 """
@@ -64,3 +65,7 @@ class Unavailable(LithifyError):
 
 class ComputeFailed(LithifyError):
     code = "compute_failed"
+
+
+class OutOfResources(ComputeFailed):
+    code = "out_of_resources"

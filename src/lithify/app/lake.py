@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from lithify.engine.catalog import Catalog, open_lake
+from lithify.engine.compute import SessionCompute
 from lithify.engine.ingest import IngestReport, Progress, find_files, format_of, ingest
 from lithify.engine.runtime import Runtime
 from lithify.engine.table import AsOf, Table
@@ -52,7 +53,9 @@ class Lake:
         self._own_spark: SparkSession | None = None
         self._lock = threading.RLock()
         self._serving = ServingEngine(self._settings.query_memory_bytes_max)
-        self._runtime = Runtime(self.path, self._settings, self._store, self._serving, self._spark)
+        self._runtime = Runtime(
+            self.path, self._settings, self._store, self._serving, self._spark, SessionCompute(self._spark)
+        )
         self._catalog = Catalog(self._runtime)
         self._tables: dict[TableName, Table] = {}
         self._closed = False

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from lithify.engine import jobs
 from lithify.engine.attempts import swap_with_retries
+from lithify.engine.compute import HereCompute
 from lithify.engine.handles import Handles
 from lithify.engine.reader import Reader
 from lithify.errors import Conflict, Corruption
@@ -37,6 +38,7 @@ from lithify.store.rewrite import SHOWN, RewriteResult, RewriteTask, Slice, rewr
 logger = logging.getLogger(__name__)
 
 REPLANS_MAX = 5
+HERE = HereCompute()
 
 
 @dataclass(frozen=True)
@@ -336,11 +338,7 @@ class Folder:
         return [task for task in tasks if task.source is not None or (task.rows and task.rows.length)]
 
     def _run_tasks(self, tasks: Sequence[RewriteTask], engine: str) -> list[RewriteResult]:
-        if engine == "local":
-            return [rewrite(task) for task in tasks]
-        from lithify.spark.tasks import run_tasks
-
-        return run_tasks(self._runtime.spark(), rewrite, tasks)
+        return (HERE if engine == "local" else self._runtime.compute).run(rewrite, tasks)
 
     def _sync_outputs(self, results: Sequence[RewriteResult], root: Path) -> None:
         """The files were fsynced by whoever wrote them; their directory entries are ours to make durable."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lithify.engine.compute import Compute
 from lithify.settings import Settings
 from lithify.store.local import Store
 
@@ -64,6 +65,7 @@ class Runtime:
     store: Store
     serving: ServingEngine
     spark: Callable[[], SparkSession]
+    compute: Compute
     now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
     new_id: Callable[[], str] = lambda: uuid.uuid4().hex
     pause: Callable[[float], None] = time.sleep

@@ -30,6 +30,7 @@ def data_files(actions: pa.Table, bounds_of: Sequence[str]) -> Iterator[DataFile
     seqs, ops = partitions.pop(SEQ, None), partitions.pop(OP, None)
     counted = {n.removeprefix("null_count."): actions.column(n) for n in names if n.startswith("null_count.")}
     paths, sizes, rows = column("path"), column("size_bytes"), column("num_records")
+    times = column("modification_time")
     for i in range(actions.num_rows):
         op = Op(ops[i]) if ops else Op.UPSERT
         yield DataFile(
@@ -44,6 +45,7 @@ def data_files(actions: pa.Table, bounds_of: Sequence[str]) -> Iterator[DataFile
             seq=seqs[i] if seqs else 0,
             op=op,
             columns=tuple(n for n, values in counted.items() if values[i].is_valid) if op is Op.DELETE else (),
+            time_ms=times[i] or 0,
         )
 
 

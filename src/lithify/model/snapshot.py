@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from lithify.model.merge import Op
+from lithify.model.names import is_job_folder
 from lithify.model.schema import TableSchema
 
 
@@ -28,7 +29,9 @@ UNKNOWN = Bounds(None, None, None)
 
 @dataclass(frozen=True)
 class DataFile:
-    """One live file of a log. `log_path` is the log's own spelling, `path` the one on disk, both relative."""
+    """One live file of a log. `log_path` is the log's own spelling, `path` the one on disk, both relative; `time_ms` is
+    when it was committed.
+    """
 
     log_path: str
     path: str
@@ -39,6 +42,13 @@ class DataFile:
     seq: int = 0
     op: Op = Op.UPSERT
     columns: tuple[str, ...] = ()
+    time_ms: int = 0
+
+    @property
+    def origin(self) -> str:
+        """What wrote it: fold, bulk, hourly, daily, pack, cluster, … from its folder; `write` for a small write."""
+        folder, slash, _ = self.path.partition("/")
+        return folder.partition("-")[0] if slash and is_job_folder(folder) else ("write" if self.seq else "foreign")
 
     def bound(self, column: str) -> Bounds:
         return self.bounds.get(column, UNKNOWN)

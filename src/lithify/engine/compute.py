@@ -1,0 +1,60 @@
+"""Where heavy tasks run: in this process, on a Spark session, or on Spark in a supervised child process.
+
+A task is a picklable value; its function is importable by name. Results come back in the order of the tasks. Errors
+of a task that Lithify knows are raised as themselves. `OutOfResources` (memory ran out, the worker died) means that
+the same work in smaller pieces may succeed; every other `ComputeFailed` is permanent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Compute(Protocol):
+    def run(self, function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
+        """`function(task)` for each task, spread over Spark's executors."""
+        ...
+
+    def run_on_driver(self, function: Callable[[SparkSession, T], R], task: T) -> R:
+        """`function(session, task)` beside the Spark driver: for work that is itself a Spark query."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class HereCompute:
+    """In this process, one task after the other. Has no Spark."""
+
+    def run(self, function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
+        return [function(task) for task in tasks]
+
+    def run_on_driver(self, function: Callable[[SparkSession, T], R], task: T) -> R:
+        raise AssertionError("work for a Spark driver cannot run without Spark")
+
+    def close(self) -> None:
+        return None
+
+
+class SessionCompute:
+    """On a Spark session of this process: one that the user shares."""
+
+    def __init__(self, session: Callable[[], SparkSession]) -> None:
+        self._session = session
+
+    def run(self, function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
+        from lithify.spark.tasks import run_tasks
+
+        return run_tasks(self._session(), function, tasks)
+
+    def run_on_driver(self, function: Callable[[SparkSession, T], R], task: T) -> R:
+        return function(self._session(), task)
+
+    def close(self) -> None:
+        return None
