@@ -4,13 +4,16 @@ A manifest exists before the first output byte, and a job writes only into its o
 `txn("lithify.job.<id>", 1)`. Recovery of a job whose owner is gone first commits the same txn as a fence (2), then
 deletes the folder; the owner, should it wake up, finds the fence at the version it wants to swap and gives up.
 
-| state found                         | what recovery does                                |
-|-------------------------------------|---------------------------------------------------|
-| committed in the log                | finish the cleaning up, remove the manifest       |
-| fenced in the log                   | delete the folder, remove the manifest            |
-| not in the log, owner may be alive  | leave it                                          |
-| not in the log, owner gone          | fence, delete the folder, remove the manifest     |
-| manifest unreadable                 | set aside, never deleted                          |
+The manifest's state says how far its owner, and nobody else, has come: `writing` its files, `committing` them after
+they were verified, `cleaning` up behind the commit. What recovery does is decided by the log, not by the state:
+
+| state found                            | what recovery does                                |
+|----------------------------------------|---------------------------------------------------|
+| committed in the log                   | make it durable, remove the manifest              |
+| fenced in the log                      | delete the folder, remove the manifest            |
+| not in the log, owner may be alive     | leave it, unless its lease has a newer holder     |
+| not in the log, owner gone             | fence, delete the folder, remove the manifest     |
+| manifest unreadable or out of bounds   | set aside, never deleted                          |
 
 """
 
@@ -19,11 +22,13 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from lithify.engine.handles import Handles, table_folder
+from lithify.engine.journal import Journal
 from lithify.engine.runtime import Owner, Runtime
 from lithify.errors import Conflict, LithifyError, NotFound
 from lithify.log.changes import ChangesLog, job_txn
@@ -33,6 +38,9 @@ from lithify.model.names import is_job_folder, parse_table_name
 logger = logging.getLogger(__name__)
 
 COMMITTED, FENCED = 1, 2
+WRITING, COMMITTING, CLEANING = "writing", "committing", "cleaning"
+# Jobs of this process that are under way. One of ours that is not here was left behind, e.g. by a full disk.
+_under_way: set[str] = set()
 
 
 @dataclass(frozen=True)
@@ -44,42 +52,82 @@ class Job:
     folder: str
     owner: Owner
     created_ms: int
+    inputs: tuple[str, ...] = ()
+    state: str = WRITING
+    lease: int | None = None
+    why: str = ""
 
     @property
     def txn(self) -> dict[str, int]:
         return {job_txn(self.id): COMMITTED}
 
 
-def begin(runtime: Runtime, table: str, kind: str, log: str) -> Job:
-    """`log` is 'base' or 'changes': where the job writes and commits."""
+def begin(
+    runtime: Runtime,
+    table: str,
+    kind: str,
+    log: str,
+    inputs: Sequence[str] = (),
+    *,
+    lease: int | None = None,
+    why: str = "",
+) -> Job:
+    """`log` is 'base' or 'changes': where the job writes and commits. `inputs`: files that no other job should take."""
     job_id = runtime.new_id()
-    job = Job(job_id, kind, table, log, f"{kind}-{job_id}", runtime.owner, runtime.now_ms())
+    job = Job(
+        job_id,
+        kind,
+        table,
+        log,
+        f"{kind}-{job_id}",
+        runtime.owner,
+        runtime.now_ms(),
+        tuple(inputs),
+        lease=lease,
+        why=why,
+    )
     runtime.store.make_folder(runtime.control / "jobs")
-    runtime.store.replace(_manifest(runtime, job_id), json.dumps(asdict(job)).encode())
+    _under_way.add(job.id)
+    try:
+        _write(runtime, job)
+    except BaseException:
+        _under_way.discard(job.id)
+        raise
     runtime.store.step(f"{kind}.manifest")
     return job
 
 
-def finish(runtime: Runtime, job: Job) -> None:
+def advance(runtime: Runtime, job: Job, state: str) -> Job:
+    job = replace(job, state=state)
+    _write(runtime, job)
+    runtime.store.step(f"{job.kind}.{state}")
+    return job
+
+
+def finish(runtime: Runtime, job: Job, outcome: str = "done", **facts: Any) -> None:
     runtime.store.remove(_manifest(runtime, job.id))
+    _under_way.discard(job.id)
+    _record(runtime, job, outcome, facts)
 
 
-def abandon(runtime: Runtime, job: Job, log: DeltaLog) -> None:
+def abandon(runtime: Runtime, job: Job, log: DeltaLog, outcome: str = "given up", **facts: Any) -> None:
     """Give up our own job: nothing was committed, and after the fence nothing can be."""
     if fence(runtime, job, log):
         _delete_folder(runtime, job, log)
-        finish(runtime, job)
+        finish(runtime, job, outcome, **facts)
 
 
 def give_up(runtime: Runtime, job: Job, log: DeltaLog, error: BaseException) -> None:
     """Clean up after whatever stopped the job. Nothing was committed, or the log says that it was."""
     try:
         taken = is_fenced(job, log)
-        abandon(runtime, job, log)
+        abandon(runtime, job, log, "failed", reason=_reason(error))
     except LithifyError as second:
         # What stopped the job says more than what stopped its cleaning up, e.g. on a full disk.
         logger.warning("%s %s of %s is left to recovery: %s", job.kind, job.id, job.table, second)
         return
+    finally:
+        _under_way.discard(job.id)
     if taken and isinstance(error, Exception):
         raise given_up(job) from error
 
@@ -119,31 +167,49 @@ def fence(runtime: Runtime, job: Job, log: DeltaLog) -> bool:
     raise Conflict(f"job {job.id} of {job.table} could not be fenced: other writers are too busy; try again")
 
 
-def recover(runtime: Runtime, table: str | None = None) -> list[str]:
-    """Settle every unfinished job whose owner is gone. Returns what was done, a line each."""
+# -- looking at them
+
+
+def unfinished(runtime: Runtime, table: str | None = None) -> list[Job]:
+    """Jobs with a manifest, oldest first, whoever owns them."""
+    found = [_read(runtime, path) for path in _manifests(runtime)]
+    jobs = [job for job in found if job is not None and (table is None or job.table == table)]
+    return sorted(jobs, key=lambda job: (job.created_ms, job.id))
+
+
+def job_history(runtime: Runtime, limit: int | None = None) -> list[dict[str, Any]]:
+    """Jobs that ended, newest first."""
+    return _journal(runtime).read(limit)
+
+
+# -- recovery
+
+
+def recover(runtime: Runtime, table: str | None = None, lease: int | None = None) -> list[str]:
+    """Settle every unfinished job whose owner is gone, or whose lease has a newer holder (`lease`). Returns what was
+    done, a line each.
+    """
     done = []
     for name in runtime.store.names(runtime.control / "jobs"):
-        path = runtime.control / "jobs" / name
         if name.startswith("."):
-            _remove_unborn(runtime, path)
-            continue
-        job = _read(runtime, path) if name.endswith(".json") else None
-        if (
-            job is None
-            or (table is not None and job.table != table)
-            or job.owner == runtime.owner
-            or job.owner.may_be_alive()
-        ):
+            _remove_unborn(runtime, runtime.control / "jobs" / name)
+    for job in unfinished(runtime, table):
+        overtaken = lease is not None and job.lease is not None and job.lease < lease
+        if _may_go_on(runtime, job) and not overtaken:
             continue
         try:
             done.append(_settle(runtime, job))
         except NotFound as error:
             if _table_is_gone(runtime, job):
-                finish(runtime, job)
+                finish(runtime, job, "table dropped")
                 done.append(f"{job.kind} of {job.table}: the table is gone, nothing to do")
             else:
                 logger.warning("%s of %s cannot be settled now: %s", job.kind, job.table, error)
     return done
+
+
+def _may_go_on(runtime: Runtime, job: Job) -> bool:
+    return job.id in _under_way if job.owner == runtime.owner else job.owner.may_be_alive()
 
 
 def _table_is_gone(runtime: Runtime, job: Job) -> bool:
@@ -161,18 +227,14 @@ def _settle(runtime: Runtime, job: Job) -> str:
     if fence(runtime, job, log):
         runtime.store.step("recover.fenced")
         _delete_folder(runtime, job, log)
-        finish(runtime, job)
+        finish(runtime, job, "recovered", reason="its process was gone before it committed")
         return f"{job.kind} of {job.table} had not committed: its files were deleted"
     log.make_durable()
-    finish(runtime, job)
+    finish(runtime, job, "done", reason="committed; its process was gone before it cleaned up")
     return f"{job.kind} of {job.table} had committed: its manifest was removed"
 
 
 def _delete_folder(runtime: Runtime, job: Job, log: DeltaLog) -> None:
-    if not is_job_folder(job.folder):
-        raise Conflict(
-            f"manifest {job.id} names the folder {job.folder!r}, which no job writes to: remove the manifest by hand"
-        )
     referenced = next((f.path for f in log.files(()) if PurePosixPath(f.path).parts[0] == job.folder), None)
     if referenced is not None:
         raise Conflict(f"job {job.id} is fenced, but the log names {referenced}: nothing was deleted")
@@ -186,9 +248,33 @@ def _remove_unborn(runtime: Runtime, path: Path) -> None:
             runtime.store.remove(path)
 
 
+# -- manifests
+
+
+def _manifests(runtime: Runtime) -> list[Path]:
+    folder = runtime.control / "jobs"
+    names = runtime.store.names(folder)
+    return [folder / name for name in names if name.endswith(".json") and not name.startswith(".")]
+
+
+def _manifest(runtime: Runtime, job_id: str) -> Path:
+    return runtime.control / "jobs" / f"{job_id}.json"
+
+
+def _write(runtime: Runtime, job: Job) -> None:
+    runtime.store.replace(_manifest(runtime, job.id), json.dumps(asdict(job)).encode())
+
+
 def _parsed(runtime: Runtime, path: Path) -> Job:
     fields = json.loads(runtime.store.read(path))
-    return Job(**{**fields, "owner": Owner(**fields["owner"])})
+    job = Job(**{**fields, "owner": Owner(**fields["owner"]), "inputs": tuple(fields.get("inputs", ()))})
+    parse_table_name(job.table)
+    if not is_job_folder(job.folder) or job.log not in ("base", "changes"):
+        raise ValueError(f"it names the folder {job.log}/{job.folder}, which no job writes to")
+    for name in job.inputs:
+        if not isinstance(name, str) or name.startswith("/") or ".." in PurePosixPath(name).parts:
+            raise ValueError(f"it names the input {name!r}, which is outside the table's folder")
+    return job
 
 
 def _read(runtime: Runtime, path: Path) -> Job | None:
@@ -196,12 +282,36 @@ def _read(runtime: Runtime, path: Path) -> Job | None:
         return _parsed(runtime, path)
     except NotFound:
         return None
-    except (ValueError, TypeError, KeyError, LithifyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, LithifyError) as error:
         aside = path.with_suffix(".unreadable")
-        logger.warning("setting aside unreadable manifest %s as %s: %s", path, aside.name, error)
-        runtime.store.rename(path, aside)
+        logger.warning("setting aside manifest %s as %s, it cannot be trusted: %s", path, aside.name, error)
+        with contextlib.suppress(NotFound):
+            runtime.store.rename(path, aside)
         return None
 
 
-def _manifest(runtime: Runtime, job_id: str) -> Path:
-    return runtime.control / "jobs" / f"{job_id}.json"
+def _journal(runtime: Runtime) -> Journal:
+    return Journal(runtime.store, runtime.control / "jobs" / "history.jsonl")
+
+
+def _record(runtime: Runtime, job: Job, outcome: str, facts: dict[str, Any]) -> None:
+    now_ms = runtime.now_ms()
+    line = {
+        "id": job.id,
+        "kind": job.kind,
+        "table": job.table,
+        "outcome": outcome,
+        "why": job.why,
+        "started_ms": job.created_ms,
+        "ended_ms": now_ms,
+        "owner": f"{job.owner.host}-{job.owner.pid}",
+        **facts,
+    }
+    try:
+        _journal(runtime).append(line)
+    except LithifyError as error:
+        logger.warning("%s %s of %s is not in the job history: %s", job.kind, job.id, job.table, error)
+
+
+def _reason(error: BaseException) -> str:
+    return error.message if isinstance(error, LithifyError) else f"{type(error).__name__}: {error}"
