@@ -10,15 +10,18 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from lithify.engine.attempts import swap_with_retries
 from lithify.engine.handles import Handles, not_found, table_folder
 from lithify.engine.runtime import Runtime
+from lithify.engine.table_options import parsed_options
 from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
 from lithify.log.base import FOLDED_TXN, OWNER, BaseLog
 from lithify.log.changes import BASE_PATH, CREATED_AT_SEQ, CREATED_AT_VERSION, DROPPED, ChangesLog
 from lithify.log.delta import DeltaLog
 from lithify.model.names import CONTROL_FOLDER, TableName
+from lithify.model.options import stored
 from lithify.model.schema import TableSchema
 from lithify.store.local import Store
 
@@ -70,11 +73,13 @@ class Catalog:
         *,
         if_not_exists: bool,
         settings: Mapping[str, str] | None = None,
+        options: Mapping[str, Any] | None = None,
         fill: Callable[[BaseLog], None] | None = None,
     ) -> bool:
         """Returns whether the table was created now. `fill` puts rows into base before the table comes into being."""
+        own = {name: value for name, value in parsed_options(options or {}, schema).items() if value is not None}
         with self._exclusive(f"creating {name}"):
-            return self._create(name, schema, if_not_exists, settings or {}, fill)
+            return self._create(name, schema, if_not_exists, {**(settings or {}), **stored(own)}, fill)
 
     def _create(
         self,
@@ -122,6 +127,8 @@ class Catalog:
             CREATED_AT_VERSION: str(changes.log.version + 1 if changes is not None else 0),
             # A tombstone may go by any column, and its statistics tell which: none may be left out.
             "delta.dataSkippingNumIndexedCols": "-1",
+            # Every fold removes all the files it took; for a week, they would fill the checkpoints.
+            "delta.deletedFileRetentionDuration": "interval 1 hours",
         }
         DeltaLog.create(folder / "changes", store, schema.changes_columns, ["_seq", "_op"], properties, info, every)
         store.step("create.changes")

@@ -7,6 +7,7 @@ watermark are ignored. The other way round, a fold in between would make rows va
 from __future__ import annotations
 
 import datetime as dt
+from functools import partial
 from pathlib import Path
 
 from lithify.engine.runtime import Runtime
@@ -15,6 +16,7 @@ from lithify.log.base import BaseLog
 from lithify.log.changes import BASE_PATH, ChangesLog
 from lithify.log.delta import DeltaLog
 from lithify.model.names import TableName
+from lithify.model.options import defaults_of
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import DataFile, Snapshot
 
@@ -26,12 +28,14 @@ class Handles:
         every = runtime.settings.checkpoint_every
         if not DeltaLog.exists(self.folder / "changes"):
             raise not_found(name)
-        self.changes = ChangesLog.open(self.folder / "changes", runtime.store, str(name), every)
+        defaults = defaults_of(runtime.settings)
+        self.changes = ChangesLog.open(self.folder / "changes", runtime.store, str(name), every, defaults)
         if self.changes.dropped:
             raise not_found(name)
         self.incarnation = self.changes.log.id
         self.base_folder = Path(self.changes.schema.settings.get(BASE_PATH, self.folder / "base"))
         self.base = BaseLog.open(self.base_folder, runtime.store, str(name), every)
+        self.base.log.limits = partial(self.changes.limits, ours=self.base_folder == self.folder / "base")
         # One lock for both logs: whoever validates and commits holds still what every other thread would move.
         self.base.log.lock = self.changes.log.lock
         self._snapshot: Snapshot | None = None

@@ -291,7 +291,7 @@ def _read(runtime: Runtime, path: Path) -> Job | None:
 
 
 def _journal(runtime: Runtime) -> Journal:
-    return Journal(runtime.store, runtime.control / "jobs" / "history.jsonl")
+    return Journal(runtime.store, runtime.control / "history" / "jobs.jsonl")
 
 
 def _record(runtime: Runtime, job: Job, outcome: str, facts: dict[str, Any]) -> None:

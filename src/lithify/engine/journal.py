@@ -21,7 +21,12 @@ class Journal:
         self._store, self._path, self._bytes_max = store, path, bytes_max
 
     def append(self, record: dict[str, Any]) -> None:
-        size = self._store.append(self._path, json.dumps(record, default=str).encode() + b"\n")
+        line = json.dumps(record, default=str).encode() + b"\n"
+        try:
+            size = self._store.append(self._path, line)
+        except NotFound:
+            self._store.make_folder(self._path.parent)
+            size = self._store.append(self._path, line)
         if size > self._bytes_max:
             self._shorten()
 

@@ -5,7 +5,7 @@ it names.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -16,6 +16,7 @@ from lithify.engine.handles import Handles
 from lithify.engine.history import HistoryEntry, TableStats, history_of, incremental, stats_of
 from lithify.engine.reader import Reader
 from lithify.engine.schema_change import add_column
+from lithify.engine.table_options import set_options
 from lithify.engine.writer import Commit, Request, SeqMoved, Writer
 from lithify.errors import Conflict, InvalidRequest, NotFound
 from lithify.model.batch import keys_of, rows_of
@@ -154,6 +155,15 @@ class Table:
             f"delete_where on {self.name} was overtaken by other writers {DELETE_WHERE_ROUNDS_MAX} times; nothing "
             "was deleted: try again"
         )
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Every table option with the value that holds now: the table's own, or else the lake's."""
+        return self.definition.options
+
+    def set_options(self, values: Mapping[str, Any]) -> None:
+        """Set options of this table; None goes back to the default."""
+        set_options(self._handles, values)
 
     def add_column(self, column: pa.Field) -> None:
         """Add a nullable column; rows that are there already read null in it."""

@@ -1,0 +1,48 @@
+"""Setting a table's options: one commit to the changes log that says what was set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lithify.engine.attempts import swap_with_retries
+from lithify.engine.handles import Handles
+from lithify.errors import InvalidRequest
+from lithify.model.options import DEFAULT, parse_all, stored
+from lithify.model.schema import TableSchema, check_key_type
+
+
+def parsed_options(values: Mapping[str, Any], schema: TableSchema) -> dict[str, Any]:
+    """Values that the table can have, or a refusal."""
+    parsed = parse_all(values)
+    check_columns(parsed, schema)
+    return parsed
+
+
+def check_columns(options: Mapping[str, Any], schema: TableSchema) -> None:
+    for name in options.get("bloom_columns") or ():
+        if name not in schema.names:
+            raise InvalidRequest(f"option bloom_columns names {name!r}: the table has {', '.join(schema.names)}")
+        check_key_type(schema.columns.field(name), "bloom_columns")
+
+
+def set_options(handles: Handles, values: Mapping[str, Any]) -> None:
+    if not values:
+        raise InvalidRequest(f"no option was given for table {handles.name}: give name and value")
+    parsed = parse_all(values)
+    runtime, changes = handles.runtime, handles.changes
+    shown = ", ".join(f"{name}={DEFAULT if value is None else value}" for name, value in sorted(parsed.items()))
+    info = {"operation": "set options", "detail": shown, "actor": runtime.settings.actor}
+    write_id = runtime.new_id()
+
+    def attempt() -> None:
+        handles.check_alive()
+        check_columns(parsed, changes.schema)
+        changes.log.set_properties(stored(parsed), {**info, "seq": changes.seq}, write_id)
+
+    with changes.log.lock:
+        changes.log.refresh()
+        swap_with_retries(runtime, changes.log, f"setting options of {handles.name}", attempt)
+        changes.log.make_durable()
+        runtime.store.step("set_options.committed")
+        changes.log.checkpoint_if_due()
