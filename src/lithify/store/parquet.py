@@ -102,11 +102,13 @@ def check_whole(path: str, size_bytes: int) -> None:
         found = os.stat(path).st_size
     except FileNotFoundError:
         raise Corruption(
-            f"{path} is missing although the table's log names it: restore it from a copy, or read as of an older seq"
+            f"{path} is missing although the table's log names it: restore it from a copy, or read as of an older seq",
+            path=str(path),
         ) from None
     if found != size_bytes:
         raise Corruption(
-            f"{path} has {found} bytes instead of {size_bytes}: restore it from a copy, or read as of an older seq"
+            f"{path} has {found} bytes instead of {size_bytes}: restore it from a copy, or read as of an older seq",
+            path=str(path),
         )
 
 
@@ -116,7 +118,9 @@ def corrupt(path: Path | str, error: BaseException) -> LithifyError:
     if isinstance(error, OSError) and error.errno:
         return os_error(error, path)
     first = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return Corruption(f"{path} cannot be read as Parquet ({first}): restore this file from a copy, or drop its rows")
+    return Corruption(
+        f"{path} cannot be read as Parquet ({first}): restore this file from a copy, or drop its rows", path=str(path)
+    )
 
 
 def read(path: Path, columns: pa.Schema, constants: dict[str, Any] | None = None) -> pa.Table:
@@ -208,6 +212,11 @@ class PartWriter:
         self._writer = open_writer(self._sink, schema, layout)
         self._pending: list[pa.Table] = []
         self._pending_rows = 0
+
+    @property
+    def bytes_written(self) -> int:
+        """Of the row groups written so far."""
+        return self._sink.tell()
 
     def write(self, table: pa.Table) -> None:
         self._pending.append(table)

@@ -1,0 +1,263 @@
+"""Compacting: small base files of one partition become few. The same rows come out.
+
+A job with a manifest that names its inputs; merge tasks here or on Spark; verification of row counts and of a
+fingerprint of the keys, both from the finished files; one commit with `dataChange=false` that requires every input to
+be live still. Inputs that changed meanwhile mean planning again, never failing. A damaged input is left where it is,
+reported, and the rest goes on without it. Where memory runs out the files are halved, down to two, four times.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from lithify.engine import jobs
+from lithify.engine.attempts import swap_with_retries
+from lithify.engine.compute import HereCompute
+from lithify.engine.handles import Handles
+from lithify.errors import Corruption, OutOfResources
+from lithify.model.names import DAY
+from lithify.model.plans import constants_of
+from lithify.model.snapshot import DataFile, Snapshot
+from lithify.model.upkeep import CompactPlan
+from lithify.store.fingerprint import added, columns_to_check
+from lithify.store.merge_files import MergeResult, MergeSource, MergeTask, merge_files
+from lithify.store.parquet import Layout, Written
+
+logger = logging.getLogger(__name__)
+
+HALVINGS_MAX = 4
+HERE = HereCompute()
+
+
+class PlannedAgain(Exception):
+    """The table moved on under the plan. Internal: plan again."""
+
+
+@dataclass(frozen=True)
+class CompactReport:
+    """What one plan came to. `problems`: inputs that were left out, and why."""
+
+    table: str
+    origin: str
+    partition: Mapping[str, str | None]
+    files_read: int = 0
+    files_written: int = 0
+    rows: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    seconds: float = 0.0
+    engine: str = "none"
+    halvings: int = 0
+    problems: tuple[str, ...] = field(default=())
+
+
+class Compactor:
+    def __init__(self, handles: Handles, lease: int | None = None) -> None:
+        self._handles, self._lease = handles, lease
+        self._runtime = handles.runtime
+
+    def run(self, plan: CompactPlan) -> CompactReport:
+        """Raises PlannedAgain if an input is not there any more."""
+        started = time.monotonic()
+        report = self._run(plan, 0)
+        return replace(report, seconds=time.monotonic() - started)
+
+    def _run(self, plan: CompactPlan, depth: int) -> CompactReport:
+        nothing = CompactReport(plan.table, plan.origin, dict(plan.partition), halvings=depth)
+        if len(plan.files) < 2:
+            return nothing
+        try:
+            return replace(self._job(plan), halvings=depth)
+        except Corruption as error:
+            damaged = [file for file in plan.files if self._path(file) == error.details.get("path")]
+            if not damaged:
+                raise
+            logger.warning("compacting %s goes on without a damaged file: %s", plan.table, error)
+            rest = replace(plan, files=tuple(file for file in plan.files if file not in damaged))
+            report = self._run(rest, depth)
+            return replace(report, problems=(error.message, *report.problems))
+        except OutOfResources as error:
+            if depth >= HALVINGS_MAX or len(plan.files) < 4:
+                raise
+            middle = len(plan.files) // 2
+            logger.warning("compacting %d files of %s in two halves: %s", len(plan.files), plan.table, error)
+            halves = [replace(plan, files=files) for files in (plan.files[:middle], plan.files[middle:])]
+            return _together([self._run(half, depth + 1) for half in halves])
+
+    def _job(self, plan: CompactPlan) -> CompactReport:
+        runtime = self._runtime
+        snapshot = self._handles.snapshot()
+        self._check_inputs(plan, snapshot)
+        inputs = [file.path for file in plan.files]
+        job = jobs.begin(runtime, plan.table, plan.origin, "base", inputs, lease=self._lease, why=plan.why)
+        base = self._handles.base.log
+        try:
+            tasks = self._tasks(plan, snapshot, job)
+            engine = "local" if plan.bytes_in < runtime.settings.local_job_bytes_max else "spark"
+            results = (HERE if engine == "local" else runtime.compute).run(merge_files, tasks)
+            runtime.store.step("compact.written")
+            self._verify(plan, results)
+            adds = [(written, result.partition) for result in results for written in result.written]
+            self._sync(adds)
+            report = CompactReport(
+                plan.table,
+                plan.origin,
+                dict(plan.partition),
+                len(plan.files),
+                len(adds),
+                sum(result.rows_read for result in results),
+                plan.bytes_in,
+                sum(written.size_bytes for written, _ in adds),
+                engine=engine,
+            )
+            job = jobs.advance(runtime, job, jobs.COMMITTING)
+            self._commit(plan, snapshot, job, report, adds)
+        except BaseException as error:
+            jobs.give_up(runtime, job, base, error)
+            raise
+        runtime.store.step("compact.durable")
+        jobs.finish(
+            runtime,
+            job,
+            files_in=report.files_read,
+            files_out=report.files_written,
+            bytes_in=report.bytes_read,
+            bytes_out=report.bytes_written,
+            rows=report.rows,
+        )
+        runtime.store.step("compact.done")
+        return report
+
+    def _check_inputs(self, plan: CompactPlan, snapshot: Snapshot) -> None:
+        live = {file.log_path for file in snapshot.base}
+        if not all(file.log_path in live for file in plan.files):
+            raise PlannedAgain
+
+    def _tasks(self, plan: CompactPlan, snapshot: Snapshot, job: jobs.Job) -> list[MergeTask]:
+        """A task for each output of the target size, so that a large plan keeps every core busy."""
+        schema = snapshot.schema
+        day = plan.partition.get(DAY, "") if DAY in plan.partition else ""
+        folder = (
+            job.folder if DAY not in plan.partition else f"{job.folder}/{DAY}={day or '__HIVE_DEFAULT_PARTITION__'}"
+        )
+        window = (schema.time, plan.window_us) if schema.time and plan.window_us else None
+        groups = [list(plan.files)] if window else _shares(plan.files, plan.target_bytes)
+        check = tuple(columns_to_check(schema.columns, schema.key))
+        return [
+            MergeTask(
+                tuple(
+                    MergeSource(self._path(file), file.rows, file.size_bytes, dict(constants_of(file, schema)))
+                    for file in group
+                ),
+                schema.key,
+                check,
+                Layout.of(schema),
+                str(self._handles.base_folder),
+                folder,
+                f"part-{number:05d}-{self._runtime.new_id()[:8]}",
+                plan.target_bytes,
+                dict(plan.partition),
+                window,
+            )
+            for number, group in enumerate(groups)
+        ]
+
+    def _path(self, file: DataFile) -> str:
+        return f"{self._handles.base_folder}/{file.path}"
+
+    def _verify(self, plan: CompactPlan, results: Sequence[MergeResult]) -> None:
+        """Invariant 6: rewriting never changes rows."""
+        known = [file.rows for file in plan.files]
+        rows_in = sum(result.rows_read for result in results)
+        rows_out = sum(result.rows_written for result in results)
+        expected = sum(known) if min(known) >= 0 else rows_in
+        keys_in = added(result.fingerprint_read for result in results)
+        keys_out = added(result.fingerprint_written for result in results)
+        if not rows_in == rows_out == expected or keys_in != keys_out:
+            raise Corruption(
+                f"compacting {len(plan.files)} files of {plan.table} read {rows_in:,} of {expected:,} rows and wrote "
+                f"{rows_out:,}, key checksums {keys_in:016x} and {keys_out:016x}: nothing was committed; check the disk "
+                "and memory of this machine, then compact again"
+            )
+
+    def _sync(self, adds: Sequence[tuple[Written, object]]) -> None:
+        """The files were fsynced by whoever wrote them; their directory entries are ours to make durable."""
+        root = self._handles.base_folder
+        folders: set[Path] = {root}
+        for written, _ in adds:
+            folder = (root / written.path).parent
+            while folder != root:
+                folders.add(folder)
+                folder = folder.parent
+        for folder in folders:
+            self._runtime.store.sync_folder(folder)
+
+    def _commit(
+        self,
+        plan: CompactPlan,
+        snapshot: Snapshot,
+        job: jobs.Job,
+        report: CompactReport,
+        adds: Sequence[tuple[Written, Mapping[str, str | None]]],
+    ) -> None:
+        runtime, handles = self._runtime, self._handles
+        inputs = {file.log_path for file in plan.files}
+        info = {
+            "operation": f"compact ({plan.origin})",
+            "rows": report.rows,
+            "detail": f"{report.files_read} files became {report.files_written}",
+            "actor": runtime.settings.actor,
+        }
+        write_id = runtime.new_id()
+
+        def attempt() -> None:
+            jobs.check_not_fenced(job, handles.base.log)
+            handles.changes.log.refresh()
+            handles.check_alive()
+            handles.base.check_readable(snapshot.schema)
+            live = {file.log_path: file for file in handles.base.files(handles.changes.schema)}
+            if not inputs <= live.keys() or handles.changes.schema.columns != snapshot.schema.columns:
+                raise PlannedAgain
+            runtime.store.step("compact.commit")
+            removes = [live[path] for path in sorted(inputs)]
+            handles.base.commit(adds, removes, job.txn, info, write_id, data_change=False)
+
+        with handles.changes.log.lock:
+            handles.base.log.refresh()
+            swap_with_retries(runtime, handles.base.log, f"compaction of {handles.name}", attempt)
+            runtime.store.step("compact.committed")
+            handles.base.log.make_durable()
+            handles.base.log.checkpoint_if_due()
+
+
+def _shares(files: Sequence[DataFile], target_bytes: int) -> list[list[DataFile]]:
+    """Neighbours together, about `target_bytes` each, none alone."""
+    count = max(1, min(round(sum(file.size_bytes for file in files) / target_bytes), len(files) // 2))
+    share = sum(file.size_bytes for file in files) / count
+    groups: list[list[DataFile]] = [[]]
+    size = 0.0
+    for place, file in enumerate(files):
+        enough = size >= share * len(groups) and len(groups[-1]) >= 2 and len(files) - place >= 2
+        if enough and len(groups) < count:
+            groups.append([])
+        groups[-1].append(file)
+        size += file.size_bytes
+    return groups
+
+
+def _together(reports: Sequence[CompactReport]) -> CompactReport:
+    first = reports[0]
+    return replace(
+        first,
+        files_read=sum(r.files_read for r in reports),
+        files_written=sum(r.files_written for r in reports),
+        rows=sum(r.rows for r in reports),
+        bytes_read=sum(r.bytes_read for r in reports),
+        bytes_written=sum(r.bytes_written for r in reports),
+        halvings=max(r.halvings for r in reports),
+        problems=tuple(problem for r in reports for problem in r.problems),
+    )
