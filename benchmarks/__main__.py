@@ -8,11 +8,17 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks import folds, reads, upserts
+from benchmarks import commits, folds, opening, reads, upserts
 from benchmarks.report import Report, machine
 from lithify import Lake, Settings
 
-SUITES = {"upserts": upserts.run, "reads": reads.run, "folds": folds.run}
+SUITES = {
+    "upserts": upserts.run,
+    "commits": commits.run,
+    "reads": reads.run,
+    "folds": folds.run,
+    "opening": opening.run,
+}
 
 
 def main() -> None:

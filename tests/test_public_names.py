@@ -17,9 +17,12 @@ def test_exported_names() -> None:
     assert sorted(lithify.__all__) == [
         "Commit",
         "CommitUnknown",
+        "CompactPlan",
+        "CompactReport",
         "ComputeFailed",
         "Conflict",
         "Corruption",
+        "CycleReport",
         "FoldPlan",
         "FoldReport",
         "HistoryEntry",
@@ -28,11 +31,13 @@ def test_exported_names() -> None:
         "Lake",
         "LithifyError",
         "NotFound",
+        "OutOfResources",
         "Settings",
         "Snapshot",
         "Table",
         "TableStats",
         "Unavailable",
+        "VacuumReport",
     ]
     assert all(hasattr(lithify, name) for name in lithify.__all__)
     assert lithify.__version__
@@ -48,6 +53,7 @@ def test_the_lake() -> None:
         "time",
         "partition_by",
         "if_not_exists",
+        "options",
     ]
     assert parameters(Lake.sql)[1:] == ["query", "as_of"]
     assert parameters(Lake.adopt)[1:3] == ["name", "path"]
@@ -71,7 +77,12 @@ def test_the_table() -> None:
         "history": ["limit"],
         "stats": [],
         "add_column": ["column"],
+        "set_options": ["values"],
         "fold": ["dry_run"],
+        "compact": ["tier", "dry_run", "progress"],
+        "optimize": ["by", "dry_run", "progress"],
+        "vacuum": ["retain_hours", "dry_run"],
+        "pin": ["as_of"],
     }
     for name, expected in contract.items():
         assert parameters(getattr(Table, name))[1:] == expected, name

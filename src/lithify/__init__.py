@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lithify.app.lake import Lake
+    from lithify.engine.compact import CompactReport
     from lithify.engine.fold import FoldPlan, FoldReport
     from lithify.engine.history import HistoryEntry, TableStats
     from lithify.engine.ingest import IngestReport
     from lithify.engine.table import Table
+    from lithify.engine.vacuum import VacuumReport
     from lithify.engine.writer import Commit
     from lithify.errors import (
         CommitUnknown,
@@ -20,9 +22,12 @@ if TYPE_CHECKING:
         InvalidRequest,
         LithifyError,
         NotFound,
+        OutOfResources,
         Unavailable,
     )
+    from lithify.model.cycles import CycleReport
     from lithify.model.snapshot import Snapshot
+    from lithify.model.upkeep import CompactPlan
     from lithify.settings import Settings
 
 __version__ = "0.1.0"
@@ -31,9 +36,12 @@ __version__ = "0.1.0"
 _HOMES = {
     "Commit": "engine.writer",
     "CommitUnknown": "errors",
+    "CompactPlan": "model.upkeep",
+    "CompactReport": "engine.compact",
     "ComputeFailed": "errors",
     "Conflict": "errors",
     "Corruption": "errors",
+    "CycleReport": "model.cycles",
     "FoldPlan": "engine.fold",
     "FoldReport": "engine.fold",
     "HistoryEntry": "engine.history",
@@ -42,19 +50,24 @@ _HOMES = {
     "Lake": "app.lake",
     "LithifyError": "errors",
     "NotFound": "errors",
+    "OutOfResources": "errors",
     "Settings": "settings",
     "Snapshot": "model.snapshot",
     "Table": "engine.table",
     "TableStats": "engine.history",
     "Unavailable": "errors",
+    "VacuumReport": "engine.vacuum",
 }
 
 __all__ = [
     "Commit",
     "CommitUnknown",
+    "CompactPlan",
+    "CompactReport",
     "ComputeFailed",
     "Conflict",
     "Corruption",
+    "CycleReport",
     "FoldPlan",
     "FoldReport",
     "HistoryEntry",
@@ -63,11 +76,13 @@ __all__ = [
     "Lake",
     "LithifyError",
     "NotFound",
+    "OutOfResources",
     "Settings",
     "Snapshot",
     "Table",
     "TableStats",
     "Unavailable",
+    "VacuumReport",
 ]
 
 

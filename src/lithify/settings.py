@@ -6,13 +6,17 @@ They come from `lithify.toml` in the current folder and from `LITHIFY_*` variabl
 from __future__ import annotations
 
 import getpass
+import re
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from pydantic_settings import (
     BaseSettings,
+    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
+    SettingsError,
     TomlConfigSettingsSource,
 )
 
@@ -24,6 +28,28 @@ def _user() -> str:
         return getpass.getuser()
     except (OSError, KeyError):
         return "unknown"
+
+
+Role = Literal["read", "write", "compact"]
+
+
+def memory_bytes(text: str) -> int:
+    """Bytes of "512m" or "4g"; a bare number is so many MiB, as in Spark's memory settings."""
+    match = re.fullmatch(r"(\d+)([kmgt]?)b?", text.strip().lower())
+    if match is None:
+        raise ValueError(f"{text!r} is not an amount of memory like 512m or 4g")
+    return int(match[1]) << {"k": 10, "": 20, "m": 20, "g": 30, "t": 40}[match[2]]
+
+
+def _at_least_1g(text: str) -> str:
+    if memory_bytes(text) < 2**30:
+        raise ValueError(f"{text!r} is less than 1g")
+    return text
+
+
+def _listed(value: Any) -> Any:
+    """A list in the environment is words with commas between them."""
+    return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
 
 
 class Settings(BaseSettings):
@@ -44,9 +70,35 @@ class Settings(BaseSettings):
     spark_conf: dict[str, str] = Field(
         default_factory=dict, description="Further Spark settings, passed on as they are."
     )
+    worker_memory: Annotated[str, AfterValidator(_at_least_1g)] | None = Field(
+        None, description="Memory of the Spark worker and its tasks (4g); default half of the machine, 1g to 16g."
+    )
+    worker_idle_s: float = Field(
+        300, gt=0, description="Seconds without work after which the Spark worker is given back."
+    )
+    worker_silence_s_max: float = Field(
+        60, ge=5, description="Seconds without a sign of life after which the Spark worker is killed."
+    )
     commit_attempts_max: int = Field(200, ge=1, description="How often a commit that lost a race is tried again.")
     commit_wait_s_max: float = Field(60, gt=0, description="How long all those attempts may take together, in seconds.")
-    checkpoint_every: int = Field(20, ge=2, description="Commits between two checkpoints of a log.")
+    checkpoint_every: int = Field(20, ge=2, le=100_000, description="Commits between two checkpoints of a log.")
+    log_retain_hours: float = Field(168, ge=1, le=87_600, description="Age at which commits may leave the log.")
+    log_commits_max: int = Field(10_000, ge=100, le=10_000_000, description="Commits that a log keeps at most.")
+    row_group_rows: int | None = Field(
+        None, ge=1_024, le=16_777_216, description="Rows of a Parquet row group; default by size."
+    )
+    compression_level: int = Field(3, ge=1, le=19, description="ZSTD level of data files.")
+    bloom_fpp: float = Field(0.01, ge=0.0001, le=0.5, description="Wanted share of false positives of a bloom filter.")
+    stats_columns_max: int = Field(32, ge=0, le=1_000, description="Further columns with statistics in the log.")
+    queue_commands_max: int = Field(50, ge=1, le=10_000, description="Writes that may wait for one table's writer.")
+    queue_wait_s_max: float = Field(
+        30, gt=0, description="How long a write waits for room in a full queue, in seconds, before it is refused."
+    )
+    loaded_tables_max: int = Field(50, ge=1, description="Tables that are open at once; the least recently used goes.")
+    idle_unload_s: float = Field(1800, gt=0, description="Seconds without use after which a table is unloaded.")
+    refresh_s: float = Field(
+        30, ge=1, description="Seconds between two looks for other processes' commits to open tables."
+    )
     local_job_bytes_max: int = Field(
         64 * 2**20,
         ge=0,
@@ -63,6 +115,76 @@ class Settings(BaseSettings):
     )
     lock_wait_s_max: float = Field(
         30, gt=0, description="How long create, drop and adopt wait for each other, in seconds."
+    )
+    pin_hours_max: float = Field(
+        24,
+        ge=1,
+        le=8_760,
+        description="How long vacuum respects the pin of a process on another host that no longer renews it, in hours.",
+    )
+    roles: Annotated[tuple[Role, ...], NoDecode, BeforeValidator(_listed)] = Field(
+        ("read", "write", "compact"),
+        description="What this node may do: read, write, compact. Background work runs only where compact is listed.",
+    )
+    jobs_max: int = Field(2, ge=1, le=64, description="Jobs of a cycle that run at the same time.")
+    cycle_timeout_s: float = Field(
+        1800, gt=0, description="After this many seconds a cycle starts no further job and cancels what it can."
+    )
+    lease_s: float = Field(
+        60,
+        ge=1,
+        le=3600,
+        description="How long a process that went silent keeps others from running a cycle, in seconds.",
+    )
+    policy_interval_s: float = Field(
+        60, gt=0, description="Seconds between two looks of `lithify run` at what should be folded, merged and packed."
+    )
+    vacuum_retain_hours: float = Field(
+        168,
+        ge=1,
+        description="How long files that no current version needs are kept when vacuum runs by itself, in hours.",
+    )
+    vacuum_cron: str | None = Field(
+        None, description="When `lithify run` vacuums every table, as a cron expression in UTC; default never."
+    )
+    log_format: Literal["text", "json"] = Field(
+        "text", description="How `lithify run` writes its log lines: text (key=value) or json."
+    )
+    fold_share_max: float = Field(
+        0.1, ge=0.0001, le=100, description="Share of changed rows above which changes are folded."
+    )
+    fold_rows_min: int = Field(
+        10_000, ge=0, le=1_000_000_000, description="Changed rows below which their share is no reason to fold."
+    )
+    fold_files_max: int = Field(100, ge=1, le=100_000, description="Number of change files at which they are folded.")
+    fold_age_s_max: int = Field(
+        3_600, ge=1, le=31_536_000, description="Age of the oldest change at which changes are folded, in seconds."
+    )
+    read_overhead_max: float = Field(
+        1.5,
+        ge=1.01,
+        le=1_000,
+        description="Expected time of a read, relative to a folded table, above which changes are folded.",
+    )
+    minor_files_min: int = Field(20, ge=2, le=500, description="Small change files in a row that are merged into one.")
+    minor_bytes_max: int = Field(
+        32 * 2**20, ge=2**10, le=2**30, description="Change files larger than this are left to the fold."
+    )
+    minor_rows_max: int = Field(
+        2_000_000, ge=1_000, le=100_000_000, description="Rows that one merge of change files takes at most."
+    )
+    pack_target_bytes: int = Field(
+        512 * 2**20, ge=2**20, le=100 * 2**30, description="Size that small files without a time are merged to."
+    )
+    pack_files_min: int = Field(10, ge=2, le=100_000, description="Small files of a partition that are worth merging.")
+    batch_files_max: int = Field(
+        30, ge=2, le=500, description="Files that one compaction job takes at most; a remainder of one joins the last."
+    )
+    cluster_target_bytes: int = Field(
+        128 * 2**20, ge=2**20, le=100 * 2**30, description="Size of the files that optimize writes."
+    )
+    tiers: tuple[dict[str, Any], ...] = Field(
+        (), description="Changes to the tiers of tables with a time column, by name, and further tiers."
     )
 
     @classmethod
@@ -86,3 +208,5 @@ def load_settings(**overrides: object) -> Settings:
         raise InvalidRequest(
             f"setting {name!r}: {first['msg']} (from lithify.toml or LITHIFY_{name.upper()})"
         ) from error
+    except SettingsError as error:
+        raise InvalidRequest(f"{error}: it is no JSON (from LITHIFY_* variables)") from error

@@ -15,13 +15,15 @@ from typing import Any
 import pyarrow as pa
 
 from lithify import Lake, Settings
+from lithify.engine.upkeep import Upkeep
+from lithify.model.upkeep import MinorPlan
 from lithify.store.faults import FaultyStore, RecordingStore, kill_process
 from lithify.store.local import Store
 from support.bags import bag
 
 KEYED = pa.schema([("id", pa.int64()), ("v", pa.string())])
 ORDERED = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("v", pa.string())])
-SETTINGS = Settings(actor="crash", checkpoint_every=2)
+SETTINGS = Settings(actor="crash", checkpoint_every=2, pack_files_min=2, minor_files_min=2)
 
 Operation = Callable[[Lake], Any]
 State = dict[str, tuple[tuple[str, ...], Counter[Any]]]
@@ -52,6 +54,18 @@ def _put(*ids: int, v: str = "x") -> Operation:
 
 def _fold(lake: Lake) -> Any:
     return lake.table("a.t").fold()
+
+
+def _compact(lake: Lake) -> Any:
+    return lake.table("a.t").compact()
+
+
+def _merge_changes(lake: Lake) -> Any:
+    with lake.table("a.t")._lane() as (handles, reader):
+        upkeep = Upkeep(handles, reader)
+        for plan in upkeep.plans(handles.runtime.now_ms()):
+            if isinstance(plan, MinorPlan):
+                upkeep.run(plan)
 
 
 def _twice(operation: Operation) -> tuple[Operation, Operation]:
@@ -96,6 +110,21 @@ SCENARIOS = {
             "fold_rewrites",
             (_fold, _put(2, v="z"), _fold),
             (_create, _put(*range(20)), _fold, _put(2, 25, v="y"), lambda lake: lake.table("a.t").delete([3])),
+        ),
+        Scenario(
+            "compact",
+            (_compact, _put(1, 31, v="z"), _fold),
+            (_create, _put(1, 2), _fold, _put(11, 12), _fold, _put(21), _fold, _put(2, v="pending")),
+        ),
+        Scenario(
+            "cluster",
+            (lambda lake: lake.table("a.t").optimize(by=["v", "id"]), _put(1, v="z")),
+            (_create, _put(1, 2), _fold, _put(11, 12, v="b"), _fold),
+        ),
+        Scenario(
+            "merge_changes",
+            (_merge_changes, _put(2, v="z"), _fold),
+            (_create, _put(1, 2), _fold, _put(2, v="y"), _put(3), lambda lake: lake.table("a.t").delete([1]), _put(4)),
         ),
         Scenario(
             "fold_without_key",

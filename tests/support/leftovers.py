@@ -7,13 +7,14 @@ from pathlib import Path
 
 
 def unsettled(path: Path) -> list[str]:
-    """What a job left behind: manifests, scratch files, folders in base that no commit ever named."""
+    """What a job left behind: manifests, scratch files, folders that no commit ever named."""
     left = [str(p) for p in (path / "_lithify" / "jobs").iterdir()]
-    for base in path.glob("*/*/base"):
+    for log in (*path.glob("*/*/base"), *path.glob("*/*/changes")):
         named = set()
-        for commit in (base / "_delta_log").glob("*.json"):
+        for commit in (log / "_delta_log").glob("*.json"):
             actions = [json.loads(line) for line in commit.read_text().splitlines()]
             named |= {action["add"]["path"].partition("/")[0] for action in actions if "add" in action}
-        left += [str(entry) for entry in base.iterdir() if entry.name != "_delta_log" and entry.name not in named]
-        left += [str(entry) for entry in base.rglob("_scratch")]
+        folders = [entry for entry in log.iterdir() if entry.is_dir() and entry.name != "_delta_log"]
+        left += [str(entry) for entry in folders if entry.name not in named]
+        left += [str(entry) for entry in log.rglob("_scratch")]
     return left

@@ -1,4 +1,4 @@
-"""Programs over three kinds of tables, and the plain dicts that say what must come out.
+"""Programs over several kinds of tables, and the plain dicts that say what must come out.
 
 `Driver` runs each operation on a real lake and on an oracle, and compares. A test hands it the way to read (the serving
 engine or Spark), so that the same programs run on both.
@@ -6,8 +6,9 @@ engine or Spark), so that the same programs run on both.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,11 @@ Read = Callable[[Table, str | None, int | None], list[Row]]
 
 LONG = "z" * 70  # longer than the text that statistics keep
 NUMBERS = st.none() | st.integers(-2, 5)
+DAY_ONE = dt.datetime(2026, 1, 1, 5, tzinfo=dt.UTC)
+# Hours of two days, and one that no tier finds old enough.
+TIMES = st.none() | st.sampled_from(
+    [DAY_ONE + dt.timedelta(minutes=m) for m in (0, 1, 59, 60, 61, 1440, 1445, 40_000_000)]
+)
 TEXTS = st.none() | st.sampled_from(["", "a", "é", "𝄞", LONG + "a", LONG + "b"])
 
 SCHEMAS: dict[str, dict[str, Any]] = {
@@ -38,15 +44,38 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         "order_by": "o",
     },
     "m.keyless": {"schema": pa.schema([("x", pa.int64()), ("s", pa.string()), ("v", pa.int64())])},
+    "m.timed": {
+        "schema": pa.schema(
+            [("k", pa.int64()), ("at", pa.timestamp("us", tz="UTC")), ("v", pa.int64()), ("s", pa.string())]
+        ),
+        "key": "k",
+        "time": "at",
+    },
+    "m.parts": {
+        "schema": pa.schema([("k", pa.int64()), ("p", pa.string()), ("v", pa.int64()), ("s", pa.string())]),
+        "key": "k",
+        "partition_by": "p",
+    },
 }
-TABLES = tuple(SCHEMAS)
-KEYS: dict[str, tuple[str, ...]] = {"m.keyed": ("a", "b"), "m.ordered": ("k",), "m.keyless": ()}
+TABLES = ("m.keyed", "m.ordered", "m.keyless")
+ALL_TABLES = tuple(SCHEMAS)
+KEYS: dict[str, tuple[str, ...]] = {
+    "m.keyed": ("a", "b"),
+    "m.ordered": ("k",),
+    "m.keyless": (),
+    "m.timed": ("k",),
+    "m.parts": ("k",),
+}
 ROWS = {
     "m.keyed": st.fixed_dictionaries(
         {"a": st.integers(0, 3), "b": TEXTS.filter(lambda text: text is not None), "v": NUMBERS}, optional={"s": TEXTS}
     ),
     "m.ordered": st.fixed_dictionaries({"k": st.integers(0, 5), "o": NUMBERS, "v": NUMBERS}, optional={"s": TEXTS}),
     "m.keyless": st.fixed_dictionaries({"x": NUMBERS, "s": TEXTS, "v": NUMBERS}),
+    "m.timed": st.fixed_dictionaries({"k": st.integers(0, 7), "at": TIMES, "v": NUMBERS}, optional={"s": TEXTS}),
+    "m.parts": st.fixed_dictionaries(
+        {"k": st.integers(0, 7), "p": st.sampled_from([None, "a", "b/c"]), "v": NUMBERS}, optional={"s": TEXTS}
+    ),
 }
 ROW_KEYS = (("x",), ("s",), ("s", "x"))
 ADDED = st.sampled_from(["added_1", "added_2"])
@@ -284,11 +313,11 @@ def key_batches(draw: st.DrawFn, name: str) -> list[Row]:
 
 
 @st.composite
-def programs(draw: st.DrawFn, length: int = 12) -> list[tuple[Any, ...]]:
+def programs(draw: st.DrawFn, length: int = 12, names: Sequence[str] = TABLES) -> list[tuple[Any, ...]]:
     """A list of (method of Driver, its arguments): what to do, without the comparisons."""
     steps: list[tuple[Any, ...]] = []
     for _ in range(draw(st.integers(4, length))):
-        name, lake = draw(st.sampled_from(TABLES)), draw(lakes)
+        name, lake = draw(st.sampled_from(names)), draw(lakes)
         kind = draw(st.sampled_from(["write", "write", "write", "delete", "delete_where", "fold", "add_column"]))
         argument: tuple[Any, ...] = ()
         if kind == "write":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,10 @@ import pyarrow as pa
 from lithify.engine.catalog import Catalog, open_lake
 from lithify.engine.compute import SessionCompute
 from lithify.engine.ingest import IngestReport, Progress, find_files, format_of, ingest
+from lithify.engine.loaded import Listener, LoadedTables
 from lithify.engine.runtime import Runtime
 from lithify.engine.table import AsOf, Table
+from lithify.engine.worker import WorkerCompute
 from lithify.errors import CommitUnknown, Conflict, InvalidRequest, LithifyError, NotFound
 from lithify.model.names import TableName, parse_table_name
 from lithify.model.plans import ReadPlan
@@ -53,10 +55,11 @@ class Lake:
         self._own_spark: SparkSession | None = None
         self._lock = threading.RLock()
         self._serving = ServingEngine(self._settings.query_memory_bytes_max)
-        self._runtime = Runtime(
-            self.path, self._settings, self._store, self._serving, self._spark, SessionCompute(self._spark)
-        )
+        # A session of the user's does all the work it is given for; otherwise heavy tasks get a process of their own.
+        compute = SessionCompute(self._spark) if spark is not None else WorkerCompute.from_settings(self._settings)
+        self._runtime = Runtime(self.path, self._settings, self._store, self._serving, self._spark, compute)
         self._catalog = Catalog(self._runtime)
+        self._loaded = LoadedTables(self._runtime, self._catalog.open)
         self._tables: dict[TableName, Table] = {}
         self._closed = False
 
@@ -72,11 +75,16 @@ class Lake:
         return f"Lake({str(self.path)!r})"
 
     def close(self) -> None:
-        """Give back temporary files, and Spark if this lake started it. Nothing acknowledged depends on it."""
+        """Commit and answer the writes that wait, then give back temporary files, and Spark if this lake started it.
+
+        Nothing acknowledged depends on it.
+        """
+        self._loaded.close()
         with self._lock:
             self._closed = True
             self._tables.clear()
             self._serving.close()
+            self._runtime.compute.close()
             if self._own_spark is not None:
                 from lithify.app.spark import release_session
 
@@ -94,26 +102,22 @@ class Lake:
         time: str | None = None,
         partition_by: str | Iterable[str] = (),
         if_not_exists: bool = False,
+        options: Mapping[str, Any] | None = None,
     ) -> Table:
-        """Create a table. `schema` is a pyarrow schema, or a Spark one."""
+        """Create a table. `schema` is a pyarrow schema, or a Spark one; `options` are listed in docs/settings.md."""
         parsed = parse_table_name(name)
         definition = define(_arrow_schema(schema), key, order_by, time, partition_by)
-        self._catalog.create(parsed, definition, if_not_exists=if_not_exists)
+        self._catalog.create(parsed, definition, if_not_exists=if_not_exists, options=options)
         return self.table(name)
 
     def table(self, name: str) -> Table:
         """Open a table. The same object is answered while the table lives."""
         parsed = parse_table_name(name)
+        incarnation = self._loaded.current(parsed).handles.incarnation
         with self._lock:
-            self._check_open()
             table = self._tables.get(parsed)
-            if table is not None:
-                try:
-                    table._handles.schema()
-                    return table
-                except NotFound:
-                    del self._tables[parsed]
-            table = self._tables[parsed] = Table(self._catalog.open(parsed))
+            if table is None or table.incarnation != incarnation:
+                table = self._tables[parsed] = Table(self._loaded, parsed, incarnation)
             return table
 
     def tables(self) -> list[str]:
@@ -122,9 +126,30 @@ class Lake:
     def drop_table(self, name: str) -> None:
         """Drop a table and delete its files. An adopted base is left where it is."""
         parsed = parse_table_name(name)
+        self._check_open()
+        self._catalog.drop(parsed)
+        self._loaded.forget(parsed)
         with self._lock:
-            self._catalog.drop(parsed)
             self._tables.pop(parsed, None)
+
+    def on_change(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener(name, snapshot)` when an open table has changed, wherever that was committed.
+
+        It is noticed at once when work of this lake completes, otherwise within `refresh_s`. Call the answer to stop.
+        """
+        return self._loaded.listen(listener)
+
+    def notify(self, name: str) -> None:
+        """Background work on this table has completed: refresh it if it is open, and tell the listeners at once."""
+        self._loaded.notify(parse_table_name(name))
+
+    def loaded(self) -> list[str]:
+        """Names of the tables that are open in this process, the least recently used first."""
+        return self._loaded.loaded()
+
+    def refresh(self) -> None:
+        """Do now what is done every `refresh_s`: notice other processes' commits, unload tables long unused."""
+        self._loaded.refresh()
 
     def adopt(
         self,

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from lithify.cli import machine, query, rows, tables, upkeep
+from lithify.cli import compaction, jobs, machine, query, rows, run, tables, upkeep
 from lithify.cli.command import CRASHED, HANDLED, INTERRUPTED, OK, Globals, JsonOption, LakeOption
 from lithify.cli.output import make_output
 from lithify.errors import LithifyError
@@ -112,7 +112,7 @@ def _lithify(
         typer.echo(ctx.get_help())
 
 
-for _module in (tables, rows, query, upkeep, machine):
+for _module in (tables, rows, query, upkeep, compaction, run, jobs, machine):
     _module.register(app)
 
 

@@ -1,4 +1,4 @@
-"""Commands that look: sql, changes, history, stats, snapshot."""
+"""Commands that look: sql, changes, history, snapshot."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 from lithify.cli.command import Session, TableArgument, command
 from lithify.cli.output import Column
 from lithify.cli.rowset import FormatOption, LimitOption, OutputOption, check_format, write_rows
-from lithify.cli.values import cell, human_bytes
+from lithify.cli.values import cell
 from lithify.errors import InvalidRequest
 
 PANEL = "Queries"
@@ -94,18 +94,6 @@ def history(
         session.out.listing(columns, entries, {"table": name, "history": entries}, empty="nothing yet")
 
 
-def stats(session: Session, name: TableArgument) -> None:
-    """Show a table's numbers: rows, files and bytes in base and pending."""
-    with session.lake() as lake:
-        found = dataclasses.asdict(lake.table(name).stats())
-        shown = {
-            label.replace("_", " "): human_bytes(value) if label.endswith("_bytes") else f"{value:,}"
-            for label, value in found.items()
-            if label != "table"
-        }
-        session.out.record(name, shown, found)
-
-
 def snapshot(session: Session, name: TableArgument, as_of: AsOfOption = None) -> None:
     """Show which versions of changes and base a read uses, now or as of an earlier state."""
     with session.lake() as lake:
@@ -140,5 +128,4 @@ def register(app: typer.Typer) -> None:
     )(sql)
     command(app, "changes", panel=PANEL, examples="lithify changes shop.orders --since 41 --format ndjson")(changes)
     command(app, "history", panel=PANEL, examples="lithify history shop.orders --limit 5")(history)
-    command(app, "stats", panel=PANEL, examples="lithify stats shop.orders --json")(stats)
     command(app, "snapshot", panel=PANEL, examples="lithify snapshot shop.orders --as-of 2026-11-15T12:00:00")(snapshot)

@@ -1,4 +1,4 @@
-"""Commands about the lake and its tables: init, create, tables, describe, add-column, adopt, drop."""
+"""Commands about the lake and its tables: init, create, tables, describe, set, add-column, adopt, drop."""
 
 from __future__ import annotations
 
@@ -51,6 +51,10 @@ PartitionOption = Annotated[
     list[str] | None,
     typer.Option("--partition-by", metavar="COLUMN", help="A partition column of base; repeat it."),
 ]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A table option, e.g. row_group_rows=65536; repeat it."),
+]
 
 
 def init(
@@ -84,6 +88,7 @@ def create(
     order_by: OrderByOption = None,
     time: TimeOption = None,
     partition_by: PartitionOption = None,
+    options: SetOption = None,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", metavar="", help="Do nothing if the same table is there already.")
     ] = False,
@@ -97,10 +102,11 @@ def create(
     arrow = schema_of(columns, schema)
     if arrow is None:
         raise InvalidRequest("a table needs columns: pass --column NAME:TYPE for each, or --schema FILE")
+    chosen = options_of(options or ())
     with session.lake() as lake:
         existed = if_not_exists and name in lake.tables()
         lake.create_table(
-            name, arrow, key or None, order_by, time, tuple(partition_by or ()), if_not_exists=if_not_exists
+            name, arrow, key or None, order_by, time, tuple(partition_by or ()), if_not_exists, options=chosen
         )
         document = {**describe_document(lake, name), "created": not existed}
         what = f"table {name} is there already" if existed else f"table {name} created: {plural(len(arrow), 'column')}"
@@ -145,6 +151,7 @@ def describe(session: Session, name: TableArgument) -> None:
             "base": _amount(base, "row"),
             "base path": base["path"],
             **document["settings"],
+            **{option: _shown(value) for option, value in document["options"].items()},
         }
         columns = [
             Column("name", "column", style="bold"),
@@ -154,6 +161,35 @@ def describe(session: Session, name: TableArgument) -> None:
         session.out.record(name, {label: value for label, value in fields.items() if value not in (None, "")}, document)
         if not session.as_json:
             session.out.listing(columns, document["columns"], {}, empty="")
+
+
+def set_table_options(
+    session: Session,
+    name: TableArgument,
+    options: Annotated[
+        list[str], typer.Argument(metavar="NAME=VALUE…", help="e.g. row_group_rows=65536; =default resets it.")
+    ],
+) -> None:
+    """Set options of a table: how its files are laid out, how long its log is kept, how it is looked after."""
+    chosen = options_of(options)
+    with session.lake() as lake:
+        table = lake.table(name)
+        table.set_options(chosen)
+        held = table.options
+        now = ", ".join(f"{option} is {_shown(held[option])}" for option in chosen)
+        session.out.message(f"{name}: {now}", describe_document(lake, name))
+
+
+def options_of(pairs: Sequence[str]) -> dict[str, str]:
+    chosen: dict[str, str] = {}
+    for pair in pairs:
+        option, equals, value = pair.partition("=")
+        if not equals or not option.strip():
+            raise InvalidRequest(f"{pair!r} is no table option: write NAME=VALUE, e.g. row_group_rows=65536")
+        if option.strip() in chosen:
+            raise InvalidRequest(f"table option {option.strip()} is given twice: give it once")
+        chosen[option.strip()] = value.strip()
+    return chosen
 
 
 def add_column(
@@ -232,6 +268,8 @@ def _schema_file(path: Path) -> list[str]:
 
 
 def describe_document(lake: Lake, name: str) -> dict[str, Any]:
+    from lithify.model.options import chosen, is_option
+
     table = lake.table(name)
     definition, stats = table.definition, table.stats()
     return {
@@ -241,7 +279,8 @@ def describe_document(lake: Lake, name: str) -> dict[str, Any]:
         "order_by": definition.order_by,
         "time": definition.time,
         "partition_by": list(definition.partition_by),
-        "settings": dict(definition.settings),
+        "settings": {name: value for name, value in definition.settings.items() if not is_option(name)},
+        "options": chosen(definition.settings),
         "seq": stats.seq,
         "watermark": stats.watermark,
         "pending": {"files": stats.pending_files, "rows": stats.pending_rows, "bytes": stats.pending_bytes},
@@ -275,6 +314,12 @@ def _amount(part: dict[str, Any], noun: str) -> str:
     return f"{plural(part['rows'], noun)} in {plural(part['files'], 'file')}, {human_bytes(part['bytes'])}"
 
 
+def _shown(value: Any) -> str:
+    if value is None:
+        return "automatic"
+    return (", ".join(value) or "none") if isinstance(value, tuple) else str(value)
+
+
 def _count(value: Any) -> str:
     return "" if value is None else f"{value:,}"
 
@@ -292,11 +337,18 @@ def register(app: typer.Typer) -> None:
         examples="""
         lithify create shop.orders -c id:int64 -c "amount:decimal(10,2)" -c at:timestamp --key id --time at
         lithify create iot.readings -c device:string! -c at:timestamp -c value:double --time at
-        lithify create shop.copy --schema orders.json --key id
+        lithify create shop.copy --schema orders.json --key id --set compression_level=9
         """,
     )(create)
     command(app, "tables", panel=PANEL, examples="lithify tables\nlithify tables --json")(list_tables)
     command(app, "describe", panel=PANEL, examples="lithify describe shop.orders")(describe)
+    command(
+        app,
+        "set",
+        panel=PANEL,
+        examples="lithify set shop.orders row_group_rows=65536 log_retain_hours=24\n"
+        "lithify set shop.orders bloom_columns=none row_group_rows=default",
+    )(set_table_options)
     command(app, "add-column", panel=PANEL, examples="lithify add-column shop.orders note:string")(add_column)
     command(
         app,

@@ -1,9 +1,10 @@
-"""Commands that keep tables in shape: fold."""
+"""Commands that keep tables in shape: fold, vacuum."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +12,9 @@ from lithify.cli.command import HANDLED, Session, command
 from lithify.cli.output import Column
 from lithify.cli.values import human_bytes, human_seconds
 from lithify.errors import InvalidRequest, LithifyError
+
+if TYPE_CHECKING:
+    from lithify.engine.table import Table
 
 PANEL = "Upkeep"
 
@@ -45,6 +49,15 @@ PLANNED = (
     Column("bytes_read", "bytes to read", _bytes, right=True),
     Column("engine", "by"),
 )
+VACUUMED = (
+    Column("table", "table", style="bold"),
+    Column("files", "files", _count, right=True),
+    Column("bytes_freed", "bytes freed", _bytes, right=True),
+    Column("orphans", "never committed", _count, right=True),
+    Column("kept_by_pins", "kept by pins", _count, right=True),
+    Column("kept_by_jobs", "kept by jobs", _count, right=True),
+    Column("seconds", "time", lambda s: "" if s is None else human_seconds(s), right=True),
+)
 PROBLEM = Column("error", "problem", style="red")
 
 
@@ -57,24 +70,68 @@ def fold(
     ] = False,
 ) -> None:
     """Merge pending changes into base. Readers and writers go on meanwhile; a fold that dies harms nothing."""
+    rows = _on_each(session, names, all_tables, "fold", lambda table: table.fold(True) if dry_run else table.fold())
+    columns = [*(PLANNED if dry_run else DONE), *_problem(rows)]
+    session.out.listing(columns, rows, {"dry_run": dry_run, "folds": rows}, empty="no tables to fold")
+    _exit_if_failed(rows)
+
+
+def vacuum(
+    session: Session,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="The tables to vacuum.")] = None,
+    all_tables: Annotated[bool, typer.Option("--all", metavar="", help="Vacuum every table of the lake.")] = False,
+    retain_hours: Annotated[
+        float,
+        typer.Option("--retain-hours", metavar="HOURS", help="Versions of this many hours stay readable; at least 1."),
+    ] = 168,
+    apply: Annotated[
+        bool, typer.Option("--apply", metavar="", help="Delete. Without it, only show what would go.")
+    ] = False,
+) -> None:
+    """Delete files that no version of the last hours needs. Shows them only, unless --apply is given.
+
+    Files of pinned snapshots, running jobs and writes under way stay. A vacuum that dies harms nothing.
+    """
+    rows = _on_each(session, names, all_tables, "vacuum", lambda table: table.vacuum(retain_hours, dry_run=not apply))
+    document = {"dry_run": not apply, "retain_hours": retain_hours, "vacuums": rows}
+    session.out.listing([*VACUUMED, *_problem(rows)], rows, document, empty="no tables to vacuum")
+    if not apply and any(row.get("files") for row in rows):
+        what = "--all" if all_tables else " ".join(names or ())
+        session.out.note(
+            f"This was a dry run: nothing was deleted. `lithify vacuum {what} --retain-hours {retain_hours:g} --apply` "
+            "deletes these files."
+        )
+    elif not apply:
+        session.out.note("This was a dry run; there is nothing to delete.")
+    _exit_if_failed(rows)
+
+
+def _on_each(
+    session: Session, names: list[str] | None, all_tables: bool, verb: str, work: Callable[[Table], Any]
+) -> list[dict[str, Any]]:
+    """What `work` answers for each table, as rows. With --all one table's error is a row and does not stop the rest."""
     if bool(names) == all_tables:
-        raise InvalidRequest("say which table to fold, or --all")
+        raise InvalidRequest(f"say which table to {verb}, or --all")
     rows: list[dict[str, Any]] = []
-    with session.lake() as lake, session.out.working("folding") as report:
+    with session.lake() as lake, session.out.working(verb) as report:
         chosen = lake.tables() if all_tables else list(names or ())
         for number, name in enumerate(chosen):
-            report(f"folding {name}", number / len(chosen) if len(chosen) > 1 else None)
+            report(f"{verb} {name}", number / len(chosen) if len(chosen) > 1 else None)
             try:
-                table = lake.table(name)
-                rows.append(dataclasses.asdict(table.fold(dry_run=True) if dry_run else table.fold()))
+                rows.append(dataclasses.asdict(work(lake.table(name))))
             except LithifyError as error:
                 if not all_tables:
                     raise
                 rows.append({"table": name, "error": error.message})
-    failed = any("error" in row for row in rows)
-    columns = [*(PLANNED if dry_run else DONE), *([PROBLEM] if failed else [])]
-    session.out.listing(columns, rows, {"dry_run": dry_run, "folds": rows}, empty="no tables to fold")
-    if failed:
+    return rows
+
+
+def _problem(rows: list[dict[str, Any]]) -> list[Column]:
+    return [PROBLEM] if any("error" in row for row in rows) else []
+
+
+def _exit_if_failed(rows: list[dict[str, Any]]) -> None:
+    if _problem(rows):
         raise typer.Exit(HANDLED)
 
 
@@ -85,3 +142,10 @@ def register(app: typer.Typer) -> None:
         panel=PANEL,
         examples="lithify fold shop.orders\nlithify fold shop.orders --dry-run\nlithify fold --all",
     )(fold)
+    command(
+        app,
+        "vacuum",
+        panel=PANEL,
+        examples="lithify vacuum shop.orders\nlithify vacuum shop.orders --apply\n"
+        "lithify vacuum --all --retain-hours 24 --apply",
+    )(vacuum)

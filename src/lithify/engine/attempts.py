@@ -14,6 +14,10 @@ from lithify.log.delta import DeltaLog, Lost
 T = TypeVar("T")
 
 
+class PlannedAgain(Exception):
+    """The table moved on under a job's plan: plan again. Internal: never leaves the engine."""
+
+
 def swap_with_retries(runtime: Runtime, log: DeltaLog, what: str, attempt: Callable[[], T]) -> T:
     """Run `attempt` until its commit is not Lost. `attempt` validates everything at the handle's version, every
     time.

@@ -127,8 +127,9 @@ class Catalog:
             CREATED_AT_VERSION: str(changes.log.version + 1 if changes is not None else 0),
             # A tombstone may go by any column, and its statistics tell which: none may be left out.
             "delta.dataSkippingNumIndexedCols": "-1",
-            # Every fold removes all the files it took; for a week, they would fill the checkpoints.
-            "delta.deletedFileRetentionDuration": "interval 1 hours",
+            # Every fold removes all the files it took; for a week, they would fill the checkpoints. Vacuum does not
+            # need them: it reads the commits.
+            "delta.deletedFileRetentionDuration": "interval 0 seconds",
         }
         DeltaLog.create(folder / "changes", store, schema.changes_columns, ["_seq", "_op"], properties, info, every)
         store.step("create.changes")

@@ -1,4 +1,4 @@
-"""Compacting: small base files of one partition become few. The same rows come out.
+"""Compacting: files of one partition of base become fewer, or lie in another order. The same rows come out.
 
 A job with a manifest that names its inputs; merge tasks here or on Spark; verification of row counts and of a
 fingerprint of the keys, both from the finished files; one commit with `dataChange=false` that requires every input to
@@ -12,29 +12,29 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lithify.engine import jobs
-from lithify.engine.attempts import swap_with_retries
+from lithify.engine.attempts import PlannedAgain, swap_with_retries
 from lithify.engine.compute import HereCompute
 from lithify.engine.handles import Handles
-from lithify.errors import Corruption, OutOfResources
-from lithify.model.names import DAY
+from lithify.errors import Corruption, NotFound, OutOfResources
+from lithify.model.fold_plan import output_folder
 from lithify.model.plans import constants_of
 from lithify.model.snapshot import DataFile, Snapshot
 from lithify.model.upkeep import CompactPlan
+from lithify.store.cluster_files import ClusterTask, cluster_here
 from lithify.store.fingerprint import added, columns_to_check
 from lithify.store.merge_files import MergeResult, MergeSource, MergeTask, merge_files
 from lithify.store.parquet import Layout, Written
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
 
 HALVINGS_MAX = 4
 HERE = HereCompute()
-
-
-class PlannedAgain(Exception):
-    """The table moved on under the plan. Internal: plan again."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Compactor:
 
     def _run(self, plan: CompactPlan, depth: int) -> CompactReport:
         nothing = CompactReport(plan.table, plan.origin, dict(plan.partition), halvings=depth)
-        if len(plan.files) < 2:
+        if len(plan.files) < (1 if plan.by else 2):
             return nothing
         try:
             return replace(self._job(plan), halvings=depth)
@@ -96,13 +96,13 @@ class Compactor:
         job = jobs.begin(runtime, plan.table, plan.origin, "base", inputs, lease=self._lease, why=plan.why)
         base = self._handles.base.log
         try:
-            tasks = self._tasks(plan, snapshot, job)
-            engine = "local" if plan.bytes_in < runtime.settings.local_job_bytes_max else "spark"
-            results = (HERE if engine == "local" else runtime.compute).run(merge_files, tasks)
+            # Unlike a fold, a merge may hold all of its rows in memory, ten times their size on disk.
+            engine = "local" if plan.bytes_in < runtime.settings.local_job_bytes_max // 4 else "spark"
+            results = (self._cluster if plan.by else self._merge)(plan, snapshot, job, engine)
             runtime.store.step("compact.written")
             self._verify(plan, results)
             adds = [(written, result.partition) for result in results for written in result.written]
-            self._sync(adds)
+            jobs.sync_outputs(runtime, self._handles.base_folder, [written.path for written, _ in adds])
             report = CompactReport(
                 plan.table,
                 plan.origin,
@@ -118,6 +118,8 @@ class Compactor:
             self._commit(plan, snapshot, job, report, adds)
         except BaseException as error:
             jobs.give_up(runtime, job, base, error)
+            if isinstance(error, NotFound):
+                self._check_alive()
             raise
         runtime.store.step("compact.durable")
         jobs.finish(
@@ -132,39 +134,63 @@ class Compactor:
         runtime.store.step("compact.done")
         return report
 
+    def _check_alive(self) -> None:
+        """Files that are gone are nothing to wonder about when the table is."""
+        self._handles.changes.log.refresh()
+        self._handles.check_alive()
+
     def _check_inputs(self, plan: CompactPlan, snapshot: Snapshot) -> None:
         live = {file.log_path for file in snapshot.base}
         if not all(file.log_path in live for file in plan.files):
             raise PlannedAgain
 
-    def _tasks(self, plan: CompactPlan, snapshot: Snapshot, job: jobs.Job) -> list[MergeTask]:
+    def _merge(self, plan: CompactPlan, snapshot: Snapshot, job: jobs.Job, engine: str) -> list[MergeResult]:
         """A task for each output of the target size, so that a large plan keeps every core busy."""
         schema = snapshot.schema
-        day = plan.partition.get(DAY, "") if DAY in plan.partition else ""
-        folder = (
-            job.folder if DAY not in plan.partition else f"{job.folder}/{DAY}={day or '__HIVE_DEFAULT_PARTITION__'}"
-        )
         window = (schema.time, plan.window_us) if schema.time and plan.window_us else None
         groups = [list(plan.files)] if window else _shares(plan.files, plan.target_bytes)
-        check = tuple(columns_to_check(schema.columns, schema.key))
-        return [
+        tasks = [
             MergeTask(
-                tuple(
-                    MergeSource(self._path(file), file.rows, file.size_bytes, dict(constants_of(file, schema)))
-                    for file in group
-                ),
+                self._sources(group, snapshot),
                 schema.key,
-                check,
+                tuple(columns_to_check(schema.columns, schema.key)),
                 Layout.of(schema),
                 str(self._handles.base_folder),
-                folder,
-                f"part-{number:05d}-{self._runtime.new_id()[:8]}",
+                output_folder(job.folder, plan.partition),
+                self._part_name(number),
                 plan.target_bytes,
                 dict(plan.partition),
                 window,
             )
             for number, group in enumerate(groups)
         ]
+        return (HERE if engine == "local" else self._runtime.compute).run(merge_files, tasks)
+
+    def _cluster(self, plan: CompactPlan, snapshot: Snapshot, job: jobs.Job, engine: str) -> list[MergeResult]:
+        schema = snapshot.schema
+        task = ClusterTask(
+            self._sources(plan.files, snapshot),
+            plan.by,
+            tuple(columns_to_check(schema.columns, schema.key)),
+            Layout.of(schema),
+            str(self._handles.base_folder),
+            output_folder(job.folder, plan.partition),
+            self._part_name(0),
+            plan.target_bytes,
+            dict(plan.partition),
+        )
+        if engine == "local":
+            return [cluster_here(task)]
+        return [self._runtime.compute.run_on_driver(cluster_on_spark, task)]
+
+    def _sources(self, files: Sequence[DataFile], snapshot: Snapshot) -> tuple[MergeSource, ...]:
+        return tuple(
+            MergeSource(self._path(file), file.rows, file.size_bytes, dict(constants_of(file, snapshot.schema)))
+            for file in files
+        )
+
+    def _part_name(self, number: int) -> str:
+        return f"part-{number:05d}-{self._runtime.new_id()[:8]}"
 
     def _path(self, file: DataFile) -> str:
         return f"{self._handles.base_folder}/{file.path}"
@@ -180,21 +206,9 @@ class Compactor:
         if not rows_in == rows_out == expected or keys_in != keys_out:
             raise Corruption(
                 f"compacting {len(plan.files)} files of {plan.table} read {rows_in:,} of {expected:,} rows and wrote "
-                f"{rows_out:,}, key checksums {keys_in:016x} and {keys_out:016x}: nothing was committed; check the disk "
-                "and memory of this machine, then compact again"
+                f"{rows_out:,}, key checksums {keys_in:016x} and {keys_out:016x}: nothing was committed; check the "
+                "disk and memory of this machine, then compact again"
             )
-
-    def _sync(self, adds: Sequence[tuple[Written, object]]) -> None:
-        """The files were fsynced by whoever wrote them; their directory entries are ours to make durable."""
-        root = self._handles.base_folder
-        folders: set[Path] = {root}
-        for written, _ in adds:
-            folder = (root / written.path).parent
-            while folder != root:
-                folders.add(folder)
-                folder = folder.parent
-        for folder in folders:
-            self._runtime.store.sync_folder(folder)
 
     def _commit(
         self,
@@ -232,6 +246,13 @@ class Compactor:
             runtime.store.step("compact.committed")
             handles.base.log.make_durable()
             handles.base.log.checkpoint_if_due()
+
+
+def cluster_on_spark(spark: SparkSession, task: ClusterTask) -> MergeResult:
+    # Imported where the driver is: this process may have no Spark.
+    from lithify.spark.cluster import cluster
+
+    return cluster(spark, task)
 
 
 def _shares(files: Sequence[DataFile], target_bytes: int) -> list[list[DataFile]]:

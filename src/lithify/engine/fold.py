@@ -20,24 +20,24 @@ from pathlib import Path
 import pyarrow as pa
 
 from lithify.engine import jobs
-from lithify.engine.attempts import swap_with_retries
+from lithify.engine.attempts import PlannedAgain, swap_with_retries
 from lithify.engine.compute import HereCompute
 from lithify.engine.handles import Handles
 from lithify.engine.reader import Reader
-from lithify.errors import Conflict, Corruption
+from lithify.errors import Conflict, Corruption, OutOfResources
 from lithify.log.base import FOLDED_TXN
-from lithify.model.fold_plan import Distribution, distribute, linkable, partition_of_file
+from lithify.model.fold_plan import Distribution, FoldStep, distribute, next_step, output_folder
 from lithify.model.merge import lookup
-from lithify.model.names import DAY
 from lithify.model.plans import constants_of
-from lithify.model.pruning import solid_prefix, split_by_keys
+from lithify.model.pruning import split_by_keys
 from lithify.model.snapshot import DataFile, Snapshot
-from lithify.store.parquet import Layout, Written, check_whole, footer_rows
+from lithify.store.parquet import Layout, Written, check_whole, open_file, stats_json
 from lithify.store.rewrite import SHOWN, RewriteResult, RewriteTask, Slice, rewrite, write_slices
 
 logger = logging.getLogger(__name__)
 
 REPLANS_MAX = 5
+HALVINGS_MAX = 4
 HERE = HereCompute()
 
 
@@ -59,7 +59,7 @@ class FoldPlan:
 
 @dataclass(frozen=True)
 class FoldReport:
-    """What a fold did. Row counts are exact; bytes count data files."""
+    """What a fold did. Row counts are exact; bytes count data files. `problem`: a change that nothing folds past."""
 
     table: str
     seq: int
@@ -76,64 +76,27 @@ class FoldReport:
     bytes_written: int = 0
     seconds: float = 0.0
     engine: str = "none"
-
-
-class Planned(Exception):
-    """The table moved on under the plan. Internal: plan again."""
-
-
-@dataclass(frozen=True)
-class _Step:
-    """One commit to base."""
-
-    seq: int
-    change_files: tuple[DataFile, ...]
+    problem: str = ""
 
 
 class Folder:
-    def __init__(self, handles: Handles, reader: Reader) -> None:
+    def __init__(self, handles: Handles, reader: Reader, lease: int | None = None, why: str = "asked for") -> None:
         self._handles, self._reader = handles, reader
+        self._lease, self._why = lease, why
         self._runtime = handles.runtime
 
     # -- deciding
 
-    def _link_step(self, snapshot: Snapshot) -> tuple[_Step, Mapping[str, Mapping[str, str | None]]] | None:
-        solid = linkable(solid_prefix(snapshot.schema, snapshot.base, snapshot.changes)[0])
-        partitions: dict[str, Mapping[str, str | None]] = {}
-        linked: list[DataFile] = []
-        for seq in sorted({file.seq for file in solid}):
-            group = [file for file in solid if file.seq == seq]
-            found = {file.path: partition_of_file(snapshot.schema, file) for file in group}
-            if any(partition is None for partition in found.values()):
-                break
-            partitions.update({path: partition for path, partition in found.items() if partition is not None})
-            linked += group
-        if not linked:
-            return None
-        return _Step(max(file.seq for file in linked), tuple(linked)), partitions
-
-    def _rewrite_step(self, snapshot: Snapshot) -> _Step:
-        """As long a prefix of the changes as fits this process's memory, at least one commit."""
-        chosen: list[DataFile] = []
-        rows = 0
-        for seq in sorted({file.seq for file in snapshot.changes}):
-            group = [file for file in snapshot.changes if file.seq == seq]
-            rows += sum(file.rows for file in group)
-            if chosen and rows > self._runtime.settings.resolve_rows_max:
-                break
-            chosen += group
-        return _Step(max(file.seq for file in chosen), tuple(chosen))
-
     def plan(self) -> FoldPlan:
         snapshot = self._handles.snapshot()
-        linked = self._link_step(snapshot)
-        linked_files = linked[0].change_files if linked else ()
+        step = next_step(snapshot, self._runtime.settings.resolve_rows_max) if snapshot.changes else None
+        linked_files = step.change_files if step is not None and step.partitions is not None else ()
         rest = [file for file in snapshot.changes if file not in linked_files]
         overlay = self._reader.overlay(snapshot, rest, self._reader.base_sources(snapshot))
         touched, kept = split_by_keys([*snapshot.base, *linked_files], overlay.hidden)
         read = sum(file.size_bytes for file in (*touched, *rest))
         return FoldPlan(
-            self._handles.name.__str__(),
+            str(self._handles.name),
             snapshot.watermark,
             snapshot.seq,
             len(snapshot.changes),
@@ -151,52 +114,84 @@ class Folder:
     # -- doing
 
     def run(self) -> FoldReport:
+        """Fold what is pending now, in as many commits as it takes."""
         started = time.monotonic()
         jobs.recover(self._runtime, str(self._handles.name))
-        self._forget_folded()
-        goal = self._handles.snapshot().seq
+        self.forget_folded()
+        goal, rows_max = self._handles.snapshot().seq, self._runtime.settings.resolve_rows_max
         total: FoldReport | None = None
-        replans = 0
+        replans = halvings = 0
+        problem = ""
         while True:
             snapshot = self._handles.snapshot()
-            if not any(file.seq <= goal for file in snapshot.changes):
+            pending = tuple(file for file in snapshot.changes if file.seq <= goal)
+            if not pending:
                 break
-            snapshot = replace(snapshot, changes=tuple(f for f in snapshot.changes if f.seq <= goal))
+            snapshot = replace(snapshot, changes=pending)
+            step = next_step(snapshot, rows_max)
             try:
-                report = self._run_step(snapshot)
-            except Planned:
+                report = self._run_step(snapshot, step)
+            except PlannedAgain:
                 replans += 1
                 if replans > REPLANS_MAX:
                     raise Conflict(
                         f"fold of {self._handles.name} was overtaken {REPLANS_MAX} times by other folds or schema "
                         "changes: try again later"
                     ) from None
-                continue
-            total = report if total is None else _added(total, report)
+            except Corruption as error:
+                # Nothing folds past a change that cannot be read: what came after it may build on it.
+                damaged = self._seq_of(error, pending)
+                if damaged is None or damaged == pending[0].seq:
+                    if damaged is None or total is None:
+                        raise
+                    problem = error.message
+                    break
+                problem, goal = error.message, damaged - 1
+            except OutOfResources as error:
+                halvings += 1
+                if halvings > HALVINGS_MAX or len({file.seq for file in step.change_files}) < 2:
+                    raise
+                rows_max = sum(file.rows for file in step.change_files) // 2
+                logger.warning("folding %s in steps of %d changes: %s", self._handles.name, rows_max, error)
+            else:
+                total = report if total is None else _added(total, report)
         if total is None:
             snapshot = self._handles.snapshot()
             total = FoldReport(
                 str(self._handles.name), snapshot.watermark, snapshot.base_rows, final_rows=snapshot.base_rows
             )
-        return replace(total, seconds=time.monotonic() - started)
+        if problem:
+            logger.warning("fold of %s stopped at seq %d: %s", self._handles.name, total.seq, problem)
+        return replace(total, seconds=time.monotonic() - started, problem=problem)
 
-    def _run_step(self, snapshot: Snapshot) -> FoldReport:
+    def _seq_of(self, error: Corruption, pending: Sequence[DataFile]) -> int | None:
+        """The seq of the change file that the error is about."""
+        folder = self._handles.changes.log.path
+        return next((file.seq for file in pending if str(folder / file.path) == error.details.get("path")), None)
+
+    def _run_step(self, snapshot: Snapshot, step: FoldStep) -> FoldReport:
         runtime = self._runtime
-        link = self._link_step(snapshot)
-        job = jobs.begin(runtime, str(self._handles.name), "fold", "base")
+        inputs = [file.path for file in step.change_files]
+        job = jobs.begin(runtime, str(self._handles.name), "fold", "base", inputs, lease=self._lease, why=self._why)
         base = self._handles.base.log
         try:
-            if link is not None:
-                report, adds, removes = self._link(snapshot, job, *link)
-            else:
-                report, adds, removes = self._rewrite(snapshot, job, self._rewrite_step(snapshot))
+            report, adds, removes = (self._link if step.partitions is not None else self._rewrite)(snapshot, job, step)
+            job = jobs.advance(runtime, job, jobs.COMMITTING)
             self._commit(snapshot, job, report, adds, removes)
         except BaseException as error:
             jobs.give_up(runtime, job, base, error)
             raise
-        self._forget_folded()
+        self.forget_folded()
         runtime.store.step("fold.removed")
-        jobs.finish(runtime, job)
+        jobs.finish(
+            runtime,
+            job,
+            files_in=report.files_read + report.files_linked,
+            files_out=report.files_written + report.files_linked,
+            bytes_in=report.bytes_read,
+            bytes_out=report.bytes_written,
+            rows=report.change_rows,
+        )
         runtime.store.step("fold.done")
         return report
 
@@ -204,30 +199,33 @@ class Folder:
         self,
         snapshot: Snapshot,
         job: jobs.Job,
-        step: _Step,
-        partitions: Mapping[str, Mapping[str, str | None]],
+        step: FoldStep,
     ) -> tuple[FoldReport, list[tuple[Written, Mapping[str, str | None]]], list[DataFile]]:
         store = self._runtime.store
         root = self._handles.base_folder
         adds: list[tuple[Written, Mapping[str, str | None]]] = []
         folders: set[Path] = set()
-        stats = self._stats_of(step.change_files)
+        layout = Layout.of(snapshot.schema)
+        assert step.partitions is not None
         for number, file in enumerate(step.change_files):
-            partition = partitions[file.path]
-            target = _target(job, partition, f"part-{number:05d}.parquet")
+            partition = step.partitions[file.path]
+            target = f"{output_folder(job.folder, partition)}/part-{number:05d}.parquet"
             folder = (root / target).parent
             if folder not in folders:
                 store.make_folder(folder)
                 folders.add(folder)
             source = self._handles.changes.log.path / file.path
             check_whole(str(source), file.size_bytes)
-            if (found := footer_rows(source)) != file.rows:
-                raise Corruption(f"{source} has {found} rows instead of {file.rows}: restore this file from a copy")
+            metadata = open_file(source).metadata
+            if metadata.num_rows != file.rows:
+                raise Corruption(
+                    f"{source} has {metadata.num_rows} rows instead of {file.rows}: restore this file from a copy",
+                    path=str(source),
+                )
             store.link(source, root / target)
-            adds.append((Written(target, file.size_bytes, file.rows, stats[file.log_path]), partition))
-        for folder in folders:
-            store.sync_folder(folder)
-        store.sync_folder(root)
+            stats = stats_json(metadata, snapshot.schema.columns, layout)
+            adds.append((Written(target, file.size_bytes, file.rows, stats), partition))
+        jobs.sync_outputs(self._runtime, root, [written.path for written, _ in adds])
         rows = sum(file.rows for file in step.change_files)
         report = FoldReport(
             str(self._handles.name),
@@ -241,18 +239,8 @@ class Folder:
         )
         return report, adds, []
 
-    def _stats_of(self, files: Sequence[DataFile]) -> dict[str, str]:
-        """The statistics that the changes log holds for these files, word for word."""
-        wanted = {file.log_path for file in files}
-        found: dict[str, str] = {}
-        for seq in sorted({file.seq for file in files}):
-            for add in self._handles.changes.record_of_seq(seq).adds:
-                if add["path"] in wanted:
-                    found[add["path"]] = add.get("stats") or "{}"
-        return found
-
     def _rewrite(
-        self, snapshot: Snapshot, job: jobs.Job, step: _Step
+        self, snapshot: Snapshot, job: jobs.Job, step: FoldStep
     ) -> tuple[FoldReport, list[tuple[Written, Mapping[str, str | None]]], list[DataFile]]:
         schema, store = snapshot.schema, self._runtime.store
         sources = self._reader.base_sources(snapshot)
@@ -273,7 +261,7 @@ class Folder:
         # A fold that only deletes has no output: then nothing of its folder is left to clean up later.
         wrote = any(result.written for result in results)
         store.remove_folder(scratch if wrote else root / job.folder)
-        self._sync_outputs(results, root)
+        jobs.sync_outputs(self._runtime, root, [result.written.path for result in results if result.written])
         by_path = {f"{root}/{share.file.path}": share.file for share in distribution.shares if share.file}
         adds = [(result.written, result.partition) for result in results if result.written]
         removes = [by_path[result.source] for result in results if result.source and not result.unchanged]
@@ -331,7 +319,8 @@ class Folder:
                     by=by,
                     layout=layout,
                     root=str(root),
-                    target=_target(job, share.partition, f"part-{number:05d}-{self._runtime.new_id()[:8]}.parquet"),
+                    target=f"{output_folder(job.folder, share.partition)}/part-{number:05d}-"
+                    f"{self._runtime.new_id()[:8]}.parquet",
                     partition=dict(share.partition),
                 )
             )
@@ -339,12 +328,6 @@ class Folder:
 
     def _run_tasks(self, tasks: Sequence[RewriteTask], engine: str) -> list[RewriteResult]:
         return (HERE if engine == "local" else self._runtime.compute).run(rewrite, tasks)
-
-    def _sync_outputs(self, results: Sequence[RewriteResult], root: Path) -> None:
-        """The files were fsynced by whoever wrote them; their directory entries are ours to make durable."""
-        folders = {(root / result.written.path).parent for result in results if result.written}
-        for folder in folders | {parent for f in folders for parent in f.parents if parent.is_relative_to(root)}:
-            self._runtime.store.sync_folder(folder)
 
     def _verify(
         self,
@@ -394,7 +377,7 @@ class Folder:
             # Not only its inputs: a file that another writer added could hold a key that this fold takes for new.
             moved = handles.base.watermark != snapshot.watermark or live != planned
             if moved or handles.changes.schema.columns != snapshot.schema.columns:
-                raise Planned
+                raise PlannedAgain
             txns = {FOLDED_TXN: report.seq, **job.txn}
             runtime.store.step("fold.commit")
             handles.base.commit(adds, removes, txns, info, write_id, data_change=True)
@@ -407,7 +390,7 @@ class Folder:
             runtime.store.step("fold.durable")
             handles.base.log.checkpoint_if_due()
 
-    def _forget_folded(self) -> None:
+    def forget_folded(self) -> None:
         """Remove changes that base holds durably. Anyone may do this, any number of times."""
         handles, runtime = self._handles, self._runtime
         with handles.changes.log.lock:
@@ -427,13 +410,6 @@ class Folder:
             )
             handles.changes.log.make_durable()
             handles.changes.log.checkpoint_if_due()
-
-
-def _target(job: jobs.Job, partition: Mapping[str, str | None], name: str) -> str:
-    if DAY not in partition:
-        return f"{job.folder}/{name}"
-    # Some readers take partition values from the path, so null has its folder too, by the name that all of them know.
-    return f"{job.folder}/{DAY}={partition[DAY] or '__HIVE_DEFAULT_PARTITION__'}/{name}"
 
 
 def _added(first: FoldReport, second: FoldReport) -> FoldReport:

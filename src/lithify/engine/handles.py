@@ -7,6 +7,7 @@ watermark are ignored. The other way round, a fold in between would make rows va
 from __future__ import annotations
 
 import datetime as dt
+import weakref
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +20,9 @@ from lithify.model.names import TableName
 from lithify.model.options import defaults_of
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import DataFile, Snapshot
+
+# Every snapshot that somebody in this process still holds. Vacuum spares their files.
+_held: weakref.WeakValueDictionary[int, Snapshot] = weakref.WeakValueDictionary()
 
 
 class Handles:
@@ -36,6 +40,7 @@ class Handles:
         self.base_folder = Path(self.changes.schema.settings.get(BASE_PATH, self.folder / "base"))
         self.base = BaseLog.open(self.base_folder, runtime.store, str(name), every)
         self.base.log.limits = partial(self.changes.limits, ours=self.base_folder == self.folder / "base")
+        self.changes.log.now_ms = self.base.log.now_ms = runtime.now_ms
         # One lock for both logs: whoever validates and commits holds still what every other thread would move.
         self.base.log.lock = self.changes.log.lock
         self._snapshot: Snapshot | None = None
@@ -45,7 +50,16 @@ class Handles:
         if self.changes.dropped or self.changes.log.id != self.incarnation:
             raise NotFound(f"table {self.name} was dropped: open it again if it was created anew")
 
-    def snapshot(self, as_of: int | str | dt.datetime | None = None) -> Snapshot:
+    def snapshot(self, as_of: int | str | dt.datetime | Snapshot | None = None) -> Snapshot:
+        if isinstance(as_of, Snapshot):
+            if as_of.table_id != self.incarnation:
+                raise InvalidRequest(f"as_of is a snapshot of another table than {self.name}: take one of this table")
+            return as_of
+        snapshot = self._take(as_of)
+        _held[id(snapshot)] = snapshot
+        return snapshot
+
+    def _take(self, as_of: int | str | dt.datetime | None) -> Snapshot:
         with self.changes.log.lock:
             self.changes.log.refresh()
             self.check_alive()
@@ -54,9 +68,14 @@ class Handles:
             if as_of is not None:
                 return self._snapshot_as_of(as_of)
             versions = (self.changes.log.version, self.base.log.version)
-            if self._snapshot is None or (self._snapshot.changes_version, self._snapshot.base_version) != versions:
-                self._snapshot = self._build(self.changes, self.base)
-            return self._snapshot
+            kept = self._snapshot
+            if kept is None or (kept.changes_version, kept.base_version) != versions:
+                kept = self._snapshot = self._build(self.changes, self.base)
+            return kept
+
+    def forget_snapshot(self) -> None:
+        """At any time, from any thread: it is only kept for the next reader."""
+        self._snapshot = None
 
     def _build(self, changes: ChangesLog, base: BaseLog, seq_max: int | None = None) -> Snapshot:
         schema = changes.schema
@@ -78,12 +97,32 @@ class Handles:
 
     def _snapshot_as_of(self, as_of: int | str | dt.datetime) -> Snapshot:
         seq = self.resolve_as_of(as_of)
-        record = self.changes.record_of_seq(seq)
-        changes = ChangesLog(self.changes.log.at(record.version), str(self.name))
+        changes = ChangesLog(self.changes.log.at(self._newest_version_of(seq)), str(self.name))
         base = BaseLog(self.base.log.at(self.base.version_up_to(seq)), str(self.name))
         if base.watermark > seq:
             raise NotFound(f"table {self.name} can no longer be read as of seq {seq}: its base log was trimmed")
         return self._build(changes, base, seq)
+
+    def check_present(self, snapshot: Snapshot) -> None:
+        """Every file of a snapshot of the past must still be there."""
+        for folder, files in ((self.changes.log.path, snapshot.changes), (self.base_folder, snapshot.base)):
+            gone = next((file.path for file in files if not (folder / file.path).exists()), None)
+            if gone is not None:
+                raise NotFound(
+                    f"table {self.name} as of {snapshot.seq} can no longer be read: vacuum has removed "
+                    f"{folder / gone}; choose a newer seq"
+                )
+
+    def _newest_version_of(self, seq: int) -> int:
+        """The newest version with exactly the rows and columns of `seq`: vacuum may have removed what a rewrite of
+        change files, which comes later under the same seq, has replaced.
+        """
+        version = self.changes.record_of_seq(seq).version
+        for record in self.changes.log.commit_records(version):
+            if record.info.get("seq", seq) != seq or record.info.get("operation") == "add column":
+                break
+            version = record.version
+        return version
 
     def resolve_as_of(self, as_of: int | str | dt.datetime) -> int:
         if isinstance(as_of, bool) or not isinstance(as_of, int | str | dt.datetime):
@@ -106,6 +145,12 @@ class Handles:
             self.changes.log.refresh()
             self.check_alive()
             return self.changes.schema
+
+
+def snapshots_held(table_id: str) -> list[Snapshot]:
+    """Snapshots of a table that are alive in this process, through whichever lake they were taken."""
+    alive = (reference() for reference in _held.valuerefs())
+    return [snapshot for snapshot in alive if snapshot is not None and snapshot.table_id == table_id]
 
 
 def table_folder(root: Path, name: TableName) -> Path:

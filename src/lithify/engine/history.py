@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 from dataclasses import dataclass
 from heapq import merge
+from typing import Any
 
 import pyarrow as pa
 
@@ -65,14 +67,21 @@ def _entries(handles: Handles, which: str, limit: int | None) -> list[HistoryEnt
     versions = [v for v in log.versions() if v <= log.version]
     # Removals of folded changes are not shown, so a few more commits than `limit` may be needed.
     chosen = versions[-2 * limit - 10 :] if limit else versions
-    found = [_entry(log.commit_record(v), which) for v in reversed(chosen)]
+    found = [entry for v in reversed(chosen) for entry in _of_commit(log.commit_record(v), which)]
     if which == "base":
         found = [entry for entry in found if entry.operation not in ("create table", "add column", "drop table")]
     return found
 
 
-def _entry(record: CommitRecord, which: str) -> HistoryEntry:
-    info = record.info
+def _of_commit(record: CommitRecord, which: str) -> list[HistoryEntry]:
+    """One entry per write, newest first: several writers may have shared the commit."""
+    writes = record.info.get("writes")
+    if not writes:
+        return [_entry(record, which, record.info)]
+    return [_entry(record, which, {"seq": record.info.get("seq"), **write}) for write in reversed(writes)]
+
+
+def _entry(record: CommitRecord, which: str, info: Mapping[str, Any]) -> HistoryEntry:
     return HistoryEntry(
         time=dt.datetime.fromtimestamp(record.timestamp_ms / 1000, dt.UTC),
         log=which,
@@ -93,33 +102,33 @@ def incremental(handles: Handles, since: int) -> pa.Table:
         handles.changes.log.refresh()
         handles.check_alive()
         schema, newest = handles.changes.schema, handles.changes.seq
-        oldest = handles.changes.created_at_seq
         if isinstance(since, bool) or not isinstance(since, int) or since > newest or since < 0:
             raise InvalidRequest(f"since is a seq from 0 to {newest} of table {handles.name}, not {since!r}")
-        columns = pa.schema([*schema.columns.remove_metadata(), pa.field(SEQ, pa.int64()), pa.field(OP, pa.string())])
-        columns = pa.schema([f.with_nullable(True) for f in columns])
-        tables = [columns.empty_table()]
-        since = max(since, oldest)
+        since = max(since, handles.changes.created_at_seq)
+        records: list[CommitRecord] = []
         if since < newest:
             first = handles.changes.record_of_seq(since + 1).version
-            for record in handles.changes.log.commit_records(first - 1):
-                seq = record.info.get("seq")
-                for add in record.adds if isinstance(seq, int) and seq > since and add_is_original(record) else ():
-                    path = handles.changes.log.path / add["path"]
-                    op = Op(add["partitionValues"][OP])
-                    try:
-                        inside = open_file(path).schema_arrow.names
-                        rows = read(path, pa.schema([columns.field(n) for n in schema.names if n in inside]))
-                    except NotFound:
-                        raise NotFound(
-                            f"changes of table {handles.name} after seq {since} are no longer complete: vacuum "
-                            "has removed "
-                            f"{path.name}; start again from a full read, then from seq {newest}"
-                        ) from None
-                    rows = rows.append_column(SEQ, pa.repeat(pa.scalar(seq, pa.int64()), rows.num_rows))
-                    rows = rows.append_column(OP, pa.repeat(pa.scalar(op.value), rows.num_rows))
-                    tables.append(pa.concat_tables([columns.empty_table(), rows], promote_options="default"))
-        return pa.concat_tables(tables)
+            records = list(handles.changes.log.commit_records(first - 1))
+    columns = pa.schema([*schema.columns.remove_metadata(), pa.field(SEQ, pa.int64()), pa.field(OP, pa.string())])
+    columns = pa.schema([f.with_nullable(True) for f in columns])
+    tables = [columns.empty_table()]
+    for record in records:
+        seq = record.info.get("seq")
+        for add in record.adds if isinstance(seq, int) and seq > since and add_is_original(record) else ():
+            path = handles.changes.log.path / add["path"]
+            op = Op(add["partitionValues"][OP])
+            try:
+                inside = open_file(path).schema_arrow.names
+                rows = read(path, pa.schema([columns.field(n) for n in schema.names if n in inside]))
+            except NotFound:
+                raise NotFound(
+                    f"changes of table {handles.name} after seq {since} are no longer complete: vacuum has removed "
+                    f"{path.name}; start again from a full read, then from seq {newest}"
+                ) from None
+            rows = rows.append_column(SEQ, pa.repeat(pa.scalar(seq, pa.int64()), rows.num_rows))
+            rows = rows.append_column(OP, pa.repeat(pa.scalar(op.value), rows.num_rows))
+            tables.append(pa.concat_tables([columns.empty_table(), rows], promote_options="default"))
+    return pa.concat_tables(tables)
 
 
 def add_is_original(record: CommitRecord) -> bool:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -102,6 +102,15 @@ def advance(runtime: Runtime, job: Job, state: str) -> Job:
     _write(runtime, job)
     runtime.store.step(f"{job.kind}.{state}")
     return job
+
+
+def sync_outputs(runtime: Runtime, root: Path, paths: Iterable[str]) -> None:
+    """The files were fsynced by whoever wrote them; their directory entries are the job's to make durable."""
+    folders = {root}
+    for path in paths:
+        folders.update(parent for parent in (root / path).parents if parent.is_relative_to(root))
+    for folder in folders:
+        runtime.store.sync_folder(folder)
 
 
 def finish(runtime: Runtime, job: Job, outcome: str = "done", **facts: Any) -> None:
@@ -205,6 +214,9 @@ def recover(runtime: Runtime, table: str | None = None, lease: int | None = None
                 done.append(f"{job.kind} of {job.table}: the table is gone, nothing to do")
             else:
                 logger.warning("%s of %s cannot be settled now: %s", job.kind, job.table, error)
+        except LithifyError as error:
+            # One damaged table is no reason to leave the others' jobs unsettled.
+            logger.warning("%s of %s cannot be settled now: %s", job.kind, job.table, error)
     return done
 
 

@@ -7,6 +7,8 @@ files.
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,23 +31,48 @@ SOLID_ROWS_MIN = 20_000
 CHANGE_CACHE_BYTES_MAX = 256 * 2**20
 PLANS_KEPT_MAX = 4
 
+_readers: weakref.WeakValueDictionary[int, Reader] = weakref.WeakValueDictionary()
+
+
+def let_go(table_id: str) -> None:
+    """Forget what readers of this process keep of a table for the next query only. A plan that is kept keeps its
+    snapshot, and a snapshot that is held keeps its files from vacuum.
+    """
+    for reference in _readers.valuerefs():
+        reader = reference()
+        if reader is not None and reader.table_id == table_id:
+            reader.forget_plans()
+
 
 class Reader:
     def __init__(self, handles: Handles) -> None:
         self._handles = handles
         self._plans: OrderedDict[tuple[str, int, int], ReadPlan] = OrderedDict()
         self._changes: OrderedDict[str, pa.Table] = OrderedDict()
+        # Not the lock of the logs: whoever reads files must not keep a writer waiting.
+        self._lock = threading.RLock()
+        _readers[id(self)] = self
+
+    @property
+    def table_id(self) -> str:
+        return self._handles.incarnation
 
     def plan(self, snapshot: Snapshot) -> ReadPlan:
-        with self._handles.changes.log.lock:
-            if (kept := self._plans.get(snapshot.identity)) is not None:
-                self._plans.move_to_end(snapshot.identity)
+        with self._lock:
+            plans = self._plans
+            if (kept := plans.get(snapshot.identity)) is not None:
+                plans.move_to_end(snapshot.identity)
                 return kept
             plan = self._make(snapshot)
-            self._plans[snapshot.identity] = plan
-            while len(self._plans) > PLANS_KEPT_MAX:
-                self._plans.popitem(last=False)
+            plans[snapshot.identity] = plan
+            while len(plans) > PLANS_KEPT_MAX:
+                plans.popitem(last=False)
             return plan
+
+    def forget_plans(self) -> None:
+        """Without the lock: a reader that is at work does not hold it up, and keeps what it has in its hands."""
+        self._plans = OrderedDict()
+        self._handles.forget_snapshot()
 
     def _make(self, snapshot: Snapshot) -> ReadPlan:
         schema = snapshot.schema
@@ -69,8 +96,8 @@ class Reader:
     ) -> Overlay:
         """Latest per key over `changes`, contests against what is standing already decided."""
         schema = snapshot.schema
-        with self._handles.changes.log.lock:
-            resolved = resolve(schema, [self._change(file, snapshot) for file in changes])
+        with self._lock:
+            resolved = resolve(schema, [self.change(file, snapshot) for file in changes])
         if resolved.contested is None:
             return resolved
         files, _ = split_by_keys([file for file, _ in standing], resolved.contested.select(list(schema.key)))
@@ -80,7 +107,7 @@ class Reader:
         losers = self._handles.runtime.serving.losers(sources, resolved.contested, schema.key, schema.order_by)
         return settle(schema, resolved, losers)
 
-    def _change(self, file: DataFile, snapshot: Snapshot) -> Change:
+    def change(self, file: DataFile, snapshot: Snapshot) -> Change:
         path = self._handles.changes.log.path / file.path
         cached = self._changes.get(file.path)
         columns = snapshot.schema.select(file.columns) if file.op is Op.DELETE else snapshot.schema.columns
@@ -198,5 +225,6 @@ def _arrow_name(kind: pa.DataType) -> str:
 def missing_file(path: Path, snapshot: Snapshot) -> Corruption:
     return Corruption(
         f"{path} is missing although the log of table {snapshot.table} names it: restore it from a copy, or read "
-        "as of an older seq"
+        "as of an older seq",
+        path=str(path),
     )

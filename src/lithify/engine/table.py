@@ -6,47 +6,81 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import pyarrow as pa
 
+from lithify.engine.command_queue import QueueClosed
+from lithify.engine.compact import CompactReport
 from lithify.engine.fold import Folder, FoldPlan, FoldReport
 from lithify.engine.handles import Handles
 from lithify.engine.history import HistoryEntry, TableStats, history_of, incremental, stats_of
+from lithify.engine.loaded import Loaded, LoadedTables, dropped
+from lithify.engine.pins import pinned
 from lithify.engine.reader import Reader
 from lithify.engine.schema_change import add_column
 from lithify.engine.table_options import set_options
-from lithify.engine.writer import Commit, Request, SeqMoved, Writer
+from lithify.engine.upkeep import OnReport, Upkeep, quietly
+from lithify.engine.vacuum import Vacuum, VacuumReport
+from lithify.engine.writer import Commit, Request, SeqMoved
 from lithify.errors import Conflict, InvalidRequest, NotFound
 from lithify.model.batch import keys_of, rows_of
 from lithify.model.merge import Op
+from lithify.model.names import TableName
 from lithify.model.plans import ReadPlan
 from lithify.model.schema import TableSchema, check_key_type
 from lithify.model.snapshot import Snapshot
+from lithify.model.upkeep import CompactPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-AsOf = int | str | dt.datetime | None
+AsOf = int | str | dt.datetime | Snapshot | None
 DELETE_WHERE_ROUNDS_MAX = 20
 
 
 class Table:
     """Rows that change. Get one from `Lake.table`."""
 
-    def __init__(self, handles: Handles) -> None:
-        self._handles = handles
-        self._runtime = handles.runtime
-        self._writer = Writer(handles)
-        self._reader = Reader(handles)
+    def __init__(self, tables: LoadedTables, name: TableName, incarnation: str) -> None:
+        self._tables, self._name, self.incarnation = tables, name, incarnation
+        self._runtime = tables.runtime
 
     def __repr__(self) -> str:
-        return f"Table({str(self._handles.name)!r})"
+        return f"Table({self.name!r})"
 
     @property
     def name(self) -> str:
-        return str(self._handles.name)
+        return str(self._name)
+
+    @property
+    def _loaded(self) -> Loaded:
+        """The open table behind this object, which may have been unloaded since the last call."""
+        try:
+            loaded = self._tables.get(self._name)
+        except NotFound as error:
+            raise dropped(self._name) from error
+        if loaded.handles.incarnation != self.incarnation:
+            raise dropped(self._name)
+        return loaded
+
+    @property
+    def _handles(self) -> Handles:
+        return self._loaded.handles
+
+    @property
+    def _reader(self) -> Reader:
+        return self._loaded.reader
+
+    @contextmanager
+    def _lane(self) -> Iterator[tuple[Handles, Reader]]:
+        """For background work: one at a time, on handles of its own, so that no reader and no writer waits for it."""
+        with self._tables.lane(self._loaded.handles.name) as (handles, reader):
+            if handles.incarnation != self.incarnation:
+                raise dropped(self._name)
+            yield handles, reader
 
     @property
     def schema(self) -> pa.Schema:
@@ -83,14 +117,26 @@ class Table:
         if not schema.keyed:
             raise InvalidRequest(f"table {self.name} has no key, so there is nothing to replace: use append")
         op = Op.REPLACE if schema.order_by else Op.UPSERT
-        return self._writer.write(Request("replace", {op: self._rows(data)}, batch_id))
+        return self._write(Request("replace", {op: self._rows(data)}, batch_id))
+
+    def _write(self, request: Request) -> Commit:
+        while True:
+            try:
+                return self._loaded.writes.write(request)
+            except QueueClosed:
+                continue
+
+    def _replay(self, operation: str, batch_id: str) -> Commit | None:
+        loaded = self._loaded
+        with loaded.handles.changes.log.lock:
+            return loaded.writer.replay(operation, batch_id)
 
     def _put(self, operation: str, data: Any, batch_id: str | None) -> Commit:
         if _is_spark_frame(data):
             from lithify.engine.bulk import write_frame
 
             return write_frame(self._handles, data, operation, batch_id)
-        return self._writer.write(Request(operation, {Op.UPSERT: self._rows(data)}, batch_id))
+        return self._write(Request(operation, {Op.UPSERT: self._rows(data)}, batch_id))
 
     def _rows(self, data: Any) -> pa.Table:
         """Rows of the schema that this process knows; what that refuses may fit a newer one."""
@@ -115,7 +161,7 @@ class Table:
         if not schema.keyed:
             for column in rows.schema:
                 check_key_type(column, "delete")
-        return self._writer.write(Request("delete", {Op.DELETE: rows}, batch_id, _who(actor, reason)))
+        return self._write(Request("delete", {Op.DELETE: rows}, batch_id, _who(actor, reason)))
 
     def delete_where(
         self,
@@ -139,7 +185,7 @@ class Table:
         for _ in range(DELETE_WHERE_ROUNDS_MAX):
             snapshot = self.snapshot()
             # Before looking for rows: those of the first time are gone.
-            if batch_id is not None and (replayed := self._writer.replay("delete where", batch_id)) is not None:
+            if batch_id is not None and (replayed := self._replay("delete where", batch_id)) is not None:
                 return replayed
             keys = self._runtime.serving.read(self._reader.plan(snapshot), by, condition)
             if not keys.num_rows and batch_id is None:
@@ -148,7 +194,7 @@ class Table:
                 # With a batch id even "nothing to delete" is remembered: asked again, it must not delete newer rows.
                 parts = {Op.DELETE: keys} if keys.num_rows else {}
                 request = Request("delete where", parts, batch_id, info, only_at_seq=snapshot.seq)
-                return self._writer.write(request)
+                return self._write(request)
             except SeqMoved:
                 continue
         raise Conflict(
@@ -172,23 +218,25 @@ class Table:
     # -- reading
 
     def snapshot(self, as_of: AsOf = None) -> Snapshot:
-        """A pinned view of the table, now or as of a seq or a time."""
+        """A view of the table that never changes, now or as of a seq or a time. Vacuum spares its files while this
+        process holds it; `pin` spares them from other processes too.
+        """
         return self._handles.snapshot(as_of)
+
+    @contextmanager
+    def pin(self, as_of: AsOf = None) -> Iterator[Snapshot]:
+        """A snapshot whose files no vacuum of any process removes before the block ends: `with table.pin() as
+        snapshot: table.to_spark(as_of=snapshot)`.
+        """
+        with pinned(self._handles, as_of) as snapshot:
+            yield snapshot
 
     def plan(self, as_of: AsOf = None) -> ReadPlan:
         """How a read of this snapshot goes: which files need no merge, which do, and what is pending."""
-        plan = self._reader.plan(self.snapshot(as_of))
+        snapshot = self.snapshot(as_of)
         if as_of is not None:
-            gone = next(
-                (s.path for s in (*plan.clean, *plan.touched, *plan.changes) if not Path(s.path).exists()),
-                None,
-            )
-            if gone is not None:
-                raise NotFound(
-                    f"table {self.name} as of {as_of} can no longer be read: vacuum has removed {gone}; choose a "
-                    "newer seq"
-                )
-        return plan
+            self._handles.check_present(snapshot)
+        return self._reader.plan(snapshot)
 
     def get(self, key: Any) -> dict[str, Any] | None:
         """One row by its key, or None."""
@@ -229,8 +277,55 @@ class Table:
     def fold(self, dry_run: Literal[True]) -> FoldPlan: ...
     def fold(self, dry_run: bool = False) -> FoldReport | FoldPlan:
         """Move pending changes into base. Readers and writers go on meanwhile."""
-        folder = Folder(self._handles, self._reader)
-        return folder.plan() if dry_run else folder.run()
+        if dry_run:
+            return Folder(self._handles, self._reader).plan()
+        with self._lane() as (handles, reader):
+            return Folder(handles, reader).run()
+
+    @overload
+    def compact(
+        self, tier: str | None = None, dry_run: Literal[False] = False, *, progress: OnReport = ...
+    ) -> list[CompactReport]: ...
+    @overload
+    def compact(self, tier: str | None = None, *, dry_run: Literal[True]) -> list[CompactPlan]: ...
+    def compact(
+        self, tier: str | None = None, dry_run: bool = False, *, progress: OnReport = quietly
+    ) -> list[CompactReport] | list[CompactPlan]:
+        """Merge small base files into larger ones, as far as the table's tiers (or packing) call for it now.
+        `progress` is called with the report of each batch as it is done.
+        """
+        if dry_run:
+            return Upkeep(self._handles, self._reader).compactions(self._runtime.now_ms(), tier)
+        with self._lane() as (handles, reader):
+            return Upkeep(handles, reader).compact(tier, progress)
+
+    @overload
+    def optimize(
+        self, by: str | Sequence[str] | None = None, dry_run: Literal[False] = False, *, progress: OnReport = ...
+    ) -> list[CompactReport]: ...
+    @overload
+    def optimize(self, by: str | Sequence[str] | None = None, *, dry_run: Literal[True]) -> list[CompactPlan]: ...
+    def optimize(
+        self, by: str | Sequence[str] | None = None, dry_run: bool = False, *, progress: OnReport = quietly
+    ) -> list[CompactReport] | list[CompactPlan]:
+        """Write base anew in z-order of the given columns (default: key, then time), so that filters on any of them
+        read few files.
+        """
+        if dry_run:
+            return Upkeep(self._handles, self._reader).clusterings(by)
+        with self._lane() as (handles, reader):
+            return Upkeep(handles, reader).optimize(by, progress)
+
+    # -- cleaning up
+
+    def vacuum(self, retain_hours: float = 168, dry_run: bool = True) -> VacuumReport:
+        """Delete files that no version of the last `retain_hours` needs, and none that is pinned. Shows them only,
+        unless `dry_run=False`.
+        """
+        if dry_run:
+            return Vacuum(self._handles).run(retain_hours)
+        with self._lane() as (handles, _):
+            return Vacuum(handles).run(retain_hours, dry_run=False)
 
 
 def _who(actor: str | None, reason: str | None) -> dict[str, str]:

@@ -9,7 +9,8 @@ from lithify.engine.attempts import swap_with_retries
 from lithify.engine.handles import Handles
 from lithify.errors import InvalidRequest
 from lithify.model.options import DEFAULT, parse_all, stored
-from lithify.model.schema import TableSchema, check_key_type
+from lithify.model.schema import TableSchema
+from lithify.store.parquet import can_have_bloom
 
 
 def parsed_options(values: Mapping[str, Any], schema: TableSchema) -> dict[str, Any]:
@@ -23,7 +24,9 @@ def check_columns(options: Mapping[str, Any], schema: TableSchema) -> None:
     for name in options.get("bloom_columns") or ():
         if name not in schema.names:
             raise InvalidRequest(f"option bloom_columns names {name!r}: the table has {', '.join(schema.names)}")
-        check_key_type(schema.columns.field(name), "bloom_columns")
+        kind = schema.columns.field(name).type
+        if not can_have_bloom(kind):
+            raise InvalidRequest(f"option bloom_columns names {name!r}, which is {kind}: name columns of plain values")
 
 
 def set_options(handles: Handles, values: Mapping[str, Any]) -> None:

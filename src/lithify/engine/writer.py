@@ -1,25 +1,33 @@
 """The write path: rows → one winner per key → one Parquet file per operation → one commit with the next seq → fsync
 → acknowledge.
 
+Many requests may share one commit and its seq. Those of a keyed table are composed in the order they came, so that the
+commit still says one thing per key; each request keeps its own numbers, its own batch id and its own answer.
+
 Everything a commit relies on is validated at the version it swaps, on every attempt: the table's incarnation and
-columns, the batch id, the vacuum epoch, the pending row key, and for `delete_where` the seq its keys were found at.
+columns, the batch ids, the vacuum epoch, the pending row key, and for `delete_where` the seq its keys were found at. A
+request that does not hold drops out with its own error, and the others go on.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lithify.engine.attempts import swap_with_retries
 from lithify.engine.handles import Handles
 from lithify.errors import CommitUnknown, InvalidRequest, LithifyError, NotFound
 from lithify.log.changes import batch_txn
-from lithify.model.batch import conform, latest_per_key
-from lithify.model.merge import Op
+from lithify.log.delta import Lost
+from lithify.model.batch import conform, latest_per_key, sort_by_key
+from lithify.model.compose import compose
+from lithify.model.merge import Change, Op
 from lithify.model.schema import TableSchema
 from lithify.store.parquet import Layout, Written, encode
 
@@ -54,6 +62,19 @@ class Request:
     def __post_init__(self) -> None:
         check_batch_id(self.batch_id)
 
+    @cached_property
+    def rows(self) -> int:
+        return sum(rows.num_rows for rows in self.parts.values())
+
+    @cached_property
+    def bytes(self) -> int:
+        return sum(rows.nbytes for rows in self.parts.values())
+
+    def alone(self, keyed: bool) -> bool:
+        """Whether it must not share a commit: it relies on one exact state, or a delete must not meet appends."""
+        keyless_delete = not keyed and Op.DELETE in self.parts
+        return self.only_at_seq is not None or bool(self.txns) or keyless_delete
+
 
 def check_batch_id(batch_id: str | None) -> None:
     if batch_id is not None and not 0 < len(batch_id) <= BATCH_ID_LENGTH_MAX:
@@ -65,6 +86,8 @@ class SeqMoved(Exception):
 
 
 def one_row_per_key(schema: TableSchema, rows: pa.Table, op: Op) -> pa.Table:
+    if len(schema.key) == 1 and pc.count_distinct(rows.column(schema.key[0])).as_py() == rows.num_rows:
+        return rows
     if schema.keyed:
         return latest_per_key(rows, schema.key, schema.order_by if op is not Op.DELETE else None)
     return latest_per_key(rows, rows.column_names) if op is Op.DELETE else rows
@@ -75,82 +98,114 @@ class Writer:
         self._handles = handles
         self._runtime = handles.runtime
 
-    def write(self, request: Request) -> Commit:
-        handles, runtime = self._handles, self._runtime
-        changes, store = handles.changes, runtime.store
-        with changes.log.lock:
-            parts = {op: one_row_per_key(changes.schema, rows, op) for op, rows in request.parts.items()}
-            prepared = replace(request, parts=parts)
-            staged = _Staged()
-            try:
-                commit = swap_with_retries(
-                    runtime,
-                    changes.log,
-                    f"{request.operation} on {handles.name}",
-                    lambda: self._attempt(prepared, staged),
-                )
-            except CommitUnknown:
-                raise
-            except (LithifyError, SeqMoved):
-                # Surely not committed, so nothing refers to the files. After anything else they stay:
-                # the commit may stand.
-                self._discard(staged)
-                raise
-            if commit.replayed:
-                self._discard(staged)
-                return commit
-            store.step("write.committed")
-            changes.log.make_durable()
-            store.step("write.durable")
-            changes.log.checkpoint_if_due()
-            return commit
+    def prepare(self, request: Request) -> Request:
+        """The part that needs no lock: one row per key."""
+        schema = self._handles.changes.schema
+        parts = {op: one_row_per_key(schema, rows, op) for op, rows in request.parts.items()}
+        return replace(request, parts=parts)
 
-    def _attempt(self, request: Request, staged: _Staged) -> Commit:
+    def write_all(self, requests: Sequence[Request]) -> list[Commit | BaseException]:
+        """Prepared requests in one commit: an answer or an error for each, in their order."""
+        group = [_Entry(request) for request in requests]
+        staged = _Staged()
+        with self._handles.changes.log.lock:
+            try:
+                self._commit(group, staged)
+            except BaseException as error:
+                # Nothing is committed yet, so each may be tried alone: one must not fail the others.
+                split = len(group) > 1 and isinstance(error, Exception) and not staged.may_stand
+                for entry in (entry for entry in group if entry.outcome is None):
+                    entry.outcome = self.write_all([entry.request])[0] if split else error
+        return [entry.answer() for entry in group]
+
+    def _commit(self, group: Sequence[_Entry], staged: _Staged) -> None:
+        changes, store = self._handles.changes, self._runtime.store
+        doing = group[0].request.operation if len(group) == 1 else f"a group of {len(group)} writes"
+        try:
+            seq = swap_with_retries(
+                self._runtime, changes.log, f"{doing} on {self._handles.name}", lambda: self._attempt(group, staged)
+            )
+        except CommitUnknown:
+            raise
+        except Exception as error:
+            # After an unforeseen error of the commit itself the files stay: it may stand.
+            if isinstance(error, LithifyError) or not staged.may_stand:
+                self._discard(staged)
+            raise
+        if seq is None:
+            self._discard(staged)
+            return
+        store.step("write.committed")
+        changes.log.make_durable()
+        store.step("write.durable")
+        changes.log.checkpoint_if_due()
+        for entry in staged.members:
+            entry.outcome = entry.commit(str(self._handles.name), seq)
+
+    def _attempt(self, group: Sequence[_Entry], staged: _Staged) -> int | None:
+        """The seq of the commit, or None where no request is left to commit."""
         handles = self._handles
         changes = handles.changes
+        staged.may_stand = False
         handles.check_alive()
+        members = self._admit(group)
+        if not members:
+            return None
+        if (staged.epoch, staged.columns) != (changes.epoch, changes.schema.columns) or staged.members != members:
+            self._stage(members, staged)
+        txns: dict[str, int] = {}
+        for entry in members:
+            txns |= entry.request.txns
+            if entry.request.batch_id is not None:
+                txns[batch_txn(entry.request.batch_id)] = changes.seq + 1
+        info = _info(members, self._runtime.settings.actor)
+        self._runtime.store.step("write.staged")
+        staged.may_stand = True
+        return changes.commit(staged.files, txns, info, staged.write_id)
+
+    def _admit(self, group: Sequence[_Entry]) -> list[_Entry]:
+        """Who is part of the commit at this version. The others have their answer, or get that of their twin."""
+        members: list[_Entry] = []
+        for entry in group:
+            if entry.outcome is not None:
+                continue
+            batch_id = entry.request.batch_id
+            entry.twin = next((m for m in members if batch_id is not None and m.request.batch_id == batch_id), None)
+            if entry.twin is not None:
+                continue
+            try:
+                entry.outcome = self._check(entry)
+            except Lost:
+                raise  # what it relies on is no longer in the log: look again at the head
+            except Exception as error:
+                entry.outcome = error
+            if entry.outcome is None:
+                members.append(entry)
+        return members
+
+    def _check(self, entry: _Entry) -> Commit | None:
+        request, changes = entry.request, self._handles.changes
         if request.batch_id is not None and (replayed := self.replay(request.operation, request.batch_id)) is not None:
             return replayed
         if request.only_at_seq is not None and request.only_at_seq != changes.seq:
             raise SeqMoved
         self._check_row_key(request)
-        if staged.epoch != changes.epoch or staged.columns != changes.schema.columns:
-            self._stage(request, staged)
-        counts = {op: rows.num_rows for op, rows in request.parts.items()}
-        upserted = sum(count for op, count in counts.items() if op is not Op.DELETE)
-        deleted = counts.get(Op.DELETE, 0)
-        info = {
-            "operation": request.operation,
-            "rows": upserted + deleted,
-            "upserted": upserted,
-            "deleted": deleted,
-            "actor": self._runtime.settings.actor,
-            **({"batch_id": request.batch_id} if request.batch_id else {}),
-            **request.info,
-        }
-        txns = dict(request.txns)
-        if request.batch_id is not None:
-            txns[batch_txn(request.batch_id)] = changes.seq + 1
-        self._runtime.store.step("write.staged")
-        seq = changes.commit(staged.files, txns, info, staged.write_id)
-        return Commit(
-            str(handles.name), seq, request.operation, upserted + deleted, upserted, deleted, request.batch_id
-        )
+        entry.fit(changes.schema)
+        return None
 
-    def _stage(self, request: Request, staged: _Staged) -> None:
-        """Write the files, or write them again: the columns or the vacuum epoch moved since."""
+    def _stage(self, members: list[_Entry], staged: _Staged) -> None:
+        """Write the files, or write them again: the members, the columns or the vacuum epoch moved since."""
         changes, store = self._handles.changes, self._runtime.store
         schema = changes.schema
         self._discard(staged)
-        staged.epoch, staged.columns = changes.epoch, schema.columns
+        staged.epoch, staged.columns, staged.members = changes.epoch, schema.columns, members
         staged.write_id = self._runtime.new_id()
-        for op, rows in request.parts.items():
-            wanted, layout = schema.columns, Layout.of(schema)
+        for op, rows in _together(schema, members).items():
+            layout = Layout.of(schema)
             if op is Op.DELETE:
                 # The log must say by which columns a tombstone goes, whichever they are.
-                wanted = schema.select(rows.column_names)
                 layout = replace(layout, stats_columns=tuple(rows.column_names))
-            data, stats = encode(rows if rows.schema == wanted else conform(rows, wanted), layout)
+            data, stats = encode(rows, layout)
             name = f"write-{self._runtime.new_id()}.parquet"
             store.write_new(changes.log.path / name, data)
             staged.files.append((Written(name, len(data), rows.num_rows, stats), op))
@@ -162,6 +217,7 @@ class Writer:
             with contextlib.suppress(LithifyError):
                 self._runtime.store.remove(self._handles.changes.log.path / file.path)
         staged.files.clear()
+        staged.members = []
 
     def _check_row_key(self, request: Request) -> None:
         """On a table with no key, pending tombstones all go by the same columns."""
@@ -192,6 +248,7 @@ class Writer:
             info = changes.record_of_seq(seq).info
         except NotFound:
             info = {}
+        info = next((write for write in info.get("writes", ()) if write.get("batch_id") == batch_id), info)
         return Commit(
             str(self._handles.name),
             seq,
@@ -204,9 +261,77 @@ class Writer:
         )
 
 
+def _together(schema: TableSchema, members: Sequence[_Entry]) -> Mapping[Op, pa.Table]:
+    """The rows of all members, at most one table per operation."""
+    if len(members) == 1:
+        parts = members[0].parts
+        return {op: sort_by_key(rows, schema.key) for op, rows in parts.items()} if schema.keyed else parts
+    if schema.keyed:
+        return compose(schema, [Change(0, op, rows) for entry in members for op, rows in entry.parts.items()])
+    return {Op.UPSERT: pa.concat_tables([entry.parts[Op.UPSERT] for entry in members])}
+
+
+def _info(members: Sequence[_Entry], actor: str) -> dict[str, Any]:
+    """What history and replay need to know: of one write as it is, of several each in `writes`."""
+    writes = [entry.info(actor) for entry in members]
+    if len(writes) == 1:
+        return writes[0]
+    totals = {name: sum(write[name] for write in writes) for name in ("rows", "upserted", "deleted")}
+    return {"operation": "write", **totals, "actor": actor, "writes": writes}
+
+
+class _Entry:
+    """A request on its way through one group."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.parts = request.parts
+        self.outcome: Commit | BaseException | None = None
+        self.twin: _Entry | None = None
+        self.deleted = request.parts[Op.DELETE].num_rows if Op.DELETE in request.parts else 0
+        self.upserted = request.rows - self.deleted
+
+    def fit(self, schema: TableSchema) -> None:
+        """Bring the rows to the columns that the table has now."""
+        fitted = {}
+        for op, rows in self.parts.items():
+            wanted = schema.select(rows.column_names) if op is Op.DELETE else schema.columns
+            fitted[op] = rows if rows.schema == wanted else conform(rows, wanted)
+        self.parts = fitted
+
+    def info(self, actor: str) -> dict[str, Any]:
+        request = self.request
+        return {
+            "operation": request.operation,
+            "rows": self.upserted + self.deleted,
+            "upserted": self.upserted,
+            "deleted": self.deleted,
+            "actor": actor,
+            **({"batch_id": request.batch_id} if request.batch_id else {}),
+            **request.info,
+        }
+
+    def commit(self, table: str, seq: int) -> Commit:
+        request = self.request
+        rows = self.upserted + self.deleted
+        return Commit(table, seq, request.operation, rows, self.upserted, self.deleted, request.batch_id)
+
+    def answer(self) -> Commit | BaseException:
+        if self.outcome is None:
+            # The same batch id stands earlier in the group: its answer is ours, as if we had come a moment later.
+            assert self.twin is not None
+            first = self.twin.answer()
+            self.outcome = replace(first, replayed=True) if isinstance(first, Commit) else first
+        return self.outcome
+
+
 @dataclass
 class _Staged:
+    """The files of one commit, and for whom and at which state they were written."""
+
     files: list[tuple[Written, Op]] = field(default_factory=list)
+    members: list[_Entry] = field(default_factory=list)
     epoch: int = -1
     columns: pa.Schema | None = None
     write_id: str = ""
+    may_stand: bool = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 
 from lithify.errors import Corruption, NotFound
 from lithify.log.delta import CommitRecord, DeltaLog
+from lithify.log.trim import LogLimits
 from lithify.model.merge import Op
 from lithify.model.names import OP, SEQ
 from lithify.model.schema import TableSchema, from_properties
@@ -39,13 +41,29 @@ def job_txn(job_id: str) -> str:
 
 
 class ChangesLog:
-    def __init__(self, log: DeltaLog, table: str) -> None:
-        self.log, self.table = log, table
+    def __init__(self, log: DeltaLog, table: str, defaults: Mapping[str, Any] | None = None) -> None:
+        """`defaults`: the lake's values for options that the table does not set."""
+        self.log, self.table, self._defaults = log, table, defaults or {}
         self._schema: tuple[int, TableSchema] | None = None
 
     @classmethod
-    def open(cls, path: Path, store: Store, table: str, checkpoint_every: int) -> ChangesLog:
-        return cls(DeltaLog.open(path, store, checkpoint_every=checkpoint_every), table)
+    def open(
+        cls,
+        path: Path,
+        store: Store,
+        table: str,
+        checkpoint_every: int,
+        defaults: Mapping[str, Any] | None = None,
+    ) -> ChangesLog:
+        changes = cls(DeltaLog.open(path, store, checkpoint_every=checkpoint_every), table, defaults)
+        changes.log.limits = changes.limits
+        return changes
+
+    def limits(self, *, ours: bool = True) -> LogLimits:
+        """How short the logs of this table are kept. A log that is not `ours` alone is not trimmed."""
+        options = self.schema.options
+        retain_hours = options["log_retain_hours"] if ours else None
+        return LogLimits(options["checkpoint_every"], retain_hours, options["log_commits_max"])
 
     @property
     def seq(self) -> int:
@@ -61,11 +79,13 @@ class ChangesLog:
 
     @property
     def schema(self) -> TableSchema:
-        if self._schema is None or self._schema[0] != self.log.version:
+        # Before looking: what another thread's refresh mixes into it is then not taken for the new version's.
+        version, known = self.log.version, self._schema
+        if known is None or known[0] != version:
             columns = plain_types(self.log.columns())
             schema = from_properties(columns, self.log.properties, f"table {self.table}")
-            self._schema = (self.log.version, schema)
-        return self._schema[1]
+            known = self._schema = (version, replace(schema, defaults=self._defaults))
+        return known[1]
 
     @property
     def created_at_seq(self) -> int:
@@ -110,7 +130,9 @@ class ChangesLog:
                 high = middle
         if low < len(versions):
             record = self.log.commit_record(versions[low])
-            if record.info.get("seq") == seq or seq == 0:
+            # Later commits repeat the seq: where the log was trimmed, one of those may come first.
+            created = record.version == self._first_version and seq == self.created_at_seq
+            if record.txns.get(SEQ_TXN) == seq or created:
                 return record
         raise NotFound(f"seq {seq} of table {self.table} is no longer in its log: choose a newer one")
 
@@ -125,21 +147,28 @@ class ChangesLog:
                 low = middle + 1
             else:
                 high = middle
-        if low == 0:
+        seq = self._seq_at(versions, low - 1) if low else -1
+        if seq < 0:
             raise NotFound(f"table {self.table} has no state as of {moment.isoformat()}: it is older than its log")
-        return self._seq_at(versions, low - 1)
+        return seq
 
     def _versions(self) -> list[int]:
         """Versions of this table: not those of one that was dropped at the same path before."""
-        first = int(self.log.properties.get(CREATED_AT_VERSION, "0"))
-        return [v for v in self.log.versions() if first <= v <= self.log.version]
+        return [v for v in self.log.versions() if self._first_version <= v <= self.log.version]
+
+    @property
+    def _first_version(self) -> int:
+        return int(self.log.properties.get(CREATED_AT_VERSION, "0"))
 
     def _seq_at(self, versions: Sequence[int], place: int) -> int:
+        """The seq as of a version; -1 where the log no longer tells."""
         while place >= 0:
             seq = self.log.commit_record(versions[place]).info.get("seq")
             if isinstance(seq, int):
                 return seq
             place -= 1
+        if not versions or versions[0] > self._first_version:
+            return -1
         raise Corruption(
             f"the changes log of table {self.table} has commits that Lithify did not write: restore it from a copy"
         )

@@ -5,38 +5,47 @@ caller refreshes, validates everything again and retries. Before `Lost` is raise
 carries our own write id, the commit had succeeded after all. `make_durable` fsyncs this log's commits up to the
 handle's version, and nothing may be acknowledged before it returns.
 
+A commit that lost touch with the log (its process slept until the versions it had seen were trimmed away) is taken back
+and counts as Lost too: see `trim`.
+
 A power cut can leave the newest commit empty or torn, because deltalake does not fsync. Such a commit was never
 acknowledged; `open` sets it aside. An unreadable commit anywhere else is corruption, and is named.
 """
 
 from __future__ import annotations
 
-import json
+import contextlib
 import logging
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Field, PostCommitHookProperties, Schema, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
-from lithify.errors import CommitUnknown, Corruption, LithifyError, NotFound, Unavailable
+from lithify.errors import CommitUnknown, Corruption, LithifyError, NotFound
 from lithify.log.entries import check_removable, data_files
-from lithify.log.torn import CHECKPOINT_NAME, COMMIT_NAME, set_torn_checkpoint_aside, set_torn_commit_aside
+from lithify.log.listing import CHECKPOINT_NAME, COMMIT_NAME, Listing, commit_name
+from lithify.log.opening import open_table, translated_error
+from lithify.log.records import CommitRecord as CommitRecord
+from lithify.log.records import parse_record
+from lithify.log.torn import set_torn_commit_aside
+from lithify.log.trim import LogLimits, TrimReport, came_too_late, trim
 from lithify.model.snapshot import DataFile
-from lithify.store.local import Store, os_error
+from lithify.store.local import Store
 from lithify.store.parquet import Written
 
 logger = logging.getLogger(__name__)
 
 # Forgotten after the table's retention of transactions; the counters never are.
 _EXPIRING = ("lithify.batch.", "lithify.job.")
+TRIM_EVERY_CHECKPOINTS = 16
+TRIM_FILES_MAX = 2_000  # on the way of a write; more is left to upkeep and to the next time
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
@@ -44,23 +53,13 @@ class Lost(Exception):
     """Another commit took the version. Internal: never leaves the engine."""
 
 
-@dataclass(frozen=True)
-class CommitRecord:
-    """One commit as the log holds it."""
-
-    version: int
-    timestamp_ms: int
-    info: Mapping[str, Any]
-    adds: tuple[Mapping[str, Any], ...]
-    removes: tuple[Mapping[str, Any], ...]
-    txns: Mapping[str, int]
-
-
 class DeltaLog:
     def __init__(self, path: Path, store: Store, table: DeltaTable, checkpoint_every: int) -> None:
         self.path, self._store, self._table = path, store, table
-        self._checkpoint_every = checkpoint_every
+        self.limits: Callable[[], LogLimits] = lambda: LogLimits(checkpoint_every)
+        self.now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
         self._durable_version = -1
+        self._pinned = False
         self._files: tuple[tuple[int, tuple[str, ...]], list[DataFile]] | None = None
         self._txns: tuple[int, dict[str, int | None]] = (-1, {})
         self.lock = threading.RLock()
@@ -70,10 +69,10 @@ class DeltaLog:
     @classmethod
     def exists(cls, path: Path) -> bool:
         try:
-            names = os.listdir(path / "_delta_log")
+            with os.scandir(path / "_delta_log") as entries:
+                return any(COMMIT_NAME.fullmatch(e.name) or CHECKPOINT_NAME.fullmatch(e.name) for e in entries)
         except (FileNotFoundError, NotADirectoryError):
             return False
-        return any(COMMIT_NAME.fullmatch(name) or CHECKPOINT_NAME.fullmatch(name) for name in names)
 
     @classmethod
     def open(cls, path: Path, store: Store, version: int | None = None, checkpoint_every: int = 20) -> DeltaLog:
@@ -81,7 +80,9 @@ class DeltaLog:
             raise NotFound(f"{path} holds no Delta table")
         if version is None:
             set_torn_commit_aside(path / "_delta_log", store)
-        return cls(path, store, _open(path, store, version), checkpoint_every)
+        log = cls(path, store, open_table(path, store, version), checkpoint_every)
+        log._pinned = version is not None
+        return log
 
     @classmethod
     def create(
@@ -116,7 +117,7 @@ class DeltaLog:
                 post_commithook_properties=_NO_HOOKS,
             )
         except (DeltaError, OSError) as error:
-            raise _translated(error, path) from error
+            raise translated_error(error, path) from error
         log = cls(path, store, table, checkpoint_every)
         log.make_durable()
         return log
@@ -153,16 +154,41 @@ class DeltaLog:
             self._txns = (self.version, {})
         known = self._txns[1]
         if name not in known:
-            known[name] = self._table.transaction_version(name)
+            try:
+                known[name] = self._table.transaction_version(name)
+            except (DeltaError, OSError) as error:
+                known[name] = self._reopened(error).transaction_version(name)
         return known[name]
+
+    def _reopened(self, error: BaseException) -> DeltaTable:
+        """deltalake reads some of a version only when asked, from files that may have been trimmed since. The version
+        may still stand on others; if it does not, newer ones have taken its place.
+        """
+        try:
+            self._table = open_table(self.path, self._store, self.version)
+        except NotFound:
+            if self._pinned:
+                raise
+            raise Lost from error
+        return self._table
 
     def refresh(self) -> None:
         """Move to the head. Waits for a commit of another thread: its validation holds for the version it saw."""
-        try:
-            with self.lock:
+        with self.lock:
+            if self._at_head():
+                return
+            try:
                 self._table.update_incremental()
-        except (DeltaError, OSError) as error:
-            raise _translated(error, self.path) from error
+            except (DeltaError, OSError) as error:
+                if self._listing().can_read(self.version):
+                    raise translated_error(error, self.path) from error
+                self._table = open_table(self.path, self._store)
+
+    def _at_head(self) -> bool:
+        """The head moves only by the next commit, and the next never goes before ours does. Looking for the two of them
+        costs the same however long the log is; deltalake would list it.
+        """
+        return self.commit_path(self.version).exists() and not self.commit_path(self.version + 1).exists()
 
     def at(self, version: int) -> DeltaLog:
         """A handle pinned to an older version."""
@@ -177,28 +203,20 @@ class DeltaLog:
         return self._files[1]
 
     def versions(self) -> list[int]:
-        """Versions whose commit is still in the log, oldest first."""
-        found = (COMMIT_NAME.fullmatch(name) for name in self._store.names(self.path / "_delta_log"))
-        return [int(match.group(1)) for match in found if match]
+        """Versions whose commit is still in the log, oldest first and without a gap."""
+        return list(self._listing().run())
+
+    def _listing(self) -> Listing:
+        return Listing.of(self.path / "_delta_log", self._store)
 
     def commit_record(self, version: int) -> CommitRecord:
         path = self.commit_path(version)
         try:
-            lines = [json.loads(line) for line in self._store.read(path).splitlines() if line.strip()]
+            return parse_record(version, self._store.read(path))
         except NotFound:
             raise NotFound(f"version {version} of {self.path} is no longer in its log: choose a newer one") from None
         except ValueError as error:
             raise Corruption(f"commit {path} is not readable: restore it from a copy") from error
-        commit: dict[str, Any] = next((line["commitInfo"] for line in lines if "commitInfo" in line), {})
-        info = commit.get("lithify")
-        return CommitRecord(
-            version,
-            int(commit.get("timestamp", 0)),
-            info if isinstance(info, dict) else {},
-            tuple(line["add"] for line in lines if "add" in line),
-            tuple(line["remove"] for line in lines if "remove" in line),
-            {line["txn"]["appId"]: line["txn"]["version"] for line in lines if "txn" in line},
-        )
 
     def commit_records(self, since_version: int = -1) -> Iterator[CommitRecord]:
         for version in self.versions():
@@ -206,7 +224,7 @@ class DeltaLog:
                 yield self.commit_record(version)
 
     def commit_path(self, version: int) -> Path:
-        return self.path / "_delta_log" / f"{version:020d}.json"
+        return self.path / "_delta_log" / commit_name(version)
 
     # -- writing
 
@@ -219,11 +237,15 @@ class DeltaLog:
         write_id: str,
         *,
         data_change: bool,
+        time_ms: int | None = None,
     ) -> int:
-        """Swap the log from this handle's version to the next one, or raise Lost."""
+        """Swap the log from this handle's version to the next one, or raise Lost. `time_ms`: how old the added rows
+        are, if not new.
+        """
         now_ms = int(time.time() * 1000)
+        added_ms = now_ms if time_ms is None else time_ms
         actions: list[AddAction | RemoveAction] = [
-            AddAction(file.path, file.size_bytes, dict(partition), now_ms, data_change, file.stats)
+            AddAction(file.path, file.size_bytes, dict(partition), added_ms, data_change, file.stats)
             for file, partition in adds
         ]
         for file in removes:
@@ -257,7 +279,10 @@ class DeltaLog:
         return self._swap(
             write_id,
             lambda: self._table.alter.set_table_properties(
-                dict(properties), raise_if_not_exists=False, commit_properties=commit
+                dict(properties),
+                raise_if_not_exists=False,
+                commit_properties=commit,
+                post_commithook_properties=_NO_HOOKS,
             ),
         )
 
@@ -280,15 +305,19 @@ class DeltaLog:
         target = self.version + 1
         # Only the newest commit can ever be torn: nothing is built on one that a power cut can take back.
         self.sync_commits()
+        self._store.step("log.swap")
         try:
             attempt()
         except (DeltaError, OSError) as error:
             if not self._landed(target, write_id, error):
-                if self.commit_path(target).exists():
+                if self.commit_path(target).exists() or self._listing().commits[-1:] > (target,):
                     raise Lost from error
                 if isinstance(error, CommitFailedError) and "Concurrent" in str(error):
                     raise Lost from error
-                raise _translated(error, self.path) from error
+                raise translated_error(error, self.path) from error
+        if came_too_late(self.path / "_delta_log", self._store, target):
+            self._take_back(target, write_id)
+            raise Lost
         try:
             self._table.update_incremental()
         except (DeltaError, OSError) as error:
@@ -309,6 +338,16 @@ class DeltaLog:
                 "before you retry"
             ) from error
 
+    def _take_back(self, version: int, write_id: str) -> None:
+        """No reader can have seen this commit, and nobody was told of it."""
+        logger.warning(
+            "version %s of %s came too late, the log was trimmed meanwhile: trying again", version, self.path
+        )
+        with contextlib.suppress(NotFound):  # trimmed once more
+            if self.commit_record(version).info.get("write_id") == write_id:
+                self._store.remove(self.commit_path(version))
+        self._table = open_table(self.path, self._store)
+
     def make_durable(self) -> None:
         """After a commit: fsync it. Whatever stops that, the commit stands, and readers see it."""
         try:
@@ -324,65 +363,54 @@ class DeltaLog:
         start, target = self._durable_version + 1, self.version
         if start > target:
             return
-        versions: Iterable[int] = range(start, target + 1) if start else [v for v in self.versions() if v <= target]
-        for version in versions:
-            # Another writer of an adopted table may have cleaned up commits that a checkpoint covers.
-            if version == target or self.commit_path(version).exists():
+        for version in range(start, target + 1) if start else self._unsynced(target):
+            # Commits that a checkpoint covers may have been cleaned up.
+            if self.commit_path(version).exists() or (version == target and not self._listing().covers(target)):
                 self._store.sync_file(self.commit_path(version))
         self._store.sync_folder(self.path / "_delta_log")
         if start == 0:
             self._store.sync_folder(self.path)
         self._durable_version = target
 
+    def _unsynced(self, target: int) -> list[int]:
+        """Whoever writes a checkpoint of ours has fsynced the commits in it; of others' checkpoints nobody knows."""
+        ours = self.limits().retain_hours is not None
+        return self._listing().tail(target, after_checkpoint=ours)
+
     def checkpoint_if_due(self) -> None:
         """Keep opening and committing fast. Derived data: a failure costs time later, never an answer."""
         with self.lock:
-            if self.version and self.version % self._checkpoint_every == 0:
+            limits = self.limits()
+            number, rest = divmod(self.version, limits.checkpoint_every)
+            if number and not rest:
                 self._checkpoint()
+                if number % TRIM_EVERY_CHECKPOINTS == 0:
+                    try:
+                        self.trim_if_due(TRIM_FILES_MAX)
+                    except LithifyError as error:
+                        logger.warning("the log of %s could not be trimmed: %s", self.path, error)
+
+    def trim_if_due(self, files_max: int | None = None) -> TrimReport:
+        """Trim by the table's own limits; a log that others rely on is left alone."""
+        limits = self.limits()
+        if limits.retain_hours is None:
+            return TrimReport()
+        return self.trim(self.now_ms(), limits.retain_hours, limits.commits_max, files_max)
+
+    def trim(self, now_ms: int, retain_hours: float, commits_max: int, files_max: int | None = None) -> TrimReport:
+        """Delete old commits and checkpoints that no kept version needs."""
+        return trim(self.path / "_delta_log", self._store, now_ms, retain_hours, commits_max, files_max)
 
     def _checkpoint(self) -> None:
         folder = self.path / "_delta_log"
         try:
             self._store.step("log.checkpoint")
+            self.sync_commits()
             self._table.create_checkpoint()
             for name in self._store.names(folder):
                 if name == "_last_checkpoint" or name.startswith(f"{self.version:020d}.checkpoint"):
                     self._store.sync_file(folder / name)
             self._store.sync_folder(folder)
-            self._table = _open(self.path, self._store, None)
+            self._table = open_table(self.path, self._store)
         except (LithifyError, DeltaError, OSError) as error:
             logger.warning("no checkpoint of %s at version %s: %s", self.path, self.version, error)
-
-
-def _open(path: Path, store: Store, version: int | None) -> DeltaTable:
-    try:
-        return DeltaTable(str(path), version=version)
-    except TableNotFoundError as error:
-        raise NotFound(f"{path} holds no Delta table") from error
-    except (DeltaError, OSError, ValueError) as error:
-        if version is not None:
-            raise NotFound(f"version {version} of {path} can no longer be read: choose a newer one") from error
-        if set_torn_checkpoint_aside(path / "_delta_log", store):
-            return _open(path, store, version)
-        raise _translated(error, path) from error
-
-
-def _translated(error: BaseException, path: Path) -> LithifyError:
-    text = str(error)
-    if isinstance(error, OSError) and error.errno:
-        return os_error(error, path)
-    for sign, number in (
-        ("No space left", 28),
-        ("os error 28", 28),
-        ("Permission denied", 13),
-        ("os error 13", 13),
-        ("Read-only", 30),
-    ):
-        if sign in text:
-            return os_error(OSError(number, sign), path)
-    first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
-    return (
-        Corruption(f"the log of {path} cannot be used: {first}")
-        if isinstance(error, DeltaError)
-        else Unavailable(f"{path}: {first}")
-    )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import time
 from pathlib import Path
 
@@ -16,28 +15,43 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lithify.errors import Corruption, NotFound
+from lithify.log.listing import CHECKPOINT_NAME, HINT, LOCK, Listing, commit_name, hinted_checkpoint
 from lithify.store.local import Store
 
 logger = logging.getLogger(__name__)
 
-COMMIT_NAME = re.compile(r"(\d{20})\.json")
-CHECKPOINT_NAME = re.compile(r"(\d{20})\.checkpoint.*\.parquet")
-
 
 def set_torn_commit_aside(folder: Path, store: Store) -> None:
-    commits = sorted(name for name in store.names(folder) if COMMIT_NAME.fullmatch(name))
-    newest_checkpoint = max((m.group(1) for m in map(CHECKPOINT_NAME.fullmatch, store.names(folder)) if m), default="")
-    tail = [name for name in commits if name[:20] > newest_checkpoint]
+    if not _tail_is_whole(folder, store):
+        _set_aside(folder, store)
+
+
+def _tail_is_whole(folder: Path, store: Store) -> bool:
+    """The usual case, found without listing the folder: every commit after the hinted checkpoint parses."""
+    version = hinted_checkpoint(folder, store)
+    if version is None:
+        return False
+    while (path := folder / commit_name(version + 1)).exists():
+        if not _parses(path, store):
+            return False
+        version += 1
+    return True
+
+
+def _set_aside(folder: Path, store: Store) -> None:
+    listing = Listing.of(folder, store)
+    newest_checkpoint = max(listing.checkpoints, default=-1)
+    tail = [commit_name(version) for version in listing.commits if version > newest_checkpoint]
     torn = [name for name in tail if not _parses(folder / name, store)]
     if not torn:
         return
-    if torn != commits[-1:]:
+    if torn != tail[-1:]:
         raise Corruption(
             f"commit {folder / torn[0]} is not readable, and it is not the newest: restore it from a copy "
             "(newer commits build on it, so it cannot be left out)"
         )
     # Serialised and checked again under the lock: a slower process must not set a good successor aside.
-    with store.lock(folder / ".lithify-recovery", 30, f"recovery of {folder}"):
+    with store.lock(folder / LOCK, 30, f"recovery of {folder}"):
         path = folder / torn[0]
         if path.exists() and not _parses(path, store):
             logger.warning("setting aside %s: it was cut off before it was acknowledged", path)
@@ -55,23 +69,28 @@ def _parses(path: Path, store: Store) -> bool:
 
 
 def set_torn_checkpoint_aside(folder: Path, store: Store) -> bool:
-    """A checkpoint repeats what the commits say. One that cannot be read is dropped while its commits are all there."""
+    """A checkpoint repeats what the commits say. One that cannot be read is dropped while an older one, or the
+    beginning of the log, and all commits since are there.
+    """
     dropped = False
-    for name in store.names(folder):
-        match = CHECKPOINT_NAME.fullmatch(name)
-        if match and not _is_parquet(folder / name):
-            commits = {n for n in store.names(folder) if COMMIT_NAME.fullmatch(n)}
-            if all(f"{v:020d}.json" in commits for v in range(int(match.group(1)) + 1)):
-                store.remove(folder / name)
-                dropped = True
+    listing = Listing.of(folder, store)
+    torn = {
+        name: int(match.group(1))
+        for name in listing.names
+        if (match := CHECKPOINT_NAME.fullmatch(name)) and not is_parquet(folder / name)
+    }
+    for name, version in torn.items():
+        if listing.can_read(version, without=torn.values()):
+            store.remove(folder / name)
+            dropped = True
     # Only a hint, but one that points at nothing stops readers.
-    if "_last_checkpoint" in store.names(folder):
-        store.remove(folder / "_last_checkpoint")
+    if HINT in store.names(folder):
+        store.remove(folder / HINT)
         dropped = True
     return dropped
 
 
-def _is_parquet(path: Path) -> bool:
+def is_parquet(path: Path) -> bool:
     try:
         pq.read_metadata(path)
     except (pa.ArrowException, OSError):

@@ -20,13 +20,63 @@ import pyarrow.compute as pc
 from lithify.model.batch import sort_by_key
 from lithify.model.merge import Overlay, lookup
 from lithify.model.names import DAY
-from lithify.model.pruning import split_by_keys
+from lithify.model.pruning import solid_prefix, split_by_keys
 from lithify.model.schema import TableSchema
-from lithify.model.snapshot import DataFile
+from lithify.model.snapshot import DataFile, Snapshot
 
 NEW_FILE_ROWS_MAX = 2_000_000
 LINK_FILES_MAX = 8
 LINK_BYTES_MIN = 4 * 2**20
+
+
+@dataclass(frozen=True)
+class FoldStep:
+    """One commit to base: all changes up to `seq`. `partitions` of the files, where they are linked as they are."""
+
+    seq: int
+    change_files: tuple[DataFile, ...]
+    partitions: Mapping[str, Mapping[str, str | None]] | None = None
+
+
+def next_step(snapshot: Snapshot, rows_max: int) -> FoldStep:
+    """Link what stands beside base as it is; otherwise rewrite as long a prefix of the changes as fits in memory."""
+    return _link_step(snapshot) or _rewrite_step(snapshot, rows_max)
+
+
+def _link_step(snapshot: Snapshot) -> FoldStep | None:
+    solid = linkable(solid_prefix(snapshot.schema, snapshot.base, snapshot.changes)[0])
+    partitions: dict[str, Mapping[str, str | None]] = {}
+    linked: list[DataFile] = []
+    for group in _by_seq(solid):
+        found = {file.path: partition_of_file(snapshot.schema, file) for file in group}
+        if any(partition is None for partition in found.values()):
+            break
+        partitions.update({path: partition for path, partition in found.items() if partition is not None})
+        linked += group
+    return FoldStep(max(file.seq for file in linked), tuple(linked), partitions) if linked else None
+
+
+def _rewrite_step(snapshot: Snapshot, rows_max: int) -> FoldStep:
+    chosen: list[DataFile] = []
+    for group in _by_seq(snapshot.changes):
+        if chosen and sum(file.rows for file in (*chosen, *group)) > rows_max:
+            break
+        chosen += group
+    return FoldStep(max(file.seq for file in chosen), tuple(chosen))
+
+
+def _by_seq(files: Sequence[DataFile]) -> list[list[DataFile]]:
+    groups: dict[int, list[DataFile]] = {}
+    for file in sorted(files, key=lambda file: file.seq):
+        groups.setdefault(file.seq, []).append(file)
+    return list(groups.values())
+
+
+def output_folder(folder: str, partition: Mapping[str, str | None]) -> str:
+    """Where a job's files of one partition lie. Some readers take partition values from the path, so null has its
+    folder too, by the name that all of them know.
+    """
+    return f"{folder}/{DAY}={partition[DAY] or '__HIVE_DEFAULT_PARTITION__'}" if DAY in partition else folder
 
 
 @dataclass(frozen=True)

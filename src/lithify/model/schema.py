@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from lithify.errors import Corruption, InvalidRequest
 from lithify.model.names import DAY, OP, SEQ, check_column_name
+from lithify.model.options import effective
 
 FORMAT = 1
 # Properties that the log keeps for itself: facts about the table's life, nothing that a user sets.
@@ -44,7 +45,10 @@ _FIXED: dict[pa.DataType, pa.DataType] = {
 
 @dataclass(frozen=True)
 class TableSchema:
-    """Columns plus key, order_by, time and partition_by. Immutable and comparable."""
+    """Columns plus key, order_by, time and partition_by. Immutable and comparable.
+
+    `settings` are the table's own properties; `defaults` the lake's values for options that it does not set.
+    """
 
     columns: pa.Schema
     key: tuple[str, ...] = ()
@@ -52,6 +56,12 @@ class TableSchema:
     time: str | None = None
     partition_by: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Every table option with the value that holds for this table."""
+        return effective(self.settings, self.defaults)
 
     @property
     def keyed(self) -> bool:

@@ -1,4 +1,7 @@
-"""Plans of background work: what to do with which files, and why. Values only; `policies` makes them, jobs run them."""
+"""Values of background work: what is wanted (a policy), and what to do with which files, and why (plans).
+
+`policies` makes plans from a policy, jobs run them.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lithify.model.snapshot import DataFile
+from lithify.model.tiers import Tier, declared
+
+BATCH_FILES_MIN, BATCH_FILES_MAX = 2, 500
+
+
+@dataclass(frozen=True)
+class UpkeepPolicy:
+    """When a table's changes are folded and its files merged. Every value is a setting and a table option, too."""
+
+    fold_share_max: float = 0.1
+    fold_rows_min: int = 10_000
+    fold_files_max: int = 100
+    fold_age_s_max: int = 3_600
+    read_overhead_max: float = 1.5
+    minor_files_min: int = 20
+    minor_bytes_max: int = 32 * 2**20
+    minor_rows_max: int = 2_000_000
+    pack_target_bytes: int = 512 * 2**20
+    pack_files_min: int = 10
+    batch_files_max: int = 30
+    cluster_target_bytes: int = 128 * 2**20
+    tiers: tuple[Tier, ...] = field(default_factory=declared)
 
 
 @dataclass(frozen=True)
@@ -13,7 +38,8 @@ class CompactPlan:
     """Rewrite `files`, all of one partition of base, into fewer files. The same rows come out.
 
     `origin` names the outputs' folder and so their tier. `window_us`: rows are split by windows of this length of the
-    time column, so that late rows land in their own window. Outputs end at about `target_bytes`.
+    time column, so that late rows land in their own window. Outputs end at about `target_bytes`. `by`: in z-order of
+    these columns, instead of in key order.
     """
 
     table: str
@@ -25,6 +51,7 @@ class CompactPlan:
     gain: str
     bytes_out: int
     window_us: int | None = None
+    by: tuple[str, ...] = ()
     kind: str = field(default="compact", init=False)
 
     @property
@@ -62,3 +89,24 @@ class FoldDue:
 
 
 Plan = CompactPlan | MinorPlan | FoldDue
+
+
+@dataclass(frozen=True)
+class FileCount:
+    files: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Debt:
+    """What a table's upkeep has left to do. `origins` counts base files by what wrote them, tiers among it; `waiting`
+    are base files that would be compacted now; `due` says why for every plan.
+    """
+
+    origins: Mapping[str, FileCount]
+    pending_files: int
+    pending_rows: int
+    pending_bytes: int
+    read_overhead: float
+    waiting: FileCount
+    due: tuple[str, ...]

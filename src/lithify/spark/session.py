@@ -19,6 +19,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -204,7 +205,7 @@ def _forget_dead_jvm() -> None:
     """Make PySpark able to start again after its JVM died.
 
     PySpark keeps the connection to its JVM in class attributes and offers no public way to drop it, so that
-    `getOrCreate()` would go on failing until the process ends. This is the one place that touches them.
+    `getOrCreate()` would go on failing until the process ends. This is the one place that changes them.
     """
     gateway = SparkContext._gateway
     process = getattr(gateway, "proc", None)
@@ -281,10 +282,25 @@ def local_cores(master: str) -> int:
 
 def default_driver_memory() -> str:
     """About a third of this machine's (or container's) memory, from 1g to 8g."""
+    return f"{min(max(machine_bytes() // 3 // _GIB, 1), 8)}g"
+
+
+def machine_bytes() -> int:
+    """Memory of this machine, or of the container that this process runs in."""
     total_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with contextlib.suppress(OSError, ValueError):
         total_bytes = min(total_bytes, int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return f"{min(max(total_bytes // 3 // _GIB, 1), 8)}g"
+    return total_bytes
+
+
+def jvm_exit_code(wait_s: float = 0) -> int | None:
+    """How this process's JVM ended; None while it lives, for up to `wait_s`, and where there was none."""
+    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return None
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(wait_s)
+    return process.returncode
 
 
 @contextlib.contextmanager

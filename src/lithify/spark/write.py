@@ -137,7 +137,7 @@ class _PartitionWriter:
             parts = self.waiting.setdefault(place, [])
             parts.append(part)
             self.waiting_bytes += part.nbytes
-            if sum(each.num_rows for each in parts) >= layout.row_group_rows:
+            if sum(each.num_rows for each in parts) >= layout.buffer_rows:
                 self._flush(place, layout)
         while self.waiting_bytes > WAITING_BYTES_MAX:
             self._flush(max(self.waiting, key=lambda p: sum(each.nbytes for each in self.waiting[p])), layout)

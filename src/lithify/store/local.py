@@ -50,10 +50,13 @@ class Store:
         self.sync_folder(path.parent)
 
     def append(self, path: Path, data: bytes) -> int:
-        """Add `data` to the end in one write, not durable; the file's size afterwards."""
+        """Add a line to the end in one write, not durable; the file's size afterwards."""
         with translated(path):
-            fd = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o644)
+            fd = os.open(path, os.O_CREAT | os.O_APPEND | os.O_RDWR, 0o644)
             try:
+                size = os.fstat(fd).st_size
+                if size and os.pread(fd, 1, size - 1) != b"\n":
+                    data = b"\n" + data  # after a line that a crash cut off
                 os.write(fd, data)
                 return os.fstat(fd).st_size
             finally:
@@ -112,6 +115,18 @@ class Store:
             self.step("store.remove_folder")
             shutil.rmtree(path)
 
+    def remove_empty_folder(self, path: Path) -> None:
+        """Remove a folder that holds nothing; one that holds something, or is gone, stays as it is."""
+        with translated(path):
+            self.step("store.remove_folder")
+            try:
+                path.rmdir()
+            except FileNotFoundError:
+                return
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+
     def rename(self, source: Path, target: Path) -> None:
         with translated(source):
             self.step("store.rename")
@@ -124,6 +139,10 @@ class Store:
                 return sorted(os.listdir(folder))
         except NotFound:
             return []
+
+    def modified_ms(self, path: Path) -> float:
+        with translated(path):
+            return path.stat().st_mtime_ns / 1_000_000
 
     def size(self, path: Path) -> int:
         with translated(path):

@@ -1,7 +1,12 @@
 """How Lithify writes and reads Parquet: one physical layout for every file of every table.
 
-ZSTD 3, page checksums (written and verified), microsecond timestamps, delta encoding where it makes keys and times an
-order of magnitude cheaper to read. The statistics that go into the Delta log come from the footer just written.
+ZSTD, page checksums (written and verified), microsecond timestamps, delta encoding where it makes keys and times an
+order of magnitude cheaper to read, bloom filters where a value is looked up. `Layout` holds what a table's options
+say; whoever writes a file, in this process or on Spark's executors, does it through `encode` or `PartWriter`. The
+statistics that go into the Delta log come from the footer just written.
+
+All row groups of a file are cut to one size, chosen when the first is written: small ones for a file that fits into
+one large one, else large ones. A bloom filter is as large as that size needs, and files of few rows have none.
 """
 
 from __future__ import annotations
@@ -25,8 +30,9 @@ from lithify.errors import Corruption, LithifyError, NotFound
 from lithify.model.schema import TableSchema
 from lithify.store.local import os_error, translated
 
-ROW_GROUP_ROWS = 131_072
-STATS_COLUMNS_MAX = 32
+GROUP_ROWS_SMALL, GROUP_ROWS_LARGE = 32_768, 131_072
+BLOOM_ROWS_MIN = 8_192
+BLOOM_NDV_MAX = 1_048_576
 STATS_TEXT_MAX = 64
 
 
@@ -37,15 +43,48 @@ class Layout:
     columns: pa.Schema
     compact_columns: tuple[str, ...] = ()
     stats_columns: tuple[str, ...] = ()
-    row_group_rows: int = ROW_GROUP_ROWS
+    row_group_rows: int | None = None  # None: by the size of the file
+    compression_level: int = 3
+    bloom_columns: tuple[str, ...] = ()
+    bloom_fpp: float = 0.01
 
     @classmethod
     def of(cls, schema: TableSchema) -> Layout:
+        options = schema.options
         special = list(
             dict.fromkeys([*schema.key, *filter(None, (schema.order_by, schema.time)), *schema.partition_by])
         )
-        rest = [name for name in schema.names if name not in special][:STATS_COLUMNS_MAX]
-        return cls(schema.columns, tuple(special), tuple(special + rest))
+        rest = [name for name in schema.names if name not in special][: options["stats_columns_max"]]
+        blooms = options["bloom_columns"]
+        return cls(
+            schema.columns,
+            tuple(special),
+            tuple(special + rest),
+            options["row_group_rows"],
+            options["compression_level"],
+            _usual_bloom_columns(schema) if blooms is None else tuple(blooms),
+            options["bloom_fpp"],
+        )
+
+    @property
+    def buffer_rows(self) -> int:
+        """Rows to gather before they are written: whole row groups, and enough to see whether the file is small."""
+        size = self.row_group_rows or GROUP_ROWS_LARGE
+        return size * math.ceil(BLOOM_ROWS_MIN / size)
+
+    def group_rows(self, rows: int) -> int:
+        """Rows of each row group of a file that gets `rows` rows, or more if these fill the buffer."""
+        return self.row_group_rows or (GROUP_ROWS_SMALL if rows < GROUP_ROWS_LARGE else GROUP_ROWS_LARGE)
+
+
+def _usual_bloom_columns(schema: TableSchema) -> tuple[str, ...]:
+    named = (f.name for f in schema.columns if f.name.endswith(("_id", "_key")) and pa.types.is_string(f.type))
+    return tuple(n for n in dict.fromkeys([*schema.key, *named]) if can_have_bloom(schema.columns.field(n).type))
+
+
+def can_have_bloom(kind: pa.DataType) -> bool:
+    """Plain values; of true and false, statistics tell everything."""
+    return not pa.types.is_nested(kind) and not pa.types.is_boolean(kind)
 
 
 @dataclass(frozen=True)
@@ -61,25 +100,31 @@ class Written:
 def encode(table: pa.Table, layout: Layout) -> tuple[bytes, str]:
     """A small table as Parquet bytes, with its statistics."""
     sink = io.BytesIO()
-    writer = open_writer(sink, table.schema, layout)
-    writer.write_table(table, layout.row_group_rows)
+    writer = open_writer(sink, table.schema, layout, table.num_rows)
+    writer.write_table(table, layout.group_rows(table.num_rows))
     writer.close()
     return sink.getvalue(), stats_json(pq.ParquetFile(sink).metadata, table.schema, layout)
 
 
-def open_writer(sink: Path | BinaryIO, schema: pa.Schema, layout: Layout) -> pq.ParquetWriter:
+def open_writer(sink: Path | BinaryIO, schema: pa.Schema, layout: Layout, rows: int) -> pq.ParquetWriter:
+    """`rows`: how many are waiting, which are all of them if they do not fill the buffer."""
+    blooms: dict[str, Any] = {}
+    if rows >= BLOOM_ROWS_MIN:
+        shape = {"ndv": min(rows, layout.group_rows(rows), BLOOM_NDV_MAX), "fpp": layout.bloom_fpp}
+        blooms = {name: shape for name in layout.bloom_columns if name in schema.names}
     delta = [f.name for f in schema if f.name in layout.compact_columns and _delta_encodable(f.type)]
     return pq.ParquetWriter(
         sink,
         schema.remove_metadata(),
         compression="zstd",
-        compression_level=3,
+        compression_level=layout.compression_level,
         use_dictionary=[f.name for f in schema if f.name not in delta],
         column_encoding=dict.fromkeys(delta, "DELTA_BINARY_PACKED") or None,
         write_page_checksum=True,
         store_schema=False,
         write_page_index=True,
         coerce_timestamps="us",
+        bloom_filter_options=blooms or None,
         version="2.6",
     )
 
@@ -209,7 +254,8 @@ class PartWriter:
         self.path, self._schema, self._layout = path, schema, layout
         with translated(path):
             self._sink = path.open("xb")
-        self._writer = open_writer(self._sink, schema, layout)
+        self._writer: pq.ParquetWriter | None = None
+        self._group_rows = 0
         self._pending: list[pa.Table] = []
         self._pending_rows = 0
 
@@ -221,19 +267,24 @@ class PartWriter:
     def write(self, table: pa.Table) -> None:
         self._pending.append(table)
         self._pending_rows += table.num_rows
-        while self._pending_rows >= self._layout.row_group_rows:
-            self._flush(self._layout.row_group_rows)
+        while self._pending_rows >= self._layout.buffer_rows:
+            self._flush(self._layout.buffer_rows)
 
     def _flush(self, rows: int) -> None:
         whole = pa.concat_tables(self._pending)
         with translated(self.path):
-            self._writer.write_table(whole.slice(0, rows), rows)
+            if self._writer is None:
+                self._group_rows = self._layout.group_rows(self._pending_rows)
+                self._writer = open_writer(self._sink, self._schema, self._layout, self._pending_rows)
+            self._writer.write_table(whole.slice(0, rows), self._group_rows)
         rest = whole.slice(rows)
         self._pending, self._pending_rows = ([rest] if rest.num_rows else []), rest.num_rows
 
     def close(self, relative_to: Path) -> Written:
-        if self._pending_rows:
+        if self._pending_rows or self._writer is None:
+            self._pending.append(self._schema.empty_table())
             self._flush(self._pending_rows)
+        assert self._writer is not None
         with translated(self.path):
             self._writer.close()
             self._sink.flush()

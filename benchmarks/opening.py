@@ -1,0 +1,92 @@
+"""Opening a table that has seen many commits, against one that has seen few; both with the same files in them."""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+
+from benchmarks.report import Report, median, timed
+from lithify import Lake, Settings
+from lithify.model.merge import Op
+from lithify.store.parquet import Layout, Written, encode
+
+COMMITS_FEW, COMMITS_MANY = 10, 10_000
+PENDING = 10
+FOLD_EVERY = 50
+ROUNDS, ROUNDS_WRITING = 15, 5
+MEMORY = "/dev/shm"
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
+
+
+def run(lake: Lake, report: Report, scale: float) -> None:
+    many = max(int(COMMITS_MANY * scale), 10 * COMMITS_FEW)
+    # The history is built in memory where possible: what is measured is reading it, and building it takes as many
+    # fsyncs as there are commits.
+    folder = Path(tempfile.mkdtemp(prefix="lithify-bench-", dir=MEMORY if os.access(MEMORY, os.W_OK) else lake.path))
+    try:
+        with Lake(folder / "lake", settings=Settings(actor="bench")) as built:
+            for name, commits in (("bench.few", COMMITS_FEW), ("bench.many", many)):
+                report.say(f"building {name}: {commits:,} commits")
+                _write(built, name, commits)
+        times: dict[str, list[float]] = {"bench.few": [], "bench.many": []}
+        first: dict[str, list[float]] = {"bench.few": [], "bench.many": []}
+        for writing in [False] * ROUNDS + [True] * ROUNDS_WRITING:
+            for name in times:
+                seconds, lake = _open(folder / "lake", name)
+                if writing:
+                    first[name].append(timed(partial(lake.table(name).upsert, [{"id": 1, "v": "new"}])))
+                else:
+                    times[name].append(seconds)
+                lake.close()
+        entries = len(os.listdir(folder / "lake" / "bench" / "many" / "changes" / "_delta_log"))
+        report.say(f"  {entries:,} files in the log of bench.many")
+        report.at_most(
+            f"open a table with {many:,} commits, and take a snapshot",
+            median(times["bench.many"]),
+            f"with {COMMITS_FEW} commits",
+            median(times["bench.few"]),
+            3,
+        )
+        report.beside(
+            f"first upsert after opening it ({many:,} commits)",
+            median(first["bench.many"]),
+            f"with {COMMITS_FEW} commits",
+            median(first["bench.few"]),
+        )
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _open(path: Path, name: str) -> tuple[float, Lake]:
+    """Everything that a new process would do, but for its imports."""
+    gc.collect()
+    start = time.perf_counter()
+    lake = Lake(path, settings=Settings(actor="bench"))
+    lake.table(name).snapshot()
+    return time.perf_counter() - start, lake
+
+
+def _write(lake: Lake, name: str, commits: int) -> None:
+    """Commits as upserts make them, and as folds remove them again, all naming one real file."""
+    handles = lake.create_table(name, SCHEMA, key="id")._handles
+    changes, runtime = handles.changes, handles.runtime
+    data, stats = encode(pa.table({"id": [1], "v": ["old"]}, schema=SCHEMA), Layout.of(changes.schema))
+    for number in range(1, commits + 1):
+        path = f"write-{number:032x}.parquet"
+        if number > commits - PENDING:
+            (changes.log.path / path).write_bytes(data)
+        files = [(Written(path, len(data), 1, stats), Op.UPSERT)]
+        changes.commit(files, {}, {"operation": "upsert", "rows": 1, "actor": "bench"}, runtime.new_id())
+        changes.log.checkpoint_if_due()
+        if number % FOLD_EVERY == 0 and number <= commits - PENDING:
+            changes.remove_folded(changes.seq, runtime.new_id())
+            changes.log.checkpoint_if_due()
+    changes.remove_folded(changes.seq - PENDING, runtime.new_id())
+    changes.log.make_durable()

@@ -1,0 +1,190 @@
+"""Background work of one lake, put together: its cycle, its scheduler, and what an operator wants to see of it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from lithify.app.lake import Lake
+from lithify.app.scheduler import Scheduler, cron_trigger
+from lithify.engine import jobs, leases
+from lithify.engine.counters import Counters
+from lithify.engine.cycle import LEASE, Cycle, cycle_history
+from lithify.engine.cycle_run import OnEvent
+from lithify.engine.handles import Handles
+from lithify.engine.reader import Reader
+from lithify.engine.upkeep import Upkeep
+from lithify.errors import InvalidRequest, LithifyError, NotFound
+from lithify.model.compaction import PACK
+from lithify.model.cycles import CycleReport
+from lithify.model.names import TableName, parse_table_name
+from lithify.model.policies import policy_of
+from lithify.model.tiers import Tier, declared, tier_named
+
+logger = logging.getLogger(__name__)
+
+# A cycle goes round all tables, so a bound below their number would open every one anew each time.
+OPEN_TABLES_MAX = 500
+
+
+class Maintenance:
+    """One per lake and process: it remembers the open logs and counts what was done."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake, self._runtime = lake, lake._runtime
+        self._open = _OpenLogs(OPEN_TABLES_MAX, lambda name: Handles(self._runtime, name))
+        self._own_tiers: dict[str, tuple[Tier, ...]] | None = None
+        self.counters = Counters()
+        self.cycle = Cycle(
+            self._runtime,
+            lake.tables,
+            self._upkeep,
+            notify=lake.notify,
+            counters=self.counters,
+            check_tier=self._check_tier,
+        )
+
+    def scheduler(
+        self,
+        *,
+        every_s: float | None = None,
+        only_tier: str | None = None,
+        on_event: OnEvent | None = None,
+        on_report: Callable[[CycleReport], None] = lambda report: None,
+    ) -> Scheduler:
+        if only_tier is not None:
+            self._check_tier(only_tier)
+        return Scheduler(
+            self.cycle, self.tiers, every_s=every_s, only_tier=only_tier, on_event=on_event, on_report=on_report
+        )
+
+    def tiers(self) -> list[Tier]:
+        """The lake's tiers, and those that only tables declare or turn on, as the last cycle saw them."""
+        found = {tier.name: tier for tier in declared(self._runtime.settings.tiers)}
+        if self._own_tiers is None:
+            self._own_tiers = {}
+            for name in self._lake.tables():
+                try:
+                    self._upkeep(name, 0)
+                except LithifyError as error:
+                    logger.debug("the tiers of %s are left out: %s", name, error)
+        for name, tiers in list(self._own_tiers.items()):
+            for tier in tiers:
+                if tier.enabled and not (tier.name in found and found[tier.name].enabled):
+                    try:
+                        cron_trigger(tier.cron, f"tier {tier.name} of table {name}")
+                        found[tier.name] = tier
+                    except InvalidRequest as error:
+                        logger.warning("%s", error)
+        return list(found.values())
+
+    def _upkeep(self, name: str, lease: int) -> Upkeep:
+        handles = self._open.get(parse_table_name(name))
+        if self._own_tiers is not None:
+            self._own_tiers[name] = policy_of(self._runtime.settings, handles.schema().settings).tiers
+        return Upkeep(handles, Reader(handles), lease)
+
+    def _check_tier(self, name: str) -> None:
+        if name != PACK:
+            tier_named(self.tiers(), name, besides=(PACK,))
+
+
+class _OpenLogs:
+    """Logs that stay open from cycle to cycle, apart from those that readers and writers use. Bounded."""
+
+    def __init__(self, tables_max: int, open_logs: Callable[[TableName], Handles]) -> None:
+        self._tables_max, self._open_logs = tables_max, open_logs
+        self._handles: OrderedDict[TableName, Handles] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, name: TableName) -> Handles:
+        with self._lock:
+            handles = self._handles.pop(name, None)
+        if handles is not None:
+            try:
+                handles.schema()
+            except NotFound:
+                handles = None  # dropped, and perhaps created anew
+        handles = handles or self._open_logs(name)
+        with self._lock:
+            self._handles[name] = handles
+            while len(self._handles) > self._tables_max:
+                self._handles.popitem(last=False)
+        return handles
+
+
+# -- what an operator sees
+
+
+@dataclass(frozen=True)
+class RunningJob:
+    """`alive` is a hint: whether its process is surely gone can be told on its own host only."""
+
+    id: str
+    table: str
+    kind: str
+    state: str
+    owner: str
+    alive: bool
+    age_s: float
+    files: int
+    why: str
+
+
+def unfinished_jobs(lake: Lake) -> list[RunningJob]:
+    runtime = lake._runtime
+    now_ms = runtime.now_ms()
+    return [
+        RunningJob(
+            job.id,
+            job.table,
+            job.kind,
+            job.state,
+            f"{job.owner.host}-{job.owner.pid}",
+            job.owner.may_be_alive(),
+            max(now_ms - job.created_ms, 0) / 1000,
+            len(job.inputs),
+            job.why,
+        )
+        for job in jobs.unfinished(runtime)
+    ]
+
+
+def ended_jobs(lake: Lake, limit: int | None = None, table: str | None = None) -> list[dict[str, Any]]:
+    """Newest first."""
+    found = jobs.job_history(lake._runtime, limit if table is None else None)
+    return [entry for entry in found if table is None or entry.get("table") == table][:limit]
+
+
+def running_cycle(lake: Lake) -> dict[str, Any] | None:
+    lease = leases.current(lake._runtime, LEASE)
+    if lease is None:
+        return None
+    return {"cycle": lease.id, "what": lease.what, "owner": lease.holder, "started_ms": lease.started_ms}
+
+
+def past_cycles(lake: Lake, limit: int | None = None) -> list[dict[str, Any]]:
+    """Newest first."""
+    return cycle_history(lake._runtime, limit)
+
+
+def table_upkeep(lake: Lake, name: str) -> dict[str, Any]:
+    """A table's numbers, what is due on it, its last job, and what failed and waits to be tried again."""
+    table = lake.table(name)
+    handles = table._handles
+    debt = asdict(Upkeep(handles, Reader(handles)).debt(lake._runtime.now_ms()))
+    last = next(iter(past_cycles(lake, 1)), {})
+    waiting = [entry for entry in last.get("waiting") or () if entry.get("table") == name]
+    return {
+        **asdict(table.stats()),
+        "origins": debt["origins"],
+        "read_overhead": round(debt["read_overhead"], 3),
+        "debt": debt["waiting"],
+        "due": list(debt["due"]),
+        "last_job": next(iter(ended_jobs(lake, 1, name)), None),
+        "waiting": waiting,
+    }

@@ -1,0 +1,173 @@
+"""Commands that write base files anew: compact, optimize."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lithify.cli.command import HANDLED, Session, TableArgument, command
+from lithify.cli.output import Column, Report
+from lithify.cli.values import human_bytes, human_seconds, plural
+from lithify.errors import InvalidRequest, LithifyError
+
+if TYPE_CHECKING:
+    from lithify.engine.compact import CompactReport
+    from lithify.engine.table import Table
+    from lithify.model.upkeep import CompactPlan
+
+PANEL = "Upkeep"
+DryRun = Annotated[bool, typer.Option("--dry-run", metavar="", help="Show what would be done, and do nothing.")]
+
+
+def _partition(values: Mapping[str, str | None] | None) -> str:
+    return ", ".join(f"{name}={value if value is not None else 'null'}" for name, value in (values or {}).items())
+
+
+def _count(value: Any) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def _bytes(value: Any) -> str:
+    return "" if value is None else human_bytes(value)
+
+
+PLANNED = (
+    Column("table", "table", style="bold"),
+    Column("origin", "what"),
+    Column("partition", "partition", _partition),
+    Column("files", "files", _count, right=True),
+    Column("bytes_in", "bytes to read", _bytes, right=True),
+    Column("bytes_out", "to write", _bytes, right=True),
+    Column("gain", "gain"),
+    Column("why", "why"),
+)
+DONE = (
+    Column("table", "table", style="bold"),
+    Column("origin", "what"),
+    Column("partition", "partition", _partition),
+    Column("files_read", "files", _count, right=True),
+    Column("files_written", "became", _count, right=True),
+    Column("rows", "rows", _count, right=True),
+    Column("bytes_read", "bytes read", _bytes, right=True),
+    Column("bytes_written", "written", _bytes, right=True),
+    Column("engine", "by"),
+    Column("seconds", "time", lambda s: "" if s is None else human_seconds(s), right=True),
+)
+PROBLEM = Column("error", "problem", style="red")
+
+
+def compact(
+    session: Session,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="The tables to compact.")] = None,
+    all_tables: Annotated[bool, typer.Option("--all", metavar="", help="Compact every table of the lake.")] = False,
+    tier: Annotated[
+        str | None, typer.Option("--tier", metavar="NAME", help="Only this tier, e.g. hourly, daily, or pack.")
+    ] = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Merge small base files into larger ones, as far as tiers and packing call for it now. The same rows stay.
+
+    Readers and writers go on meanwhile; a compaction that dies harms nothing. `lithify run` does this by itself.
+    """
+    if bool(names) == all_tables:
+        raise InvalidRequest("say which table to compact, or --all")
+    rows: list[dict[str, Any]] = []
+    with session.lake() as lake, session.out.working("compacting") as report:
+        for name in lake.tables() if all_tables else list(names or ()):
+            report(f"compacting {name}", None)
+            try:
+                table = lake.table(name)
+                rows += (
+                    _planned(table.compact(tier, dry_run=True))
+                    if dry_run
+                    else _done(table, lambda t, told: t.compact(tier, progress=told), report, "compacting")
+                )
+            except LithifyError as error:
+                if not all_tables:
+                    raise
+                rows.append({"table": name, "error": error.message})
+    _show(
+        session, rows, dry_run, "compactions", "nothing to compact: no partition has enough small files of enough age"
+    )
+
+
+def optimize(
+    session: Session,
+    name: TableArgument,
+    by: Annotated[
+        str | None,
+        typer.Option("--by", metavar="COLUMNS", help="Columns to order by, e.g. customer,placed. Default: key, time."),
+    ] = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Write base anew in z-order, so that filters on any of these columns read few files. The same rows stay."""
+    columns = [part.strip() for part in by.split(",")] if by is not None else None
+    with session.lake() as lake, session.out.working(f"ordering {name}") as report:
+        table = lake.table(name)
+        rows = (
+            _planned(table.optimize(columns, dry_run=True))
+            if dry_run
+            else _done(table, lambda t, told: t.optimize(columns, progress=told), report, "ordering")
+        )
+    _show(session, rows, dry_run, "optimizations", "nothing to order: base holds no rows yet; fold the table first")
+
+
+def _planned(plans: Sequence[CompactPlan]) -> list[dict[str, Any]]:
+    return [
+        {
+            "table": plan.table,
+            "origin": plan.origin,
+            "partition": dict(plan.partition),
+            "files": len(plan.files),
+            "bytes_in": plan.bytes_in,
+            "bytes_out": plan.bytes_out,
+            "gain": plan.gain,
+            "why": plan.why,
+        }
+        for plan in plans
+    ]
+
+
+def _done(
+    table: Table,
+    work: Callable[[Table, Callable[[CompactReport], None]], Sequence[CompactReport]],
+    report: Report,
+    what: str,
+) -> list[dict[str, Any]]:
+    import dataclasses
+
+    files = 0
+
+    def told(batch: CompactReport) -> None:
+        nonlocal files
+        files += batch.files_read
+        report(f"{what} {table.name}: {plural(files, 'file')} done", None)
+
+    rows = [dataclasses.asdict(batch) for batch in work(table, told)]
+    return [{**row, "error": "; ".join(row["problems"])} if row["problems"] else row for row in rows]
+
+
+def _show(session: Session, rows: list[dict[str, Any]], dry_run: bool, name: str, empty: str) -> None:
+    failed = any("error" in row for row in rows)
+    columns = [*(PLANNED if dry_run else DONE), *([PROBLEM] if failed else [])]
+    session.out.listing(columns, rows, {"dry_run": dry_run, name: rows}, empty=empty)
+    if failed:
+        raise typer.Exit(HANDLED)
+
+
+def register(app: typer.Typer) -> None:
+    command(
+        app,
+        "compact",
+        panel=PANEL,
+        examples="lithify compact shop.orders\nlithify compact --all --dry-run\n"
+        "lithify compact shop.events --tier hourly",
+    )(compact)
+    command(
+        app,
+        "optimize",
+        panel=PANEL,
+        examples="lithify optimize shop.orders\nlithify optimize shop.orders --by customer,placed --dry-run",
+    )(optimize)

@@ -1,0 +1,168 @@
+"""Commands that look at background work: jobs, stats."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lithify.cli.command import Session, command
+from lithify.cli.output import Column
+from lithify.cli.values import cell, human_bytes, human_seconds, plural
+from lithify.errors import LithifyError
+
+if TYPE_CHECKING:
+    from lithify.app.lake import Lake
+
+PANEL = "Upkeep"
+
+
+def _count(value: Any) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def _bytes(value: Any) -> str:
+    return "" if value is None else human_bytes(value)
+
+
+def _seconds(value: Any) -> str:
+    return "" if value is None else human_seconds(value)
+
+
+def _time(time_ms: Any) -> str:
+    return "" if time_ms is None else f"{dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC):%Y-%m-%d %H:%M:%S}"
+
+
+UNFINISHED = (
+    Column("table", "table", style="bold"),
+    Column("kind", "job"),
+    Column("state", "state"),
+    Column("files", "files", _count, right=True),
+    Column("age_s", "age", _seconds, right=True),
+    Column("owner", "process"),
+    Column("alive", "", lambda alive: "may be alive" if alive else "gone: recovery clears up"),
+    Column("why", "why"),
+)
+ENDED = (
+    Column("ended_ms", "ended (UTC)", _time, style="dim"),
+    Column("table", "table", style="bold"),
+    Column("kind", "job"),
+    Column("outcome", "outcome"),
+    Column("bytes_in", "read", _bytes, right=True),
+    Column("bytes_out", "written", _bytes, right=True),
+    Column("seconds", "time", _seconds, right=True),
+    Column("reason", "why", lambda text: cell(text, 80)),
+)
+TABLES = (
+    Column("table", "table", style="bold"),
+    Column("base_files", "files", _count, right=True),
+    Column("base_bytes", "size", _bytes, right=True),
+    Column("pending_rows", "pending", _count, right=True),
+    Column("pending_files", "in files", _count, right=True),
+    Column("read_overhead", "read overhead", lambda times: "" if times is None else f"{times:.2f}×", right=True),
+    Column("debt", "to compact", lambda debt: "" if not debt else _bytes(debt["bytes"]), right=True),
+    Column("last_job", "last job", lambda job: "" if not job else f"{job['kind']} {job['outcome']}"),
+    Column("due", "due", lambda due: cell("; ".join(due or ()), 80)),
+)
+PROBLEM = Column("error", "problem", style="red")
+
+
+def jobs(
+    session: Session,
+    history: Annotated[
+        bool, typer.Option("--history", metavar="", help="Jobs that ended, newest first, instead of those under way.")
+    ] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Jobs at most.")] = 20,
+) -> None:
+    """Show the background jobs under way, in whichever process, or with --history those that ended."""
+    from lithify.app.maintenance import ended_jobs, running_cycle, unfinished_jobs
+
+    with session.lake() as lake:
+        cycle = running_cycle(lake)
+        if history:
+            found = [_ended(entry) for entry in ended_jobs(lake, limit)]
+            session.out.listing(ENDED, found, {"jobs": found, "cycle": cycle}, empty="no job has ended yet")
+        else:
+            found = [dataclasses.asdict(job) for job in unfinished_jobs(lake)[:limit]]
+            session.out.listing(UNFINISHED, found, {"jobs": found, "cycle": cycle}, empty="no job is under way")
+        if cycle is not None:
+            session.out.note(f"a cycle is running ({cycle['what']}): {cycle['cycle']} by {cycle['owner']}")
+
+
+def _ended(entry: dict[str, Any]) -> dict[str, Any]:
+    spent = [entry.get("started_ms"), entry.get("ended_ms")]
+    seconds = (spent[1] - spent[0]) / 1000 if all(isinstance(ms, int) for ms in spent) else None  # type: ignore[operator]
+    return {**entry, "seconds": seconds, "reason": entry.get("reason") or entry.get("why")}
+
+
+def stats(
+    session: Session,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="The table: namespace.table. Default: all of them.")
+    ] = None,
+) -> None:
+    """Show files and bytes by tier, pending changes, the expected cost of reading them, and what upkeep is due."""
+    with session.lake() as lake:
+        if name is None:
+            _all_stats(session, lake)
+        else:
+            _table_stats(session, lake, name)
+
+
+def _all_stats(session: Session, lake: Lake) -> None:
+    from lithify.app.maintenance import past_cycles, table_upkeep
+
+    rows: list[dict[str, Any]] = []
+    for table in lake.tables():
+        try:
+            rows.append(table_upkeep(lake, table))
+        except LithifyError as error:
+            rows.append({"table": table, "error": error.message})
+    last = next(iter(past_cycles(lake, 1)), None)
+    columns = [*TABLES, *([PROBLEM] if any("error" in row for row in rows) else [])]
+    document = {"lake": lake.path, "tables": rows, "last_cycle": last}
+    session.out.listing(columns, rows, document, empty="no tables yet: `lithify create` makes one")
+    for entry in (last or {}).get("waiting") or ():
+        session.out.note(_waiting(entry))
+    if last is not None:
+        session.out.note(f"last cycle: {_time(last.get('started_ms'))} UTC, {plural(last.get('done', 0), 'job')} done")
+
+
+def _table_stats(session: Session, lake: Lake, name: str) -> None:
+    from lithify.app.maintenance import table_upkeep
+
+    document = table_upkeep(lake, name)
+    numbers = ("seq", "watermark", "base_files", "base_rows", "base_bytes")
+    pending = ("pending_files", "pending_rows", "pending_bytes")
+    fields = {
+        label.replace("_", " "): _bytes(document[label]) if label.endswith("_bytes") else _count(document[label])
+        for label in (*numbers, *pending)
+    }
+    job, debt = document["last_job"], document["debt"]
+    fields["read overhead"] = f"{document['read_overhead']:.2f}×"
+    fields["to compact"] = f"{plural(debt['files'], 'file')}, {_bytes(debt['bytes'])}" if debt["files"] else "nothing"
+    fields["due"] = "; ".join(document["due"]) or "nothing"
+    fields["last job"] = f"{job['kind']} {job['outcome']}, {_time(job.get('ended_ms'))} UTC" if job else "none yet"
+    session.out.record(name, fields, document)
+    if not session.as_json:
+        tiers = [{"origin": origin, **count} for origin, count in document["origins"].items()]
+        columns = [
+            Column("origin", "written by", style="bold"),
+            Column("files", "files", _count, right=True),
+            Column("bytes", "bytes", _bytes, right=True),
+        ]
+        session.out.listing(columns, tiers, {}, empty="base has no files yet")
+        for entry in document["waiting"]:
+            session.out.note(_waiting(entry))
+
+
+def _waiting(entry: dict[str, Any]) -> str:
+    times = plural(int(entry.get("failures", 1)), "time")
+    return f"{entry.get('kind')} of {entry.get('table')} failed {times} and is tried less often: {entry.get('reason')}"
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "jobs", panel=PANEL, examples="lithify jobs\nlithify jobs --history --limit 5 --json")(jobs)
+    command(app, "stats", panel=PANEL, examples="lithify stats\nlithify stats shop.orders --json")(stats)

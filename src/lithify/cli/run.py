@@ -1,0 +1,278 @@
+"""`lithify run`: background work in the foreground, told while it happens.
+
+The work runs on other threads; this one waits for it to end or for a signal. The first Ctrl-C or SIGTERM starts
+nothing new, lets running jobs end or cancels them, and exits with 0. The second ends the process at once: recovery
+clears up behind it, as it does behind a power cut.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from lithify.cli.command import HANDLED, INTERRUPTED, Session, command
+from lithify.cli.logs import iso_time, logging_to, print_line
+from lithify.cli.output import Column, Report, TextOutput
+from lithify.cli.values import dumps, human_bytes, human_seconds, plural
+from lithify.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from lithify.app.maintenance import Maintenance
+    from lithify.model.cycles import CycleReport
+
+PANEL = "Upkeep"
+STOP_GRACE_S = 10.0
+STOPPING = "stopping: running jobs end first; Ctrl-C again ends at once"
+T = TypeVar("T")
+Event = dict[str, Any]
+
+JOBS = (
+    Column("table", "table", style="bold"),
+    Column("kind", "job"),
+    Column("partition", "partition"),
+    Column("outcome", "outcome"),
+    Column("bytes_in", "read", human_bytes, right=True),
+    Column("bytes_out", "written", human_bytes, right=True),
+    Column("seconds", "time", human_seconds, right=True),
+    Column("why", "why"),
+)
+
+
+def run(
+    session: Session,
+    once: Annotated[bool, typer.Option("--once", metavar="", help="Run one cycle, show its report, and end.")] = False,
+    tier: Annotated[
+        str | None, typer.Option("--tier", metavar="NAME", help="Only this tier's work, e.g. hourly, daily, or pack.")
+    ] = None,
+    every: Annotated[
+        float | None,
+        typer.Option("--every", metavar="SECONDS", help="Look at the policies this often. Default: policy_interval_s."),
+    ] = None,
+) -> None:
+    """Keep the lake in shape: fold, merge and compact when it is due, until Ctrl-C.
+
+    Policies are looked at on an interval, tiers at their cron times. Several processes may run this on one lake:
+    one cycle runs at a time. With --json, and into a pipe, every event is a line.
+    """
+    if once and every is not None:
+        raise InvalidRequest("--once runs one cycle: leave out --every")
+    from lithify.app.maintenance import Maintenance
+
+    level = logging.WARNING if _in_terminal(session) else logging.INFO
+    with session.lake() as lake, logging_to(sys.stderr, session.settings.log_format, level=level):
+        maintenance = Maintenance(lake)
+        if once:
+            _once(session, maintenance, tier)
+        else:
+            _until_stopped(session, maintenance, tier, every)
+
+
+def _once(session: Session, maintenance: Maintenance, tier: str | None) -> None:
+    cycle = maintenance.cycle
+    with _signals() as inbox, session.out.working("looking at the tables") as progress:
+        tell = _Live(session, progress, steps=False) if _in_terminal(session) else None
+        work = _in_thread(inbox, lambda: cycle.run(tier, on_event=tell))
+
+        def stop() -> None:
+            cycle.close()
+            if not cycle.wait(STOP_GRACE_S):
+                cycle.cancel()
+
+        report = _wait(session, inbox, work, stop)
+    _show(session, report)
+    if not report.healthy:
+        raise typer.Exit(HANDLED)
+
+
+def _until_stopped(session: Session, maintenance: Maintenance, tier: str | None, every: float | None) -> None:
+    with _signals() as inbox, session.out.working("waiting") as progress:
+        tell = _Teller(session, progress, lambda: inbox.put(signal.SIGPIPE)).tell
+        scheduler = maintenance.scheduler(every_s=every, only_tier=tier, on_event=tell)
+        scheduler.start()
+        settings = session.settings
+        tell(
+            {
+                "event": "started",
+                "time_ms": maintenance.cycle.runtime.now_ms(),
+                "lake": session.lake_path,
+                "every_s": settings.policy_interval_s if every is None else every,
+                "tiers": scheduler.crons,
+            }
+        )
+        inbox.get()
+        tell({"event": "stopping", "time_ms": maintenance.cycle.runtime.now_ms()})
+        work = _in_thread(inbox, lambda: scheduler.stop(STOP_GRACE_S))
+        _wait(session, inbox, work, lambda: None, stopping=True)
+        tell({"event": "stopped", "time_ms": maintenance.cycle.runtime.now_ms()})
+
+
+# -- signals
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[SimpleQueue[object]]:
+    """Signals arrive in the queue. Putting into this kind of queue is safe wherever a handler interrupts us."""
+    inbox: SimpleQueue[object] = SimpleQueue()
+    before = {number: signal.signal(number, lambda n, _: inbox.put(n)) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield inbox
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+_ENDED = object()
+
+
+def _in_thread(inbox: SimpleQueue[object], work: Callable[[], T]) -> Future[T]:
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+        inbox.put(_ENDED)
+
+    threading.Thread(target=run, name="lithify-run", daemon=True).start()
+    return future
+
+
+def _wait(
+    session: Session, inbox: SimpleQueue[object], work: Future[T], stop: Callable[[], None], *, stopping: bool = False
+) -> T:
+    """Until the work has ended; the first signal stops it, the next one ends the process."""
+    while inbox.get() is not _ENDED:
+        if stopping:
+            _force(session)
+        stopping = True
+        session.out.note(STOPPING)
+        threading.Thread(target=stop, name="lithify-stop", daemon=True).start()
+    return work.result()
+
+
+def _force(session: Session) -> None:
+    session.out.error("interrupted", "ended at once: what was running is cleared up by the next cycle")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(INTERRUPTED)
+
+
+# -- telling
+
+
+def _in_terminal(session: Session) -> bool:
+    return isinstance(session.out, TextOutput) and session.out.console.is_terminal
+
+
+class _Teller:
+    """One line per event; in a terminal, one per thing done and a view of what is going on."""
+
+    def __init__(self, session: Session, progress: Report, on_closed: Callable[[], None]) -> None:
+        self._session, self._on_closed = session, on_closed
+        self._closed = False
+        self._live = _Live(session, progress) if _in_terminal(session) else None
+
+    def tell(self, event: Event) -> None:
+        if self._closed:
+            return
+        try:
+            self._tell(event)
+        except BrokenPipeError:
+            # Whoever read this has gone. What is left in the buffer must not fail once more at the end.
+            self._closed = True
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            self._on_closed()
+
+    def _tell(self, event: Event) -> None:
+        if self._live is not None:
+            self._live(event)
+            return
+        facts = {name: value for name, value in event.items() if name not in ("event", "time_ms")}
+        if self._session.as_json:
+            line = {"event": event["event"], "time": iso_time(event["time_ms"] / 1000), **facts}
+            sys.stdout.write(dumps(line) + "\n")
+            sys.stdout.flush()
+        else:
+            print_line(self._session.settings.log_format, event["event"], event["time_ms"], facts)
+
+
+class _Live:
+    def __init__(self, session: Session, progress: Report, *, steps: bool = True) -> None:
+        self._out, self._progress, self._steps = session.out, progress, steps
+        self._running: dict[tuple[str, str, str], str] = {}
+
+    def __call__(self, event: Event) -> None:
+        key = (event.get("table", ""), event.get("kind", ""), event.get("partition", ""))
+        if event["event"] == "job started":
+            self._running[key] = f"{_job(event)} of {event['table']}: {event['why']}"
+        elif event["event"].startswith("job "):
+            self._running.pop(key, None)
+        if self._steps:
+            self._step(event)
+        self._progress("; ".join(self._running.values()) or "waiting", None)
+
+    def _step(self, event: Event) -> None:
+        match event["event"]:
+            case "job done":
+                moved = f"{human_bytes(event['bytes_in'])} → {human_bytes(event['bytes_out'])}"
+                self._job_step(event, f"{moved}, {event['why']}")
+            case "job failed" | "job replanned" | "job cancelled":
+                self._job_step(event, f"{event['event'][4:]}: {event['reason']}")
+            case "skipped":
+                self._out.step("skipped", event["table"], "", event["why"])
+            case "problem" | "recovered":
+                self._out.step(event["event"], event["detail"], "", "")
+            case "started":
+                crons = ", ".join(f"{tier} {cron!r}" for tier, cron in event["tiers"].items())
+                self._out.note(f"policies every {event['every_s']:g} s; {crons or 'no tiers'} (UTC); Ctrl-C stops")
+            case "stopping":
+                self._out.note(STOPPING)
+
+    def _job_step(self, event: Event, result: str) -> None:
+        self._out.step(_job(event), event["table"], human_seconds(event["seconds"]), result)
+
+
+def _job(event: Event) -> str:
+    return str(event.get("tier") or event["kind"])
+
+
+def _show(session: Session, report: CycleReport) -> None:
+    document = report.document()
+    rows = [{**job, "kind": _job(job), "why": job["reason"] or job["why"]} for job in document["jobs"]]
+    if not session.as_json:
+        session.out.listing(JOBS, rows, {}, empty="nothing was due")
+        for skipped in report.skipped:
+            session.out.note(f"{skipped.table} was skipped: {skipped.why}")
+        for problem in report.problems:
+            session.out.note(problem)
+        for line in report.recovered:
+            session.out.note(line)
+    left = f", {plural(report.not_started, 'job')} not started" if report.not_started else ""
+    stopped = f"; {report.stopped}" if report.stopped else ""
+    failed = f", {len(report.failures)} failed" if report.failures else ""
+    text = f"{plural(report.done, 'job')} done{failed}{left} in {human_seconds(report.seconds)}{stopped}"
+    session.out.message(text, document)
+
+
+def register(app: typer.Typer) -> None:
+    command(
+        app,
+        "run",
+        panel=PANEL,
+        examples="""
+        lithify run
+        lithify run --every 10 --json
+        lithify run --once --tier daily
+        """,
+    )(run)

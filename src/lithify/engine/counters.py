@@ -1,0 +1,37 @@
+"""Counters of background work, ready for a metrics endpoint. Each lake has a registry of its own.
+
+Labels have few values (kinds and outcomes, never tables), so that the number of series stays small.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_SECONDS = (0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 600, 1800)
+
+
+class Counters:
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.cycles = Counter("lithify_cycles", "Cycles by how they ended.", ["outcome"], registry=self.registry)
+        self.cycle_running = Gauge("lithify_cycle_running", "1 while a cycle runs here.", registry=self.registry)
+        self.cycle_ended = Gauge("lithify_cycle_ended_seconds", "When the last cycle ended.", registry=self.registry)
+        self.jobs = Counter(
+            "lithify_jobs", "Jobs by kind and by how they ended.", ["kind", "outcome"], registry=self.registry
+        )
+        self.job_seconds = Histogram(
+            "lithify_job_seconds", "How long jobs took.", ["kind"], buckets=_SECONDS, registry=self.registry
+        )
+        self.job_bytes = Counter(
+            "lithify_job_bytes", "Bytes that jobs read and wrote.", ["kind", "direction"], registry=self.registry
+        )
+        self.jobs_waiting = Gauge(
+            "lithify_jobs_waiting", "Work that failed and waits to be tried again.", registry=self.registry
+        )
+        self.leases_lost = Counter(
+            "lithify_leases_lost", "Times that another process took a lease over.", registry=self.registry
+        )
+
+    def text(self) -> bytes:
+        """All of it, in the format that Prometheus reads."""
+        return generate_latest(self.registry)

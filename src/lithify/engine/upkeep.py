@@ -1,0 +1,158 @@
+"""What a table needs now, and doing it.
+
+Plans come from the policies on a fresh snapshot; files that an unfinished job names are nobody else's candidates. A
+plan whose inputs changed under it is made again from what is there now, a few times, and then left for later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from lithify.engine import jobs
+from lithify.engine.attempts import PlannedAgain
+from lithify.engine.compact import Compactor, CompactReport
+from lithify.engine.fold import Folder, FoldReport
+from lithify.engine.handles import Handles
+from lithify.engine.minor import ChangeMerger, MinorReport
+from lithify.engine.reader import Reader
+from lithify.engine.vacuum import Vacuum, VacuumReport
+from lithify.errors import Conflict
+from lithify.model.clustering import cluster_plans, columns_to_cluster
+from lithify.model.policies import compactions, debt, fold_due, minor_due, policy_of
+from lithify.model.snapshot import Snapshot
+from lithify.model.upkeep import CompactPlan, Debt, FoldDue, MinorPlan, Plan, UpkeepPolicy
+
+ROUNDS_MAX = 20
+REPLANS_MAX = 3
+OnReport = Callable[[CompactReport], None]
+Report = FoldReport | MinorReport | CompactReport
+
+
+def quietly(report: CompactReport) -> None:
+    """Tell nobody."""
+
+
+class Upkeep:
+    def __init__(self, handles: Handles, reader: Reader, lease: int | None = None) -> None:
+        self._handles, self._reader, self._lease = handles, reader, lease
+        self._runtime = handles.runtime
+
+    # -- deciding
+
+    def policy(self, snapshot: Snapshot) -> UpkeepPolicy:
+        return policy_of(self._runtime.settings, snapshot.schema.settings)
+
+    def plans(self, now_ms: int, tier: str | None = None) -> list[Plan]:
+        """What is due: pending changes first, then base. With `tier`, only what that tier has to do."""
+        snapshot = self._handles.snapshot()
+        if tier is not None:
+            return list(self.compactions(now_ms, tier, snapshot))
+        policy = self.policy(snapshot)
+        fold = fold_due(snapshot, policy, now_ms)
+        minor = minor_due(snapshot, policy, now_ms, self._busy("changes")) if fold is None else None
+        first: list[Plan] = [plan for plan in (fold, minor) if plan is not None]
+        return [*first, *self.compactions(now_ms, None, snapshot)]
+
+    def compactions(self, now_ms: int, tier: str | None = None, snapshot: Snapshot | None = None) -> list[CompactPlan]:
+        snapshot = snapshot or self._handles.snapshot()
+        return compactions(snapshot, self.policy(snapshot), now_ms, self._busy("base"), tier)
+
+    def clusterings(self, by: str | Iterable[str] | None = None) -> list[CompactPlan]:
+        """Z-order of all of base by the given columns, partition by partition."""
+        snapshot = self._handles.snapshot()
+        columns = columns_to_cluster(snapshot.schema, snapshot.table, by)
+        return cluster_plans(snapshot, columns, self.policy(snapshot).cluster_target_bytes, self._busy("base"))
+
+    def debt(self, now_ms: int) -> Debt:
+        snapshot = self._handles.snapshot()
+        return debt(snapshot, self.policy(snapshot), now_ms)
+
+    def _busy(self, log: str) -> frozenset[str]:
+        """Files that an unfinished job reads. A fold names change files, and rewrites base files that it does not."""
+        found = jobs.unfinished(self._runtime, str(self._handles.name))
+        return frozenset(path for job in found if _input_log(job) == log for path in job.inputs)
+
+    # -- doing
+
+    def run(self, plan: Plan) -> Report:
+        """Raises Conflict if the table kept moving on under it."""
+        wanted: Plan | None = plan
+        for _ in range(REPLANS_MAX):
+            if wanted is None:
+                break
+            try:
+                return self._run(wanted)
+            except PlannedAgain:
+                wanted = self._again(wanted)
+        raise Conflict(
+            f"{plan.kind} of {plan.table}: other jobs changed its files meanwhile; it is planned again later"
+        )
+
+    def _run(self, plan: Plan) -> Report:
+        match plan:
+            case CompactPlan():
+                return Compactor(self._handles, self._lease).run(plan)
+            case MinorPlan():
+                return ChangeMerger(self._handles, self._reader, self._lease).run(plan)
+            case FoldDue():
+                return Folder(self._handles, self._reader, self._lease, plan.why).run()
+
+    def _again(self, plan: Plan) -> Plan | None:
+        """The same work on what is there now."""
+        if isinstance(plan, CompactPlan) and plan.by:
+            return next((p for p in self.clusterings(plan.by) if dict(p.partition) == dict(plan.partition)), None)
+        tier = plan.origin if isinstance(plan, CompactPlan) else None
+        for found in self.plans(self._runtime.now_ms(), tier):
+            same_place = not isinstance(plan, CompactPlan) or (
+                isinstance(found, CompactPlan) and dict(found.partition) == dict(plan.partition)
+            )
+            if found.kind == plan.kind and same_place:
+                return found
+        return None
+
+    def compact(self, tier: str | None, on_report: OnReport = quietly) -> list[CompactReport]:
+        """All that is due, until nothing is."""
+        jobs.recover(self._runtime, str(self._handles.name))
+        reports: list[CompactReport] = []
+        for _ in range(ROUNDS_MAX):
+            done = self._side_by_side(self.compactions(self._runtime.now_ms(), tier), on_report)
+            reports += done
+            # A round that wrote nothing would be planned like this for ever, e.g. over a damaged file.
+            if not any(report.files_written for report in done):
+                break
+        return reports
+
+    def optimize(self, by: str | Iterable[str] | None = None, on_report: OnReport = quietly) -> list[CompactReport]:
+        jobs.recover(self._runtime, str(self._handles.name))
+        return self._side_by_side(self.clusterings(by), on_report)
+
+    def _side_by_side(self, plans: Sequence[CompactPlan], on_report: OnReport) -> list[CompactReport]:
+        """Partitions in parallel, the plans of one in order."""
+        lanes: dict[tuple[object, ...], list[CompactPlan]] = {}
+        for plan in plans:
+            lanes.setdefault(tuple(sorted(plan.partition.items(), key=str)), []).append(plan)
+
+        def work(lane: Sequence[CompactPlan]) -> list[CompactReport]:
+            done = []
+            for plan in lane:
+                report = self.run(plan)
+                assert isinstance(report, CompactReport)
+                on_report(report)
+                done.append(report)
+            return done
+
+        with ThreadPoolExecutor(self._runtime.settings.jobs_max, thread_name_prefix="lithify-compact") as pool:
+            return [report for done in pool.map(work, lanes.values()) for report in done]
+
+    def trim(self) -> None:
+        """Keep the logs short. The base of an adopted table is its owner's."""
+        for log in (self._handles.changes.log, self._handles.base.log):
+            log.trim_if_due()
+
+    def vacuum(self) -> VacuumReport:
+        return Vacuum(self._handles).run(self._runtime.settings.vacuum_retain_hours, dry_run=False)
+
+
+def _input_log(job: jobs.Job) -> str:
+    return "changes" if job.kind in ("fold", "minor", "bulk") else "base"

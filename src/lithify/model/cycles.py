@@ -1,0 +1,107 @@
+"""What a maintenance cycle did: values only, as they are shown, logged and kept in the history of cycles."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from lithify.model.backoff import Waiting
+
+DONE, FAILED, REPLANNED, CANCELLED = "done", "failed", "replanned", "cancelled"
+# A cycle over thousands of tables must still fit a line of the history.
+LISTED_MAX = 100
+
+
+@dataclass(frozen=True)
+class JobOutcome:
+    """`outcome`: done, failed, replanned (its inputs changed under it: the next cycle looks again) or cancelled."""
+
+    table: str
+    kind: str
+    tier: str | None
+    partition: str
+    why: str
+    outcome: str
+    seconds: float
+    bytes_in: int = 0
+    bytes_out: int = 0
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """What was not looked at, or not tried. `damaged`: the table cannot be read; otherwise it waits its turn."""
+
+    table: str
+    why: str
+    damaged: bool = False
+
+
+@dataclass(frozen=True)
+class CycleReport:
+    """`stopped` says why a cycle ended early; `not_started` counts the jobs that it left to the next."""
+
+    id: str
+    what: str
+    started_ms: int
+    seconds: float
+    jobs: tuple[JobOutcome, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    recovered: tuple[str, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    problems: tuple[str, ...] = ()
+    stopped: str | None = None
+    not_started: int = 0
+    owner: str = ""
+
+    def with_outcome(self, outcome: str) -> tuple[JobOutcome, ...]:
+        return tuple(job for job in self.jobs if job.outcome == outcome)
+
+    @property
+    def done(self) -> int:
+        return len(self.with_outcome(DONE))
+
+    @property
+    def failures(self) -> tuple[JobOutcome, ...]:
+        return self.with_outcome(FAILED)
+
+    @property
+    def replanned(self) -> int:
+        return len(self.with_outcome(REPLANNED))
+
+    @property
+    def bytes_in(self) -> int:
+        return sum(job.bytes_in for job in self.jobs)
+
+    @property
+    def bytes_out(self) -> int:
+        return sum(job.bytes_out for job in self.jobs)
+
+    @property
+    def healthy(self) -> bool:
+        """Nothing needs a person's attention."""
+        return not self.failures and not self.problems and not any(skipped.damaged for skipped in self.skipped)
+
+    def document(self) -> dict[str, Any]:
+        """Counts are complete; lists are cut to what fits, failures first."""
+        jobs = sorted(self.jobs, key=lambda job: job.outcome != FAILED)
+        return {
+            "cycle": self.id,
+            "what": self.what,
+            "owner": self.owner,
+            "started_ms": self.started_ms,
+            "seconds": round(self.seconds, 3),
+            "done": self.done,
+            "failed": len(self.failures),
+            "replanned": self.replanned,
+            "cancelled": len(self.with_outcome(CANCELLED)),
+            "not_started": self.not_started,
+            "bytes_in": self.bytes_in,
+            "bytes_out": self.bytes_out,
+            "stopped": self.stopped,
+            "jobs": [asdict(job) for job in jobs[:LISTED_MAX]],
+            "skipped": [asdict(skipped) for skipped in self.skipped[:LISTED_MAX]],
+            "recovered": list(self.recovered[:LISTED_MAX]),
+            "problems": list(self.problems[:LISTED_MAX]),
+            "waiting": [entry.document() for entry in self.waiting],
+        }

@@ -1,0 +1,79 @@
+"""What a worker and its supervisor say to each other: one JSON object per line.
+
+The first line to the worker is its `Config`. Then, each way:
+
+    {"id", "function": "module:name", "where": "executors" | "driver", "tasks": [pickles]}          an order
+    {"heartbeat": n, "id", "done", "of", "rss_bytes"}                                               every second
+    {"id", "results": [pickles]}                                                                    an answer
+    {"id", "error": pickle, "class": "recoverable" | "permanent" | "unknown", "reason"}             another
+
+Pickles are base64 text. A heartbeat without orders has an `id` of null; `done` is null where it is not known. Every
+line is of one process's making and for its own child or parent: nothing here is read from anywhere else.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from typing import Any
+
+from lithify.errors import InvalidRequest
+
+HEARTBEAT_S = 1.0
+
+
+@dataclass(frozen=True)
+class Config:
+    """All that a worker needs to know. `memory_bytes`: for its JVM and all its tasks; None: half of the machine."""
+
+    parent: int
+    scratch: str
+    master: str = "local[*]"
+    remote: str | None = None
+    driver_memory: str | None = None
+    shuffle_partitions: int | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    memory_bytes: int | None = None
+    jobs_max: int = 2
+    modules: Sequence[str] = ("lithify.",)
+    python_path: Sequence[str] = ()
+
+    def line(self) -> bytes:
+        return line(asdict(self))
+
+    @classmethod
+    def read(cls, text: bytes) -> Config:
+        return cls(**json.loads(text))
+
+
+def line(message: Mapping[str, Any]) -> bytes:
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+def pack(value: Any) -> str:
+    return base64.b64encode(pickle.dumps(value)).decode()
+
+
+def unpack(text: str) -> Any:
+    return pickle.loads(base64.b64decode(text))
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    assert "<" not in function.__qualname__, f"{function.__qualname__} cannot be imported by name"
+    return f"{function.__module__}:{function.__qualname__}"
+
+
+def resolve(name: str, modules: Sequence[str]) -> Callable[..., Any]:
+    """The function of this name, if its module begins with one of `modules`."""
+    module, _, path = name.partition(":")
+    if not module.startswith(tuple(modules)):
+        raise InvalidRequest(f"{name} may not run on the Spark worker: only functions of {', '.join(modules)}* may")
+    found: Any = import_module(module)
+    for part in path.split("."):
+        found = getattr(found, part)
+    assert callable(found), f"{name} is not a function"
+    return found  # type: ignore[no-any-return]

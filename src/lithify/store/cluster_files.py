@@ -1,0 +1,73 @@
+"""Writing the files of one partition anew in z-order, in memory: enough for small tables. Large ones go to Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from lithify.model.zorder import quantiles, z_values
+from lithify.store.fingerprint import added, fingerprint_of_file
+from lithify.store.merge_files import MergeResult, MergeSource
+from lithify.store.parquet import Layout, PartWriter, Written, check_whole, read
+
+
+@dataclass(frozen=True)
+class ClusterTask:
+    """Write `sources` anew in z-order of `by`, below `root`/`folder`, in files of about `target_bytes`."""
+
+    sources: tuple[MergeSource, ...]
+    by: tuple[str, ...]
+    check: tuple[str, ...]
+    layout: Layout
+    root: str
+    folder: str
+    name: str
+    target_bytes: int
+    partition: Mapping[str, str | None] = field(default_factory=dict)
+
+    @property
+    def files(self) -> int:
+        return max(1, round(sum(source.size_bytes for source in self.sources) / self.target_bytes))
+
+    @property
+    def check_columns(self) -> pa.Schema:
+        return pa.schema([self.layout.columns.field(name) for name in self.check])
+
+
+def cluster_here(task: ClusterTask) -> MergeResult:
+    for source in task.sources:
+        check_whole(source.path, source.size_bytes)
+    columns = task.layout.columns
+    rows = pa.concat_tables(
+        [columns.empty_table(), *(read(Path(s.path), columns, dict(s.constants)) for s in task.sources)]
+    )
+    order = np.argsort(z_values(rows, quantiles(rows, task.by)), kind="stable")
+    share = -(-rows.num_rows // task.files) or 1
+    written = [
+        write_part(task, [rows.take(pa.array(order[start : start + share]))], f"{task.name}-{number:05d}.parquet")
+        for number, start in enumerate(range(0, rows.num_rows, share))
+    ]
+    checks = [fingerprint_of_source(source, task.check_columns) for source in task.sources]
+    again = [fingerprint_of_file(Path(task.root) / file.path, task.check_columns) for file in written]
+    return MergeResult(tuple(written), task.partition, rows.num_rows, added(checks), added(again))
+
+
+def write_part(task: ClusterTask, tables: Iterable[pa.Table], name: str) -> Written:
+    path = Path(task.root) / task.folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    writer = PartWriter(path, task.layout.columns, task.layout)
+    try:
+        for table in tables:
+            writer.write(table.cast(task.layout.columns))
+        return writer.close(Path(task.root))
+    except BaseException:
+        writer.abandon()
+        raise
+
+
+def fingerprint_of_source(source: MergeSource, columns: pa.Schema) -> int:
+    return fingerprint_of_file(Path(source.path), columns, dict(source.constants))

@@ -1,0 +1,52 @@
+"""Lakes whose clock a test moves. Files and commits keep the time of the machine."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lithify import Lake, Settings
+from lithify.engine.catalog import Catalog
+from lithify.engine.loaded import LoadedTables
+from lithify.store.local import Store
+
+HOUR_MS = 3_600_000
+
+
+@dataclass
+class Clock:
+    ahead_ms: int = 0
+
+    def now_ms(self) -> int:
+        return int(time.time() * 1000) + self.ahead_ms
+
+    def jump(self, hours: float) -> None:
+        self.ahead_ms += int(hours * HOUR_MS)
+
+
+@dataclass
+class Stopped(Clock):
+    """A clock that shows one time."""
+
+    at_ms: int = 0
+
+    def now_ms(self) -> int:
+        return self.at_ms
+
+
+def lake_with(clock: Clock, path: Path, settings: Settings | None = None, store: Store | None = None) -> Lake:
+    lake = Lake(path, settings=settings, store=store)
+    lake._runtime = replace(lake._runtime, now_ms=clock.now_ms)
+    lake._catalog = Catalog(lake._runtime)
+    lake._loaded.close()
+    lake._loaded = LoadedTables(lake._runtime, lake._catalog.open)
+    return lake
+
+
+def next_ms() -> int:
+    """The time, once the clock shows a later millisecond than when it was asked."""
+    asked = int(time.time() * 1000)
+    while (now := int(time.time() * 1000)) == asked:
+        pass
+    return now
