@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks import commits, folds, opening, reads, upserts
+from benchmarks import commits, compaction, folds, opening, reads, steady, upserts
 from benchmarks.report import Report, machine
 from lithify import Lake, Settings
 
@@ -17,6 +17,8 @@ SUITES = {
     "commits": commits.run,
     "reads": reads.run,
     "folds": folds.run,
+    "compaction": compaction.run,
+    "steady": steady.run,
     "opening": opening.run,
 }
 

@@ -203,3 +203,37 @@ def test_a_compaction_that_sleeps_past_its_lease_does_no_harm(
     assert bag(table.to_arrow().to_pylist()) == bag(row for row in rows if row["id"] != 1)
     assert unsettled(folder) == []
     assert Maintenance(lake).cycle.run().healthy
+
+
+def test_a_lake_looks_after_itself_once_it_was_told_to(folder: Path) -> None:
+    settings = Settings(fold_files_max=2, policy_interval_s=0.1)
+    with Lake(folder / "lake", settings=settings) as lake:
+        table = lake.create_table("a.t", pa.schema([("id", pa.int64())]), key="id")
+        folded = threading.Event()
+        lake.on_change(lambda name, snapshot: folded.set() if snapshot.watermark == 2 else None)
+        lake.start_upkeep()
+        with pytest.raises(InvalidRequest, match="started already"):
+            lake.start_upkeep()
+        table.upsert([{"id": 1}])
+        table.upsert([{"id": 2}])
+
+        assert folded.wait(60)
+        assert table.stats().pending_files == 0
+
+
+def test_one_cycle_does_what_is_due(folder: Path) -> None:
+    with Lake(folder / "lake", settings=Settings(fold_files_max=2)) as lake:
+        table = lake.create_table("a.t", pa.schema([("id", pa.int64())]), key="id")
+        table.upsert([{"id": 1}])
+        assert lake.upkeep().jobs == ()
+        table.upsert([{"id": 2}])
+
+        (job,) = lake.upkeep().jobs
+
+        assert (job.kind, job.outcome) == ("fold", "done")
+        assert table.stats().pending_files == 0
+
+
+def test_tiers_that_cannot_be_are_refused_when_the_lake_is_opened(folder: Path) -> None:
+    with pytest.raises(InvalidRequest, match="hourly"):
+        Lake(folder / "lake", settings=Settings(tiers=[{"name": "hourly", "age_min_s": -1}]))

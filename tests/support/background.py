@@ -28,7 +28,7 @@ from lithify.store.faults import FaultyStore, Gate
 from lithify.store.local import Store
 from support.bags import bag
 from support.clocks import HOUR_MS, Clock, Stopped, lake_with, next_ms
-from support.leftovers import unsettled
+from support.leftovers import not_needed, unsettled
 from support.program import Driver, Read
 
 RETAIN_HOURS = 24
@@ -279,19 +279,3 @@ class BackgroundDriver(Driver):
         assert not_needed(self._lakes[1]) == []
         assert not self.cycle(0).jobs
         self.check_all(0)
-
-
-def not_needed(lake: Lake) -> list[str]:
-    """Everything in a lake's folder but live files, logs and control data."""
-    live: set[Path] = set()
-    for name in lake.tables():
-        table = lake.table(name)
-        snapshot, folder = table.snapshot(), lake.path / name.replace(".", "/")
-        live |= {folder / "changes" / file.path for file in snapshot.changes}
-        live |= {folder / "base" / file.path for file in snapshot.base}
-    found = [path for path in lake.path.glob("*/*/*/**/*") if not {"_delta_log", "_lithify"} & set(path.parts)]
-    left = [path for path in found if path.is_file() and path not in live]
-    left += [path for path in found if path.is_dir() and not any(path.iterdir())]
-    left += (lake.path / "_lithify" / "jobs").iterdir()
-    left += (path for path in (lake.path / "_lithify" / "pins").iterdir() if path.suffix != ".lock")
-    return sorted(str(path.relative_to(lake.path)) for path in left)

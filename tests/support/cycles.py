@@ -121,7 +121,7 @@ def run_held(path: str, reached: Event, go_on: Event, results: Queue[Any]) -> No
 def run_stopped(path: str, results: Queue[Any]) -> None:
     """A cycle that falls asleep in the middle of its first fold, until somebody wakes the process up."""
     settings = SETTINGS.model_copy(update={"jobs_max": 1})
-    with Lake(path, settings=settings, store=FaultyStore("fold.commit", _sleep)) as lake:
+    with Lake(path, settings=settings, store=FaultyStore("fold.commit", fall_asleep)) as lake:
         report = folding_cycle(lake).run()
         results.put((report.done, report.replanned, report.stopped))
 
@@ -135,12 +135,12 @@ def maintain_stopped(path: str, settings: Settings, point: str, results: Queue[A
     """A cycle with the lake's own policies that falls asleep at a point."""
     from lithify.app.maintenance import Maintenance
 
-    with Lake(path, settings=settings, store=FaultyStore(point, _sleep)) as lake:
+    with Lake(path, settings=settings, store=FaultyStore(point, fall_asleep)) as lake:
         report = Maintenance(lake).cycle.run()
         results.put((report.done, report.replanned, report.stopped))
 
 
-def _sleep() -> None:
+def fall_asleep() -> None:
     """By way of this thread: sent to the process, another one may take it, and this one would run on for a while."""
     signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 

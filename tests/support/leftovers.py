@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from lithify import Lake
+
 
 def unsettled(path: Path) -> list[str]:
     """What a job left behind: manifests, scratch files, folders that no commit ever named."""
@@ -18,3 +20,19 @@ def unsettled(path: Path) -> list[str]:
         left += [str(entry) for entry in folders if entry.name not in named]
         left += [str(entry) for entry in log.rglob("_scratch")]
     return left
+
+
+def not_needed(lake: Lake) -> list[str]:
+    """Everything in a lake's folder but live files, logs and control data."""
+    live: set[Path] = set()
+    for name in lake.tables():
+        table = lake.table(name)
+        snapshot, folder = table.snapshot(), lake.path / name.replace(".", "/")
+        live |= {folder / "changes" / file.path for file in snapshot.changes}
+        live |= {folder / "base" / file.path for file in snapshot.base}
+    found = [path for path in lake.path.glob("*/*/*/**/*") if not {"_delta_log", "_lithify"} & set(path.parts)]
+    left = [path for path in found if path.is_file() and path not in live]
+    left += [path for path in found if path.is_dir() and not any(path.iterdir())]
+    left += (lake.path / "_lithify" / "jobs").iterdir()
+    left += (path for path in (lake.path / "_lithify" / "pins").iterdir() if path.suffix != ".lock")
+    return sorted(str(path.relative_to(lake.path)) for path in left)

@@ -22,6 +22,7 @@ from lithify.engine.worker import WorkerCompute
 from lithify.errors import CommitUnknown, Conflict, InvalidRequest, LithifyError, NotFound
 from lithify.model.names import TableName, parse_table_name
 from lithify.model.plans import ReadPlan
+from lithify.model.policies import policy_of
 from lithify.model.schema import define
 from lithify.serving.query import ServingEngine
 from lithify.settings import Settings, load_settings
@@ -29,6 +30,10 @@ from lithify.store.local import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from lithify.app.maintenance import Maintenance
+    from lithify.app.scheduler import Scheduler
+    from lithify.model.cycles import CycleReport
 
 
 class Lake:
@@ -48,6 +53,7 @@ class Lake:
         store: Store | None = None,
     ) -> None:
         self._settings = settings or load_settings()
+        policy_of(self._settings)  # tiers that cannot be, said now and not in the middle of the night
         self._store = store or Store()
         self.path = _local_path(path)
         open_lake(self.path, self._store, create=create)
@@ -61,6 +67,8 @@ class Lake:
         self._catalog = Catalog(self._runtime)
         self._loaded = LoadedTables(self._runtime, self._catalog.open)
         self._tables: dict[TableName, Table] = {}
+        self._upkeep: Maintenance | None = None
+        self._scheduler: Scheduler | None = None
         self._closed = False
 
     def __enter__(self) -> Lake:
@@ -79,6 +87,8 @@ class Lake:
 
         Nothing acknowledged depends on it.
         """
+        if self._scheduler is not None:
+            self._scheduler.stop()
         self._loaded.close()
         with self._lock:
             self._closed = True
@@ -210,6 +220,33 @@ class Lake:
                 with contextlib.suppress(Conflict):
                     self._catalog.drop(parsed, only_at_seq=at_seq)
             raise
+
+    # -- upkeep
+
+    def upkeep(self, tier: str | None = None, tables: Sequence[str] | None = None) -> CycleReport:
+        """One cycle of background work, now: settle what died, then fold, merge and compact whatever is due.
+
+        `tier`: that tier's work only. Raises `Conflict` with the running cycle's id if there is one.
+        """
+        return self._maintenance().cycle.run(tier, tables)
+
+    def start_upkeep(self, every_s: float | None = None) -> None:
+        """Keep the lake in shape in the background from now on, until `close`, as `lithify run` does."""
+        with self._lock:
+            if self._scheduler is not None:
+                raise InvalidRequest("upkeep of this lake has been started already; it ends with close")
+            scheduler = self._maintenance().scheduler(every_s=every_s)
+            scheduler.start()
+            self._scheduler = scheduler
+
+    def _maintenance(self) -> Maintenance:
+        from lithify.app.maintenance import Maintenance
+
+        with self._lock:
+            self._check_open()
+            if self._upkeep is None:
+                self._upkeep = Maintenance(self)
+            return self._upkeep
 
     # -- SQL
 

@@ -117,7 +117,7 @@ class Folder:
         """Fold what is pending now, in as many commits as it takes."""
         started = time.monotonic()
         jobs.recover(self._runtime, str(self._handles.name))
-        self.forget_folded()
+        jobs.forget_folded(self._handles)
         goal, rows_max = self._handles.snapshot().seq, self._runtime.settings.resolve_rows_max
         total: FoldReport | None = None
         replans = halvings = 0
@@ -181,7 +181,7 @@ class Folder:
         except BaseException as error:
             jobs.give_up(runtime, job, base, error)
             raise
-        self.forget_folded()
+        jobs.forget_folded(self._handles)
         runtime.store.step("fold.removed")
         jobs.finish(
             runtime,
@@ -389,27 +389,6 @@ class Folder:
             handles.base.log.make_durable()
             runtime.store.step("fold.durable")
             handles.base.log.checkpoint_if_due()
-
-    def forget_folded(self) -> None:
-        """Remove changes that base holds durably. Anyone may do this, any number of times."""
-        handles, runtime = self._handles, self._runtime
-        with handles.changes.log.lock:
-            handles.changes.log.refresh()
-            handles.check_alive()
-            handles.base.log.refresh()
-            watermark = handles.base.watermark
-            if not any(file.seq <= watermark for file in handles.changes.files()):
-                return
-            handles.base.log.make_durable()
-            write_id = runtime.new_id()
-            swap_with_retries(
-                runtime,
-                handles.changes.log,
-                f"removing folded changes of {handles.name}",
-                lambda: handles.changes.remove_folded(watermark, write_id),
-            )
-            handles.changes.log.make_durable()
-            handles.changes.log.checkpoint_if_due()
 
 
 def _added(first: FoldReport, second: FoldReport) -> FoldReport:

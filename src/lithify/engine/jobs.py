@@ -9,7 +9,7 @@ they were verified, `cleaning` up behind the commit. What recovery does is decid
 
 | state found                            | what recovery does                                |
 |----------------------------------------|---------------------------------------------------|
-| committed in the log                   | make it durable, remove the manifest              |
+| committed in the log                   | make it durable, clean up, remove the manifest    |
 | fenced in the log                      | delete the folder, remove the manifest            |
 | not in the log, owner may be alive     | leave it, unless its lease has a newer holder     |
 | not in the log, owner gone             | fence, delete the folder, remove the manifest     |
@@ -27,6 +27,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from lithify.engine.attempts import swap_with_retries
 from lithify.engine.handles import Handles, table_folder
 from lithify.engine.journal import Journal
 from lithify.engine.runtime import Owner, Runtime
@@ -242,8 +243,32 @@ def _settle(runtime: Runtime, job: Job) -> str:
         finish(runtime, job, "recovered", reason="its process was gone before it committed")
         return f"{job.kind} of {job.table} had not committed: its files were deleted"
     log.make_durable()
+    if job.kind == "fold":
+        forget_folded(handles)
     finish(runtime, job, "done", reason="committed; its process was gone before it cleaned up")
     return f"{job.kind} of {job.table} had committed: its manifest was removed"
+
+
+def forget_folded(handles: Handles) -> None:
+    """Remove changes that base holds durably. Anyone may do this, any number of times."""
+    runtime = handles.runtime
+    with handles.changes.log.lock:
+        handles.changes.log.refresh()
+        handles.check_alive()
+        handles.base.log.refresh()
+        watermark = handles.base.watermark
+        if not any(file.seq <= watermark for file in handles.changes.files()):
+            return
+        handles.base.log.make_durable()
+        write_id = runtime.new_id()
+        swap_with_retries(
+            runtime,
+            handles.changes.log,
+            f"removing folded changes of {handles.name}",
+            lambda: handles.changes.remove_folded(watermark, write_id),
+        )
+        handles.changes.log.make_durable()
+        handles.changes.log.checkpoint_if_due()
 
 
 def _delete_folder(runtime: Runtime, job: Job, log: DeltaLog) -> None:

@@ -24,16 +24,16 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Field, PostCommitHookProperties, Schema, Transaction
+from deltalake import CommitProperties, DeltaTable, Field, PostCommitHookProperties, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from lithify.errors import CommitUnknown, Corruption, LithifyError, NotFound
 from lithify.log.entries import check_removable, data_files
-from lithify.log.listing import CHECKPOINT_NAME, COMMIT_NAME, Listing, commit_name
+from lithify.log.listing import CHECKPOINT_NAME, COMMIT_NAME, Listing, commit_name, hinted_checkpoint
 from lithify.log.opening import open_table, translated_error
 from lithify.log.records import CommitRecord as CommitRecord
-from lithify.log.records import parse_record
+from lithify.log.records import commit_properties, parse_record
 from lithify.log.torn import set_torn_commit_aside
 from lithify.log.trim import LogLimits, TrimReport, came_too_late, trim
 from lithify.model.snapshot import DataFile
@@ -42,8 +42,6 @@ from lithify.store.parquet import Written
 
 logger = logging.getLogger(__name__)
 
-# Forgotten after the table's retention of transactions; the counters never are.
-_EXPIRING = ("lithify.batch.", "lithify.job.")
 TRIM_EVERY_CHECKPOINTS = 16
 TRIM_FILES_MAX = 2_000  # on the way of a write; more is left to upkeep and to the next time
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
@@ -251,7 +249,7 @@ class DeltaLog:
         for file in removes:
             check_removable(file, self.path)
             actions.append(RemoveAction(file.path, data_change, now_ms, file.size_bytes))
-        properties = self._commit_properties(txns, info, write_id)
+        properties = commit_properties(txns, info, write_id)
         return self._swap(
             write_id,
             lambda: self._table.create_write_transaction(
@@ -266,7 +264,7 @@ class DeltaLog:
 
     def add_column(self, column: pa.Field, info: Mapping[str, Any], write_id: str) -> int:
         fields = [Field.from_arrow(column)]
-        properties = self._commit_properties({}, info, write_id)
+        properties = commit_properties({}, info, write_id)
         return self._swap(
             write_id,
             lambda: self._table.alter.add_columns(
@@ -275,7 +273,7 @@ class DeltaLog:
         )
 
     def set_properties(self, properties: Mapping[str, str], info: Mapping[str, Any], write_id: str) -> int:
-        commit = self._commit_properties({}, info, write_id)
+        commit = commit_properties({}, info, write_id)
         return self._swap(
             write_id,
             lambda: self._table.alter.set_table_properties(
@@ -284,17 +282,6 @@ class DeltaLog:
                 commit_properties=commit,
                 post_commithook_properties=_NO_HOOKS,
             ),
-        )
-
-    def _commit_properties(self, txns: Mapping[str, int], info: Mapping[str, Any], write_id: str) -> CommitProperties:
-        now_ms = int(time.time() * 1000)
-        return CommitProperties(
-            custom_metadata={"lithify": {**info, "write_id": write_id}},
-            max_commit_retries=0,
-            app_transactions=[
-                Transaction(name, version, now_ms if name.startswith(_EXPIRING) else None)
-                for name, version in txns.items()
-            ],
         )
 
     def _swap(self, write_id: str, attempt: Any) -> int:
@@ -375,6 +362,9 @@ class DeltaLog:
     def _unsynced(self, target: int) -> list[int]:
         """Whoever writes a checkpoint of ours has fsynced the commits in it; of others' checkpoints nobody knows."""
         ours = self.limits().retain_hours is not None
+        hinted = hinted_checkpoint(self.path / "_delta_log", self._store) if ours else None
+        if hinted is not None and hinted <= target:
+            return list(range(hinted + 1, target + 1))
         return self._listing().tail(target, after_checkpoint=ours)
 
     def checkpoint_if_due(self) -> None:

@@ -31,9 +31,10 @@ class Listing:
     @classmethod
     def of(cls, folder: Path, store: Store) -> Listing:
         names = tuple(store.names(folder))
-        commits = tuple(int(match.group(1)) for match in map(COMMIT_NAME.fullmatch, names) if match)
-        checkpoints = {int(match.group(1)) for match in map(CHECKPOINT_NAME.fullmatch, names) if match}
-        return cls(names, commits, tuple(sorted(checkpoints)))
+        # There may be very many commits: their names are told by their length before anything else is asked.
+        commits = tuple(int(name[:20]) for name in names if len(name) == 25 and COMMIT_NAME.fullmatch(name))
+        others = (CHECKPOINT_NAME.fullmatch(name) for name in names if len(name) != 25)
+        return cls(names, commits, tuple(sorted({int(match.group(1)) for match in others if match})))
 
     def run(self) -> tuple[int, ...]:
         """The newest commits without a gap, oldest first."""

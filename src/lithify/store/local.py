@@ -45,8 +45,13 @@ class Store:
         temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
         self.write_new(temporary, data)
         with translated(path):
-            self.step("store.rename")
-            os.replace(temporary, path)
+            try:
+                self.step("store.rename")
+                os.replace(temporary, path)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+                raise
         self.sync_folder(path.parent)
 
     def append(self, path: Path, data: bytes) -> int:

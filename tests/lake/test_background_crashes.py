@@ -1,0 +1,229 @@
+"""A cycle that is killed, falls asleep, meets its like, runs out of disk or loses its sense of time: rows stay, the
+next cycle completes the work, and nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lithify import Unavailable
+from lithify.app.maintenance import Maintenance
+from lithify.store.faults import FaultyStore, RecordingStore, disk_full
+from support import children, maintained
+from support.bags import bag
+from support.clocks import HOUR_MS, Clock, lake_with
+from support.cycles import wait_until_stopped
+from support.folders import memory_folder
+from support.leftovers import not_needed, unsettled
+from support.maintained import LATER, SETTINGS, State, cycle, settle, state_of
+
+Point = tuple[str, int]
+
+
+@pytest.fixture(scope="module")
+def prepared() -> Iterator[tuple[Path, State, list[Point]]]:
+    """A lake with something of everything to do, its rows, and the points that a cycle over it passes."""
+    with memory_folder() as folder:
+        path = folder / "lake"
+        state = maintained.fill(path)
+        store = RecordingStore()
+        with lake_with(LATER, Path(shutil.copytree(path, folder / "rehearsal")), SETTINGS, store) as lake:
+            store.points.clear()
+            done = {job.kind if job.tier is None else job.tier for report in cycle(lake) for job in report.jobs}
+        assert done == {"fold", "minor", "pack", "hourly", "vacuum"}
+        yield path, state, store.occurrences()
+
+
+def assert_everything_is_well(path: Path, state: State, what: str) -> None:
+    clock = Clock(LATER.ahead_ms + HOUR_MS)
+    with lake_with(clock, path, SETTINGS) as lake:
+        assert state_of(lake) == state, what
+    assert settle(path, clock) == state, what
+    assert unsettled(path) == [], what
+    with lake_with(clock, path, SETTINGS) as lake:
+        assert not_needed(lake) == [], what
+        assert Maintenance(lake).cycle.run().jobs == (), what
+
+
+# -- killed
+
+
+def kill_at_each(prepared: tuple[Path, State, list[Point]], folder: Path, wanted: Callable[[str, int], bool]) -> None:
+    source, state, points = prepared
+    chosen = [point for point in points if wanted(*point)]
+    assert chosen
+    for point, nth in chosen:
+        path = Path(shutil.copytree(source, folder / "lake"))
+        child = children.start(maintained.cycle_until_killed, str(path), point, nth, scratch=folder)
+        assert children.finish(child) == -signal.SIGKILL, f"never came to {point} {nth}"
+        assert_everything_is_well(path, state, f"killed at {point} {nth}")
+        shutil.rmtree(path)
+
+
+STEPS = ("fold.", "minor.", "pack.", "hourly.", "compact.", "vacuum.", "cycle.")
+
+
+def test_a_cycle_killed_at_every_named_step_is_completed_by_the_next(
+    prepared: tuple[Path, State, list[Point]], folder: Path
+) -> None:
+    kill_at_each(prepared, folder, lambda point, nth: point.startswith(STEPS) and nth == 1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_cycle_killed_at_every_storage_call_is_completed_by_the_next(
+    prepared: tuple[Path, State, list[Point]], folder: Path
+) -> None:
+    kill_at_each(prepared, folder, lambda point, nth: not point.startswith(STEPS) or nth > 1)
+
+
+# -- asleep
+
+
+@pytest.mark.parametrize("point", ["fold.commit", "minor.commit", "compact.commit", "vacuum.delete"])
+def test_a_process_that_sleeps_past_its_lease_while_others_work_does_no_harm(
+    prepared: tuple[Path, State, list[Point]], folder: Path, tmp_path: Path, point: str
+) -> None:
+    path = Path(shutil.copytree(prepared[0], folder / "lake"))
+    results = children.queue()
+    child = children.start(maintained.cycle_that_sleeps, str(path), point, results, scratch=tmp_path)
+    assert child.pid is not None
+    wait_until_stopped(child.pid)
+    try:
+        with lake_with(Clock(LATER.ahead_ms + 2 * HOUR_MS), path, SETTINGS) as lake:
+            lake.table("a.k").upsert(maintained.rows(0, 100, 700, v="meanwhile"))
+            lake.table("a.k").delete([200, 1])
+            maintenance = Maintenance(lake)
+            assert maintenance.cycle.run().healthy
+            lake.table("a.k").upsert(maintained.rows(200, v="again"))
+            lake.table("a.e").upsert([maintained.event(0, "meanwhile")])
+            lake.table("a.e").delete([1])
+            lake.table("a.k").fold()
+            assert maintenance.cycle.run().healthy
+            state = state_of(lake)
+    finally:
+        os.kill(child.pid, signal.SIGCONT)
+    outcomes = results.get(timeout=children.WAIT_S_MAX)
+    assert children.finish(child) == 0
+    assert all(healthy for _, _, healthy in outcomes)
+    assert_everything_is_well(path, state, f"slept at {point}")
+
+
+# -- side by side
+
+
+def test_two_schedulers_a_writer_and_a_deleter(
+    prepared: tuple[Path, State, list[Point]], folder: Path, tmp_path: Path
+) -> None:
+    source, state, _ = prepared
+    path = Path(shutil.copytree(source, folder / "lake"))
+    stop, written, deleted = children.event(), children.queue(), children.queue()
+    outcomes = [children.queue() for _ in range(2)]
+    writers = [
+        children.start(maintained.write_for, str(path), 2.0, written, scratch=tmp_path),
+        children.start(maintained.delete_for, str(path), 2.0, deleted, scratch=tmp_path),
+    ]
+    schedulers = [children.start(maintained.schedule, str(path), stop, queue, scratch=tmp_path) for queue in outcomes]
+    _, last = written.get(timeout=children.WAIT_S_MAX)
+    deleted.get(timeout=children.WAIT_S_MAX)
+    stop.set()
+    found = [queue.get(timeout=children.WAIT_S_MAX) for queue in outcomes]
+    assert [children.finish(child) for child in (*writers, *schedulers)] == [0, 0, 0, 0]
+
+    assert sum(done for _, done, _, _ in found) > 0
+    assert [bad for _, _, bad, _ in found] == [[], []]
+    refused = {why.partition(":")[0] for _, _, _, all_refused in found for why in all_refused}
+    assert refused <= {"a cycle is already running", "background work is being stopped here"}
+    kept = [{"id": number, "v": v} for number, v in last.items() if v is not None]
+    expected = {"a.k": state["a.k"] + bag(kept), "a.e": state["a.e"] + bag([maintained.event(2000, "end")])}
+    assert_everything_is_well(path, expected, "two schedulers")
+
+
+# -- a full disk
+
+
+def fill_the_disk_at_each(prepared: tuple[Path, State, list[Point]], folder: Path, chosen: list[Point]) -> None:
+    source, state, _ = prepared
+    for point, nth in chosen:
+        path = Path(shutil.copytree(source, folder / "lake"))
+        run_out_of_disk(path, state, point, nth)
+        gc.collect()  # with its open logs go the snapshots that a vacuum spares
+        assert_everything_is_well(path, state, f"no space at {point} {nth}")
+        shutil.rmtree(path)
+
+
+def run_out_of_disk(path: Path, state: State, point: str, nth: int) -> None:
+    what = f"no space at {point} {nth}"
+    store, clock = FaultyStore(point, disk_full, 10**9), Clock(LATER.ahead_ms)
+    with lake_with(clock, path, SETTINGS, store) as lake:
+        maintenance = Maintenance(lake)
+        store.reached, store.nth = 0, nth
+        try:
+            reports = [maintenance.cycle.run(), maintenance.cycle.run(vacuum=True)]
+            told = [job.reason for report in reports for job in report.jobs if job.reason]
+            told += [text for report in reports for text in (*report.problems, *(s.why for s in report.skipped))]
+        except Unavailable as error:
+            told = [str(error)]
+        assert all("o space left" in text for text in told), what
+        assert state_of(lake) == state, what
+        # The same process goes on, now that there is space again. A lease that could not be given back has run out.
+        clock.jump(0.1)
+        assert maintenance.cycle.run().healthy, what
+        assert unsettled(path) == [], what
+
+
+def storage_calls(points: list[Point]) -> list[Point]:
+    return [point for point in points if point[0].startswith("store.")]
+
+
+def test_a_full_disk_at_some_storage_calls_of_a_cycle_loses_nothing(
+    prepared: tuple[Path, State, list[Point]], folder: Path
+) -> None:
+    fill_the_disk_at_each(prepared, folder, storage_calls(prepared[2])[::17])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_full_disk_at_every_storage_call_of_a_cycle_loses_nothing(
+    prepared: tuple[Path, State, list[Point]], folder: Path
+) -> None:
+    fill_the_disk_at_each(prepared, folder, storage_calls(prepared[2]))
+
+
+# -- time
+
+
+@pytest.mark.parametrize("hours", [24, -24])
+def test_a_clock_that_jumps_a_day_between_two_cycles(
+    prepared: tuple[Path, State, list[Point]], folder: Path, hours: int
+) -> None:
+    path, state = Path(shutil.copytree(prepared[0], folder / "lake")), prepared[1]
+    clock = Clock(LATER.ahead_ms)
+    with lake_with(clock, path, SETTINGS) as lake:
+        maintenance = Maintenance(lake)
+        for vacuum in (False, True, False, True):
+            assert maintenance.cycle.run(vacuum=vacuum).healthy
+            clock.jump(hours)
+            assert state_of(lake) == state
+    assert_everything_is_well(path, state, f"{hours} h between two cycles")
+
+
+@pytest.mark.parametrize("hours", [24, -24])
+@pytest.mark.parametrize("point", ["cycle.started", "fold.commit", "minor.commit", "compact.commit", "vacuum.epoch"])
+def test_a_clock_that_jumps_a_day_inside_a_cycle(
+    prepared: tuple[Path, State, list[Point]], folder: Path, point: str, hours: int
+) -> None:
+    path, state = Path(shutil.copytree(prepared[0], folder / "lake")), prepared[1]
+    clock = Clock(LATER.ahead_ms)
+    with lake_with(clock, path, SETTINGS, FaultyStore(point, lambda: clock.jump(hours))) as lake:
+        assert all(report.healthy and report.stopped is None for report in cycle(lake))
+        assert clock.ahead_ms != LATER.ahead_ms
+        assert state_of(lake) == state
+    assert_everything_is_well(path, state, f"{hours} h at {point}")
