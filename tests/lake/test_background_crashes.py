@@ -4,6 +4,7 @@ next cycle completes the work, and nothing is left behind.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
@@ -11,10 +12,11 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from lithify import Unavailable
+from lithify import CommitUnknown, Lake, Table, Unavailable
 from lithify.app.maintenance import Maintenance
 from lithify.store.faults import FaultyStore, RecordingStore, disk_full
 from support import children, maintained
@@ -43,6 +45,7 @@ def prepared() -> Iterator[tuple[Path, State, list[Point]]]:
 
 
 def assert_everything_is_well(path: Path, state: State, what: str) -> None:
+    gc.collect()  # open logs keep a snapshot, and a snapshot its files
     clock = Clock(LATER.ahead_ms + 3 * HOUR_MS)  # what failed is tried again after an hour
     with lake_with(clock, path, SETTINGS) as lake:
         assert state_of(lake) == state, what
@@ -98,23 +101,27 @@ def test_a_process_that_sleeps_past_its_lease_while_others_work_does_no_harm(
     assert child.pid is not None
     wait_until_stopped(child.pid)
     try:
-        with lake_with(Clock(LATER.ahead_ms + 2 * HOUR_MS), path, SETTINGS) as lake:
-            lake.table("a.k").upsert(maintained.rows(0, 100, 700, v="meanwhile"))
-            lake.table("a.k").delete([200, 1])
-            maintenance = Maintenance(lake)
-            assert maintenance.cycle.run().healthy
-            lake.table("a.k").upsert(maintained.rows(200, v="again"))
-            lake.table("a.e").upsert([maintained.event(0, "meanwhile")])
-            lake.table("a.e").delete([1])
-            lake.table("a.k").fold()
-            assert maintenance.cycle.run().healthy
-            state = state_of(lake)
+        state = work_meanwhile(path)
     finally:
         os.kill(child.pid, signal.SIGCONT)
     outcomes = results.get(timeout=children.WAIT_S_MAX)
     assert children.finish(child) == 0
     assert all(healthy for _, _, healthy in outcomes)
     assert_everything_is_well(path, state, f"slept at {point}")
+
+
+def work_meanwhile(path: Path) -> State:
+    with lake_with(Clock(LATER.ahead_ms + 2 * HOUR_MS), path, SETTINGS) as lake:
+        lake.table("a.k").upsert(maintained.rows(0, 100, 700, v="meanwhile"))
+        lake.table("a.k").delete([200, 1])
+        maintenance = Maintenance(lake)
+        assert maintenance.cycle.run().healthy
+        lake.table("a.k").upsert(maintained.rows(200, v="again"))
+        lake.table("a.e").upsert([maintained.event(0, "meanwhile")])
+        lake.table("a.e").delete([1])
+        lake.table("a.k").fold()
+        assert maintenance.cycle.run().healthy
+        return state_of(lake)
 
 
 # -- side by side
@@ -159,7 +166,6 @@ def fill_the_disk_at_each(
     for point, nth in chosen:
         path = Path(shutil.copytree(source, folder / "lake"))
         run_out_of_disk(path, state, point, nth)
-        gc.collect()  # open logs keep a snapshot, too
         assert_everything_is_well(path, state, f"no space at {point} {nth}")
         shutil.rmtree(path)
 
@@ -202,6 +208,28 @@ def test_a_full_disk_at_every_storage_call_of_a_cycle_loses_nothing(
     prepared: tuple[Path, State, list[Point]], folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill_the_disk_at_each(prepared, folder, caplog, storage_calls(prepared[2]))
+
+
+@pytest.mark.parametrize(("name", "work"), [("a.e", Table.fold), ("a.k", Table.compact)])
+def test_a_full_disk_at_any_storage_call_leaves_no_job_that_only_a_restart_would_settle(
+    prepared: tuple[Path, State, list[Point]], folder: Path, name: str, work: Callable[[Table], Any]
+) -> None:
+    """Without a cycle there is no newer lease that tells a job which was left behind from one under way."""
+    store = FaultyStore("store.remove", disk_full, 10**9)
+    with Lake(shutil.copytree(prepared[0], folder / "lake"), settings=SETTINGS, store=store) as lake:
+        table = lake.table(name)
+        table.fold()
+        for nth in range(1, 20):
+            for point in ("store.remove", "store.sync"):
+                table.upsert([{**maintained.rows(nth)[0], **({"at": None} if name == "a.e" else {})}])
+                if work is Table.compact:
+                    table.fold()
+                store.at, store.reached, store.nth = point, 0, nth
+                with contextlib.suppress(Unavailable, CommitUnknown):
+                    work(table)
+                store.nth = 10**9
+                work(table)
+                assert unsettled(lake.path) == [], f"no space at {point} {nth}"
 
 
 # -- time

@@ -178,10 +178,10 @@ class Folder:
             report, adds, removes = (self._link if step.partitions is not None else self._rewrite)(snapshot, job, step)
             job = jobs.advance(runtime, job, jobs.COMMITTING)
             self._commit(snapshot, job, report, adds, removes)
+            jobs.forget_folded(self._handles)
         except BaseException as error:
             jobs.give_up(runtime, job, base, error)
             raise
-        jobs.forget_folded(self._handles)
         runtime.store.step("fold.removed")
         jobs.finish(
             runtime,
@@ -336,7 +336,9 @@ class Folder:
         adds: Sequence[tuple[Written, object]],
         removes: Sequence[DataFile],
     ) -> None:
-        """Rewriting never changes rows: outputs must add up against inputs."""
+        """Rewriting never changes rows: outputs must be whole, and add up against inputs."""
+        for written, _ in adds:
+            check_whole(f"{self._handles.base_folder}/{written.path}", written.size_bytes)
         if any(file.rows < 0 for file in snapshot.base):
             return
         removed = {file.path for file in removes}

@@ -115,8 +115,8 @@ def sync_outputs(runtime: Runtime, root: Path, paths: Iterable[str]) -> None:
 
 
 def finish(runtime: Runtime, job: Job, outcome: str = "done", **facts: Any) -> None:
+    _under_way.discard(job.id)  # the log has decided; a manifest that cannot be removed now is recovery's
     runtime.store.remove(_manifest(runtime, job.id))
-    _under_way.discard(job.id)
     _record(runtime, job, outcome, facts)
 
 

@@ -49,6 +49,7 @@ class Reader:
         self._handles = handles
         self._plans: OrderedDict[tuple[str, int, int], ReadPlan] = OrderedDict()
         self._changes: OrderedDict[str, pa.Table] = OrderedDict()
+        self._changes_bytes = 0
         # Not the lock of the logs: whoever reads files must not keep a writer waiting.
         self._lock = threading.RLock()
         _readers[id(self)] = self
@@ -123,16 +124,16 @@ class Reader:
                     f"table {snapshot.table} as of {snapshot.seq} can no longer be read: vacuum has removed {path}; "
                     "choose a newer seq"
                 ) from error
-            self._changes[file.path] = cached
-            self._trim()
+            self._keep(file.path, cached)
         else:
             self._changes.move_to_end(file.path)
         return Change(file.seq, file.op, cached)
 
-    def _trim(self) -> None:
-        size = sum(table.nbytes for table in self._changes.values())
-        while size > CHANGE_CACHE_BYTES_MAX and len(self._changes) > 1:
-            size -= self._changes.popitem(last=False)[1].nbytes
+    def _keep(self, path: str, rows: pa.Table) -> None:
+        self._changes_bytes += rows.nbytes - (self._changes[path].nbytes if path in self._changes else 0)
+        self._changes[path] = rows
+        while self._changes_bytes > CHANGE_CACHE_BYTES_MAX and len(self._changes) > 1:
+            self._changes_bytes -= self._changes.popitem(last=False)[1].nbytes
 
     def base_sources(self, snapshot: Snapshot) -> list[tuple[DataFile, Source]]:
         folder = str(self._handles.base_folder)

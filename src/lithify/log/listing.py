@@ -16,6 +16,8 @@ from pathlib import Path
 from lithify.errors import NotFound
 from lithify.store.local import Store
 
+LOG_FOLDER = "_delta_log"
+ARCHIVE_FOLDER = "_log_archive"
 COMMIT_NAME = re.compile(r"(\d{20})\.json")
 CHECKPOINT_NAME = re.compile(r"(\d{20})\.checkpoint.*\.parquet")
 HINT = "_last_checkpoint"
@@ -60,6 +62,10 @@ class Listing:
 
 def commit_name(version: int) -> str:
     return f"{version:020d}.json"
+
+
+def checkpoint_name(version: int) -> str:
+    return f"{version:020d}.checkpoint.parquet"
 
 
 def hinted_checkpoint(folder: Path, store: Store) -> int | None:

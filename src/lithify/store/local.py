@@ -133,10 +133,14 @@ class Store:
                     raise
 
     def rename(self, source: Path, target: Path) -> None:
+        self.move(source, target)
+        self.sync_folder(target.parent)
+
+    def move(self, source: Path, target: Path) -> None:
+        """Rename one of many. Durable when both folders are synced, that of the target first."""
         with translated(source):
             self.step("store.rename")
             source.rename(target)
-        self.sync_folder(target.parent)
 
     def names(self, folder: Path) -> list[str]:
         try:

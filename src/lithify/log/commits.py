@@ -1,0 +1,82 @@
+"""The files of one log in the two places where they may lie: the log's own folder, and the archive beside it.
+
+deltalake lists the log's folder several times for each commit, so old commits are moved to the archive (`archive`), where
+only Lithify reads them. A commit moves once, from the log to the archive, by one rename, oldest first: what lies in the
+archive is a run of versions without a gap that ends where the log begins. Whoever looks in the archive, then in the log,
+then in the archive again finds every commit that is there. What the archive holds counts: a commit of the same version in
+the log came too late (`trim`), or is the same one, brought back by a power cut.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from pathlib import Path
+
+from lithify.errors import Corruption, NotFound
+from lithify.log.listing import ARCHIVE_FOLDER, LOG_FOLDER, Listing, checkpoint_name, commit_name
+from lithify.log.records import CommitRecord, parse_record
+from lithify.log.torn import is_parquet
+from lithify.store.local import Store
+
+
+class Commits:
+    def __init__(self, table: Path, store: Store) -> None:
+        self.table, self.store = table, store
+        self.live, self.archive = table / LOG_FOLDER, table / ARCHIVE_FOLDER
+
+    def listing(self) -> Listing:
+        """Of the log's own folder."""
+        return Listing.of(self.live, self.store)
+
+    def live_path(self, version: int) -> Path:
+        return self.live / commit_name(version)
+
+    def is_archived(self, version: int) -> bool:
+        return version >= 0 and (self.archive / commit_name(version)).exists()
+
+    def path(self, version: int) -> Path:
+        return self.archive / commit_name(version) if self.is_archived(version) else self.live_path(version)
+
+    def exists(self, version: int) -> bool:
+        return self.is_archived(version) or self.live_path(version).exists() or self.is_archived(version)
+
+    def read(self, name: str) -> bytes:
+        for folder in (self.archive, self.live):
+            try:
+                return self.store.read(folder / name)
+            except NotFound:
+                continue
+        return self.store.read(self.archive / name)
+
+    def record(self, version: int) -> CommitRecord:
+        try:
+            return parse_record(version, self.read(commit_name(version)))
+        except NotFound:
+            raise self.gone(version) from None
+        except ValueError as error:
+            raise Corruption(f"commit {self.path(version)} is not readable: restore it from a copy") from error
+
+    def versions(self) -> range:
+        """Versions whose commit is still there, without a gap."""
+        run = self.listing().run()
+        return range(self.oldest(run[0]), run[-1] + 1) if run else range(0)
+
+    def oldest(self, live_first: int) -> int:
+        """The oldest version of the archive, or that which the log begins with. The archive may hold very many, so it is
+        searched, not listed.
+        """
+        if not self.is_archived(live_first - 1):
+            return live_first
+        return bisect_left(range(live_first), True, key=self.is_archived)
+
+    def checkpoint_up_to(self, version: int, oldest: int) -> tuple[int, Path] | None:
+        """The newest checkpoint from `oldest` to `version` that can be read. One is never far: see `archive`."""
+        for candidate in range(version, oldest - 1, -1):
+            for folder in (self.archive, self.live):
+                path = folder / checkpoint_name(candidate)
+                if path.exists() and is_parquet(path):
+                    return candidate, path
+        return None
+
+    def gone(self, version: int) -> NotFound:
+        return NotFound(f"version {version} of {self.table} is no longer in its log: choose a newer one")
