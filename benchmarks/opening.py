@@ -1,4 +1,4 @@
-"""Opening a table that has seen many commits, against one that has seen few; both with the same files in them."""
+"""Opening and writing to a table that has seen many commits, against one that has seen few; both with as many files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lithify.store.parquet import Layout, Written, encode
 COMMITS_FEW, COMMITS_MANY = 10, 10_000
 PENDING = 10
 FOLD_EVERY = 50
-ROUNDS, ROUNDS_WRITING = 15, 5
+ROUNDS, ROUNDS_FIRST, ROUNDS_WRITING = 15, 5, 30
 MEMORY = "/dev/shm"
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 
@@ -37,7 +37,7 @@ def run(lake: Lake, report: Report, scale: float) -> None:
                 _write(built, name, commits)
         times: dict[str, list[float]] = {"bench.few": [], "bench.many": []}
         first: dict[str, list[float]] = {"bench.few": [], "bench.many": []}
-        for writing in [False] * ROUNDS + [True] * ROUNDS_WRITING:
+        for writing in [False] * ROUNDS + [True] * ROUNDS_FIRST:
             for name in times:
                 seconds, lake = _open(folder / "lake", name)
                 if writing:
@@ -45,8 +45,10 @@ def run(lake: Lake, report: Report, scale: float) -> None:
                 else:
                     times[name].append(seconds)
                 lake.close()
-        entries = len(os.listdir(folder / "lake" / "bench" / "many" / "changes" / "_delta_log"))
-        report.say(f"  {entries:,} files in the log of bench.many")
+        upserts = _upserts(folder / "lake", list(times))
+        log = folder / "lake" / "bench" / "many" / "changes"
+        entries, archived = (len(list((log / name).glob("*"))) for name in ("_delta_log", "_log_archive"))
+        report.say(f"  {entries:,} files in the log of bench.many, {archived:,} in its archive")
         report.at_most(
             f"open a table with {many:,} commits, and take a snapshot",
             median(times["bench.many"]),
@@ -60,6 +62,13 @@ def run(lake: Lake, report: Report, scale: float) -> None:
             f"with {COMMITS_FEW} commits",
             median(first["bench.few"]),
         )
+        report.at_most(
+            f"upsert of one row after {many:,} commits",
+            median(upserts["bench.many"]),
+            f"after {COMMITS_FEW}",
+            median(upserts["bench.few"]),
+            1.5,
+        )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -71,6 +80,16 @@ def _open(path: Path, name: str) -> tuple[float, Lake]:
     lake = Lake(path, settings=Settings(actor="bench"))
     lake.table(name).snapshot()
     return time.perf_counter() - start, lake
+
+
+def _upserts(path: Path, names: list[str]) -> dict[str, list[float]]:
+    """Through one open lake, in turns."""
+    times: dict[str, list[float]] = {name: [] for name in names}
+    with Lake(path, settings=Settings(actor="bench")) as lake:
+        for number in range(ROUNDS_WRITING):
+            for name in names:
+                times[name].append(timed(partial(lake.table(name).upsert, [{"id": 1, "v": str(number)}])))
+    return times
 
 
 def _write(lake: Lake, name: str, commits: int) -> None:

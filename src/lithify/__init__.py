@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lithify.app.lake import Lake
     from lithify.engine.compact import CompactReport
-    from lithify.engine.fold import FoldPlan, FoldReport
+    from lithify.engine.fold_report import FoldPlan, FoldReport
     from lithify.engine.history import HistoryEntry, TableStats
     from lithify.engine.ingest import IngestReport
     from lithify.engine.table import Table
@@ -42,8 +42,8 @@ _HOMES = {
     "Conflict": "errors",
     "Corruption": "errors",
     "CycleReport": "model.cycles",
-    "FoldPlan": "engine.fold",
-    "FoldReport": "engine.fold",
+    "FoldPlan": "engine.fold_report",
+    "FoldReport": "engine.fold_report",
     "HistoryEntry": "engine.history",
     "IngestReport": "engine.ingest",
     "InvalidRequest": "errors",

@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 
 from lithify import CommitUnknown, Lake, Table, Unavailable
 from lithify.app.maintenance import Maintenance
-from lithify.store.faults import FaultyStore, RecordingStore, disk_full
+from lithify.store.faults import FaultyStore, Gate, RecordingStore, disk_full
 from support import children, maintained
 from support.bags import bag
 from support.clocks import HOUR_MS, Clock, lake_with
@@ -122,6 +123,59 @@ def work_meanwhile(path: Path) -> State:
         lake.table("a.k").fold()
         assert maintenance.cycle.run().healthy
         return state_of(lake)
+
+
+def test_a_fold_that_slept_until_its_base_files_were_vacuumed_plans_again(folder: Path) -> None:
+    """Retention is over since others replaced them: what is missing is no damage."""
+    gate = Gate()
+    with (
+        Lake(folder / "lake", settings=SETTINGS) as lake,
+        Lake(folder / "lake", settings=SETTINGS, store=FaultyStore("fold.staged", gate.hold)) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        table = lake.create_table("a.k", maintained.KEYED, key="id")
+        for number in range(3):
+            table.upsert(maintained.rows(*range(100 * number, 100 * number + 5)))
+            table.fold()
+        table.upsert(maintained.rows(0, 100, 200, v="changed"))
+        folding = pool.submit(lambda: other.table("a.k").fold())
+        gate.wait()
+        table.compact()
+        state = state_of(lake)
+        with lake_with(LATER, folder / "lake", SETTINGS) as later:
+            assert later.table("a.k").vacuum(24, dry_run=False).files >= 3
+        gate.open()
+
+        report = folding.result(60)
+
+        assert (report.updated, report.problem) == (3, "")
+        assert state_of(lake) == state
+        assert unsettled(lake.path) == []
+
+
+def test_a_fold_that_slept_while_its_rows_were_deleted_resurrects_none(folder: Path) -> None:
+    """Invariant 5. The other fold left base's files as they are: only the watermark tells that it was there."""
+    gate = Gate()
+    with (
+        Lake(folder / "lake", settings=SETTINGS) as lake,
+        Lake(folder / "lake", settings=SETTINGS, store=FaultyStore("fold.committing", gate.hold)) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        table = lake.create_table("a.k", maintained.KEYED, key="id")
+        table.upsert(maintained.rows(1))
+        table.fold()
+        base = table.snapshot().base
+        table.upsert(maintained.rows(7))
+        folding = pool.submit(lambda: other.table("a.k").fold())
+        gate.wait()
+        table.delete([7])
+        assert table.fold().seq == 3
+        assert table.snapshot().base == base
+        gate.open()
+        folding.result(60)
+
+        assert table.to_arrow().to_pylist() == maintained.rows(1)
+        assert table.stats().watermark == 3
 
 
 # -- side by side

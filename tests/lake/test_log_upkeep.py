@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lithify import CommitUnknown, Lake, NotFound, Settings, Table
+from lithify.log.commits import Commits
 from lithify.log.delta import DeltaLog, Lost
 from lithify.log.listing import Listing
 from lithify.log.trim import TrimReport, came_too_late
@@ -428,9 +429,9 @@ def test_a_late_commit_that_cannot_be_told_from_one_that_counted_is_said_to_be_u
 
 def test_a_commit_that_others_built_on_is_never_taken_for_late(path: Path) -> None:
     """Asleep after its commit, not before: the newer checkpoints hold what it wrote."""
-    folder = log_folder(path)
-    assert not came_too_late(folder, Store(), 12)
-    assert not came_too_late(folder, Store(), 23)
+    commits = Commits(path / "a" / "t" / "changes", Store())
+    assert not came_too_late(commits, 12, "mine")
+    assert not came_too_late(commits, 23, "mine")
 
 
 # -- size

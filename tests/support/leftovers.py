@@ -7,16 +7,18 @@ from pathlib import Path
 
 from lithify import Lake
 
+LOGS = ("_delta_log", "_log_archive")
+
 
 def unsettled(path: Path) -> list[str]:
     """What a job left behind: manifests, scratch files, folders that no commit ever named."""
     left = [str(p) for p in (path / "_lithify" / "jobs").iterdir()]
     for log in (*path.glob("*/*/base"), *path.glob("*/*/changes")):
         named = set()
-        for commit in (log / "_delta_log").glob("*.json"):
+        for commit in (*(log / "_delta_log").glob("*.json"), *(log / "_log_archive").glob("*.json")):
             actions = [json.loads(line) for line in commit.read_text().splitlines()]
             named |= {action["add"]["path"].partition("/")[0] for action in actions if "add" in action}
-        folders = [entry for entry in log.iterdir() if entry.is_dir() and entry.name != "_delta_log"]
+        folders = [entry for entry in log.iterdir() if entry.is_dir() and entry.name not in LOGS]
         left += [str(entry) for entry in folders if entry.name not in named]
         left += [str(entry) for entry in log.rglob("_scratch")]
     return left
@@ -30,7 +32,7 @@ def not_needed(lake: Lake) -> list[str]:
         snapshot, folder = table.snapshot(), lake.path / name.replace(".", "/")
         live |= {folder / "changes" / file.path for file in snapshot.changes}
         live |= {folder / "base" / file.path for file in snapshot.base}
-    found = [path for path in lake.path.glob("*/*/*/**/*") if not {"_delta_log", "_lithify"} & set(path.parts)]
+    found = [path for path in lake.path.glob("*/*/*/**/*") if not {*LOGS, "_lithify"} & set(path.parts)]
     left = [path for path in found if path.is_file() and path not in live]
     left += [path for path in found if path.is_dir() and not any(path.iterdir())]
     left += (lake.path / "_lithify" / "jobs").iterdir()

@@ -13,6 +13,7 @@ from lithify.store.faults import FaultyStore, kill_process
 from lithify.store.local import Store
 from support.bags import bag
 from support.clocks import Clock, lake_with
+from support.leftovers import LOGS
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 LATER = Clock(200 * 3_600_000)
@@ -41,7 +42,7 @@ def ids(lake: Lake, as_of: Any = None) -> list[int]:
 def data_files(lake: Lake) -> set[str]:
     """Paths of all data files, relative to the table's folder."""
     folder = lake.path / "a" / "t"
-    return {str(p.relative_to(folder)) for p in folder.rglob("*.parquet") if "_delta_log" not in p.parts}
+    return {str(p.relative_to(folder)) for p in folder.rglob("*.parquet") if not set(LOGS) & set(p.parts)}
 
 
 def live_files(lake: Lake) -> set[str]:
@@ -97,7 +98,7 @@ def leftovers(path: Path) -> list[str]:
     with lake_with(Clock(), path) as lake:
         live = live_files(lake)
     folder = path / "a" / "t"
-    found = [p for p in folder.rglob("*") if "_delta_log" not in p.parts and p.parent != folder]
+    found = [p for p in folder.rglob("*") if not set(LOGS) & set(p.parts) and p.parent != folder]
     left = [str(p) for p in found if (p.is_file() and str(p.relative_to(folder)) not in live)]
     left += [str(p) for p in found if p.is_dir() and not any(p.iterdir())]
     return left + [str(p) for p in (path / "_lithify" / "pins").glob("*.json")]

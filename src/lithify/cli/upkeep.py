@@ -47,7 +47,10 @@ PLANNED = (
     Column("files_rewritten", "to rewrite", _count, right=True),
     Column("files_kept", "to keep", _count, right=True),
     Column("bytes_read", "bytes to read", _bytes, right=True),
+    Column("bytes_written", "to write, at most", _bytes, right=True),
     Column("engine", "by"),
+    Column("gain", "gain"),
+    Column("why", "why"),
 )
 VACUUMED = (
     Column("table", "table", style="bold"),

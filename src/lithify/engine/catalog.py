@@ -170,6 +170,7 @@ class Catalog:
                 self._give_back(base_path)
             self._empty(changes.log, {**info, "seq": changes.seq}, {})
             store.step("drop.emptied")
+            changes.log.forget_archive()
             for own in ("changes", "base"):
                 self._delete_data(folder / own)
             for derived in ("index", "quarantine"):

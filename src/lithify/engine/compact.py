@@ -26,7 +26,7 @@ from lithify.model.upkeep import CompactPlan
 from lithify.store.cluster_files import ClusterTask, cluster_here
 from lithify.store.fingerprint import added, columns_to_check
 from lithify.store.merge_files import MergeResult, MergeSource, MergeTask, merge_files
-from lithify.store.parquet import Layout, Written, check_whole
+from lithify.store.parquet import Layout, Written
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -197,8 +197,8 @@ class Compactor:
 
     def _verify(self, plan: CompactPlan, results: Sequence[MergeResult]) -> None:
         """Invariant 6: rewriting never changes rows."""
-        for written in (written for result in results for written in result.written):
-            check_whole(f"{self._handles.base_folder}/{written.path}", written.size_bytes)
+        outputs = [written for result in results for written in result.written]
+        jobs.check_outputs(self._runtime, self._handles.base_folder, outputs)
         known = [file.rows for file in plan.files]
         rows_in = sum(result.rows_read for result in results)
         rows_out = sum(result.rows_written for result in results)

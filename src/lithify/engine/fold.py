@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,13 +22,15 @@ import pyarrow as pa
 from lithify.engine import jobs
 from lithify.engine.attempts import PlannedAgain, swap_with_retries
 from lithify.engine.compute import HereCompute
+from lithify.engine.fold_report import FoldPlan, FoldReport, added
 from lithify.engine.handles import Handles
 from lithify.engine.reader import Reader
-from lithify.errors import Conflict, Corruption, OutOfResources
+from lithify.errors import Conflict, Corruption, NotFound, OutOfResources
 from lithify.log.base import FOLDED_TXN
 from lithify.model.fold_plan import Distribution, FoldStep, distribute, next_step, output_folder
 from lithify.model.merge import lookup
 from lithify.model.plans import constants_of
+from lithify.model.policies import fold_due, policy_of, read_overhead
 from lithify.model.pruning import split_by_keys
 from lithify.model.snapshot import DataFile, Snapshot
 from lithify.store.parquet import Layout, Written, check_whole, open_file, stats_json
@@ -39,44 +41,6 @@ logger = logging.getLogger(__name__)
 REPLANS_MAX = 5
 HALVINGS_MAX = 4
 HERE = HereCompute()
-
-
-@dataclass(frozen=True)
-class FoldPlan:
-    """What a fold would do now, without doing it."""
-
-    table: str
-    watermark: int
-    seq: int
-    change_files: int
-    change_rows: int
-    files_linked: int
-    files_rewritten: int
-    files_kept: int
-    bytes_read: int
-    engine: str
-
-
-@dataclass(frozen=True)
-class FoldReport:
-    """What a fold did. Row counts are exact; bytes count data files. `problem`: a change that nothing folds past."""
-
-    table: str
-    seq: int
-    base_rows: int = 0
-    change_rows: int = 0
-    inserted: int = 0
-    updated: int = 0
-    deleted: int = 0
-    final_rows: int = 0
-    files_read: int = 0
-    files_written: int = 0
-    files_linked: int = 0
-    bytes_read: int = 0
-    bytes_written: int = 0
-    seconds: float = 0.0
-    engine: str = "none"
-    problem: str = ""
 
 
 class Folder:
@@ -95,6 +59,7 @@ class Folder:
         overlay = self._reader.overlay(snapshot, rest, self._reader.base_sources(snapshot))
         touched, kept = split_by_keys([*snapshot.base, *linked_files], overlay.hidden)
         read = sum(file.size_bytes for file in (*touched, *rest))
+        due = fold_due(snapshot, policy_of(self._runtime.settings, snapshot.schema.settings), self._runtime.now_ms())
         return FoldPlan(
             str(self._handles.name),
             snapshot.watermark,
@@ -105,7 +70,11 @@ class Folder:
             len(touched),
             len(kept),
             read,
+            # A row that is replaced is written once, and so is a new one: at most what was read.
+            read,
             self._engine(read),
+            due.why if due is not None else f"{self._why}; no policy calls for it yet",
+            f"reads {read_overhead(snapshot):.1f}× → 1.0×",
         )
 
     def _engine(self, bytes_read: int) -> str:
@@ -154,7 +123,7 @@ class Folder:
                 rows_max = sum(file.rows for file in step.change_files) // 2
                 logger.warning("folding %s in steps of %d changes: %s", self._handles.name, rows_max, error)
             else:
-                total = report if total is None else _added(total, report)
+                total = report if total is None else added(total, report)
         if total is None:
             snapshot = self._handles.snapshot()
             total = FoldReport(
@@ -181,6 +150,8 @@ class Folder:
             jobs.forget_folded(self._handles)
         except BaseException as error:
             jobs.give_up(runtime, job, base, error)
+            if isinstance(error, Corruption | NotFound) and self._base_moved(snapshot):
+                raise PlannedAgain from error
             raise
         runtime.store.step("fold.removed")
         jobs.finish(
@@ -194,6 +165,10 @@ class Folder:
         )
         runtime.store.step("fold.done")
         return report
+
+    def _base_moved(self, snapshot: Snapshot) -> bool:
+        """Files that others have replaced since may be gone: that is no damage."""
+        return self._handles.snapshot().base != snapshot.base
 
     def _link(
         self,
@@ -337,8 +312,7 @@ class Folder:
         removes: Sequence[DataFile],
     ) -> None:
         """Rewriting never changes rows: outputs must be whole, and add up against inputs."""
-        for written, _ in adds:
-            check_whole(f"{self._handles.base_folder}/{written.path}", written.size_bytes)
+        jobs.check_outputs(self._runtime, self._handles.base_folder, [written for written, _ in adds])
         if any(file.rows < 0 for file in snapshot.base):
             return
         removed = {file.path for file in removes}
@@ -391,24 +365,3 @@ class Folder:
             handles.base.log.make_durable()
             runtime.store.step("fold.durable")
             handles.base.log.checkpoint_if_due()
-
-
-def _added(first: FoldReport, second: FoldReport) -> FoldReport:
-    return replace(
-        second,
-        base_rows=first.base_rows,
-        **{
-            name: getattr(first, name) + getattr(second, name)
-            for name in (
-                "change_rows",
-                "inserted",
-                "updated",
-                "deleted",
-                "files_read",
-                "files_written",
-                "files_linked",
-                "bytes_read",
-                "bytes_written",
-            )
-        },
-    )

@@ -39,7 +39,7 @@ class Handles:
         self.incarnation = self.changes.log.id
         self.base_folder = Path(self.changes.schema.settings.get(BASE_PATH, self.folder / "base"))
         self.base = BaseLog.open(self.base_folder, runtime.store, str(name), every)
-        self.base.log.limits = partial(self.changes.limits, ours=self.base_folder == self.folder / "base")
+        self.base.log.limits = partial(self.changes.base_limits, ours=self.base_folder == self.folder / "base")
         self.changes.log.now_ms = self.base.log.now_ms = runtime.now_ms
         # One lock for both logs: whoever validates and commits holds still what every other thread would move.
         self.base.log.lock = self.changes.log.lock

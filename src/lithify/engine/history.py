@@ -64,7 +64,8 @@ def history_of(handles: Handles, limit: int | None) -> list[HistoryEntry]:
 
 def _entries(handles: Handles, which: str, limit: int | None) -> list[HistoryEntry]:
     log = handles.changes.log if which == "changes" else handles.base.log
-    versions = [v for v in log.versions() if v <= log.version]
+    # Not those of a table that was dropped at the same path before.
+    versions = handles.changes.versions() if which == "changes" else [v for v in log.versions() if v <= log.version]
     # Removals of folded changes are not shown, so a few more commits than `limit` may be needed.
     chosen = versions[-2 * limit - 10 :] if limit else versions
     found = [entry for v in reversed(chosen) for entry in _of_commit(log.commit_record(v), which)]

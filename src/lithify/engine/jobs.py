@@ -31,10 +31,11 @@ from lithify.engine.attempts import swap_with_retries
 from lithify.engine.handles import Handles, table_folder
 from lithify.engine.journal import Journal
 from lithify.engine.runtime import Owner, Runtime
-from lithify.errors import Conflict, LithifyError, NotFound
+from lithify.errors import Conflict, Corruption, LithifyError, NotFound
 from lithify.log.changes import ChangesLog, job_txn
 from lithify.log.delta import DeltaLog, Lost
 from lithify.model.names import is_job_folder, parse_table_name
+from lithify.store.parquet import Written
 
 logger = logging.getLogger(__name__)
 
@@ -112,6 +113,17 @@ def sync_outputs(runtime: Runtime, root: Path, paths: Iterable[str]) -> None:
         folders.update(parent for parent in (root / path).parents if parent.is_relative_to(root))
     for folder in folders:
         runtime.store.sync_folder(folder)
+
+
+def check_outputs(runtime: Runtime, root: Path, files: Iterable[Written]) -> None:
+    """What a task says it wrote lies there, all of it."""
+    for file in files:
+        found = runtime.store.size(root / file.path)
+        if found != file.size_bytes:
+            raise Corruption(
+                f"{root / file.path} has {found} of the {file.size_bytes} bytes that were written: nothing was "
+                "committed; check the disk of this machine, then try again"
+            )
 
 
 def finish(runtime: Runtime, job: Job, outcome: str = "done", **facts: Any) -> None:

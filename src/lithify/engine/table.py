@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from lithify.engine.command_queue import QueueClosed
 from lithify.engine.compact import CompactReport
-from lithify.engine.fold import Folder, FoldPlan, FoldReport
+from lithify.engine.fold import Folder
+from lithify.engine.fold_report import FoldPlan, FoldReport
 from lithify.engine.handles import Handles
 from lithify.engine.history import HistoryEntry, TableStats, history_of, incremental, stats_of
 from lithify.engine.loaded import Loaded, LoadedTables, dropped

@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from lithify.engine import jobs
 from lithify.engine.attempts import PlannedAgain
 from lithify.engine.compact import Compactor, CompactReport
-from lithify.engine.fold import Folder, FoldReport
+from lithify.engine.fold import Folder
+from lithify.engine.fold_report import FoldReport
 from lithify.engine.handles import Handles
 from lithify.engine.minor import ChangeMerger, MinorReport
 from lithify.engine.reader import Reader

@@ -1,11 +1,11 @@
 """Moving old commits out of the log's folder, and deleting them when nobody may ask for them any more.
 
-The log keeps everything from a checkpoint B on. B is never the newest checkpoint, and at least `live_commits_min` commits
-lie behind it; it is read and fsynced before anything goes. Everything below B is moved to the archive, version by
-version and oldest first, its checkpoint before its commit: cut off at any file, the log still opens at its head, and
-archive and log together still hold every version. Of the checkpoints, one in about `CHECKPOINT_DISTANCE` versions comes
-along, and the others go. The archive's folder is fsynced before the log's, so that a power cut loses no commit: at worst
-it brings one back into the log.
+The log keeps everything from a checkpoint B on. B is never the newest checkpoint, and at least `live_commits_min`
+commits lie behind it; it is read and fsynced before anything goes. What lies below B is linked into the archive, whose
+folder is then fsynced, and only then taken out of the log: version by version and oldest first, the checkpoint before
+the commit. So every commit is in one of the two at any moment, whatever dies; cut off at any file, the log opens at its
+head, and the next to come takes it up where it ended. Of the checkpoints, one in about `CHECKPOINT_DISTANCE` versions
+comes along, and the others go.
 
 Only the archive's oldest end is deleted, up to a checkpoint that all younger versions can be rebuilt from. Both halves
 run under the lock of `trim`.
@@ -32,8 +32,8 @@ VERSIONED_NAME = re.compile(r"(\d{20})\.(?:json|crc|checkpoint.*\.parquet)")
 
 @dataclass(frozen=True)
 class LogLimits:
-    """`retain_hours` None: the log is not ours to trim. With `live_commits_max`, a log of more commits is archived down to
-    about `live_commits_min`; None: there is no archive.
+    """`retain_hours` None: the log is not ours to trim. A log of more than `live_commits_max` commits is archived down
+    to about `live_commits_min`; None: it has no archive.
     """
 
     checkpoint_every: int = 20
@@ -69,72 +69,74 @@ class Archiver:
         store, commits = self._store, self._commits
         store.sync_file(commits.live / checkpoint_name(boundary))
         store.sync_folder(commits.live)
-        if not commits.archive.exists():
-            store.make_folder(commits.archive)
+        store.make_folder(commits.archive)
         hinted = hinted_checkpoint(commits.live, store)
         if hinted is not None and hinted < boundary:
             # Left by a process that was late. Readers do without a hint, but not with one that points at nothing.
             store.remove(commits.live / HINT)
-        found = [(int(match.group(1)), name) for name in self._listing.names if (match := VERSIONED_NAME.fullmatch(name))]
-        old = sorted(entry for entry in found if entry[0] < boundary)[:files_max]
-        moved = self._move_all(old)
+        old = self._older_than(boundary)[:files_max]
+        linked = self._link_all(old)
         store.sync_folder(commits.archive)
+        moved = sum(self._take_out(version, name, name in linked) for version, name in old)
         store.sync_folder(commits.live)
         return moved
+
+    def _older_than(self, boundary: int) -> list[tuple[int, str]]:
+        """Version by version; the checkpoint's name comes before the commit's."""
+        matches = filter(None, map(VERSIONED_NAME.fullmatch, self._listing.names))
+        found = ((int(match.group(1)), match.group(0)) for match in matches)
+        return sorted(entry for entry in found if entry[0] < boundary)
 
     def _boundary(self) -> int | None:
         """The checkpoint that the log will begin with; None: nothing is due."""
         limits, run = self._limits, self._run
         if limits.live_commits_max is None or not run:
             return None
-        cut_off = run[0] not in self._listing.checkpoints and self._commits.is_archived(run[0] - 1)
+        archived = self._commits.is_archived
+        cut_off = archived(run[0]) or (archived(run[0] - 1) and run[0] not in self._listing.checkpoints)
         if len(run) <= limits.live_commits_max and not cut_off:
             return None
         for version in reversed(self._listing.checkpoints[:-1]):
-            behind = run[-1] - version + 1
-            if run[0] < version and behind >= limits.live_commits_min:
-                if is_parquet(self._commits.live / checkpoint_name(version)):
-                    return version
+            enough = run[0] < version and run[-1] - version + 1 >= limits.live_commits_min
+            if enough and is_parquet(self._commits.live / checkpoint_name(version)):
+                return version
         return None
 
-    def _move_all(self, old: list[tuple[int, str]]) -> int:
-        commits, store, first = self._commits, self._store, self._run[0]
+    def _link_all(self, old: list[tuple[int, str]]) -> set[str]:
+        """Give the archive what it is to hold. Returns the names that it did not have before."""
+        commits, first = self._commits, self._run[0]
         oldest = commits.oldest(first)
         anchor = commits.checkpoint_up_to(first - 1, oldest) if oldest < first else None
         kept = anchor[0] if anchor else None
-        moved = 0
+        linked = set()
         for version, name in old:
             source, target = commits.live / name, commits.archive / name
-            if name == commit_name(version):
-                if target.exists() or version < oldest:
-                    self._drop_double(name)
-                else:
-                    store.move(source, target)
-                    moved += 1
-            elif name == checkpoint_name(version) and version >= first and self._is_wanted(version, kept):
-                store.move(source, target)
+            if version < oldest or name.endswith(".crc"):
+                continue
+            if name != commit_name(version):
+                if kept is not None and version - kept < self._limits.checkpoint_distance:
+                    continue
                 kept = version
-            else:
-                store.remove(source)
-        return moved
+            if not target.exists():
+                if not self._store.link_if_possible(source, target):
+                    self._store.move(source, target)
+                linked.add(name)
+        return linked
 
-    def _is_wanted(self, version: int, kept: int | None) -> bool:
-        return kept is None or version - kept >= self._limits.checkpoint_distance
-
-    def _drop_double(self, name: str) -> None:
-        """A commit that a power cut brought back, or one that came too late. Whoever put the latter is about to find out;
-        it is only taken away after an hour.
+    def _take_out(self, version: int, name: str, linked: bool) -> bool:
+        """Take a file out of the log if the archive has it, or nobody needs it. Another commit of a version that the
+        archive has came too late: whoever put it will find out and take it back, so it only goes after an hour.
         """
-        source, target = self._commits.live / name, self._commits.archive / name
+        source, target, store = self._commits.live / name, self._commits.archive / name, self._store
+        is_commit = name == commit_name(version)
         try:
-            same = target.exists() and self._store.read(source) == self._store.read(target)
-            if same:
-                self._store.sync_file(target)
-                self._store.sync_folder(self._commits.archive)
-            if same or self._now_ms - self._store.modified_ms(source) > HOUR_MS:
-                self._store.remove(source)
+            gone = linked or not is_commit or (target.exists() and store.read(source) == store.read(target))
+            if gone or self._now_ms - store.modified_ms(source) > HOUR_MS:
+                store.remove(source)
         except NotFound:
             logger.debug("%s was taken back by whoever put it there", source)
+            return False
+        return is_commit and gone
 
     # -- out of the archive
 

@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from lithify.errors import Corruption, NotFound
+from lithify.log.archive import LogLimits
 from lithify.log.delta import CommitRecord, DeltaLog
-from lithify.log.trim import LogLimits
 from lithify.model.merge import Op
 from lithify.model.names import OP, SEQ
 from lithify.model.schema import TableSchema, from_properties
@@ -30,6 +30,7 @@ DROPPED = "lithify.dropped"
 CREATED_AT_SEQ = "lithify.created_at_seq"
 CREATED_AT_VERSION = "lithify.created_at_version"
 BASE_PATH = "lithify.base_path"
+LIVE_COMMITS_MIN, LIVE_COMMITS_MAX = 200, 500
 
 
 def batch_txn(batch_id: str) -> str:
@@ -59,8 +60,14 @@ class ChangesLog:
         changes.log.limits = changes.limits
         return changes
 
-    def limits(self, *, ours: bool = True) -> LogLimits:
-        """How short the logs of this table are kept. A log that is not `ours` alone is not trimmed."""
+    def limits(self) -> LogLimits:
+        """How short this log is kept. Every write is a commit here, and nobody else reads it: old ones are archived."""
+        return replace(
+            self.base_limits(ours=True), live_commits_min=LIVE_COMMITS_MIN, live_commits_max=LIVE_COMMITS_MAX
+        )
+
+    def base_limits(self, *, ours: bool) -> LogLimits:
+        """How short the log of base is kept. One that is not `ours` alone is not trimmed."""
         options = self.schema.options
         retain_hours = options["log_retain_hours"] if ours else None
         return LogLimits(options["checkpoint_every"], retain_hours, options["log_commits_max"])
@@ -120,7 +127,7 @@ class ChangesLog:
 
     def record_of_seq(self, seq: int) -> CommitRecord:
         """The commit that gave out `seq`, found by bisection: seqs grow with versions."""
-        versions = self._versions()
+        versions = self.versions()
         low, high = 0, len(versions)
         while low < high:
             middle = (low + high) // 2
@@ -139,11 +146,11 @@ class ChangesLog:
     def seq_at_time(self, moment: dt.datetime) -> int:
         """The newest seq committed at or before `moment`."""
         wanted = int(moment.timestamp() * 1000)
-        versions = self._versions()
+        versions = self.versions()
         low, high = 0, len(versions)
         while low < high:
             middle = (low + high) // 2
-            if self.log.commit_record(versions[middle]).timestamp_ms <= wanted:
+            if self._time_ms_at(versions[middle]) <= wanted:
                 low = middle + 1
             else:
                 high = middle
@@ -152,9 +159,10 @@ class ChangesLog:
             raise NotFound(f"table {self.table} has no state as of {moment.isoformat()}: it is older than its log")
         return seq
 
-    def _versions(self) -> list[int]:
+    def versions(self) -> range:
         """Versions of this table: not those of one that was dropped at the same path before."""
-        return [v for v in self.log.versions() if self._first_version <= v <= self.log.version]
+        there = self.log.versions()
+        return range(max(there.start, self._first_version), min(there.stop, self.log.version + 1))
 
     @property
     def _first_version(self) -> int:
@@ -163,7 +171,10 @@ class ChangesLog:
     def _seq_at(self, versions: Sequence[int], place: int) -> int:
         """The seq as of a version; -1 where the log no longer tells."""
         while place >= 0:
-            seq = self.log.commit_record(versions[place]).info.get("seq")
+            try:
+                seq = self.log.commit_record(versions[place]).info.get("seq")
+            except NotFound:  # trimmed a moment ago: older than all that is left
+                return -1
             if isinstance(seq, int):
                 return seq
             place -= 1
@@ -172,6 +183,12 @@ class ChangesLog:
         raise Corruption(
             f"the changes log of table {self.table} has commits that Lithify did not write: restore it from a copy"
         )
+
+    def _time_ms_at(self, version: int) -> int:
+        try:
+            return self.log.commit_record(version).timestamp_ms
+        except NotFound:  # trimmed a moment ago: older than all that is left
+            return -1
 
 
 def plain_types(columns: pa.Schema) -> pa.Schema:

@@ -1,10 +1,10 @@
 """The files of one log in the two places where they may lie: the log's own folder, and the archive beside it.
 
-deltalake lists the log's folder several times for each commit, so old commits are moved to the archive (`archive`), where
-only Lithify reads them. A commit moves once, from the log to the archive, by one rename, oldest first: what lies in the
-archive is a run of versions without a gap that ends where the log begins. Whoever looks in the archive, then in the log,
-then in the archive again finds every commit that is there. What the archive holds counts: a commit of the same version in
-the log came too late (`trim`), or is the same one, brought back by a power cut.
+deltalake lists the log's folder several times for each commit, so old commits are moved to the archive (`archive`),
+where only Lithify reads them. A commit moves once, from the log to the archive, oldest first: what lies in the archive
+is a run of versions without a gap that ends where the log begins, or a little later while it moves. Whoever looks in
+the archive, then in the log, then in the archive again finds every commit that is there. What the archive holds counts:
+a commit of the same version in the log came too late (`trim`), or is the same one, still on its way.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Commits:
         return range(self.oldest(run[0]), run[-1] + 1) if run else range(0)
 
     def oldest(self, live_first: int) -> int:
-        """The oldest version of the archive, or that which the log begins with. The archive may hold very many, so it is
+        """The oldest version of the archive, or that which the log begins with. The archive may hold very many: it is
         searched, not listed.
         """
         if not self.is_archived(live_first - 1):
@@ -77,6 +77,23 @@ class Commits:
                 if path.exists() and is_parquet(path):
                     return candidate, path
         return None
+
+    def needed_for(self, version: int) -> tuple[Path | None, range]:
+        """What a version is rebuilt from: a checkpoint, unless all commits from the first on are there, and commits.
+        Raises NotFound.
+        """
+        there = self.versions()
+        found = self.checkpoint_up_to(version, there.start) if version in there else None
+        if found is None and (version not in there or there.start > 0):
+            raise self.gone(version)
+        return (found[1], range(found[0], version + 1)) if found else (None, range(version + 1))
+
+    def tells(self, version: int) -> bool:
+        try:
+            self.needed_for(version)
+        except NotFound:
+            return False
+        return True
 
     def gone(self, version: int) -> NotFound:
         return NotFound(f"version {version} of {self.table} is no longer in its log: choose a newer one")

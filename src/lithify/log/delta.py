@@ -16,33 +16,36 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Field, PostCommitHookProperties, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
-from deltalake.transaction import AddAction, RemoveAction
 
-from lithify.errors import CommitUnknown, Corruption, LithifyError, NotFound
-from lithify.log.entries import check_removable, data_files
-from lithify.log.listing import CHECKPOINT_NAME, COMMIT_NAME, Listing, commit_name, hinted_checkpoint
+from lithify.errors import CommitUnknown, LithifyError, NotFound
+from lithify.log.archive import LogLimits, forget_archive
+from lithify.log.commits import Commits
+from lithify.log.durable import Synced
+from lithify.log.entries import actions_of, data_files
+from lithify.log.listing import LOG_FOLDER, holds_log
 from lithify.log.opening import open_table, translated_error
+from lithify.log.rebuild import read_txns, rebuild
 from lithify.log.records import CommitRecord as CommitRecord
 from lithify.log.records import commit_properties, parse_record
 from lithify.log.torn import set_torn_commit_aside
-from lithify.log.trim import LogLimits, TrimReport, came_too_late, trim
+from lithify.log.trim import TrimReport, came_too_late, trim
 from lithify.model.snapshot import DataFile
 from lithify.store.local import Store
 from lithify.store.parquet import Written
 
 logger = logging.getLogger(__name__)
 
-TRIM_EVERY_CHECKPOINTS = 16
+TRIM_EVERY_CHECKPOINTS, TRIM_EVERY_COMMITS = 16, 320  # whichever comes first
 TRIM_FILES_MAX = 2_000  # on the way of a write; more is left to upkeep and to the next time
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
@@ -54,30 +57,28 @@ class Lost(Exception):
 class DeltaLog:
     def __init__(self, path: Path, store: Store, table: DeltaTable, checkpoint_every: int) -> None:
         self.path, self._store, self._table = path, store, table
+        self._commits = Commits(path, store)
         self.limits: Callable[[], LogLimits] = lambda: LogLimits(checkpoint_every)
         self.now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
-        self._durable_version = -1
+        self._synced = Synced(self._commits)
         self._pinned = False
         self._files: tuple[tuple[int, tuple[str, ...]], list[DataFile]] | None = None
         self._txns: tuple[int, dict[str, int | None]] = (-1, {})
+        self._all_txns: tuple[int, dict[str, int]] | None = None
         self.lock = threading.RLock()
 
     # -- opening and creating
 
     @classmethod
     def exists(cls, path: Path) -> bool:
-        try:
-            with os.scandir(path / "_delta_log") as entries:
-                return any(COMMIT_NAME.fullmatch(e.name) or CHECKPOINT_NAME.fullmatch(e.name) for e in entries)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
+        return holds_log(path / LOG_FOLDER)
 
     @classmethod
     def open(cls, path: Path, store: Store, version: int | None = None, checkpoint_every: int = 20) -> DeltaLog:
         if not cls.exists(path):
             raise NotFound(f"{path} holds no Delta table")
         if version is None:
-            set_torn_commit_aside(path / "_delta_log", store)
+            set_torn_commit_aside(path / LOG_FOLDER, store)
         log = cls(path, store, open_table(path, store, version), checkpoint_every)
         log._pinned = version is not None
         return log
@@ -95,7 +96,7 @@ class DeltaLog:
     ) -> DeltaLog:
         """Create, or replace in place: version numbers and txns at a path never start again."""
         store.make_folder(path)
-        set_torn_commit_aside(path / "_delta_log", store)
+        set_torn_commit_aside(path / LOG_FOLDER, store)
         if cls.exists(path):
             cls.open(path, store).sync_commits()
         configuration = {
@@ -148,6 +149,8 @@ class DeltaLog:
 
     def txn(self, name: str) -> int | None:
         """The newest version of an application transaction, as of this handle's version."""
+        if self._all_txns is not None and self._all_txns[0] == self.version:
+            return self._all_txns[1].get(name)
         if self._txns[0] != self.version:
             self._txns = (self.version, {})
         known = self._txns[1]
@@ -155,42 +158,57 @@ class DeltaLog:
             try:
                 known[name] = self._table.transaction_version(name)
             except (DeltaError, OSError) as error:
-                known[name] = self._reopened(error).transaction_version(name)
+                known[name] = self._txns_elsewhere(error).get(name)
         return known[name]
 
-    def _reopened(self, error: BaseException) -> DeltaTable:
-        """deltalake reads some of a version only when asked, from files that may have been trimmed since. The version
-        may still stand on others; if it does not, newer ones have taken its place.
+    def _txns_elsewhere(self, error: BaseException) -> dict[str, int]:
+        """deltalake reads some of a version only when asked, from files that may have been moved or trimmed since. The
+        version may still stand on others; if it does not, newer ones have taken its place.
         """
         try:
-            self._table = open_table(self.path, self._store, self.version)
+            if not self._pinned and self._commits.listing().can_read(self.version):
+                self._table = open_table(self.path, self._store, self.version)
+            self._all_txns = self.version, read_txns(self._commits, self.version)
         except NotFound:
             if self._pinned:
                 raise
             raise Lost from error
-        return self._table
+        return self._all_txns[1]
 
     def refresh(self) -> None:
         """Move to the head. Waits for a commit of another thread: its validation holds for the version it saw."""
         with self.lock:
-            if self._at_head():
-                return
-            try:
-                self._table.update_incremental()
-            except (DeltaError, OSError) as error:
-                if self._listing().can_read(self.version):
-                    raise translated_error(error, self.path) from error
-                self._table = open_table(self.path, self._store)
+            if not self._at_head():
+                self._catch_up()
+
+    def _catch_up(self) -> None:
+        """A log that was trimmed meanwhile no longer leads from this handle's version to the head: open it anew."""
+        try:
+            self._table.update_incremental()
+        except (DeltaError, OSError) as error:
+            table = open_table(self.path, self._store)
+            if table.version() < self.version:
+                raise translated_error(error, self.path) from error
+            self._table = table
 
     def _at_head(self) -> bool:
         """The head moves only by the next commit, and the next never goes before ours does. Looking for the two of them
         costs the same however long the log is; deltalake would list it.
         """
-        return self.commit_path(self.version).exists() and not self.commit_path(self.version + 1).exists()
+        here, following = self._commits.live_path(self.version), self._commits.live_path(self.version + 1)
+        return here.exists() and not following.exists()
 
     def at(self, version: int) -> DeltaLog:
         """A handle pinned to an older version."""
-        return self if version == self.version else DeltaLog.open(self.path, self._store, version)
+        if version == self.version:
+            return self
+        if self._commits.listing().can_read(version):
+            with contextlib.suppress(NotFound):  # moved to the archive meanwhile
+                return DeltaLog.open(self.path, self._store, version)
+        rebuilt = rebuild(self._commits, version)
+        log = DeltaLog(self.path, self._store, rebuilt.table, self.limits().checkpoint_every)
+        log._pinned, log._all_txns = True, (version, rebuilt.txns)
+        return log
 
     def files(self, bounds_of: Sequence[str]) -> list[DataFile]:
         """Live files, with the bounds of the named columns."""
@@ -200,29 +218,21 @@ class DeltaLog:
             self._files = (wanted, list(data_files(actions, bounds_of)))
         return self._files[1]
 
-    def versions(self) -> list[int]:
-        """Versions whose commit is still in the log, oldest first and without a gap."""
-        return list(self._listing().run())
-
-    def _listing(self) -> Listing:
-        return Listing.of(self.path / "_delta_log", self._store)
+    def versions(self) -> range:
+        """Versions whose commit is still in the log or its archive, without a gap."""
+        return self._commits.versions()
 
     def commit_record(self, version: int) -> CommitRecord:
-        path = self.commit_path(version)
-        try:
-            return parse_record(version, self._store.read(path))
-        except NotFound:
-            raise NotFound(f"version {version} of {self.path} is no longer in its log: choose a newer one") from None
-        except ValueError as error:
-            raise Corruption(f"commit {path} is not readable: restore it from a copy") from error
+        return self._commits.record(version)
 
     def commit_records(self, since_version: int = -1) -> Iterator[CommitRecord]:
-        for version in self.versions():
-            if since_version < version <= self.version:
-                yield self.commit_record(version)
+        there = self.versions()
+        for version in range(max(there.start, since_version + 1), min(there.stop, self.version + 1)):
+            yield self.commit_record(version)
 
     def commit_path(self, version: int) -> Path:
-        return self.path / "_delta_log" / commit_name(version)
+        """Where the commit lies now: it may move to the archive at any time."""
+        return self._commits.path(version)
 
     # -- writing
 
@@ -237,18 +247,8 @@ class DeltaLog:
         data_change: bool,
         time_ms: int | None = None,
     ) -> int:
-        """Swap the log from this handle's version to the next one, or raise Lost. `time_ms`: how old the added rows
-        are, if not new.
-        """
-        now_ms = int(time.time() * 1000)
-        added_ms = now_ms if time_ms is None else time_ms
-        actions: list[AddAction | RemoveAction] = [
-            AddAction(file.path, file.size_bytes, dict(partition), added_ms, data_change, file.stats)
-            for file, partition in adds
-        ]
-        for file in removes:
-            check_removable(file, self.path)
-            actions.append(RemoveAction(file.path, data_change, now_ms, file.size_bytes))
+        """Swap the log from this handle's version to the next, or raise Lost. `time_ms`: of added rows, if not now."""
+        actions = actions_of(self.path, adds, removes, data_change=data_change, time_ms=time_ms)
         properties = commit_properties(txns, info, write_id)
         return self._swap(
             write_id,
@@ -289,6 +289,7 @@ class DeltaLog:
             return self._swap_locked(write_id, attempt)
 
     def _swap_locked(self, write_id: str, attempt: Any) -> int:
+        assert not self._pinned, "a handle on the past cannot commit"
         target = self.version + 1
         # Only the newest commit can ever be torn: nothing is built on one that a power cut can take back.
         self.sync_commits()
@@ -297,17 +298,17 @@ class DeltaLog:
             attempt()
         except (DeltaError, OSError) as error:
             if not self._landed(target, write_id, error):
-                if self.commit_path(target).exists() or self._listing().commits[-1:] > (target,):
+                if self._commits.exists(target) or self._commits.listing().commits[-1:] > (target,):
                     raise Lost from error
                 if isinstance(error, CommitFailedError) and "Concurrent" in str(error):
                     raise Lost from error
                 raise translated_error(error, self.path) from error
-        if came_too_late(self.path / "_delta_log", self._store, target):
+        if came_too_late(self._commits, target, write_id):
             self._take_back(target, write_id)
             raise Lost
         try:
-            self._table.update_incremental()
-        except (DeltaError, OSError) as error:
+            self._catch_up()
+        except LithifyError as error:
             raise CommitUnknown(
                 f"version {target} of {self.path} was committed, but the log cannot be read any more: {error}"
             ) from error
@@ -315,7 +316,7 @@ class DeltaLog:
 
     def _landed(self, version: int, write_id: str, error: BaseException) -> bool:
         """Whether the commit that took our version is our own."""
-        if not self.commit_path(version).exists():
+        if not self._commits.exists(version):
             return False
         try:
             return self.commit_record(version).info.get("write_id") == write_id
@@ -330,9 +331,10 @@ class DeltaLog:
         logger.warning(
             "version %s of %s came too late, the log was trimmed meanwhile: trying again", version, self.path
         )
+        path = self._commits.live_path(version)
         with contextlib.suppress(NotFound):  # trimmed once more
-            if self.commit_record(version).info.get("write_id") == write_id:
-                self._store.remove(self.commit_path(version))
+            if parse_record(version, self._store.read(path)).info.get("write_id") == write_id:
+                self._store.remove(path)
         self._table = open_table(self.path, self._store)
 
     def make_durable(self) -> None:
@@ -347,25 +349,8 @@ class DeltaLog:
 
     def sync_commits(self) -> None:
         """fsync every commit up to this handle's version that this handle has not synced yet."""
-        start, target = self._durable_version + 1, self.version
-        if start > target:
-            return
-        for version in range(start, target + 1) if start else self._unsynced(target):
-            # Commits that a checkpoint covers may have been cleaned up.
-            if self.commit_path(version).exists() or (version == target and not self._listing().covers(target)):
-                self._store.sync_file(self.commit_path(version))
-        self._store.sync_folder(self.path / "_delta_log")
-        if start == 0:
-            self._store.sync_folder(self.path)
-        self._durable_version = target
-
-    def _unsynced(self, target: int) -> list[int]:
-        """Whoever writes a checkpoint of ours has fsynced the commits in it; of others' checkpoints nobody knows."""
-        ours = self.limits().retain_hours is not None
-        hinted = hinted_checkpoint(self.path / "_delta_log", self._store) if ours else None
-        if hinted is not None and hinted <= target:
-            return list(range(hinted + 1, target + 1))
-        return self._listing().tail(target, after_checkpoint=ours)
+        # Whoever writes a checkpoint of ours has fsynced the commits in it; of others' checkpoints nobody knows.
+        self._synced.up_to(self.version, trust_checkpoints=lambda: self.limits().retain_hours is not None)
 
     def checkpoint_if_due(self) -> None:
         """Keep opening and committing fast. Derived data: a failure costs time later, never an answer."""
@@ -374,7 +359,7 @@ class DeltaLog:
             number, rest = divmod(self.version, limits.checkpoint_every)
             if number and not rest:
                 self._checkpoint()
-                if number % TRIM_EVERY_CHECKPOINTS == 0:
+                if number % max(1, min(TRIM_EVERY_CHECKPOINTS, TRIM_EVERY_COMMITS // limits.checkpoint_every)) == 0:
                     try:
                         self.trim_if_due(TRIM_FILES_MAX)
                     except LithifyError as error:
@@ -385,14 +370,21 @@ class DeltaLog:
         limits = self.limits()
         if limits.retain_hours is None:
             return TrimReport()
-        return self.trim(self.now_ms(), limits.retain_hours, limits.commits_max, files_max)
+        return trim(self._commits, self.now_ms(), limits, files_max)
 
     def trim(self, now_ms: int, retain_hours: float, commits_max: int, files_max: int | None = None) -> TrimReport:
-        """Delete old commits and checkpoints that no kept version needs."""
-        return trim(self.path / "_delta_log", self._store, now_ms, retain_hours, commits_max, files_max)
+        """Archive what is old, and delete what no kept version needs."""
+        limits = replace(self.limits(), retain_hours=retain_hours, commits_max=commits_max)
+        return trim(self._commits, now_ms, limits, files_max)
+
+    def forget_archive(self) -> None:
+        """Of a dropped table, of which nothing can be asked for any more."""
+        forget_archive(self._commits)
 
     def _checkpoint(self) -> None:
-        folder = self.path / "_delta_log"
+        folder = self._commits.live
+        if not self._commits.live_path(self.version).exists():
+            return  # others have gone on so far that this version is in the archive
         try:
             self._store.step("log.checkpoint")
             self.sync_commits()

@@ -1,19 +1,22 @@
-"""The live files of a log, as values."""
+"""The live files of a log, as values, and the actions that add and remove them."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
+from deltalake.transaction import AddAction, RemoveAction
 
 from lithify.errors import Conflict
 from lithify.model.merge import Op
 from lithify.model.names import OP, SEQ, is_job_folder
 from lithify.model.snapshot import Bounds, DataFile
+from lithify.store.parquet import Written
 
 # What deltalake escapes in the paths of its log, besides control characters and everything beyond ASCII.
 _ESCAPED = frozenset('\\{^}%`]">[<#|*?')
@@ -65,3 +68,24 @@ def check_removable(file: DataFile, table: Path) -> None:
             f"the log of {table} spells the file {file.log_path!r} in a way that cannot be removed safely: "
             "rewrite that file with another Delta writer (an optimize does), then try again"
         )
+
+
+def actions_of(
+    table: Path,
+    adds: Iterable[tuple[Written, Mapping[str, str | None]]],
+    removes: Iterable[DataFile],
+    *,
+    data_change: bool,
+    time_ms: int | None,
+) -> list[AddAction | RemoveAction]:
+    """What deltalake is to commit. `time_ms`: how old the added rows are, if not new."""
+    now_ms = int(time.time() * 1000)
+    added_ms = now_ms if time_ms is None else time_ms
+    actions: list[AddAction | RemoveAction] = [
+        AddAction(file.path, file.size_bytes, dict(partition), added_ms, data_change, file.stats)
+        for file, partition in adds
+    ]
+    for file in removes:
+        check_removable(file, table)
+        actions.append(RemoveAction(file.path, data_change, now_ms, file.size_bytes))
+    return actions

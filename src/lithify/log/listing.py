@@ -8,6 +8,7 @@ came too late.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -58,6 +59,14 @@ class Listing:
         present = set(self.commits)
         anchors = [c for c in self.checkpoints if c <= version and c not in without]
         return all(v in present for v in range(anchors[-1] + 1 if anchors else 0, version + 1))
+
+
+def holds_log(folder: Path) -> bool:
+    try:
+        with os.scandir(folder) as entries:
+            return any(COMMIT_NAME.fullmatch(e.name) or CHECKPOINT_NAME.fullmatch(e.name) for e in entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def commit_name(version: int) -> str:

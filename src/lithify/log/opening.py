@@ -8,22 +8,41 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from lithify.errors import Corruption, LithifyError, NotFound, Unavailable
+from lithify.log.listing import LOG_FOLDER
 from lithify.log.torn import set_torn_checkpoint_aside
 from lithify.store.local import Store, os_error
+
+ATTEMPTS_MAX = 10
 
 
 def open_table(path: Path, store: Store, version: int | None = None) -> DeltaTable:
     """At its newest version, or pinned to an older one."""
     try:
-        return DeltaTable(str(path), version=version)
+        return _opened(path, store, version)
     except (DeltaError, OSError, ValueError) as error:
         if version is not None:
             raise NotFound(f"version {version} of {path} is no longer in its log: choose a newer one") from error
         if isinstance(error, TableNotFoundError):
             raise NotFound(f"{path} holds no Delta table") from error
-        if set_torn_checkpoint_aside(path / "_delta_log", store):
+        if set_torn_checkpoint_aside(path / LOG_FOLDER, store):
             return open_table(path, store)
         raise translated_error(error, path) from error
+
+
+def _opened(path: Path, store: Store, version: int | None) -> DeltaTable:
+    """deltalake first lists the log, then reads it. Files may be moved to the archive in between: try again while the
+    folder changes.
+    """
+    seen: list[str] | None = None
+    for _ in range(ATTEMPTS_MAX):
+        try:
+            return DeltaTable(str(path), version=version)
+        except (DeltaError, OSError, ValueError):
+            names = store.names(path / LOG_FOLDER)
+            if names == seen:
+                raise
+            seen = names
+    return DeltaTable(str(path), version=version)
 
 
 def translated_error(error: BaseException, path: Path) -> LithifyError:

@@ -1,18 +1,21 @@
 """A version that the log's own folder no longer tells, put together from the archive.
 
 deltalake reads only folders named like a log. So it is given one of its own, in the place for temporary files: links to
-one checkpoint and to the commits from there up to the version, wherever each of them lies. What is asked of a version of
-the past is in memory once the table is open, but for its transactions, which are read here; then the folder goes. Paths
-of data files are relative, and mean the real table.
+one checkpoint and to the commits from there up to the version, wherever each of them lies. What is asked of a version
+of the past is in memory once the table is open, but for its transactions, which are read here; then the folder goes.
+Paths of data files are relative, and mean the real table.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,6 +25,9 @@ from deltalake.exceptions import DeltaError
 from lithify.errors import Corruption, NotFound
 from lithify.log.commits import Commits
 from lithify.log.listing import LOG_FOLDER, commit_name
+from lithify.store.local import translated
+
+T = TypeVar("T")
 
 ATTEMPTS_MAX = 5  # each time a file was moved, or thinned out, between finding and reading it
 
@@ -34,39 +40,23 @@ class Rebuilt:
 
 def rebuild(commits: Commits, version: int) -> Rebuilt:
     """Raises NotFound where neither place tells that version any more."""
-    for attempt in range(ATTEMPTS_MAX):
-        try:
-            return _rebuild(commits, version)
-        except (FileNotFoundError, NotFound):
-            if attempt + 1 == ATTEMPTS_MAX:
-                raise commits.gone(version) from None
-    raise AssertionError
+    return _patiently(commits, version, lambda: _rebuild(commits, version))
 
 
 def read_txns(commits: Commits, version: int) -> dict[str, int]:
     """Every application transaction as of a version. Raises NotFound where it is not told any more."""
-    for attempt in range(ATTEMPTS_MAX):
-        try:
-            return _txns(commits, *_parts(commits, version))
-        except (FileNotFoundError, NotFound):
-            if attempt + 1 == ATTEMPTS_MAX:
-                raise commits.gone(version) from None
-    raise AssertionError
+    return _patiently(commits, version, lambda: _txns(commits, *commits.needed_for(version)))
 
 
-def _parts(commits: Commits, version: int) -> tuple[Path | None, range]:
-    """A checkpoint, if the log does not begin with its first version, and the commits that go with it."""
-    there = commits.versions()
-    if version not in there:
-        raise commits.gone(version)
-    checkpoint = commits.checkpoint_up_to(version, there.start)
-    if checkpoint is None and there.start > 0:
-        raise commits.gone(version)
-    return (checkpoint[1], range(checkpoint[0], version + 1)) if checkpoint else (None, range(version + 1))
+def _patiently(commits: Commits, version: int, work: Callable[[], T]) -> T:
+    for _ in range(ATTEMPTS_MAX):
+        with contextlib.suppress(NotFound), translated(commits.archive):
+            return work()
+    raise commits.gone(version)
 
 
 def _rebuild(commits: Commits, version: int) -> Rebuilt:
-    checkpoint, needed = _parts(commits, version)
+    checkpoint, needed = commits.needed_for(version)
     with tempfile.TemporaryDirectory(prefix="lithify-log-") as folder:
         target = Path(folder) / LOG_FOLDER
         target.mkdir()
@@ -78,8 +68,8 @@ def _rebuild(commits: Commits, version: int) -> Rebuilt:
             table = DeltaTable(folder, version=version)
         except (DeltaError, OSError, ValueError) as error:
             raise Corruption(
-                f"version {version} of {commits.table} cannot be read from its archive: {error}; choose a newer one, or "
-                f"restore {commits.archive} from a copy"
+                f"version {version} of {commits.table} cannot be read from its archive ({error}): choose a newer one, "
+                f"or restore {commits.archive} from a copy"
             ) from error
         return Rebuilt(table, _txns(commits, checkpoint, needed))
 

@@ -100,6 +100,13 @@ class Store:
 
     def link(self, source: Path, target: Path) -> None:
         """The same bytes under a second name; a copy where the file system has no hard links."""
+        if not self.link_if_possible(source, target):
+            with translated(target):
+                shutil.copyfile(source, target)
+                self.sync_file(target)
+
+    def link_if_possible(self, source: Path, target: Path) -> bool:
+        """A second name, unless the file system has no hard links. Fails if `target` exists."""
         with translated(target):
             self.step("store.link")
             try:
@@ -107,8 +114,8 @@ class Store:
             except OSError as error:
                 if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
                     raise
-                shutil.copyfile(source, target)
-                self.sync_file(target)
+                return False
+        return True
 
     def remove(self, path: Path) -> None:
         with translated(path), contextlib.suppress(FileNotFoundError):
@@ -137,7 +144,7 @@ class Store:
         self.sync_folder(target.parent)
 
     def move(self, source: Path, target: Path) -> None:
-        """Rename one of many. Durable when both folders are synced, that of the target first."""
+        """Rename, durable when both folders are synced, that of the target first."""
         with translated(source):
             self.step("store.rename")
             source.rename(target)

@@ -1,0 +1,67 @@
+"""What a fold would do, and what it did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class FoldPlan:
+    """What a fold would do now, without doing it."""
+
+    table: str
+    watermark: int
+    seq: int
+    change_files: int
+    change_rows: int
+    files_linked: int
+    files_rewritten: int
+    files_kept: int
+    bytes_read: int
+    bytes_written: int
+    engine: str
+    why: str
+    gain: str
+
+
+@dataclass(frozen=True)
+class FoldReport:
+    """What a fold did. Row counts are exact; bytes count data files. `problem`: a change that nothing folds past."""
+
+    table: str
+    seq: int
+    base_rows: int = 0
+    change_rows: int = 0
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    final_rows: int = 0
+    files_read: int = 0
+    files_written: int = 0
+    files_linked: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    seconds: float = 0.0
+    engine: str = "none"
+    problem: str = ""
+
+
+def added(first: FoldReport, second: FoldReport) -> FoldReport:
+    return replace(
+        second,
+        base_rows=first.base_rows,
+        **{
+            name: getattr(first, name) + getattr(second, name)
+            for name in (
+                "change_rows",
+                "inserted",
+                "updated",
+                "deleted",
+                "files_read",
+                "files_written",
+                "files_linked",
+                "bytes_read",
+                "bytes_written",
+            )
+        },
+    )
