@@ -49,3 +49,27 @@ def test_a_bad_setting_is_named(name: str, value: str, monkeypatch: pytest.Monke
 def test_settings_do_not_change() -> None:
     with pytest.raises(ValidationError):
         Settings().actor = "somebody"  # type: ignore[misc]
+
+
+def test_a_misspelled_setting_is_named_with_what_was_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lithify.toml").write_text("polcy_interval_s = 4\n")
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(InvalidRequest, match=r"polcy_interval_s.*did you mean 'policy_interval_s'"):
+        load_settings()
+
+
+def test_a_broken_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lithify.toml").write_text("lake = [\n")
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(InvalidRequest, match=r"lithify\.toml in this folder is no TOML"):
+        load_settings()
+
+
+def test_tiers_that_are_no_list_are_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lithify.toml").write_text('[tiers]\nname = "hourly"\n')
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(InvalidRequest, match=r"write \[\[tiers\]\]"):
+        load_settings()

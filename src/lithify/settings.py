@@ -5,8 +5,10 @@ They come from `lithify.toml` in the current folder and from `LITHIFY_*` variabl
 
 from __future__ import annotations
 
+import difflib
 import getpass
 import re
+import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -53,7 +55,7 @@ def _listed(value: Any) -> Any:
 
 
 class Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="LITHIFY_", toml_file="lithify.toml", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="LITHIFY_", toml_file="lithify.toml", extra="forbid", frozen=True)
 
     lake: Path | None = Field(None, description="The lake's folder, for commands that are not given --lake.")
     actor: str = Field(default_factory=_user, description="Who is recorded in the history for writes and deletes.")
@@ -102,7 +104,8 @@ class Settings(BaseSettings):
     local_job_bytes_max: int = Field(
         64 * 2**20,
         ge=0,
-        description="A fold that reads less than this runs in this process; a larger one on Spark. 0: always Spark.",
+        description="A fold that reads less than this, and a compaction that reads less than a quarter of it, runs in "
+        "this process; a larger one on Spark. 0: always Spark.",
     )
     resolve_rows_max: int = Field(
         20_000_000,
@@ -124,7 +127,8 @@ class Settings(BaseSettings):
     )
     roles: Annotated[tuple[Role, ...], NoDecode, BeforeValidator(_listed)] = Field(
         ("read", "write", "compact"),
-        description="What this node may do: read, write, compact. Background work runs only where compact is listed.",
+        description="What this node is for: read, write, compact. Cycles of background work run only where compact is "
+        "listed; the others are not checked.",
     )
     jobs_max: int = Field(2, ge=1, le=64, description="Jobs of a cycle that run at the same time.")
     cycle_timeout_s: float = Field(
@@ -203,10 +207,21 @@ def load_settings(**overrides: object) -> Settings:
     try:
         return Settings(**overrides)  # type: ignore[arg-type]
     except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"])
-        raise InvalidRequest(
-            f"setting {name!r}: {first['msg']} (from lithify.toml or LITHIFY_{name.upper()})"
-        ) from error
+        raise InvalidRequest(_refusal(error)) from error
     except SettingsError as error:
         raise InvalidRequest(f"{error}: it is no JSON (from LITHIFY_* variables)") from error
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidRequest(f"lithify.toml in this folder is no TOML: {error}") from error
+
+
+def _refusal(error: ValidationError) -> str:
+    first = error.errors()[0]
+    name = str(first["loc"][0]) if first["loc"] else ""
+    if first["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(name, Settings.model_fields, 1)
+        hint = f"did you mean {near[0]!r}?" if near else "docs/settings.md lists what there is"
+        return f"there is no setting {name!r} (from lithify.toml): {hint}"
+    if name == "tiers" and first["type"] == "tuple_type":
+        return "setting 'tiers' is a list: write [[tiers]] before each tier in lithify.toml"
+    place = f" ({'.'.join(str(part) for part in first['loc'][1:])})" if len(first["loc"]) > 1 else ""
+    return f"setting {name!r}{place}: {first['msg']} (from lithify.toml or LITHIFY_{name.upper()})"

@@ -17,10 +17,12 @@ from typing import Any
 
 import pytest
 
-from lithify import CommitUnknown, Lake, Table, Unavailable
+from lithify import CommitUnknown, Conflict, Lake, Table, Unavailable
 from lithify.app.maintenance import Maintenance
+from lithify.engine import jobs
 from lithify.store.faults import FaultyStore, Gate, RecordingStore, disk_full
 from support import children, maintained
+from support.background import merge_changes
 from support.bags import bag
 from support.clocks import HOUR_MS, Clock, lake_with
 from support.cycles import wait_until_stopped
@@ -123,6 +125,41 @@ def work_meanwhile(path: Path) -> State:
         lake.table("a.k").fold()
         assert maintenance.cycle.run().healthy
         return state_of(lake)
+
+
+@pytest.mark.parametrize(
+    ("work", "point"),
+    [
+        (Table.fold, "fold.commit"),
+        (Table.compact, "compact.commit"),
+        (Table.optimize, "compact.commit"),
+        (merge_changes, "minor.commit"),
+    ],
+)
+def test_a_job_that_was_given_up_finds_the_fence_even_if_nothing_else_has_happened(
+    prepared: tuple[Path, State, list[Point]], folder: Path, work: Callable[[Table], Any], point: str
+) -> None:
+    """Invariant 8. All that it planned on still holds; only the fence tells that its files are gone."""
+    gate = Gate()
+    path = Path(shutil.copytree(prepared[0], folder / "lake"))
+    with (
+        Lake(path, settings=SETTINGS) as lake,
+        Lake(path, settings=SETTINGS, store=FaultyStore(point, gate.hold)) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        working = pool.submit(lambda: work(other.table("a.k")))
+        gate.wait()
+        for manifest in (path / "_lithify" / "jobs").glob("*.json"):
+            manifest.write_text(manifest.read_text().replace('"started": "', '"started": "long before '))
+        assert len(jobs.recover(lake._runtime)) == 1
+        assert unsettled(path) == []
+        gate.open()
+        with pytest.raises(Conflict, match="given up by another process"):
+            working.result(60)
+        assert state_of(lake) == prepared[1]
+        assert unsettled(path) == []
+        work(other.table("a.k"))
+        assert state_of(lake) == prepared[1]
 
 
 def test_a_fold_that_slept_until_its_base_files_were_vacuumed_plans_again(folder: Path) -> None:

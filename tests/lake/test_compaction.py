@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -15,10 +18,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from lithify import Conflict, Corruption, InvalidRequest, Lake, NotFound, OutOfResources, Settings, Table
+from lithify import ComputeFailed, Conflict, Corruption, InvalidRequest, Lake, NotFound, OutOfResources, Settings, Table
 from lithify.engine import jobs
 from lithify.engine.compact import Compactor
 from lithify.engine.handles import Handles
+from lithify.engine.reader import Reader
+from lithify.engine.upkeep import Upkeep
 from lithify.model.names import parse_table_name
 from lithify.store.faults import FaultyStore, Gate, disk_full
 from lithify.store.local import Store
@@ -348,6 +353,44 @@ def test_two_files_that_do_not_fit_fail_with_the_reason_and_change_nothing(lake:
     assert unsettled(lake.path) == []
 
 
+class Stuck(Forgetful):
+    """Works until it is told to stop."""
+
+    def __init__(self) -> None:
+        super().__init__(1000)
+        self.started, self.told = threading.Event(), threading.Event()
+
+    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
+        self.started.set()
+        assert self.told.wait(60)
+        raise ComputeFailed("cancelled", cancelled=True)
+
+    def cancel_all(self, reason: str = "") -> None:
+        self.told.set()
+
+
+def test_ctrl_c_ends_a_compaction_and_its_tasks(lake: Lake) -> None:
+    table = scattered(lake)
+    files = base_files(table)
+    compute = Stuck()
+    settings = SETTINGS.model_copy(update={"local_job_bytes_max": 0})
+    handles = Handles(replace(lake._runtime, compute=compute, settings=settings), parse_table_name("a.t"))
+
+    def interrupt() -> None:
+        assert compute.started.wait(60)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    user = threading.Thread(target=interrupt)
+    user.start()
+    with pytest.raises(KeyboardInterrupt):
+        Upkeep(handles, Reader(handles)).compact(None)
+    user.join()
+
+    assert base_files(table) == files
+    assert unsettled(lake.path) == []
+    assert jobs.job_history(lake._runtime, 1)[0]["outcome"] == "cancelled"
+
+
 class Lossy(Forgetful):
     """Loses what it is told to lose after the rows were read."""
 
@@ -460,6 +503,19 @@ def test_the_default_order_is_the_key_then_the_time(lake: Lake) -> None:
 
 
 # -- manifests
+
+
+def test_files_of_a_job_whose_process_is_gone_are_planned_again(lake: Lake) -> None:
+    """A dry run shows what a run, which clears up first, would do."""
+    table = scattered(lake)
+    job = jobs.begin(lake._runtime, "a.t", "pack", "base", [file.path for file in table.snapshot().base])
+    assert table.compact(dry_run=True) == []
+    manifest = lake.path / "_lithify" / "jobs" / f"{job.id}.json"
+    described = json.loads(manifest.read_text())
+    described["owner"]["started"] = "long ago"
+    manifest.write_text(json.dumps(described))
+
+    assert [len(plan.files) for plan in table.compact(dry_run=True)] == [6]
 
 
 def test_a_manifest_that_leaves_the_table_is_set_aside_and_obeyed_by_nobody(folder: Path, lake: Lake) -> None:

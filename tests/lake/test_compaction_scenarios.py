@@ -6,7 +6,7 @@ import datetime as dt
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +18,17 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
-from lithify import Corruption, Lake, Settings, Table
+from lithify import Conflict, Corruption, Lake, Settings, Table
 from lithify.app.maintenance import Maintenance
 from lithify.engine import jobs
+from lithify.engine.attempts import PlannedAgain
+from lithify.engine.compute import HereCompute
+from lithify.engine.fold import Folder
+from lithify.engine.handles import Handles
+from lithify.engine.minor import ChangeMerger
+from lithify.engine.reader import Reader
+from lithify.model.names import parse_table_name
+from lithify.model.upkeep import MinorPlan
 from lithify.store.faults import FaultyStore, RecordingStore, os_failure
 from support import children, maintained
 from support.bags import bag
@@ -154,6 +162,47 @@ def test_an_output_that_the_disk_kept_half_of_is_never_committed(lake: Lake, wor
     assert contents(table) == before
     table.fold()
     assert contents(table) == before
+
+
+class Lossy(HereCompute):
+    """A computer whose first output lacks a row."""
+
+    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
+        results = super().run(function, tasks)
+        written = results[0].written
+        return [replace(results[0], written=replace(written, rows=written.rows - 1)), *results[1:]]
+
+
+def test_a_fold_whose_outputs_do_not_add_up_is_never_committed(lake: Lake) -> None:
+    """Invariant 6."""
+    table = scattered(lake)
+    table.upsert([{"id": 0, "v": "new"}, {"id": 101, "v": "new"}])
+    before = contents(table)
+    settings = SETTINGS.model_copy(update={"local_job_bytes_max": 0})
+    handles = Handles(replace(lake._runtime, settings=settings, compute=Lossy()), parse_table_name("a.t"))
+
+    with pytest.raises(Conflict, match="nothing was committed"):
+        Folder(handles, Reader(handles)).run()
+
+    assert contents(table) == before
+    assert table.stats().watermark == 4
+    assert unsettled(lake.path) == []
+    table.fold()
+    assert contents(table) == before
+
+
+def test_changes_with_one_between_them_are_never_merged(lake: Lake) -> None:
+    """Labelled with the newest seq, an old value would win over the one between."""
+    table = scattered(lake)
+    for v in ("old", "between", "other"):
+        table.upsert([{"id": 0 if v != "other" else 1, "v": v}])
+    with table._lane() as (handles, reader):
+        first, _, last = handles.snapshot().changes
+        plan = MinorPlan("a.t", (first, last), "a plan with a gap", "", 0)
+        with pytest.raises(PlannedAgain):
+            ChangeMerger(handles, reader).run(plan)
+    assert table.get(0) == {"id": 0, "v": "between"}
+    assert table.stats().pending_files == 3
 
 
 # -- manifests

@@ -39,7 +39,7 @@ def test_setting_is_one_commit_that_the_history_shows(path: Path) -> None:
         assert table.options["compression_level"] == 9
         newest = table.history()[0]
         assert (newest.operation, newest.actor, newest.seq) == ("set options", "ann", 1)
-        assert newest.detail == "bloom_columns=('v',), compression_level=9"
+        assert newest.detail == 'bloom_columns=["v"], compression_level=9'
         assert table.upsert([{"id": 2}]).seq == 2
         assert table.snapshot(as_of=1).pending_rows == 1
 
@@ -107,3 +107,23 @@ def test_a_dropped_table_takes_no_options_and_a_new_one_begins_without(path: Pat
         with pytest.raises(NotFound):
             table.set_options({"compression_level": 8})
         assert lake.create_table("a.t", SCHEMA, key="id").options["compression_level"] == 3
+
+
+@pytest.mark.parametrize(
+    "tiers",
+    [
+        [{"name": "mine", "window": "6h", "age_min_s": 0, "files_min": 2, "target_bytes": 2**20}],
+        [{"name": "weekly", "window": "day", "enabled": True}],
+    ],
+    ids=["unknown to the lake", "as long as another"],
+)
+def test_tiers_that_do_not_fit_the_lakes_are_refused(lake: Lake, tiers: list[dict[str, Any]]) -> None:
+    table = lake.create_table("a.t", pa.schema([("id", pa.int64())]), key="id")
+
+    with pytest.raises(InvalidRequest):
+        table.set_options({"tiers": tiers})
+    with pytest.raises(InvalidRequest):
+        lake.create_table("a.u", pa.schema([("id", pa.int64())]), key="id", options={"tiers": tiers})
+
+    assert table.options["tiers"] == ()
+    assert lake.tables() == ["a.t"]

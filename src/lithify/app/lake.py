@@ -145,7 +145,8 @@ class Lake:
     def on_change(self, listener: Listener) -> Callable[[], None]:
         """Call `listener(name, snapshot)` when an open table has changed, wherever that was committed.
 
-        It is noticed at once when work of this lake completes, otherwise within `refresh_s`. Call the answer to stop.
+        It is noticed at once when background work of this lake completes, everything else (own writes too) within
+        `refresh_s`. Call the answer to stop.
         """
         return self._loaded.listen(listener)
 
@@ -233,6 +234,7 @@ class Lake:
     def start_upkeep(self, every_s: float | None = None) -> None:
         """Keep the lake in shape in the background from now on, until `close`, as `lithify run` does."""
         with self._lock:
+            self._check_open()
             if self._scheduler is not None:
                 raise InvalidRequest("upkeep of this lake has been started already; it ends with close")
             scheduler = self._maintenance().scheduler(every_s=every_s)

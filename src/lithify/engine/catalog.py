@@ -77,7 +77,8 @@ class Catalog:
         fill: Callable[[BaseLog], None] | None = None,
     ) -> bool:
         """Returns whether the table was created now. `fill` puts rows into base before the table comes into being."""
-        own = {name: value for name, value in parsed_options(options or {}, schema).items() if value is not None}
+        parsed = parsed_options(options or {}, schema, self._runtime.settings)
+        own = {name: value for name, value in parsed.items() if value is not None}
         with self._exclusive(f"creating {name}"):
             return self._create(name, schema, if_not_exists, {**(settings or {}), **stored(own)}, fill)
 

@@ -26,6 +26,10 @@ class Compute(Protocol):
         """`function(session, task)` beside the Spark driver: for work that is itself a Spark query."""
         ...
 
+    def cancel_all(self, reason: str = ...) -> None:
+        """End what runs, as far as that can be done from another thread; whoever waits for it gets ComputeFailed."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -37,6 +41,9 @@ class HereCompute:
 
     def run_on_driver(self, function: Callable[[SparkSession, T], R], task: T) -> R:
         raise AssertionError("work for a Spark driver cannot run without Spark")
+
+    def cancel_all(self, reason: str = "cancelled") -> None:
+        """Tasks here are short: they end on their own."""
 
     def close(self) -> None:
         return None
@@ -55,6 +62,9 @@ class SessionCompute:
 
     def run_on_driver(self, function: Callable[[SparkSession, T], R], task: T) -> R:
         return function(self._session(), task)
+
+    def cancel_all(self, reason: str = "cancelled") -> None:
+        self._session().interruptAll()
 
     def close(self) -> None:
         return None

@@ -143,7 +143,7 @@ def give_up(runtime: Runtime, job: Job, log: DeltaLog, error: BaseException) -> 
     """Clean up after whatever stopped the job. Nothing was committed, or the log says that it was."""
     try:
         taken = is_fenced(job, log)
-        abandon(runtime, job, log, "failed", reason=_reason(error))
+        abandon(runtime, job, log, "cancelled" if _was_stopped(error) else "failed", reason=_reason(error))
     except LithifyError as second:
         # What stopped the job says more than what stopped its cleaning up, e.g. on a full disk.
         logger.warning("%s %s of %s is left to recovery: %s", job.kind, job.id, job.table, second)
@@ -197,6 +197,11 @@ def unfinished(runtime: Runtime, table: str | None = None) -> list[Job]:
     found = [_read(runtime, path) for path in _manifests(runtime)]
     jobs = [job for job in found if job is not None and (table is None or job.table == table)]
     return sorted(jobs, key=lambda job: (job.created_ms, job.id))
+
+
+def under_way(runtime: Runtime, table: str | None = None) -> list[Job]:
+    """Unfinished jobs whose process may still be at work."""
+    return [job for job in unfinished(runtime, table) if _may_go_on(runtime, job)]
 
 
 def job_history(runtime: Runtime, limit: int | None = None) -> list[dict[str, Any]]:
@@ -362,5 +367,12 @@ def _record(runtime: Runtime, job: Job, outcome: str, facts: dict[str, Any]) -> 
         logger.warning("%s %s of %s is not in the job history: %s", job.kind, job.id, job.table, error)
 
 
+def _was_stopped(error: BaseException) -> bool:
+    """By the user, or with a cycle's time: nothing is wrong with the job."""
+    return not isinstance(error, Exception) or bool(isinstance(error, LithifyError) and error.details.get("cancelled"))
+
+
 def _reason(error: BaseException) -> str:
+    if not isinstance(error, Exception):
+        return "interrupted"
     return error.message if isinstance(error, LithifyError) else f"{type(error).__name__}: {error}"

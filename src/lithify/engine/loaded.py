@@ -208,6 +208,8 @@ class LoadedTables:
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with name and snapshot of an open table that has changed. Returns how to stop that."""
+        if not callable(listener):
+            raise InvalidRequest(f"a listener is a function of name and snapshot, not {type(listener).__name__}")
         with self._changed:
             self._listeners.append(listener)
 

@@ -8,15 +8,18 @@ from typing import Any
 from lithify.engine.attempts import swap_with_retries
 from lithify.engine.handles import Handles
 from lithify.errors import InvalidRequest
-from lithify.model.options import DEFAULT, parse_all, stored
+from lithify.model.options import DEFAULT, parse_all, shown, stored
+from lithify.model.policies import policy_of
 from lithify.model.schema import TableSchema
+from lithify.settings import Settings
 from lithify.store.parquet import can_have_bloom
 
 
-def parsed_options(values: Mapping[str, Any], schema: TableSchema) -> dict[str, Any]:
+def parsed_options(values: Mapping[str, Any], schema: TableSchema, settings: Settings) -> dict[str, Any]:
     """Values that the table can have, or a refusal."""
     parsed = parse_all(values)
     check_columns(parsed, schema)
+    policy_of(settings, stored(parsed))  # tiers must fit the lake's
     return parsed
 
 
@@ -30,12 +33,16 @@ def check_columns(options: Mapping[str, Any], schema: TableSchema) -> None:
 
 
 def set_options(handles: Handles, values: Mapping[str, Any]) -> None:
+    if not isinstance(values, Mapping):
+        raise InvalidRequest(f"options are given as a mapping of names to values, not {type(values).__name__}")
     if not values:
         raise InvalidRequest(f"no option was given for table {handles.name}: give name and value")
     parsed = parse_all(values)
     runtime, changes = handles.runtime, handles.changes
-    shown = ", ".join(f"{name}={DEFAULT if value is None else value}" for name, value in sorted(parsed.items()))
-    info = {"operation": "set options", "detail": shown, "actor": runtime.settings.actor}
+    policy_of(runtime.settings, stored(parsed))
+    texts = {name: DEFAULT if value is None else shown(value) for name, value in sorted(parsed.items())}
+    detail = ", ".join(f"{name}={text}" for name, text in texts.items())
+    info = {"operation": "set options", "detail": detail, "actor": runtime.settings.actor}
     write_id = runtime.new_id()
 
     def attempt() -> None:

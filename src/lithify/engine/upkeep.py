@@ -6,6 +6,8 @@ plan whose inputs changed under it is made again from what is there now, a few t
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -18,11 +20,14 @@ from lithify.engine.handles import Handles
 from lithify.engine.minor import ChangeMerger, MinorReport
 from lithify.engine.reader import Reader
 from lithify.engine.vacuum import Vacuum, VacuumReport
-from lithify.errors import Conflict
+from lithify.errors import Conflict, InvalidRequest
 from lithify.model.clustering import cluster_plans, columns_to_cluster
+from lithify.model.options import PREFIX
 from lithify.model.policies import compactions, debt, fold_due, minor_due, policy_of
 from lithify.model.snapshot import Snapshot
 from lithify.model.upkeep import CompactPlan, Debt, FoldDue, MinorPlan, Plan, UpkeepPolicy
+
+logger = logging.getLogger(__name__)
 
 ROUNDS_MAX = 20
 REPLANS_MAX = 3
@@ -42,7 +47,15 @@ class Upkeep:
     # -- deciding
 
     def policy(self, snapshot: Snapshot) -> UpkeepPolicy:
-        return policy_of(self._runtime.settings, snapshot.schema.settings)
+        settings, own = self._runtime.settings, snapshot.schema.settings
+        try:
+            return policy_of(settings, own)
+        except InvalidRequest as error:
+            # The lake's tiers may have changed under the table's. That is no reason to stop folding.
+            logger.warning(
+                "the tiers of table %s do not fit the lake's, which are used instead: %s", snapshot.table, error
+            )
+            return policy_of(settings, {name: value for name, value in own.items() if name != f"{PREFIX}tiers"})
 
     def plans(self, now_ms: int, tier: str | None = None) -> list[Plan]:
         """What is due: pending changes first, then base. With `tier`, only what that tier has to do."""
@@ -67,11 +80,11 @@ class Upkeep:
 
     def debt(self, now_ms: int) -> Debt:
         snapshot = self._handles.snapshot()
-        return debt(snapshot, self.policy(snapshot), now_ms)
+        return debt(snapshot, self.policy(snapshot), now_ms, self._busy("base"))
 
     def _busy(self, log: str) -> frozenset[str]:
-        """Files that an unfinished job reads. A fold names change files, and rewrites base files that it does not."""
-        found = jobs.unfinished(self._runtime, str(self._handles.name))
+        """Files that a job under way reads. A fold names change files, and rewrites base files that it does not."""
+        found = jobs.under_way(self._runtime, str(self._handles.name))
         return frozenset(path for job in found if _input_log(job) == log for path in job.inputs)
 
     # -- doing
@@ -134,17 +147,32 @@ class Upkeep:
         for plan in plans:
             lanes.setdefault(tuple(sorted(plan.partition.items(), key=str)), []).append(plan)
 
+        stopped = threading.Event()
+
         def work(lane: Sequence[CompactPlan]) -> list[CompactReport]:
             done = []
             for plan in lane:
+                if stopped.is_set():
+                    break
                 report = self.run(plan)
                 assert isinstance(report, CompactReport)
                 on_report(report)
                 done.append(report)
             return done
 
-        with ThreadPoolExecutor(self._runtime.settings.jobs_max, thread_name_prefix="lithify-compact") as pool:
-            return [report for done in pool.map(work, lanes.values()) for report in done]
+        pool = ThreadPoolExecutor(self._runtime.settings.jobs_max, thread_name_prefix="lithify-compact")
+        try:
+            running = [pool.submit(work, lane) for lane in lanes.values()]
+            return [report for lane in running for report in lane.result()]
+        except BaseException as error:
+            # What failed in one lane, or Ctrl-C here, must not let the others go on behind the caller's back.
+            stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            if not isinstance(error, Exception):
+                self._runtime.compute.cancel_all("interrupted")
+            raise
+        finally:
+            pool.shutdown()
 
     def trim(self) -> None:
         """Keep the logs short. The base of an adopted table is its owner's."""

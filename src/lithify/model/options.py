@@ -124,7 +124,7 @@ OPTIONS: dict[str, Option] = {
         Option(
             "cluster_target_bytes", INTEGER, 128 * 2**20, "Size of the files that optimize writes.", 2**20, 100 * 2**30
         ),
-        Option("tiers", TIERS, (), "Changes to the tiers of tables with a time column, by name, and further tiers."),
+        Option("tiers", TIERS, (), "Changes to the lake's tiers for this table, by name."),
     )
 }
 DEFAULTS: dict[str, Any] = {name: option.default for name, option in OPTIONS.items()}
@@ -162,7 +162,7 @@ def parse_all(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def stored(values: Mapping[str, Any]) -> dict[str, str]:
     """Parsed values as table properties."""
-    return {PREFIX + name: "" if value is None else _text(value) for name, value in values.items()}
+    return {PREFIX + name: "" if value is None else shown(value) for name, value in values.items()}
 
 
 def chosen(properties: Mapping[str, str]) -> dict[str, Any]:
@@ -188,7 +188,8 @@ def is_option(property_name: str) -> bool:
     return property_name.startswith(PREFIX) and property_name.removeprefix(PREFIX) in OPTIONS
 
 
-def _text(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value as it is stored, and told to people."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
