@@ -117,7 +117,8 @@ def test_a_dropped_table_takes_no_options_and_a_new_one_begins_without(path: Pat
     ],
     ids=["unknown to the lake", "as long as another"],
 )
-def test_tiers_that_do_not_fit_the_lakes_are_refused(lake: Lake, tiers: list[dict[str, Any]]) -> None:
+def test_tiers_that_do_not_fit_the_lakes_are_refused(path: Path, tiers: list[dict[str, Any]]) -> None:
+    lake = Lake(path)
     table = lake.create_table("a.t", pa.schema([("id", pa.int64())]), key="id")
 
     with pytest.raises(InvalidRequest):
@@ -127,3 +128,4 @@ def test_tiers_that_do_not_fit_the_lakes_are_refused(lake: Lake, tiers: list[dic
 
     assert table.options["tiers"] == ()
     assert lake.tables() == ["a.t"]
+    lake.close()
