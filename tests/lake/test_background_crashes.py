@@ -290,7 +290,9 @@ def storage_calls(points: list[Point]) -> list[Point]:
 def test_a_full_disk_at_some_storage_calls_of_a_cycle_loses_nothing(
     prepared: tuple[Path, State, list[Point]], folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fill_the_disk_at_each(prepared, folder, caplog, storage_calls(prepared[2])[::17])
+    calls = storage_calls(prepared[2])
+    chosen = [*calls[::17], *(point for point in calls if point[1] == 2)]
+    fill_the_disk_at_each(prepared, folder, caplog, chosen)
 
 
 @pytest.mark.slow

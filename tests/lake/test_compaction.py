@@ -18,7 +18,18 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from lithify import ComputeFailed, Conflict, Corruption, InvalidRequest, Lake, NotFound, OutOfResources, Settings, Table
+from lithify import (
+    ComputeFailed,
+    Conflict,
+    Corruption,
+    InvalidRequest,
+    Lake,
+    NotFound,
+    OutOfResources,
+    Settings,
+    Table,
+    Unavailable,
+)
 from lithify.engine import jobs
 from lithify.engine.compact import Compactor
 from lithify.engine.handles import Handles
@@ -544,3 +555,62 @@ def test_a_manifest_that_leaves_the_table_is_set_aside_and_obeyed_by_nobody(fold
 
     assert precious.exists()
     assert len(list(manifest.parent.glob("*.unreadable"))) == 5
+
+
+def test_a_job_of_a_host_that_nobody_can_look_at_is_given_up_after_a_day(lake: Lake) -> None:
+    table = scattered(lake)
+    job = jobs.begin(lake._runtime, "a.t", "pack", "base", [file.path for file in table.snapshot().base])
+    manifest = lake.path / "_lithify" / "jobs" / f"{job.id}.json"
+    described = json.loads(manifest.read_text())
+    described["owner"]["host"] = "gone"
+    manifest.write_text(json.dumps(described))
+    assert jobs.recover(lake._runtime) == []
+    tomorrow = replace(lake._runtime, now_ms=lambda: described["created_ms"] + 25 * 3_600_000)
+
+    assert len(jobs.recover(tomorrow)) == 1
+    assert len(table.compact()) == 1
+
+
+def test_a_manifest_that_cannot_be_read_just_now_stays_where_it_is(lake: Lake) -> None:
+    table = scattered(lake)
+    job = jobs.begin(lake._runtime, "a.t", "pack", "base", [file.path for file in table.snapshot().base])
+    manifest = lake.path / "_lithify" / "jobs" / f"{job.id}.json"
+
+    class Failing(Store):
+        def read(self, path: Path) -> bytes:
+            raise Unavailable("too many open files")
+
+    with pytest.raises(Unavailable, match="too many open files"):
+        jobs.unfinished(replace(lake._runtime, store=Failing()))
+
+    assert manifest.exists()
+
+
+def test_many_missing_files_are_left_out_together(lake: Lake) -> None:
+    table = scattered(lake, files=12)
+    version = table.snapshot().base_version
+    for path in base_files(table)[:8]:
+        path.unlink()
+
+    reports = table.compact()
+
+    assert [(report.files_read, report.files_written) for report in reports if report.files_written] == [(4, 1)]
+    assert len(reports[0].problems) == 8
+    assert table.snapshot().base_version == version + 1
+
+
+def test_a_partition_that_changed_is_clustered_beside_the_others(folder: Path, lake: Lake) -> None:
+    schema = pa.schema([("id", pa.int64()), ("p", pa.string())])
+    table = lake.create_table("a.t", schema, key="id", partition_by="p")
+    table.upsert([{"id": i, "p": "xy"[i % 2]} for i in range(10)])
+    table.fold()
+
+    def change(table: Table) -> None:
+        table.delete([0, 1])
+        table.fold()
+
+    reports = held_at(folder, lake, "compact.written", change, lambda table: table.optimize(by="id"))
+
+    assert [report.files_written for report in reports] == [1, 1], "one lane was held, and planned again"
+    assert 4 in {report.rows for report in reports}
+    assert sorted(row["id"] for row in table.to_arrow().to_pylist()) == list(range(2, 10))

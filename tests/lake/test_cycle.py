@@ -447,7 +447,7 @@ class Cancellable:
     def __init__(self) -> None:
         self.cancelled = threading.Event()
 
-    def cancel_all(self) -> None:
+    def cancel_all(self, reason: str = "") -> None:
         self.cancelled.set()
 
     def act(self, plan: Plan) -> None:

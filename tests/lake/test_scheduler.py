@@ -304,7 +304,7 @@ class TestStopping:
         cancelled, started = threading.Event(), threading.Event()
 
         class Worker:
-            def cancel_all(self) -> None:
+            def cancel_all(self, reason: str = "") -> None:
                 cancelled.set()
 
         def act(plan: Any) -> None:

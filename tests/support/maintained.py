@@ -129,7 +129,7 @@ def schedule(path: str, stop: Event, results: Queue[Any]) -> None:
                 raise
 
         maintenance.cycle.run = noted  # type: ignore[method-assign]
-        scheduler = maintenance.scheduler(every_s=0.02, on_report=reports.append)
+        scheduler = maintenance.scheduler(every_s=0.05, on_report=reports.append)
         scheduler.start()
         stop.wait()
         scheduler.stop()

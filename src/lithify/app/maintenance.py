@@ -10,19 +10,18 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from lithify.app.lake import Lake
-from lithify.app.scheduler import Scheduler, cron_trigger
+from lithify.app.scheduler import Scheduler, cron_trigger, tier_is_off
 from lithify.engine import jobs, leases
 from lithify.engine.counters import Counters
 from lithify.engine.cycle import LEASE, Cycle, cycle_history
 from lithify.engine.cycle_run import OnEvent
 from lithify.engine.handles import Handles
 from lithify.engine.reader import Reader
-from lithify.engine.upkeep import Upkeep
+from lithify.engine.upkeep import Upkeep, policy_for
 from lithify.errors import InvalidRequest, LithifyError, NotFound
 from lithify.model.compaction import PACK
 from lithify.model.cycles import CycleReport
 from lithify.model.names import TableName, parse_table_name
-from lithify.model.policies import policy_of
 from lithify.model.tiers import Tier, declared, tier_named
 
 logger = logging.getLogger(__name__)
@@ -85,12 +84,14 @@ class Maintenance:
     def _upkeep(self, name: str, lease: int) -> Upkeep:
         handles = self._open.get(parse_table_name(name))
         if self._own_tiers is not None:
-            self._own_tiers[name] = policy_of(self._runtime.settings, handles.schema().settings).tiers
+            self._own_tiers[name] = policy_for(self._runtime.settings, handles.schema().settings, name).tiers
         return Upkeep(handles, Reader(handles), lease)
 
     def _check_tier(self, name: str) -> None:
         if name != PACK:
-            tier_named(self.tiers(), name, besides=(PACK,))
+            tier = tier_named(self.tiers(), name, besides=(PACK,))
+            if not tier.enabled:
+                raise tier_is_off(name)
 
 
 class _OpenLogs:
@@ -164,7 +165,13 @@ def running_cycle(lake: Lake) -> dict[str, Any] | None:
     lease = leases.current(lake._runtime, LEASE)
     if lease is None:
         return None
-    return {"cycle": lease.id, "what": lease.what, "owner": lease.holder, "started_ms": lease.started_ms}
+    return {
+        "cycle": lease.id,
+        "what": lease.what,
+        "owner": lease.owner_label,
+        "since": leases.shown_time(lease.started_ms),
+        "started_ms": lease.started_ms,
+    }
 
 
 def past_cycles(lake: Lake, limit: int | None = None) -> list[dict[str, Any]]:

@@ -9,10 +9,13 @@ daily tier could starve for days. Days of the week are those of cron: 0 and 7 ar
 from __future__ import annotations
 
 import datetime as dt
+import json
 import logging
+import math
 import re
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
@@ -22,17 +25,20 @@ from apscheduler.triggers.interval import IntervalTrigger
 from lithify.engine.cycle import Cycle, check_may_compact
 from lithify.engine.cycle_run import VACUUM, OnEvent
 from lithify.errors import Conflict, InvalidRequest, LithifyError
+from lithify.model.compaction import PACK
 from lithify.model.cycles import CycleReport
-from lithify.model.tiers import Tier
+from lithify.model.tiers import Tier, how_to_turn_on
+from lithify.model.words import plural
 
 logger = logging.getLogger(__name__)
 # The library warns whenever something falls due that already waits, which is how it should be.
 _quiet = logging.getLogger(f"{__name__}.times")
 _quiet.setLevel(logging.ERROR)
 
-INTERVAL = "policies"
+INTERVAL, FAILED = "policies", "cycle failed"
 INTERVAL_KINDS = frozenset({"fold", "minor", "pack"})
 STOP_GRACE_S = 10.0
+EVERY_S_MIN, EVERY_S_MAX = 0.05, 366 * 86_400
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DAY_RANGE = re.compile(r"(\*|[0-7](?:-[0-7])?)(?:/([1-7]))?")
 
@@ -42,7 +48,7 @@ def cron_trigger(text: str, where: str) -> CronTrigger:
     fields = text.split()
     try:
         if len(fields) != 5:
-            raise ValueError(f"it has {len(fields)} fields, not 5")
+            raise ValueError(f"it has {plural(len(fields), 'field')}, not 5")
         fields[4] = ",".join(_days(item) for item in fields[4].split(","))
         trigger = CronTrigger.from_crontab(" ".join(fields), timezone=dt.UTC)
     except ValueError as error:
@@ -82,9 +88,7 @@ class Scheduler:
         settings = cycle.runtime.settings
         self._cycle, self._tiers, self._only_tier = cycle, tiers, only_tier
         self._on_event, self._on_report = on_event, on_report
-        self._every_s = settings.policy_interval_s if every_s is None else every_s
-        if self._every_s <= 0:
-            raise InvalidRequest(f"the interval must be more than 0 seconds, not {self._every_s}")
+        self._every_s = _checked_interval(settings.policy_interval_s if every_s is None else every_s)
         self._vacuum_cron = settings.vacuum_cron if only_tier is None else None
         self._asked: dict[str, str] = {}
         self._crons: dict[str, str] = {}
@@ -98,8 +102,8 @@ class Scheduler:
         crons = self._wanted_crons()
         for name, text in crons.items():
             cron_trigger(text, _where(name))
-        if self._only_tier is not None and self._only_tier not in crons:
-            raise InvalidRequest(f"tier {self._only_tier} is not enabled: set enabled = true for it in lithify.toml")
+        if self._only_tier is not None and self._only_tier not in (PACK, *crons):
+            raise tier_is_off(self._only_tier)
         self._scheduler = BackgroundScheduler(
             timezone=dt.UTC,
             # One thread: what falls due during a cycle waits for it instead of being refused.
@@ -133,8 +137,8 @@ class Scheduler:
 
     def _interval(self) -> None:
         self._follow(self._wanted_crons_or_none())
-        if self._only_tier is None:
-            self._run(INTERVAL)
+        if self._only_tier in (None, PACK):
+            self._run(self._only_tier or INTERVAL)
         with self._lock:
             owed = list(self._owed)
         for name in owed:
@@ -153,17 +157,31 @@ class Scheduler:
                     report = self._cycle.run(tier, on_event=self._on_event)
         except Conflict as error:
             logger.debug("%s waits: %s", name, error)
-            if name != INTERVAL:
+            if name not in (INTERVAL, PACK):
                 with self._lock:
                     self._owed[name] = None
             return
         except LithifyError as error:
-            logger.error("cycle failed what=%s reason=%s", name, error)
+            self._failed(name, error.message)
             return
-        except Exception:
-            logger.exception("cycle crashed what=%s", name)
+        except Exception as error:
+            self._failed(name, f"{type(error).__name__}: {error}", crashed=True)
             return
         self._on_report(report)
+
+    def _failed(self, name: str, reason: str, *, crashed: bool = False) -> None:
+        """Told as an event, and logged: in words for any handler, and as facts for those that know them."""
+        facts = {"what": name, "reason": reason}
+        words = "".join(f" {fact}={json.dumps(value, ensure_ascii=False)}" for fact, value in facts.items())
+        extra = {"lithify_event": FAILED, "lithify_facts": facts}
+        logger.error("%s%s", FAILED, words, extra=extra, exc_info=crashed)
+        if self._on_event is None:
+            return
+        try:
+            self._on_event({"event": FAILED, "time_ms": self._cycle.runtime.now_ms(), **facts})
+        except Exception:
+            # Whoever listens must not decide over the cycles to come.
+            logger.exception("nobody could be told that a cycle failed")
 
     # -- when it runs
 
@@ -199,6 +217,19 @@ class Scheduler:
                 continue
             scheduler.add_job(self._run, trigger, args=(name,), id=f"cron-{name}", replace_existing=True)
             self._crons[name] = text
+
+
+def tier_is_off(name: str) -> InvalidRequest:
+    return InvalidRequest(f"tier {name} is off: {how_to_turn_on(name)}")
+
+
+def _checked_interval(every_s: Any) -> float:
+    number = isinstance(every_s, int | float) and not isinstance(every_s, bool) and math.isfinite(every_s)
+    if not number or not EVERY_S_MIN <= every_s <= EVERY_S_MAX:
+        raise InvalidRequest(
+            f"the interval is {EVERY_S_MIN} to {EVERY_S_MAX:,} seconds, not {every_s!r}"
+        )
+    return float(every_s)
 
 
 def _where(name: str) -> str:

@@ -9,14 +9,18 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import logging
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
+from lithify.cli.logs import logging_to
 from lithify.cli.output import Output, make_output
-from lithify.errors import InvalidRequest
+from lithify.errors import InvalidRequest, LithifyError
 
 if TYPE_CHECKING:
     from lithify.app.lake import Lake
@@ -28,7 +32,8 @@ LakeOption = Annotated[
     str | None,
     typer.Option("--lake", metavar="PATH", help="The lake's folder. Default: LITHIFY_LAKE, or `lake` in lithify.toml."),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", metavar="", help="Answer with one JSON document.")]
+JSON_HELP = "Answer with one JSON document."
+JsonOption = Annotated[bool, typer.Option("--json", metavar="", help=JSON_HELP)]
 TableArgument = Annotated[str, typer.Argument(metavar="NAME", help="The table: namespace.table")]
 BatchIdOption = Annotated[
     str | None,
@@ -66,6 +71,14 @@ class Session:
         return self._settings
 
     @property
+    def log_format(self) -> str:
+        """Settings that cannot be read are somebody else's to tell."""
+        try:
+            return self.settings.log_format
+        except LithifyError:
+            return "text"
+
+    @property
     def lake_path(self) -> str | None:
         """From --lake, the environment or lithify.toml, in this order; None if none says."""
         if self.lake_given is not None:
@@ -86,8 +99,24 @@ class Session:
             yield lake
 
 
+class _Command(TyperCommand):
+    """Help without the types of Python: names of values say more to a user."""
+
+    def get_params(self, ctx: typer.Context) -> list[Any]:  # type: ignore[override]
+        params = super().get_params(ctx)
+        for param in params:
+            if param.param_type_name == "argument":
+                param.display_type_rich = lambda ctx: None  # type: ignore[attr-defined]
+            elif "--help" in param.opts:
+                param.metavar = ""
+        return list(params)
+
+    def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        return [re.sub(r"^\{(.+)\}", r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
+
+
 def command(
-    app: typer.Typer, name: str, *, panel: str, examples: str
+    app: typer.Typer, name: str, *, panel: str, examples: str, json_help: str = JSON_HELP
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register `function(session, …)` as a command; its docstring is the help, `examples` stand below it."""
 
@@ -99,19 +128,22 @@ def command(
         def run(ctx: typer.Context, lake: str | None = None, as_json: bool = False, **options: Any) -> None:
             above = ctx.ensure_object(Globals)
             as_json = as_json or above.as_json
-            function(Session(make_output(as_json), as_json, lake if lake is not None else above.lake), **options)
+            session = Session(make_output(as_json), as_json, lake if lake is not None else above.lake)
+            with logging_to(session.out.log_line, lambda: session.log_format, logging.WARNING):
+                function(session, **options)
 
+        json_option = Annotated[bool, typer.Option("--json", metavar="", help=json_help)]
         shared = [
             inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
             inspect.Parameter("lake", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=LakeOption),
-            inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=JsonOption),
+            inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=json_option),
         ]
         signature = inspect.Signature([*(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own), *shared])
         run.__signature__ = signature  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
         text = "\n\n".join(" ".join(part.split()) for part in (inspect.getdoc(function) or "").split("\n\n"))
         lines = "\n\n".join(f"[cyan]{_markup_safe(line)}[/cyan]" for line in inspect.cleandoc(examples).splitlines())
-        app.command(name, help=text, epilog=f"Examples:\n\n{lines}", rich_help_panel=panel)(run)
+        app.command(name, cls=_Command, help=text, epilog=f"Examples:\n\n{lines}", rich_help_panel=panel)(run)
         return function
 
     return register

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lithify.cli.command import HANDLED, Session, TableArgument, command
-from lithify.cli.output import Column, Report
-from lithify.cli.values import human_bytes, human_seconds, plural
+from lithify.cli.output import Column, Report, long_text
+from lithify.cli.upkeep import show_rows
+from lithify.cli.values import human_bytes, human_seconds
 from lithify.errors import InvalidRequest, LithifyError
+from lithify.model.words import plural
 
 if TYPE_CHECKING:
     from lithify.engine.compact import CompactReport
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from lithify.model.upkeep import CompactPlan
 
 PANEL = "Upkeep"
+NAMES_MAX = 5
 DryRun = Annotated[bool, typer.Option("--dry-run", metavar="", help="Show what would be done, and do nothing.")]
 
 
@@ -41,7 +44,7 @@ PLANNED = (
     Column("bytes_in", "bytes to read", _bytes, right=True),
     Column("bytes_out", "to write", _bytes, right=True),
     Column("gain", "gain"),
-    Column("why", "why"),
+    Column("why", "why", long_text, wrap=True),
 )
 DONE = (
     Column("table", "table", style="bold"),
@@ -55,7 +58,6 @@ DONE = (
     Column("engine", "by"),
     Column("seconds", "time", lambda s: "" if s is None else human_seconds(s), right=True),
 )
-PROBLEM = Column("error", "problem", style="red")
 
 
 def compact(
@@ -74,23 +76,41 @@ def compact(
     if bool(names) == all_tables:
         raise InvalidRequest("say which table to compact, or --all")
     rows: list[dict[str, Any]] = []
+    idle: dict[str, list[str]] = {}
     with session.lake() as lake, session.out.working("compacting") as report:
         for name in lake.tables() if all_tables else list(names or ()):
             report(f"compacting {name}", None)
             try:
                 table = lake.table(name)
-                rows += (
+                found = (
                     _planned(table.compact(tier, dry_run=True))
                     if dry_run
                     else _done(table, lambda t, told: t.compact(tier, progress=told), report, "compacting")
                 )
+                rows += found
+                if not found and (why := _why_idle(session, table, tier)):
+                    idle.setdefault(why, []).append(name)
             except LithifyError as error:
                 if not all_tables:
                     raise
                 rows.append({"table": name, "error": error.message})
-    _show(
-        session, rows, dry_run, "compactions", "nothing to compact: no partition has enough small files of enough age"
+    notes = (
+        [] if all_tables and rows else [f"nothing to do for {_names(tables)}: {why}" for why, tables in idle.items()]
     )
+    empty = "nothing to compact: no partition has enough small files of enough age"
+    _show(session, rows, dry_run, "compactions", empty, notes)
+
+
+def _why_idle(session: Session, table: Table, tier: str | None) -> str | None:
+    from lithify.model.policies import idle_tier, policy_of
+
+    definition = table.definition
+    return idle_tier(definition, policy_of(session.settings, definition.settings), tier) if tier is not None else None
+
+
+def _names(tables: Sequence[str]) -> str:
+    more = len(tables) - NAMES_MAX
+    return ", ".join(tables[:NAMES_MAX]) + (f" and {plural(more, 'more table')}" if more > 0 else "")
 
 
 def optimize(
@@ -149,10 +169,16 @@ def _done(
     return [{**row, "error": "; ".join(row["problems"])} if row["problems"] else row for row in rows]
 
 
-def _show(session: Session, rows: list[dict[str, Any]], dry_run: bool, name: str, empty: str) -> None:
-    failed = any("error" in row for row in rows)
-    columns = [*(PLANNED if dry_run else DONE), *([PROBLEM] if failed else [])]
-    session.out.listing(columns, rows, {"dry_run": dry_run, name: rows}, empty=empty)
+def _show(
+    session: Session, rows: list[dict[str, Any]], dry_run: bool, name: str, empty: str, notes: Sequence[str] = ()
+) -> None:
+    document = {"dry_run": dry_run, name: rows, **({"notes": notes} if notes else {})}
+    if session.as_json or rows or not notes:
+        failed = show_rows(session, PLANNED if dry_run else DONE, rows, document, empty)
+    else:
+        failed = False
+    for note in notes:
+        session.out.note(note)
     if failed:
         raise typer.Exit(HANDLED)
 

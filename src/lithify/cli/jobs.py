@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lithify.cli.command import Session, command
-from lithify.cli.output import Column
-from lithify.cli.values import cell, human_bytes, human_seconds, plural
+from lithify.cli.output import Column, long_text
+from lithify.cli.values import human_bytes, human_seconds
 from lithify.errors import LithifyError
+from lithify.model.words import plural
 
 if TYPE_CHECKING:
     from lithify.app.lake import Lake
@@ -43,7 +44,7 @@ UNFINISHED = (
     Column("age_s", "age", _seconds, right=True),
     Column("owner", "process"),
     Column("alive", "", lambda alive: "may be alive" if alive else "gone: recovery clears up"),
-    Column("why", "why"),
+    Column("why", "why", long_text, wrap=True),
 )
 ENDED = (
     Column("ended_ms", "ended (UTC)", _time, style="dim"),
@@ -53,7 +54,7 @@ ENDED = (
     Column("bytes_in", "read", _bytes, right=True),
     Column("bytes_out", "written", _bytes, right=True),
     Column("seconds", "time", _seconds, right=True),
-    Column("reason", "why", lambda text: cell(text, 80)),
+    Column("shown", "why", long_text, wrap=True),
 )
 TABLES = (
     Column("table", "table", style="bold"),
@@ -64,9 +65,8 @@ TABLES = (
     Column("read_overhead", "read overhead", lambda times: "" if times is None else f"{times:.2f}×", right=True),
     Column("debt", "to compact", lambda debt: "" if not debt else _bytes(debt["bytes"]), right=True),
     Column("last_job", "last job", lambda job: "" if not job else f"{job['kind']} {job['outcome']}"),
-    Column("due", "due", lambda due: cell("; ".join(due or ()), 80)),
+    Column("due", "due", lambda due: long_text("; ".join(due or ())), wrap=True),
 )
-PROBLEM = Column("error", "problem", style="red")
 
 
 def jobs(
@@ -83,24 +83,34 @@ def jobs(
         cycle = running_cycle(lake)
         if history:
             found = [_ended(entry) for entry in ended_jobs(lake, limit)]
-            session.out.listing(ENDED, found, {"jobs": found, "cycle": cycle}, empty="no job has ended yet")
+            rows = [{**job, "shown": job.get("reason") or job.get("why")} for job in found]
+            session.out.listing(ENDED, rows, {"jobs": found, "cycle": cycle}, empty="no job has ended yet")
         else:
             found = [dataclasses.asdict(job) for job in unfinished_jobs(lake)[:limit]]
             session.out.listing(UNFINISHED, found, {"jobs": found, "cycle": cycle}, empty="no job is under way")
         if cycle is not None:
-            session.out.note(f"a cycle is running ({cycle['what']}): {cycle['cycle']} by {cycle['owner']}")
+            session.out.note(
+                f"a cycle is running ({cycle['what']}): {cycle['cycle']} by {cycle['owner']} since {cycle['since']}"
+            )
 
 
 def _ended(entry: dict[str, Any]) -> dict[str, Any]:
-    spent = [entry.get("started_ms"), entry.get("ended_ms")]
-    seconds = (spent[1] - spent[0]) / 1000 if all(isinstance(ms, int) for ms in spent) else None  # type: ignore[operator]
-    return {**entry, "seconds": seconds, "reason": entry.get("reason") or entry.get("why")}
+    """How long a job took that died and was recovered later, nobody knows."""
+    started_ms, ended_ms = entry.get("started_ms"), entry.get("ended_ms")
+    if isinstance(started_ms, int) and isinstance(ended_ms, int) and not _settled_by_recovery(entry):
+        return {**entry, "seconds": (ended_ms - started_ms) / 1000}
+    return entry
+
+
+def _settled_by_recovery(entry: dict[str, Any]) -> bool:
+    gone = "its process was gone" in str(entry.get("reason") or "")
+    return gone or entry.get("outcome") in ("recovered", "table dropped")
 
 
 def stats(
     session: Session,
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="The table: namespace.table. Default: all of them.")
+        str | None, typer.Argument(metavar="NAME", help="The table: namespace.table. Default: all of them.")
     ] = None,
 ) -> None:
     """Show files and bytes by tier, pending changes, the expected cost of reading them, and what upkeep is due."""
@@ -121,9 +131,9 @@ def _all_stats(session: Session, lake: Lake) -> None:
         except LithifyError as error:
             rows.append({"table": table, "error": error.message})
     last = next(iter(past_cycles(lake, 1)), None)
-    columns = [*TABLES, *([PROBLEM] if any("error" in row for row in rows) else [])]
     document = {"lake": lake.path, "tables": rows, "last_cycle": last}
-    session.out.listing(columns, rows, document, empty="no tables yet: `lithify create` makes one")
+    session.out.listing(TABLES, rows, document, empty="no tables yet: `lithify create` makes one")
+    session.out.problems([f"{row['table']}: {row['error']}" for row in rows if "error" in row])
     for entry in (last or {}).get("waiting") or ():
         session.out.note(_waiting(entry))
     if last is not None:

@@ -1,4 +1,7 @@
-"""Log lines of a long-running command: `key=value` for people, or one JSON object each for programs."""
+"""Log lines: `key=value` for people, or one JSON object each for programs.
+
+Every command says on stderr what its loggers warn of, unless its answer tells the same; `lithify run` says more.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,14 @@ import datetime as dt
 import json
 import logging
 import sys
-from collections.abc import Iterator, Mapping
-from typing import Any, TextIO
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from lithify.cli.values import dumps, jsonable
 
-FACTS = "lithify_facts"
+EVENT, FACTS = "lithify_event", "lithify_facts"
+# What these warn of is also a problem or a reason in the report of the work.
+_IN_REPORTS = frozenset({"lithify.engine.compact", "lithify.engine.fold", "lithify.engine.worker"})
 
 
 def iso_time(seconds: float) -> str:
@@ -23,7 +28,7 @@ def iso_time(seconds: float) -> str:
 class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         facts = "".join(f" {name}={_word(value)}" for name, value in _facts(record).items())
-        line = f"{iso_time(record.created)} {record.levelname} {_one_line(record.getMessage())}{facts}"
+        line = f"{iso_time(record.created)} {record.levelname} {_one_line(_message(record))}{facts}"
         return line + (f"\n{self.formatException(record.exc_info)}" if record.exc_info else "")
 
 
@@ -33,7 +38,7 @@ class JsonLines(logging.Formatter):
             "time": iso_time(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _message(record),
             **_facts(record),
         }
         if record.exc_info:
@@ -45,22 +50,43 @@ def formatter(log_format: str) -> logging.Formatter:
     return JsonLines() if log_format == "json" else TextLines()
 
 
+class _Lines(logging.Handler):
+    def __init__(self, write: Callable[[str], None], log_format: Callable[[], str]) -> None:
+        super().__init__()
+        self._write, self._log_format = write, log_format
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._write(formatter(self._log_format()).format(record))
+        except Exception:
+            self.handleError(record)
+
+
 @contextlib.contextmanager
-def logging_to(stream: TextIO, log_format: str, name: str = "lithify", level: int = logging.INFO) -> Iterator[None]:
-    """Everything that `name` and what lies below it has to say goes to `stream`, until the block ends."""
-    logger = logging.getLogger(name)
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(formatter(log_format))
-    before = logger.level, logger.propagate
-    logger.addHandler(handler)
+def logging_to(
+    write: Callable[[str], None], log_format: Callable[[], str], level: int, *, all_of_it: bool = False
+) -> Iterator[None]:
+    """What Lithify's loggers have to say is written, a line each, until the block ends, and goes nowhere else.
+
+    Without `all_of_it`, what the answer of a command, or an event, tells anyway is left out.
+    """
+    logger = logging.getLogger("lithify")
+    handler = _Lines(write, log_format)
+    if not all_of_it:
+        handler.addFilter(lambda record: not _told_anyway(record))
+    before = logger.handlers, logger.level, logger.propagate
+    logger.handlers, logger.propagate = [handler], False
     logger.setLevel(level)
-    logger.propagate = False
     try:
         yield
     finally:
-        logger.removeHandler(handler)
-        logger.setLevel(before[0])
-        logger.propagate = before[1]
+        logger.handlers, logger.propagate = before[0], before[2]
+        logger.setLevel(before[1])
+
+
+def _told_anyway(record: logging.LogRecord) -> bool:
+    """A traceback is told nowhere else."""
+    return not record.exc_info and (record.name in _IN_REPORTS or hasattr(record, EVENT))
 
 
 def print_line(log_format: str, message: str, time_ms: int, facts: Mapping[str, Any]) -> None:
@@ -70,6 +96,10 @@ def print_line(log_format: str, message: str, time_ms: int, facts: Mapping[str, 
     setattr(record, FACTS, facts)
     sys.stdout.write(formatter(log_format).format(record) + "\n")
     sys.stdout.flush()
+
+
+def _message(record: logging.LogRecord) -> str:
+    return str(getattr(record, EVENT, "")) or record.getMessage()
 
 
 def _facts(record: logging.LogRecord) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def doctor(session: Session) -> None:
     columns = [
         Column("check", "check", style="bold"),
         Column("status", "", lambda status: _MARKS[status]),
-        Column("found", "found", str),
+        Column("found", "found", str, wrap=True),
     ]
     session.out.listing(columns, rows, {"healthy": healthy, "checks": rows}, empty="")
     for row in rows:

@@ -26,6 +26,13 @@ TRACEBACK_VARIABLE = "LITHIFY_TRACEBACK"
 class _Group(TyperGroup):
     """Turns every way a command can end into an exit code and, if it failed, into one clear answer."""
 
+    def get_params(self, ctx: typer.Context) -> list[Any]:  # type: ignore[override]
+        params = super().get_params(ctx)
+        for param in params:
+            if "--help" in param.opts:
+                param.metavar = ""
+        return list(params)
+
     def main(
         self,
         args: Sequence[str] | None = None,
@@ -66,7 +73,10 @@ class _Group(TyperGroup):
             )
             return CRASHED
         if code == INTERRUPTED:
-            out.error("interrupted", "interrupted: what was acknowledged stays, everything else was not done")
+            out.error(
+                "interrupted",
+                "interrupted: what was acknowledged stays; `lithify jobs --history` shows what else was done",
+            )
         return code if isinstance(code, int) else OK
 
 
@@ -104,7 +114,7 @@ def _lithify(
     as_json: JsonOption = False,
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+        typer.Option("--version", metavar="", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
     ctx.obj = Globals(lake, as_json)

@@ -15,30 +15,42 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lithify.cli.values import cell, dumps
+from lithify.model.words import plural
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
 
 Report = Callable[[str, float | None], None]
 """Called with what is going on, and how much of it is done (0 to 1) or None."""
 
 PIPE_WIDTH = 1000
+WRAPPED_WIDTH_MIN = 24
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a listing: where its value is, what stands above it, how it is shown."""
+    """One column of a listing: where its value is, what stands above it, how it is shown.
+
+    `wrap`: text of any length, broken into lines where it does not fit; the last column to be left out.
+    """
 
     key: str
     header: str
     show: Callable[[Any], str] = cell
     right: bool = False
     style: str | None = None
+    wrap: bool = False
+
+
+def long_text(value: Any) -> str:
+    """Shown whole, in a column that wraps."""
+    return cell(value, PIPE_WIDTH)
 
 
 class Output(ABC):
     @abstractmethod
-    def message(self, text: str, document: Mapping[str, Any], *notes: str) -> None:
+    def message(self, text: str, document: Mapping[str, Any], *notes: str, healthy: bool = True) -> None:
         """Something was done: one sentence, the facts behind it, and further lines for people."""
 
     @abstractmethod
@@ -57,8 +69,20 @@ class Output(ABC):
         """Many things of a kind, a line each."""
 
     @abstractmethod
+    def problems(self, lines: Sequence[str]) -> None:
+        """What went wrong with some of many things, for people: each problem once, and whole."""
+
+    @abstractmethod
     def note(self, text: str) -> None:
         """A line for people only."""
+
+    @abstractmethod
+    def aside(self, text: str) -> None:
+        """A line on stderr that is no part of the answer. It does not run into what the terminal shows already."""
+
+    @abstractmethod
+    def log_line(self, line: str) -> None:
+        """A line of a log, on stderr."""
 
     @abstractmethod
     def step(self, chapter: str, title: str, time: str, result: str) -> None:
@@ -76,13 +100,17 @@ class Output(ABC):
     def working(self, what: str) -> AbstractContextManager[Report]:
         """Show that something is going on; the report changes what is shown."""
 
+    @abstractmethod
+    def leave(self) -> None:
+        """Give the terminal back as it was: the process is about to end without unwinding."""
+
 
 class JsonOutput(Output):
     def _print(self, document: Mapping[str, Any]) -> None:
         sys.stdout.write(dumps(document, indent=2) + "\n")
         sys.stdout.flush()
 
-    def message(self, text: str, document: Mapping[str, Any], *notes: str) -> None:
+    def message(self, text: str, document: Mapping[str, Any], *notes: str, healthy: bool = True) -> None:
         self._print(document)
 
     def record(self, title: str, fields: Mapping[str, Any], document: Mapping[str, Any]) -> None:
@@ -98,8 +126,18 @@ class JsonOutput(Output):
     ) -> None:
         self._print(document)
 
+    def problems(self, lines: Sequence[str]) -> None:
+        pass
+
     def note(self, text: str) -> None:
         pass
+
+    def aside(self, text: str) -> None:
+        self.log_line(text)
+
+    def log_line(self, line: str) -> None:
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
 
     def step(self, chapter: str, title: str, time: str, result: str) -> None:
         pass
@@ -114,6 +152,9 @@ class JsonOutput(Output):
     def working(self, what: str) -> Iterator[Report]:
         yield lambda stage, fraction: None
 
+    def leave(self) -> None:
+        pass
+
 
 class TextOutput(Output):
     """Rich text. In a terminal tables keep to its width; into a pipe nothing is cut."""
@@ -121,6 +162,7 @@ class TextOutput(Output):
     def __init__(self) -> None:
         self._out: Console | None = None
         self._err: Console | None = None
+        self._live: Progress | None = None
 
     @property
     def console(self) -> Console:
@@ -134,8 +176,9 @@ class TextOutput(Output):
             self._err = _console(stderr=True)
         return self._err
 
-    def message(self, text: str, document: Mapping[str, Any], *notes: str) -> None:
-        self.console.print(f"[green]✓[/green] {_escaped(text)}")
+    def message(self, text: str, document: Mapping[str, Any], *notes: str, healthy: bool = True) -> None:
+        mark = "[green]✓[/green]" if healthy else "[red]✗[/red]"
+        self.console.print(f"{mark} {_escaped(text)}")
         for note in notes:
             self.console.print(f"  [dim]{_escaped(note)}[/dim]")
 
@@ -174,20 +217,46 @@ class TextOutput(Output):
             title_style="bold",
         )
         lines = [[column.show(row.get(column.key)) for column in columns] for row in rows]
-        shown, left_out = _fitting([c.header for c in columns], lines, self.console.width)
-        for column in columns[:shown]:
+        shown = _fitting(columns, lines, self.console.width)
+        for column in (columns[number] for number in shown):
             table.add_column(
-                column.header, justify="right" if column.right else "left", style=column.style, no_wrap=True
+                column.header,
+                justify="right" if column.right else "left",
+                style=column.style,
+                no_wrap=not column.wrap,
+                overflow="fold" if column.wrap else "ellipsis",
             )
         for line in lines:
-            table.add_row(*map(_escaped, line[:shown]))
+            table.add_row(*(_escaped(line[number]) for number in shown))
         self.console.print(table)
-        if left_out:
-            names = ", ".join(c.header for c in columns[shown:])
-            self.console.print(f"[dim]… {left_out} more columns do not fit here: {_escaped(cell(names))}[/dim]")
+        if left_out := [column.header for number, column in enumerate(columns) if number not in shown]:
+            verb = "does" if len(left_out) == 1 else "do"
+            names = _escaped(", ".join(left_out))
+            self.console.print(f"[dim]… {plural(len(left_out), 'more column')} {verb} not fit here: {names}[/dim]")
+
+    def problems(self, lines: Sequence[str]) -> None:
+        for line in dict.fromkeys(lines):
+            self.console.print(f"[red]{_escaped(_printable(line))}[/red]")
 
     def note(self, text: str) -> None:
         self.console.print(f"[dim]{_escaped(text)}[/dim]")
+
+    def aside(self, text: str) -> None:
+        # The terminal may just have shown ^C on the line of the live view.
+        start = "\n" if self.errors.is_terminal else ""
+        self.log_line(start + text)
+
+    def log_line(self, line: str) -> None:
+        if self._live is not None and self.errors.is_terminal:
+            self._live.console.print(_escaped(line), soft_wrap=True)
+        else:
+            sys.stderr.write(line + "\n")
+            sys.stderr.flush()
+
+    def leave(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
 
     def step(self, chapter: str, title: str, time: str, result: str) -> None:
         told = f"[bold cyan]{chapter:<11}[/bold cyan] {_escaped(f'{title:<38}')}"
@@ -228,7 +297,11 @@ class TextOutput(Output):
                 total = None if fraction is None else 1.0
                 progress.update(task, description=_escaped(stage), total=total, completed=fraction or 0.0)
 
-            yield report
+            self._live = progress
+            try:
+                yield report
+            finally:
+                self._live = None
 
 
 def make_output(as_json: bool) -> Output:
@@ -250,13 +323,29 @@ def _escaped(text: str) -> str:
     return escape(text)
 
 
-def _fitting(headers: Sequence[str], lines: Sequence[Sequence[str]], width: int) -> tuple[int, int]:
-    """How many columns fit side by side, at least one; and how many do not."""
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def _fitting(columns: Sequence[Column], lines: Sequence[Sequence[str]], width: int) -> list[int]:
+    """The columns that fit side by side, at least one. Those that wrap keep some room while others are left out."""
     from rich.cells import cell_len
 
-    used = 0
-    for number, header in enumerate(headers):
-        used += max([cell_len(header), *(cell_len(line[number]) for line in lines)]) + 2
-        if used > width and number:
-            return number, len(headers) - number
-    return len(headers), 0
+    def needed(number: int) -> int:
+        natural = max([cell_len(columns[number].header), *(cell_len(line[number]) for line in lines)])
+        return min(natural, WRAPPED_WIDTH_MIN) if columns[number].wrap else natural
+
+    # Three characters between two columns, and one at either edge.
+    left = width - 2
+    kept: list[int] = []
+    wrapped = [number for number, column in enumerate(columns) if column.wrap]
+    plain = [number for number, column in enumerate(columns) if not column.wrap]
+    for number in [*plain[:1], *wrapped, *plain[1:]]:
+        left -= needed(number) + (3 if kept else 0)
+        if left < 0 and kept:
+            if columns[number].wrap:
+                left += needed(number) + 3
+                continue
+            break
+        kept.append(number)
+    return sorted(kept)

@@ -76,7 +76,7 @@ def history(
     name: TableArgument,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Entries at most, newest first.")] = 20,
 ) -> None:
-    """Show what happened to a table: writes, deletes (who and why), schema changes and folds, newest first."""
+    """Show what happened to a table: writes, deletes (who and why), folds, compactions, changes of columns and options."""
     with session.lake() as lake:
         entries = [dataclasses.asdict(entry) for entry in lake.table(name).history(limit)]
         columns = [

@@ -11,8 +11,9 @@ import typer
 from lithify.cli.command import BatchIdOption, Session, TableArgument, command
 from lithify.cli.inputs import STDIN, keys_from_arguments, read_rows, row_of
 from lithify.cli.tables import ColumnsOption, KeyOption, OrderByOption, PartitionOption, TimeOption, schema_of
-from lithify.cli.values import human_bytes, human_seconds, plural
+from lithify.cli.values import human_bytes, human_seconds
 from lithify.errors import InvalidRequest, NotFound
+from lithify.model.words import plural
 
 PANEL = "Rows"
 

@@ -15,8 +15,9 @@ import typer
 from lithify.cli.command import Session
 from lithify.cli.output import Column
 from lithify.cli.types import type_name
-from lithify.cli.values import cell, dumps, human_seconds, jsonable, plural
+from lithify.cli.values import cell, dumps, human_seconds, jsonable
 from lithify.errors import InvalidRequest
+from lithify.model.words import plural
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -23,8 +23,9 @@ import typer
 from lithify.cli.command import HANDLED, INTERRUPTED, Session, command
 from lithify.cli.logs import iso_time, logging_to, print_line
 from lithify.cli.output import Column, Report, TextOutput
-from lithify.cli.values import dumps, human_bytes, human_seconds, plural
+from lithify.cli.values import dumps, human_bytes, human_seconds
 from lithify.errors import InvalidRequest
+from lithify.model.words import plural
 
 if TYPE_CHECKING:
     from lithify.app.maintenance import Maintenance

@@ -13,8 +13,9 @@ import typer
 from lithify.cli.command import Session, TableArgument, command
 from lithify.cli.output import Column
 from lithify.cli.types import parse_column, type_name
-from lithify.cli.values import human_bytes, plural
+from lithify.cli.values import dumps, human_bytes, parse_bytes
 from lithify.errors import InvalidRequest, LithifyError
+from lithify.model.words import plural
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from lithify.app.lake import Lake
 
 PANEL = "Lake and tables"
+BYTES, DEFAULT = "_bytes", "default"
+BACK = "back to the lake's default: "
 
 KeyOption = Annotated[
     list[str] | None,
@@ -97,7 +100,8 @@ def create(
 
     Types: int8 int16 int32 int64, float32, float64 (double), string, binary, bool, date, timestamp (UTC),
     timestamp_ntz, decimal(p,s), list<…>, struct<name:…,…>, map<…,…>. A `!` or `not null` after a type makes the
-    column required. Key columns are always required. Without --key the table takes appends only.
+    column required. Key columns are always required. Without --key the table takes appends, and
+    deletes by columns.
     """
     arrow = schema_of(columns, schema)
     if arrow is None:
@@ -125,14 +129,13 @@ def list_tables(session: Session) -> None:
             Column("seq", "seq", _count, right=True),
             Column("watermark", "folded up to", _count, right=True),
         ]
-        if any("error" in row for row in rows):
-            columns.append(Column("error", "problem", style="red"))
         session.out.listing(
             columns,
             rows,
             {"lake": lake.path, "tables": rows},
             empty="no tables yet: `lithify create` or `lithify ingest --create` makes one",
         )
+        session.out.problems([f"{row['table']}: {row['error']}" for row in rows if "error" in row])
 
 
 def describe(session: Session, name: TableArgument) -> None:
@@ -141,7 +144,7 @@ def describe(session: Session, name: TableArgument) -> None:
         document = describe_document(lake, name)
         base, pending = document["base"], document["pending"]
         fields = {
-            "key": ", ".join(document["key"]) or "none (appends only)",
+            "key": ", ".join(document["key"]) or "none (appends, and deletes by columns)",
             "order by": document["order_by"],
             "time": document["time"],
             "partitioned by": ", ".join(document["partition_by"]),
@@ -151,7 +154,7 @@ def describe(session: Session, name: TableArgument) -> None:
             "base": _amount(base, "row"),
             "base path": base["path"],
             **document["settings"],
-            **{option: _shown(value) for option, value in document["options"].items()},
+            **{option: _shown(option, value) for option, value in document["options"].items()},
         }
         columns = [
             Column("name", "column", style="bold"),
@@ -167,7 +170,10 @@ def set_table_options(
     session: Session,
     name: TableArgument,
     options: Annotated[
-        list[str], typer.Argument(metavar="NAME=VALUE…", help="e.g. row_group_rows=65536; =default resets it.")
+        list[str],
+        typer.Argument(
+            metavar="NAME=VALUE", help="e.g. row_group_rows=65536 or pack_target_bytes=64MiB; =default resets it."
+        ),
     ],
 ) -> None:
     """Set options of a table: how its files are laid out, how long its log is kept, how it is looked after."""
@@ -176,11 +182,15 @@ def set_table_options(
         table = lake.table(name)
         table.set_options(chosen)
         held = table.options
-        now = ", ".join(f"{option} is {_shown(held[option])}" for option in chosen)
+        now = "; ".join(
+            f"{option} is {BACK if value == DEFAULT else ''}{_shown(option, held[option])}"
+            for option, value in chosen.items()
+        )
         session.out.message(f"{name}: {now}", describe_document(lake, name))
 
 
 def options_of(pairs: Sequence[str]) -> dict[str, str]:
+    """Sizes may have a unit where an option is in bytes: pack_target_bytes=64MiB."""
     chosen: dict[str, str] = {}
     for pair in pairs:
         option, equals, value = pair.partition("=")
@@ -188,7 +198,8 @@ def options_of(pairs: Sequence[str]) -> dict[str, str]:
             raise InvalidRequest(f"{pair!r} is no table option: write NAME=VALUE, e.g. row_group_rows=65536")
         if option.strip() in chosen:
             raise InvalidRequest(f"table option {option.strip()} is given twice: give it once")
-        chosen[option.strip()] = value.strip()
+        size = parse_bytes(value) if option.strip().endswith(BYTES) else None
+        chosen[option.strip()] = value.strip() if size is None else str(size)
     return chosen
 
 
@@ -314,10 +325,14 @@ def _amount(part: dict[str, Any], noun: str) -> str:
     return f"{plural(part['rows'], noun)} in {plural(part['files'], 'file')}, {human_bytes(part['bytes'])}"
 
 
-def _shown(value: Any) -> str:
+def _shown(option: str, value: Any) -> str:
     if value is None:
         return "automatic"
-    return (", ".join(value) or "none") if isinstance(value, tuple) else str(value)
+    if isinstance(value, tuple):
+        return (", ".join(value) if all(isinstance(item, str) for item in value) else dumps(value)) or "none"
+    if option.endswith(BYTES) and isinstance(value, int):
+        return f"{value} ({human_bytes(value)})"
+    return str(value)
 
 
 def _count(value: Any) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lithify.cli.command import HANDLED, Session, command
-from lithify.cli.output import Column
+from lithify.cli.output import Column, long_text
 from lithify.cli.values import human_bytes, human_seconds
 from lithify.errors import InvalidRequest, LithifyError
 
@@ -50,7 +50,7 @@ PLANNED = (
     Column("bytes_written", "to write, at most", _bytes, right=True),
     Column("engine", "by"),
     Column("gain", "gain"),
-    Column("why", "why"),
+    Column("why", "why", long_text, wrap=True),
 )
 VACUUMED = (
     Column("table", "table", style="bold"),
@@ -61,7 +61,6 @@ VACUUMED = (
     Column("kept_by_jobs", "kept by jobs", _count, right=True),
     Column("seconds", "time", lambda s: "" if s is None else human_seconds(s), right=True),
 )
-PROBLEM = Column("error", "problem", style="red")
 
 
 def fold(
@@ -74,9 +73,10 @@ def fold(
 ) -> None:
     """Merge pending changes into base. Readers and writers go on meanwhile; a fold that dies harms nothing."""
     rows = _on_each(session, names, all_tables, "fold", lambda table: table.fold(True) if dry_run else table.fold())
-    columns = [*(PLANNED if dry_run else DONE), *_problem(rows)]
-    session.out.listing(columns, rows, {"dry_run": dry_run, "folds": rows}, empty="no tables to fold")
-    _exit_if_failed(rows)
+    columns = PLANNED if dry_run else DONE
+    failed = show_rows(session, columns, rows, {"dry_run": dry_run, "folds": rows}, empty="no tables to fold")
+    if failed:
+        raise typer.Exit(HANDLED)
 
 
 def vacuum(
@@ -97,16 +97,17 @@ def vacuum(
     """
     rows = _on_each(session, names, all_tables, "vacuum", lambda table: table.vacuum(retain_hours, dry_run=not apply))
     document = {"dry_run": not apply, "retain_hours": retain_hours, "vacuums": rows}
-    session.out.listing([*VACUUMED, *_problem(rows)], rows, document, empty="no tables to vacuum")
+    failed = show_rows(session, VACUUMED, rows, document, empty="no tables to vacuum")
     if not apply and any(row.get("files") for row in rows):
         what = "--all" if all_tables else " ".join(names or ())
         session.out.note(
             f"This was a dry run: nothing was deleted. `lithify vacuum {what} --retain-hours {retain_hours:g} --apply` "
             "deletes these files."
         )
-    elif not apply:
+    elif not apply and not failed:
         session.out.note("This was a dry run; there is nothing to delete.")
-    _exit_if_failed(rows)
+    if failed:
+        raise typer.Exit(HANDLED)
 
 
 def _on_each(
@@ -129,13 +130,21 @@ def _on_each(
     return rows
 
 
-def _problem(rows: list[dict[str, Any]]) -> list[Column]:
-    return [PROBLEM] if any("error" in row for row in rows) else []
+def show_rows(
+    session: Session, columns: Sequence[Column], rows: list[dict[str, Any]], document: dict[str, Any], empty: str
+) -> bool:
+    """A line for what was done to each table, and below them what went wrong; returns whether anything did."""
+    done = [row for row in rows if row.keys() - {"table", "error"}]
+    problems = [line for row in rows for line in _problems(row)]
+    if session.as_json or done or not problems:
+        session.out.listing(columns, done, document, empty=empty)
+    session.out.problems(problems)
+    return bool(problems)
 
 
-def _exit_if_failed(rows: list[dict[str, Any]]) -> None:
-    if _problem(rows):
-        raise typer.Exit(HANDLED)
+def _problems(row: dict[str, Any]) -> list[str]:
+    told = row.get("problems") or [text for text in (row.get("problem"), row.get("error")) if text]
+    return [text if row["table"] in text else f"{row['table']}: {text}" for text in told]
 
 
 def register(app: typer.Typer) -> None:

@@ -12,6 +12,7 @@ import dataclasses
 import datetime as dt
 import json
 import math
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from enum import Enum
@@ -83,11 +84,19 @@ def human_bytes(count: int) -> str:
     return f"{size:.1f} TiB"
 
 
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT])(iB|B)?", re.IGNORECASE)
+
+
+def parse_bytes(text: str) -> int | None:
+    """Bytes of a size with a unit, e.g. 64MiB, 1.5 GiB or 2G; MB and its like count in thousands. None for others."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        return None
+    base = 1000 if (found[3] or "").lower() == "b" else 1024
+    return int(Decimal(found[1]) * base ** ("KMGT".index(found[2].upper()) + 1))
+
+
 def human_seconds(seconds: float) -> str:
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms" if seconds >= 0.01 else f"{seconds * 1000:.1f} ms"
     return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")

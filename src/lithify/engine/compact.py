@@ -26,7 +26,7 @@ from lithify.model.upkeep import CompactPlan
 from lithify.store.cluster_files import ClusterTask, cluster_here
 from lithify.store.fingerprint import added, columns_to_check
 from lithify.store.merge_files import MergeResult, MergeSource, MergeTask, merge_files
-from lithify.store.parquet import Layout, Written
+from lithify.store.parquet import Layout, Written, check_whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,26 +67,43 @@ class Compactor:
         return replace(report, seconds=time.monotonic() - started)
 
     def _run(self, plan: CompactPlan, depth: int) -> CompactReport:
-        nothing = CompactReport(plan.table, plan.origin, dict(plan.partition), halvings=depth)
-        if len(plan.files) < (1 if plan.by else 2):
-            return nothing
-        try:
-            return replace(self._job(plan), halvings=depth)
-        except Corruption as error:
-            damaged = [file for file in plan.files if self._path(file) == error.details.get("path")]
-            if not damaged:
-                raise
-            logger.warning("compacting %s goes on without a damaged file: %s", plan.table, error)
-            rest = replace(plan, files=tuple(file for file in plan.files if file not in damaged))
-            report = self._run(rest, depth)
-            return replace(report, problems=(error.message, *report.problems))
-        except OutOfResources as error:
-            if depth >= HALVINGS_MAX or len(plan.files) < 4:
-                raise
-            middle = len(plan.files) // 2
-            logger.warning("compacting %d files of %s in two halves: %s", len(plan.files), plan.table, error)
-            halves = [replace(plan, files=files) for files in (plan.files[:middle], plan.files[middle:])]
-            return _together([self._run(half, depth + 1) for half in halves])
+        report = CompactReport(plan.table, plan.origin, dict(plan.partition), halvings=depth)
+        plan, problems = self._without_damaged(plan)
+        while len(plan.files) >= (1 if plan.by else 2):
+            try:
+                report = replace(self._job(plan), halvings=depth)
+                break
+            except Corruption as error:
+                damaged = [file for file in plan.files if self._path(file) == error.details.get("path")]
+                if not damaged:
+                    raise
+                problems.append(error.message)
+                plan = replace(plan, files=tuple(file for file in plan.files if file not in damaged))
+            except OutOfResources as error:
+                if depth >= HALVINGS_MAX or len(plan.files) < 4:
+                    raise
+                middle = len(plan.files) // 2
+                logger.warning("compacting %d files of %s in two halves: %s", len(plan.files), plan.table, error)
+                halves = [replace(plan, files=files) for files in (plan.files[:middle], plan.files[middle:])]
+                report = _together([self._run(half, depth + 1) for half in halves])
+                break
+        for problem in problems:
+            logger.warning("compacting %s goes on without a damaged file: %s", plan.table, problem)
+        return replace(report, problems=(*problems, *report.problems))
+
+    def _without_damaged(self, plan: CompactPlan) -> tuple[CompactPlan, list[str]]:
+        """Leave out what can be seen to be damaged without reading it."""
+        kept, problems = [], []
+        for file in plan.files:
+            try:
+                check_whole(self._path(file), file.size_bytes)
+                kept.append(file)
+            except Corruption as error:
+                problems.append(error.message)
+        if problems:
+            # Gone because another job took it, and a vacuum after that, is no damage.
+            self._check_inputs(plan, self._handles.snapshot())
+        return replace(plan, files=tuple(kept)), problems
 
     def _job(self, plan: CompactPlan) -> CompactReport:
         runtime = self._runtime

@@ -10,6 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+import pyarrow as pa
+
+from lithify.errors import OutOfResources
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -37,7 +41,10 @@ class HereCompute:
     """In this process, one task after the other. Has no Spark."""
 
     def run(self, function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
-        return [function(task) for task in tasks]
+        try:
+            return [function(task) for task in tasks]
+        except (MemoryError, pa.ArrowMemoryError) as error:
+            raise OutOfResources(f"memory of this process ran out: {error}") from error
 
     def run_on_driver(self, function: Callable[[SparkSession, T], R], task: T) -> R:
         raise AssertionError("work for a Spark driver cannot run without Spark")

@@ -23,10 +23,11 @@ from lithify.engine.counters import Counters
 from lithify.engine.journal import Journal
 from lithify.engine.leases import HeldLease
 from lithify.engine.runtime import Runtime
-from lithify.errors import ComputeFailed, Conflict, InvalidRequest, LithifyError, NotFound
-from lithify.model.backoff import BackOff, Work
+from lithify.errors import ComputeFailed, Conflict, LithifyError, NotFound
+from lithify.model.backoff import BackOff, Waiting, Work
 from lithify.model.cycles import CANCELLED, DONE, FAILED, REPLANNED, CycleReport, JobOutcome, Skipped
 from lithify.model.upkeep import CompactPlan, Plan
+from lithify.model.words import plural
 
 logger = logging.getLogger(__name__)
 
@@ -130,9 +131,7 @@ class CycleRun:
     def cancel(self) -> None:
         with self._lock:
             self._cancelled = True
-        cancel_all = getattr(self._runtime.compute, "cancel_all", None)
-        if cancel_all is not None:
-            cancel_all()
+        self._runtime.compute.cancel_all("background work was stopped")
 
     # -- in order
 
@@ -149,7 +148,8 @@ class CycleRun:
 
     def _work(self, deadline_s: float) -> None:
         """Tables first, and then, table by table, the compactions that are due after that."""
-        with ThreadPoolExecutor(self._runtime.settings.jobs_max, thread_name_prefix="lithify-cycle") as pool:
+        pool = ThreadPoolExecutor(self._runtime.settings.jobs_max, thread_name_prefix="lithify-cycle")
+        try:
             waiting: set[Future[list[Lane]]] = {pool.submit(self._table, name) for name in self.wanted.tables}
             while waiting:
                 left_s = None if self._stopped else max(deadline_s - time.monotonic(), 0)
@@ -160,6 +160,12 @@ class CycleRun:
                 if not ended and waiting:
                     self.stop(f"timeout after {self._timeout_s:g} s")
                     self.cancel()
+        except BaseException:
+            self.stop("interrupted")
+            self.cancel()
+            raise
+        finally:
+            pool.shutdown()
 
     def _may_start(self) -> bool:
         if self._held is not None and not self._held.still_ours():
@@ -187,10 +193,6 @@ class CycleRun:
             if self.wanted.tier is None:
                 self._trim(name, table)
             return _lanes(name, table, [plan for plan in plans if isinstance(plan, CompactPlan)])
-        except InvalidRequest as error:
-            # A tier that only other tables have.
-            if self.wanted.tier is None:
-                self._skip(Skipped(name, error.message))
         except LithifyError as error:
             self._damaged(name, error.message)
         except Exception as error:
@@ -225,8 +227,7 @@ class CycleRun:
         with self._lock:
             held_back = self._backoff.hold_back(work, self._runtime.now_ms())
         if held_back is not None:
-            why = f"{work.kind} failed {held_back.failures} times, waits {held_back.turns_left} more turns: "
-            self._skip(Skipped(work.table, why + held_back.reason))
+            self._skip(Skipped(work.table, _held_back(held_back)))
             return
         facts = _facts(work, plan)
         self._tell("job started", **facts, bytes_in=plan.bytes_in if plan is not None else 0)
@@ -249,7 +250,7 @@ class CycleRun:
             return REPLANNED, error.message, None
         except Exception as error:
             if isinstance(error, ComputeFailed) and (self._cancelled or error.details.get("cancelled")):
-                return CANCELLED, _reason(error), None
+                return CANCELLED, _reason(error).removeprefix("cancelled: "), None
             if isinstance(error, NotFound) and not self._is_there(work.table):
                 return CANCELLED, "the table was dropped", None
             if not isinstance(error, LithifyError):
@@ -381,6 +382,11 @@ def _facts_of(job: JobOutcome) -> dict[str, Any]:
 
 def _number(result: Any, *names: str) -> int:
     return next((int(value) for name in names if (value := getattr(result, name, None)) is not None), 0)
+
+
+def _held_back(entry: Waiting) -> str:
+    when = f"waits {plural(entry.turns_left, 'more turn')}" if entry.turns_left else "is tried again next time"
+    return f"{entry.work.kind} failed {plural(entry.failures, 'time')}, {when}: {entry.reason}"
 
 
 def _reason(error: Exception) -> str:

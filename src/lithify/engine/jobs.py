@@ -31,7 +31,7 @@ from lithify.engine.attempts import swap_with_retries
 from lithify.engine.handles import Handles, table_folder
 from lithify.engine.journal import Journal
 from lithify.engine.runtime import Owner, Runtime
-from lithify.errors import Conflict, Corruption, LithifyError, NotFound
+from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
 from lithify.log.changes import ChangesLog, job_txn
 from lithify.log.delta import DeltaLog, Lost
 from lithify.model.names import is_job_folder, parse_table_name
@@ -40,6 +40,8 @@ from lithify.store.parquet import Written
 logger = logging.getLogger(__name__)
 
 COMMITTED, FENCED = 1, 2
+FOREIGN_JOB_HOURS_MAX = 24
+LOOKS_MAX = 20
 WRITING, COMMITTING, CLEANING = "writing", "committing", "cleaning"
 # Jobs of this process that are under way. One of ours that is not here was left behind, e.g. by a full disk.
 _under_way: set[str] = set()
@@ -160,9 +162,16 @@ def check_not_fenced(job: Job, log: DeltaLog) -> None:
 
 
 def is_fenced(job: Job, log: DeltaLog) -> bool:
-    with log.lock:
-        log.refresh()
-        return log.txn(job_txn(job.id)) == FENCED
+    return _settled(job, log) == FENCED
+
+
+def _settled(job: Job, log: DeltaLog) -> int | None:
+    """What the head of the log says of the job."""
+    for _ in range(LOOKS_MAX):
+        with log.lock, contextlib.suppress(Lost):
+            log.refresh()
+            return log.txn(job_txn(job.id))
+    raise Conflict(f"the log of {job.table} moves on too fast to look at job {job.id}: try again")
 
 
 def given_up(job: Job) -> Conflict:
@@ -176,8 +185,7 @@ def fence(runtime: Runtime, job: Job, log: DeltaLog) -> bool:
     info: dict[str, Any] = {"operation": "fence job", "detail": f"{job.kind} {job.id}"}
     for _ in range(runtime.settings.commit_attempts_max):
         with log.lock:
-            log.refresh()
-            state = log.txn(job_txn(job.id))
+            state = _settled(job, log)
             if state is not None:
                 return state == FENCED
             try:
@@ -192,9 +200,9 @@ def fence(runtime: Runtime, job: Job, log: DeltaLog) -> bool:
 # -- looking at them
 
 
-def unfinished(runtime: Runtime, table: str | None = None) -> list[Job]:
-    """Jobs with a manifest, oldest first, whoever owns them."""
-    found = [_read(runtime, path) for path in _manifests(runtime)]
+def unfinished(runtime: Runtime, table: str | None = None, *, set_aside: bool = False) -> list[Job]:
+    """Jobs with a manifest, oldest first, whoever owns them. `set_aside` those that cannot be trusted."""
+    found = [_read(runtime, path, set_aside) for path in _manifests(runtime)]
     jobs = [job for job in found if job is not None and (table is None or job.table == table)]
     return sorted(jobs, key=lambda job: (job.created_ms, job.id))
 
@@ -220,7 +228,7 @@ def recover(runtime: Runtime, table: str | None = None, lease: int | None = None
     for name in runtime.store.names(runtime.control / "jobs"):
         if name.startswith("."):
             _remove_unborn(runtime, runtime.control / "jobs" / name)
-    for job in unfinished(runtime, table):
+    for job in unfinished(runtime, table, set_aside=True):
         overtaken = lease is not None and job.lease is not None and job.lease < lease
         if _may_go_on(runtime, job) and not overtaken:
             continue
@@ -239,7 +247,13 @@ def recover(runtime: Runtime, table: str | None = None, lease: int | None = None
 
 
 def _may_go_on(runtime: Runtime, job: Job) -> bool:
-    return job.id in _under_way if job.owner == runtime.owner else job.owner.may_be_alive()
+    """A hint only: fencing a job that lives does no harm, it merely has to be done again."""
+    if job.owner == runtime.owner:
+        return job.id in _under_way
+    if job.owner.host != runtime.owner.host:
+        # Nobody can look there; a host that was renamed or is gone must not hold its files for ever.
+        return runtime.now_ms() - job.created_ms < FOREIGN_JOB_HOURS_MAX * 3_600_000
+    return job.owner.may_be_alive()
 
 
 def _table_is_gone(runtime: Runtime, job: Job) -> bool:
@@ -331,16 +345,17 @@ def _parsed(runtime: Runtime, path: Path) -> Job:
     return job
 
 
-def _read(runtime: Runtime, path: Path) -> Job | None:
+def _read(runtime: Runtime, path: Path, set_aside: bool) -> Job | None:
     try:
         return _parsed(runtime, path)
     except NotFound:
         return None
-    except (ValueError, TypeError, KeyError, AttributeError, LithifyError) as error:
-        aside = path.with_suffix(".unreadable")
-        logger.warning("setting aside manifest %s as %s, it cannot be trusted: %s", path, aside.name, error)
-        with contextlib.suppress(NotFound):
-            runtime.store.rename(path, aside)
+    except (ValueError, TypeError, KeyError, AttributeError, InvalidRequest) as error:
+        if set_aside:
+            aside = path.with_suffix(".unreadable")
+            logger.warning("setting aside manifest %s as %s, it cannot be trusted: %s", path, aside.name, error)
+            with contextlib.suppress(NotFound):
+                runtime.store.rename(path, aside)
         return None
 
 

@@ -55,7 +55,11 @@ class Lease:
 
     @property
     def holder(self) -> str:
-        return f"{self.owner.host}-{self.owner.pid} since {shown_time(self.started_ms)}"
+        return f"{self.owner_label} since {shown_time(self.started_ms)}"
+
+    @property
+    def owner_label(self) -> str:
+        return f"{self.owner.host}-{self.owner.pid}"
 
 
 def shown_time(time_ms: int) -> str:

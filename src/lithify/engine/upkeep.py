@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from lithify.engine import jobs
@@ -26,6 +26,7 @@ from lithify.model.options import PREFIX
 from lithify.model.policies import compactions, debt, fold_due, minor_due, policy_of
 from lithify.model.snapshot import Snapshot
 from lithify.model.upkeep import CompactPlan, Debt, FoldDue, MinorPlan, Plan, UpkeepPolicy
+from lithify.settings import Settings
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +40,15 @@ def quietly(report: CompactReport) -> None:
     """Tell nobody."""
 
 
+def policy_for(settings: Settings, properties: Mapping[str, str], table: str) -> UpkeepPolicy:
+    """The table's policy. Tiers of its own that do not fit the lake's any more are no reason to stop folding."""
+    try:
+        return policy_of(settings, properties)
+    except InvalidRequest as error:
+        logger.warning("table %s has tiers that do not fit the lake's and are left out: %s", table, error)
+        return policy_of(settings, {name: value for name, value in properties.items() if name != f"{PREFIX}tiers"})
+
+
 class Upkeep:
     def __init__(self, handles: Handles, reader: Reader, lease: int | None = None) -> None:
         self._handles, self._reader, self._lease = handles, reader, lease
@@ -47,15 +57,7 @@ class Upkeep:
     # -- deciding
 
     def policy(self, snapshot: Snapshot) -> UpkeepPolicy:
-        settings, own = self._runtime.settings, snapshot.schema.settings
-        try:
-            return policy_of(settings, own)
-        except InvalidRequest as error:
-            # The lake's tiers may have changed under the table's. That is no reason to stop folding.
-            logger.warning(
-                "the tiers of table %s do not fit the lake's, which are used instead: %s", snapshot.table, error
-            )
-            return policy_of(settings, {name: value for name, value in own.items() if name != f"{PREFIX}tiers"})
+        return policy_for(self._runtime.settings, snapshot.schema.settings, snapshot.table)
 
     def plans(self, now_ms: int, tier: str | None = None) -> list[Plan]:
         """What is due: pending changes first, then base. With `tier`, only what that tier has to do."""
@@ -115,14 +117,17 @@ class Upkeep:
     def _again(self, plan: Plan) -> Plan | None:
         """The same work on what is there now."""
         if isinstance(plan, CompactPlan) and plan.by:
-            return next((p for p in self.clusterings(plan.by) if dict(p.partition) == dict(plan.partition)), None)
+            snapshot, busy = self._handles.snapshot(), self._busy("base")
+            found = cluster_plans(snapshot, plan.by, plan.target_bytes)
+            mine = next((p for p in found if dict(p.partition) == dict(plan.partition)), None)
+            return mine if mine and not any(file.path in busy for file in mine.files) else None
         tier = plan.origin if isinstance(plan, CompactPlan) else None
-        for found in self.plans(self._runtime.now_ms(), tier):
+        for other in self.plans(self._runtime.now_ms(), tier):
             same_place = not isinstance(plan, CompactPlan) or (
-                isinstance(found, CompactPlan) and dict(found.partition) == dict(plan.partition)
+                isinstance(other, CompactPlan) and dict(other.partition) == dict(plan.partition)
             )
-            if found.kind == plan.kind and same_place:
-                return found
+            if other.kind == plan.kind and same_place:
+                return other
         return None
 
     def compact(self, tier: str | None, on_report: OnReport = quietly) -> list[CompactReport]:

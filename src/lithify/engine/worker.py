@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lithify.engine.worker_process import End, WorkerProcess
 from lithify.errors import ComputeFailed, InvalidRequest, LithifyError, OutOfResources
 from lithify.model.failures import classify_exit
+from lithify.model.words import plural
 from lithify.settings import Settings, memory_bytes
 from lithify.spark import wire
 
@@ -293,9 +294,9 @@ def _cause(how: End, why: str, code: int) -> str:
 
 def _death(order: _Order, how: End, why: str, code: int, last_words: str) -> LithifyError:
     if how is End.CANCELLED:
-        return ComputeFailed(f"cancelled: {why} ({order.function}, {order.of} tasks)", cancelled=True)
+        return ComputeFailed(f"cancelled: {why}", cancelled=True)
     cause = _cause(how, why, code)
-    said = f"the Spark worker died ({cause}) while it ran {order.function} on {order.of} tasks. {last_words}"
+    said = f"the Spark worker died ({cause}) while it ran {order.function} on {plural(order.of, 'task')}. {last_words}"
     if how is End.KILLED or classify_exit(code).kind == "recoverable":
         return OutOfResources(said, reason=cause, exit=code)
     return ComputeFailed(said, unknown=True, exit=code)

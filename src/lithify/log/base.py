@@ -61,7 +61,7 @@ class BaseLog:
                 "add_column, so that folds keep its values"
             )
 
-    def files(self, schema: TableSchema) -> list[DataFile]:
+    def files(self, schema: TableSchema) -> tuple[DataFile, ...]:
         return self.log.files([*schema.key, *filter(None, (schema.time,)), *schema.partition_by])
 
     def commit(

@@ -98,7 +98,7 @@ class ChangesLog:
     def created_at_seq(self) -> int:
         return int(self.log.properties.get(CREATED_AT_SEQ, "0"))
 
-    def files(self) -> list[DataFile]:
+    def files(self) -> tuple[DataFile, ...]:
         schema = self.schema
         return self.log.files([*schema.key, *filter(None, (schema.time,)), *schema.partition_by])
 

@@ -31,8 +31,9 @@ from lithify.errors import CommitUnknown, LithifyError, NotFound
 from lithify.log.archive import LogLimits, forget_archive
 from lithify.log.commits import Commits
 from lithify.log.durable import Synced
-from lithify.log.entries import actions_of, data_files
+from lithify.log.entries import actions_of
 from lithify.log.listing import LOG_FOLDER, holds_log
+from lithify.log.live_files import LiveFiles
 from lithify.log.opening import open_table, translated_error
 from lithify.log.rebuild import read_txns, rebuild
 from lithify.log.records import CommitRecord as CommitRecord
@@ -62,7 +63,7 @@ class DeltaLog:
         self.now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
         self._synced = Synced(self._commits)
         self._pinned = False
-        self._files: tuple[tuple[int, tuple[str, ...]], list[DataFile]] | None = None
+        self._live: LiveFiles | None = None
         self._txns: tuple[int, dict[str, int | None]] = (-1, {})
         self._all_txns: tuple[int, dict[str, int]] | None = None
         self.lock = threading.RLock()
@@ -204,19 +205,22 @@ class DeltaLog:
             return self
         if self._commits.listing().can_read(version):
             with contextlib.suppress(NotFound):  # moved to the archive meanwhile
-                return DeltaLog.open(self.path, self._store, version)
+                log = DeltaLog.open(self.path, self._store, version)
+                log._live = self._live
+                return log
         rebuilt = rebuild(self._commits, version)
         log = DeltaLog(self.path, self._store, rebuilt.table, self.limits().checkpoint_every)
-        log._pinned, log._all_txns = True, (version, rebuilt.txns)
+        log._pinned, log._all_txns, log._live = True, (version, rebuilt.txns), self._live
         return log
 
-    def files(self, bounds_of: Sequence[str]) -> list[DataFile]:
-        """Live files, with the bounds of the named columns."""
-        wanted = (self.version, tuple(bounds_of))
-        if self._files is None or self._files[0] != wanted:
-            actions = pa.table(self._table.get_add_actions(flatten=True))
-            self._files = (wanted, list(data_files(actions, bounds_of)))
-        return self._files[1]
+    def files(self, bounds_of: Sequence[str]) -> tuple[DataFile, ...]:
+        """Live files, with the bounds of the named columns (and perhaps of others); the same tuple while none moves."""
+        with self.lock:
+            live = self._live
+            if live is None or not live.tells(self.version, bounds_of):
+                actions = pa.table(self._table.get_add_actions(flatten=True))
+                live = self._live = LiveFiles.of(self.version, actions, bounds_of, live)
+            return live.files
 
     def versions(self) -> range:
         """Versions whose commit is still in the log or its archive, without a gap."""

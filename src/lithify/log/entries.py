@@ -55,7 +55,12 @@ def data_files(actions: pa.Table, bounds_of: Sequence[str]) -> Iterator[DataFile
 def _upper(bound: Any, path: str) -> Any:
     """Other writers cut timestamps in statistics to milliseconds; ours are exact."""
     ours = path.startswith("write-") or is_job_folder(path.partition("/")[0])
-    return bound + dt.timedelta(milliseconds=1) if isinstance(bound, dt.datetime) and not ours else bound
+    if ours or not isinstance(bound, dt.datetime):
+        return bound
+    try:
+        return bound + dt.timedelta(milliseconds=1)
+    except OverflowError:  # the last moment there is: what it was cut from cannot be later
+        return dt.datetime.max.replace(tzinfo=bound.tzinfo)
 
 
 def check_removable(file: DataFile, table: Path) -> None:

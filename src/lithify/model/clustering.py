@@ -15,6 +15,7 @@ from lithify.model.fold_plan import partition_strings
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import DataFile, Snapshot
 from lithify.model.upkeep import CompactPlan
+from lithify.model.words import plural
 
 CLUSTER = "cluster"
 COLUMNS_MAX = 8
@@ -72,6 +73,7 @@ def _plan(
     target_bytes: int,
 ) -> CompactPlan:
     size = sum(file.size_bytes for file in files)
+    outputs = max(1, round(size / target_bytes))
     return CompactPlan(
         table=snapshot.table,
         origin=CLUSTER,
@@ -79,7 +81,7 @@ def _plan(
         partition=partition,
         target_bytes=target_bytes,
         why=f"z-order by {', '.join(by)}",
-        gain=f"{len(files)} files → {max(1, round(size / target_bytes))}, each a narrow range of {', '.join(by)}",
+        gain=f"{plural(len(files), 'file')} → {outputs}, each a narrow range of {', '.join(by)}",
         bytes_out=size,
         by=by,
     )

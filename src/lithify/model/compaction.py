@@ -23,6 +23,7 @@ from lithify.model.schema import TableSchema
 from lithify.model.snapshot import DataFile, Snapshot
 from lithify.model.tiers import DAY_S, US, Tier, Window, tier_named
 from lithify.model.upkeep import BATCH_FILES_MAX, BATCH_FILES_MIN, CompactPlan, UpkeepPolicy
+from lithify.model.words import plural
 
 PACK, CLUSTER = "pack", "cluster"
 PACK_SHARE_MAX = 0.75
@@ -252,7 +253,7 @@ def _plan(
     outputs: int,
     window_us: int | None = None,
 ) -> CompactPlan:
-    gain = f"{len(batch)} files → {'up to ' if outputs > 1 else ''}{outputs}"
+    gain = f"{plural(len(batch), 'file')} → {'up to ' if outputs > 1 else ''}{outputs}"
     return CompactPlan(part.table, origin, tuple(batch), part.values, target_bytes, why, gain, _bytes(batch), window_us)
 
 

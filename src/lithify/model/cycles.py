@@ -30,7 +30,7 @@ class JobOutcome:
 
 @dataclass(frozen=True)
 class Skipped:
-    """What was not looked at, or not tried. `damaged`: the table cannot be read; otherwise it waits its turn."""
+    """What was not looked at, or not tried. `damaged`: the table, or its options, cannot be used; else it waits."""
 
     table: str
     why: str

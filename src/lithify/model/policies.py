@@ -13,15 +13,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from lithify.model.compaction import compactions
+from lithify.model.compaction import PACK, compactions
 from lithify.model.options import chosen
 from lithify.model.overhead import ReadCost, estimated_rows, read_cost, read_overhead, row_bytes
+from lithify.model.schema import TableSchema
 from lithify.model.snapshot import DataFile, Snapshot
-from lithify.model.tiers import declared
+from lithify.model.tiers import declared, how_to_turn_on, tier_named
 from lithify.model.upkeep import BATCH_FILES_MAX, Debt, FileCount, FoldDue, MinorPlan, UpkeepPolicy
+from lithify.model.words import plural
 from lithify.settings import Settings
 
-__all__ = ["UpkeepPolicy", "compactions", "debt", "fold_due", "minor_due", "policy_of", "read_overhead"]
+__all__ = ["UpkeepPolicy", "compactions", "debt", "fold_due", "idle_tier", "minor_due", "policy_of", "read_overhead"]
 
 MERGEABLE_ORIGINS = frozenset({"write", "minor"})
 
@@ -35,6 +37,17 @@ def policy_of(settings: Settings, properties: Mapping[str, str] | None = None) -
         if field.name != "tiers"
     }
     return UpkeepPolicy(**values, tiers=declared(settings.tiers, own.get("tiers", ())))
+
+
+def idle_tier(schema: TableSchema, policy: UpkeepPolicy, tier: str) -> str | None:
+    """Why a tier has nothing to do on a table, however many files it has; None if it may have."""
+    if tier == PACK:
+        return None
+    if schema.time is None:
+        return f"it has no time column, so tiers do not apply to it; `--tier {PACK}` merges its small files"
+    if not tier_named(policy.tiers, tier, besides=(PACK,)).enabled:
+        return f"tier {tier} is off: {how_to_turn_on(tier)}"
+    return None
 
 
 # -- fold
@@ -52,7 +65,7 @@ def fold_due(snapshot: Snapshot, policy: UpkeepPolicy, now_ms: int) -> FoldDue |
     return FoldDue(
         table=snapshot.table,
         why="; ".join(reasons),
-        gain=f"reads {cost.overhead:.1f}× → 1.0×, {len(snapshot.changes):,} change files → 0",
+        gain=f"reads {cost.overhead:.1f}× → 1.0×, {plural(len(snapshot.changes), 'change file')} → 0",
         files=snapshot.changes,
         bytes_in=merged + touched,
         bytes_out=merged + touched,
@@ -66,7 +79,7 @@ def _fold_reasons(snapshot: Snapshot, policy: UpkeepPolicy, now_ms: int, cost: R
     if base and pending >= policy.fold_rows_min and pending / base > policy.fold_share_max:
         yield f"{100 * pending / base:.3g} % of rows changed, above {100 * policy.fold_share_max:g} %"
     if len(snapshot.changes) >= policy.fold_files_max:
-        yield f"{len(snapshot.changes):,} change files, limit {policy.fold_files_max:,}"
+        yield f"{plural(len(snapshot.changes), 'change file')}, limit {policy.fold_files_max:,}"
     # A time of 0 is one that the log does not tell.
     written = [file.time_ms for file in snapshot.changes if file.time_ms > 0]
     age_s = max(0, now_ms - min(written)) // 1_000 if written else 0
@@ -103,7 +116,7 @@ def minor_due(
         files=tuple(best),
         why=f"minor: {len(best)} small change files in a row (seq {best[0].seq} to {best[-1].seq}), "
         f"at least {policy.minor_files_min}",
-        gain=f"{len(best)} files → {'up to ' if operations > 1 else ''}{operations}",
+        gain=f"{plural(len(best), 'file')} → {'up to ' if operations > 1 else ''}{operations}",
         bytes_out=_bytes(best),
     )
 

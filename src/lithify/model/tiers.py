@@ -151,6 +151,14 @@ def tier_named(tiers: Iterable[Tier], name: str, besides: Iterable[str] = ()) ->
     return known[name]
 
 
+def how_to_turn_on(name: str) -> str:
+    declaration = f'{{"name": "{name}", "enabled": true}}'
+    return (
+        f'for the whole lake set enabled = true below [[tiers]] name = "{name}" in lithify.toml (or '
+        f"LITHIFY_TIERS='[{declaration}]'), for one table `lithify set TABLE 'tiers=[{declaration}]'`"
+    )
+
+
 def window_seconds(window: str, where: str) -> int:
     if not isinstance(window, str):
         raise InvalidRequest(f"{where}: window is a text like 'hour' or '6h', not {window!r}")

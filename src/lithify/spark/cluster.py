@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -27,8 +28,8 @@ from lithify.spark.tasks import SPARK_ERRORS, compute_failed, run_tasks
 from lithify.spark.types import spark_schema
 from lithify.store.cluster_files import ClusterTask, fingerprint_of_source, write_part
 from lithify.store.fingerprint import added
-from lithify.store.merge_files import MergeResult
-from lithify.store.parquet import Written
+from lithify.store.merge_files import MergeResult, MergeSource
+from lithify.store.parquet import Written, open_file
 
 PLACE = "_lithify_place"
 SAMPLE_ROWS = 200_000
@@ -37,11 +38,12 @@ SAMPLE_ROWS = 200_000
 def cluster(spark: SparkSession, task: ClusterTask) -> MergeResult:
     columns = task.layout.columns
     sources = [Source(s.path, s.rows, s.size_bytes, tuple(s.constants.items())) for s in task.sources]
-    check = partial(fingerprint_of_source, columns=task.check_columns)
-    read = run_tasks(spark, check, task.sources)
+    facts = partial(_rows_and_fingerprint, columns=task.check_columns)
+    read = run_tasks(spark, facts, task.sources)
+    rows = sum(count for count, _ in read)
     try:
         frame = scan(spark, sources, columns)
-        results = _write(frame, task, quantiles(_sample(frame, task), task.by))
+        results = _write(frame, task, quantiles(_sample(frame, task, rows), task.by))
     except SPARK_ERRORS as error:
         raise compute_failed(error) from error
     written = [file for part in results for file in part]
@@ -51,14 +53,18 @@ def cluster(spark: SparkSession, task: ClusterTask) -> MergeResult:
     return MergeResult(
         tuple(written),
         task.partition,
-        sum(source.rows for source in task.sources),
-        added(read),
-        added(run_tasks(spark, check, again)) if again else 0,
+        rows,
+        added(value for _, value in read),
+        added(value for _, value in run_tasks(spark, facts, again)),
     )
 
 
-def _sample(frame: DataFrame, task: ClusterTask) -> pa.Table:
-    rows = max(1, sum(source.rows for source in task.sources))
+def _rows_and_fingerprint(source: MergeSource, columns: pa.Schema) -> tuple[int, int]:
+    """From the file itself: the log of an adopted table may not say how many rows it has."""
+    return open_file(Path(source.path)).metadata.num_rows, fingerprint_of_source(source, columns)
+
+
+def _sample(frame: DataFrame, task: ClusterTask, rows: int) -> pa.Table:
     chosen = frame.select(*[F.col(f"`{name}`") for name in task.by])
     sample = chosen.sample(fraction=min(1.0, SAMPLE_ROWS / rows), seed=1) if rows > SAMPLE_ROWS else chosen
     table = sample.toArrow()
