@@ -10,13 +10,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, ClassVar
 
 import pytest
 
 import lithify.cli
 from lithify import Lake, Settings
 from lithify.cli.logs import JsonLines, TextLines
+from lithify.cli.run import _Live
 from lithify.engine import jobs, leases
 from lithify.engine.cycle import LEASE
 from lithify.engine.runtime import Owner
@@ -30,6 +31,16 @@ def hang(self, plan):
     print("hanging", flush=True)
     threading.Event().wait()
 Upkeep.run = hang
+from lithify.cli.main import main
+main()
+"""
+
+FAILING = """
+from lithify.engine.cycle import Cycle
+from lithify.errors import Unavailable
+def fail(self, *arguments, **options):
+    raise Unavailable("no space left")
+Cycle.run = fail
 from lithify.cli.main import main
 main()
 """
@@ -72,11 +83,11 @@ def start(orders: Run, tmp_path: Path) -> Iterator[Callable[..., subprocess.Pope
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
-def lines_until(child: subprocess.Popen[str], text: str) -> list[str]:
+def lines_until(child: subprocess.Popen[str], text: str, stream: IO[str] | None = None) -> list[str]:
     """Lines of its output up to the first that holds `text`."""
     assert child.stdout is not None
     found = []
-    for line in child.stdout:
+    for line in stream or child.stdout:
         found.append(line)
         if text in line:
             return found
@@ -144,10 +155,27 @@ class TestOnce:
             assert answer.json["error"]["code"] == "conflict"
             assert "already running: its-id by" in answer.json["error"]["message"]
 
-    @pytest.mark.parametrize("arguments", [("--once", "--every", "5"), ("--every", "0"), ("--every", "-1")])
-    def test_options_that_make_no_sense(self, orders: Run, arguments: tuple[str, ...]) -> None:
-        answer = orders("run", *arguments, "--json")
+    def test_every_needs_more_than_one_cycle(self, orders: Run) -> None:
+        answer = orders("run", "--once", "--every", "5", "--json")
         assert (answer.code, answer.json["error"]["code"]) == (1, "invalid_request")
+
+    @pytest.mark.parametrize("every", ["0", "-1", "0.01", "nan", "inf"])
+    def test_an_interval_that_makes_no_sense(self, orders: Run, every: str) -> None:
+        answer = orders("run", "--every", every, "--json")
+        assert (answer.code, answer.json["error"]["code"]) == (1, "invalid_request")
+        assert f"not {float(every)!r}" in answer.json["error"]["message"]
+
+    def test_a_table_whose_options_do_not_fit_the_lake(self, orders: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        yearly = {"name": "yearly", "window": "366d", "age_min_s": 0, "files_min": 2, "target_bytes": 2**30}
+        monkeypatch.setenv("LITHIFY_TIERS", json.dumps([{**yearly, "cron": "0 0 1 1 *"}]))
+        assert orders("set", "shop.orders", 'tiers=[{"name": "yearly", "files_min": 3}]').code == 0
+        monkeypatch.delenv("LITHIFY_TIERS")
+        answer = orders("run", "--once")
+        assert answer.code == 1
+        assert "nothing was due" not in answer.out
+        assert "shop.orders was skipped: a table changes tier yearly" in answer.out
+        assert "✓" not in answer.out
+        assert "1 table skipped" in answer.out
 
     def test_handlers_are_given_back(self, orders: Run) -> None:
         before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
@@ -171,9 +199,11 @@ class TestCrons:
             assert part in answer.json["error"]["message"]
 
     def test_a_tier_that_is_off(self, orders: Run) -> None:
-        answer = orders("run", "--tier", "weekly", "--json")
-        assert answer.code == 1
-        assert "tier weekly is not enabled" in answer.json["error"]["message"]
+        refused = [orders("run", *once, "--tier", "weekly", "--json") for once in ((), ("--once",))]
+        assert [answer.code for answer in refused] == [1, 1]
+        assert refused[0].json == refused[1].json
+        assert "tier weekly is off: " in refused[0].json["error"]["message"]
+        assert "lithify.toml" in refused[0].json["error"]["message"]
 
 
 @pytest.mark.slow
@@ -218,15 +248,35 @@ class TestUntilStopped:
         child.stdout.close()
         assert child.wait(WAIT_S) == 0
 
+    def test_an_idle_run_is_silent(self, start: Start) -> None:
+        child = start("--every", "0.05")
+        lines_until(child, "cycle done")
+        with pytest.raises(subprocess.TimeoutExpired):
+            child.wait(0.5)
+        child.send_signal(signal.SIGTERM)
+        rest, errors = child.communicate(timeout=WAIT_S)
+        assert [line.split()[2] for line in rest.splitlines()] == ["stopping", "stopped"]
+        assert errors == ""
+
+    def test_a_cycle_that_fails_is_an_event(self, start: Start) -> None:
+        child = start("--json", program=("-c", FAILING))
+        failed = json.loads(lines_until(child, '"cycle failed"')[-1])
+        assert (failed["what"], failed["reason"]) == ("policies", "no space left")
+        child.send_signal(signal.SIGTERM)
+        _, errors = child.communicate(timeout=WAIT_S)
+        assert child.returncode == 0
+        assert 'ERROR cycle failed what=policies reason="no space left"' in errors
+
     @pytest.mark.parametrize("once", [True, False])
     def test_a_second_signal_ends_it_at_once(self, start: Start, orders: Run, once: bool) -> None:
         child = start(*(["--once"] if once else ["--json"]), program=("-c", HANGING))
         lines_until(child, "hanging")
         child.send_signal(signal.SIGINT)
-        lines_until(child, "stopping")
+        lines_until(child, "stopping", child.stderr if once else None)
         child.send_signal(signal.SIGINT)
-        child.communicate(timeout=WAIT_S)
+        out, _ = child.communicate(timeout=WAIT_S)
         assert child.returncode == 130
+        assert not (once and out)
         assert orders("run", "--once", "--json").code == 0
 
     @pytest.mark.parametrize("arguments", [("--once",), ()])
@@ -239,14 +289,15 @@ class TestUntilStopped:
         with contextlib.suppress(OSError):  # the terminal ends with its last process
             while more := os.read(ours, 4096):
                 shown += more
-                if b"change files" in shown and not stopped:
+                if b"change file" in shown and not stopped:
                     child.send_signal(signal.SIGTERM)
                     stopped = True
         os.close(ours)
         assert child.wait(WAIT_S) == 0
         assert b"\x1b[" in shown
         assert b"shop.orders" in shown
-        assert (b"1 job done" if arguments else b"Ctrl-C stops") in shown
+        for part in [b"1 job done"] if arguments else [b"Ctrl-C stops", b"next look in 60 s", b"stopped"]:
+            assert part in shown
 
     def test_two_on_one_lake(self, start: Start, orders: Run, tmp_path: Path) -> None:
         children = [start("--json", "--every", "0.1") for _ in range(2)]
@@ -273,6 +324,7 @@ class TestJobs:
         found = orders("jobs", "--history", "--json").json["jobs"]
         assert [(job["table"], job["kind"], job["outcome"]) for job in found] == [("shop.orders", "fold", "done")]
         assert found[0]["seconds"] >= 0
+        assert (found[0]["why"], found[0].get("reason")) == ("asked for", None)
         assert "fold" in orders("jobs", "--history").out
 
     def test_the_newest_only(self, orders: Run) -> None:
@@ -299,10 +351,21 @@ class TestJobs:
             assert "gone" in orders("jobs").out
             jobs.finish(lake._runtime, job)
 
+    def test_how_long_a_recovered_job_took_is_not_known(self, orders: Run, tmp_path: Path) -> None:
+        with Lake(tmp_path / "lake") as lake:
+            job = jobs.begin(lake._runtime, "shop.orders", "fold", "base", ["a.parquet"], why="many changes")
+            jobs.finish(lake._runtime, job, "recovered", reason="its process was gone before it committed")
+        (found,) = orders("jobs", "--history", "--json").json["jobs"]
+        assert "seconds" not in found
+        assert (found["why"], found["reason"]) == ("many changes", "its process was gone before it committed")
+
     def test_the_running_cycle(self, orders: Run, tmp_path: Path) -> None:
         with Lake(tmp_path / "lake") as lake:
             leases.acquire(lake._runtime, LEASE, "its-id", 60, "daily")
-            assert orders("jobs", "--json").json["cycle"]["cycle"] == "its-id"
+            cycle = orders("jobs", "--json").json["cycle"]
+            owner = lake._runtime.owner
+            assert (cycle["cycle"], cycle["owner"]) == ("its-id", f"{owner.host}-{owner.pid}")
+            assert cycle["since"].endswith("UTC")
             assert "a cycle is running (daily): its-id" in orders("jobs").out
 
 
@@ -339,7 +402,9 @@ class TestStats:
             file = lake.table("shop.orders").snapshot().changes[0].path
         path = tmp_path / "lake" / "shop" / "orders" / "changes" / file
         path.write_bytes(b"PAR1" + bytes(path.stat().st_size - 8) + b"PAR1")
-        assert orders("run", "--once").code == 1
+        failed = orders("run", "--once")
+        assert failed.code == 1
+        assert "✗ 0 jobs done, 1 failed" in failed.out
         waiting = orders("stats", "shop.orders", "--json").json["waiting"]
         assert [(entry["kind"], entry["failures"]) for entry in waiting] == [("fold", 1)]
         assert file.rpartition("/")[2] in waiting[0]["reason"]
@@ -347,6 +412,18 @@ class TestStats:
             assert "fold of shop.orders failed 1 time" in shown
         again = orders("run", "--once", "--json")
         assert (again.code, again.json["failed"], len(again.json["skipped"])) == (0, 0, 1)
+        assert "fold failed 1 time, is tried again next time: " in again.json["skipped"][0]["why"]
+
+    def test_work_that_is_held_back_is_named(self, orders: Run, fold_at_once: None, tmp_path: Path) -> None:
+        with Lake(tmp_path / "lake") as lake:
+            file = lake.table("shop.orders").snapshot().changes[0].path
+        path = tmp_path / "lake" / "shop" / "orders" / "changes" / file
+        path.write_bytes(b"PAR1" + bytes(path.stat().st_size - 8) + b"PAR1")
+        orders("run", "--once")
+        shown = orders("run", "--once").out
+        assert "nothing was due" not in shown
+        assert "held back: shop.orders: fold failed 1 time" in shown
+        assert "0 jobs done, 1 held back" in shown
 
 
 class TestLogLines:
@@ -366,3 +443,52 @@ class TestLogLines:
         line = json.loads(JsonLines().format(self.record("job failed", table="a.t", n=3)))
         expected = {"time": "1970-01-01T00:00:00.500Z", "level": "warning", "logger": "lithify.x"}
         assert line == {**expected, "message": "job failed", "table": "a.t", "n": 3}
+
+
+class TestLiveView:
+    def told(self, *events: dict[str, Any]) -> tuple[list[str], list[str]]:
+        """What stands in the view after each event, and the lines above it."""
+        views: list[str] = []
+        lines: list[str] = []
+
+        class Out:
+            def note(self, text: str) -> None:
+                lines.append(text)
+
+            def step(self, *parts: str) -> None:
+                lines.append(" | ".join(parts))
+
+            def problems(self, texts: list[str]) -> None:
+                lines.extend(texts)
+
+        class Here:
+            out = Out()
+
+        live = _Live(Here(), lambda view, share: views.append(view), "waiting")  # type: ignore[arg-type]
+        for event in events:
+            live(event)
+        return views, lines
+
+    JOB: ClassVar = {
+        "table": "big.t",
+        "kind": "compact",
+        "tier": "pack",
+        "partition": "",
+        "why": "pack: 12 small files",
+    }
+
+    def test_what_runs_is_named_once(self) -> None:
+        views, lines = self.told(
+            {"event": "job started", **self.JOB},
+            {"event": "job done", **self.JOB, "bytes_in": 2048, "bytes_out": 1024, "seconds": 1.0},
+        )
+        assert views == ["pack of big.t: 12 small files", "waiting"]
+        assert lines == ["pack | big.t | 1.0 s | 2.0 KiB → 1.0 KiB, 12 small files"]
+
+    def test_stopping_speaks_of_jobs_only_if_there_are_any(self) -> None:
+        assert self.told({"event": "stopping"}, {"event": "stopped"})[1] == ["stopping", "stopped"]
+        assert "running jobs end first" in self.told({"event": "job started", **self.JOB}, {"event": "stopping"})[1][0]
+
+    def test_a_failed_cycle(self) -> None:
+        _, lines = self.told({"event": "cycle failed", "what": "daily", "reason": "no space left"})
+        assert lines == ["cycle failed (daily): no space left"]

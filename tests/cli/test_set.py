@@ -22,10 +22,13 @@ def test_create_with_options(cli: Run) -> None:
 def test_set_then_describe_then_back_to_the_default(orders: Run) -> None:
     answer = orders("set", "shop.orders", "compression_level=9", "bloom_columns=id,status")
     assert answer.code == 0
-    assert "compression_level is 9, bloom_columns is id, status" in answer.out
+    assert "compression_level is 9; bloom_columns is id, status" in answer.out
     assert "compression_level" in orders("describe", "shop.orders").out
     again = orders("set", "shop.orders", "compression_level=default", "bloom_columns=default")
-    assert "compression_level is 3, bloom_columns is automatic" in again.out
+    assert (
+        "compression_level is back to the lake's default: 3; bloom_columns is back to the lake's default: automatic"
+        in again.out
+    )
     assert orders("describe", "shop.orders", "--json").json["options"] == {}
 
 
@@ -43,3 +46,20 @@ def test_bad_options(orders: Run, given: list[str], message: str) -> None:
     assert answer.code == 1
     assert message in " ".join(answer.err.split())
     assert orders("describe", "shop.orders", "--json").json["options"] == {}
+
+
+def test_sizes_with_a_unit(orders: Run) -> None:
+    answer = orders("set", "shop.orders", "minor_bytes_max=64MiB", "cluster_target_bytes=1.5 GiB")
+    assert "minor_bytes_max is 67108864 (64.0 MiB); cluster_target_bytes is 1610612736 (1.5 GiB)" in answer.out
+    assert orders("describe", "shop.orders", "--json").json["options"]["minor_bytes_max"] == 64 * 2**20
+    assert "67108864 (64.0 MiB)" in orders("describe", "shop.orders").out
+    refused = orders("set", "shop.orders", "pack_target_bytes=64 parsecs")
+    assert "option pack_target_bytes cannot be '64 parsecs'" in " ".join(refused.err.split())
+
+
+def test_tiers_are_shown_as_json(orders: Run) -> None:
+    tiers = '[{"name": "hourly", "files_min": 20}]'
+    answer = orders("set", "shop.orders", f"tiers={tiers}")
+    assert answer.code == 0, answer.err
+    assert f"tiers is {tiers}" in answer.out
+    assert tiers in orders("describe", "shop.orders").out

@@ -61,6 +61,20 @@ def test_help_has_the_shared_options_and_examples(run: Run, name: str) -> None:
         assert part in answer.out
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_speaks_of_values_and_not_of_types(run: Run, name: str) -> None:
+    shown = run(name, "--help").out
+    for part in ("<bool>", "<str>", "<list[str]>", "[[", "{NAME"):
+        assert part not in shown
+
+
+def test_help_of_run_and_history(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert "Every event as a line of JSON; with --once, the report as one JSON document" in run("run", "--help").out
+    for part in ("compactions", "options"):
+        assert part in run("history", "--help").out
+
+
 @pytest.mark.parametrize("name", ABOUT_A_TABLE)
 def test_unknown_table(cli: Run, name: str) -> None:
     answer = cli(name, *COMMANDS[name], "--json")

@@ -107,7 +107,6 @@ def test_recovery_with_the_output_missing_present_half_written_or_of_the_wrong_s
     table = scattered(lake)
     before = contents(table)
     left = dead_compaction(lake, output)
-    assert table.compact(dry_run=True) == [], "files of an unfinished job are no candidates"
 
     reports = table.compact()
 

@@ -107,6 +107,75 @@ def test_a_column_that_another_writer_added_is_not_folded_away(lake: Lake, folde
     assert rows(table.to_arrow()) == [{"id": 1, "v": "new", "z": None}, {"id": 2, "v": "b", "z": "keep"}]
 
 
+def test_a_column_being_added_stops_neither_reads_nor_folds(lake: Lake, folder: Path, store: Interrupted) -> None:
+    """Nor does one that was never added to the end, because the process that began died."""
+    write_deltalake(folder / "d", pa.table({"id": [1], "c": ["a"]}))
+    table = lake.adopt("a.t", folder / "d", key="id")
+    with Lake(folder / "lake") as elsewhere:
+        other = elsewhere.table("a.t")
+
+        def use() -> None:
+            assert DeltaTable(folder / "d").to_pyarrow_table().column_names == ["id", "c", "z"]
+            other.upsert([{"id": 1, "c": "b"}, {"id": 2, "c": "b"}])
+            assert other.get(1) == {"id": 1, "c": "b"}
+            assert other.fold().final_rows == 2
+            assert other.get(1) == {"id": 1, "c": "b"}
+
+        store.at, store.meanwhile = "add_column.committed", use
+        table.add_column(pa.field("z", pa.string()))
+
+        table.upsert([{"id": 1, "c": "c", "z": "z"}])
+        other.fold()
+        expected = [{"id": 1, "c": "c", "z": "z"}, {"id": 2, "c": "b", "z": None}]
+        assert rows(other.to_arrow()) == rows(table.to_arrow()) == expected
+
+
+def test_a_fold_that_a_new_column_overtakes_plans_again(lake: Lake, folder: Path, store: Interrupted) -> None:
+    write_deltalake(folder / "d", pa.table({"id": [1], "v": ["a"]}))
+    table = lake.adopt("a.t", folder / "d", key="id")
+    table.upsert([{"id": 1, "v": "b"}])
+    with Lake(folder / "lake") as elsewhere:
+        other = elsewhere.table("a.t")
+
+        def add() -> None:
+            other.add_column(pa.field("z", pa.string()))
+            other.upsert([{"id": 1, "v": "c", "z": "keep"}])
+
+        store.at, store.meanwhile = "fold.staged", add
+        table.fold()
+        table.fold()
+    assert table.to_arrow().to_pylist() == [{"id": 1, "v": "c", "z": "keep"}]
+
+
+def test_what_others_write_to_a_column_being_added_is_not_folded_away(
+    lake: Lake, folder: Path, store: Interrupted
+) -> None:
+    write_deltalake(folder / "d", pa.table({"id": [1], "v": ["a"]}))
+    table = lake.adopt("a.t", folder / "d", key="id")
+    with Lake(folder / "lake") as elsewhere:
+        other = elsewhere.table("a.t")
+
+        def write() -> None:
+            assert other.to_arrow().num_rows == 1
+            write_deltalake(folder / "d", pa.table({"id": [2], "v": ["b"], "z": ["theirs"]}), mode="append")
+            with pytest.raises(Conflict, match="'z'"):
+                other.to_arrow()
+
+        store.at, store.meanwhile = "add_column.committed", write
+        table.add_column(pa.field("z", pa.string()))
+        assert other.get(2) == {"id": 2, "v": "b", "z": "theirs"}
+
+
+def test_the_last_moment_there_is_can_be_a_key(lake: Lake, folder: Path) -> None:
+    last = dt.datetime.max.replace(tzinfo=dt.UTC)
+    write_deltalake(folder / "d", pa.table({"k": pa.array([last], pa.timestamp("us", "UTC")), "v": ["old"]}))
+    table = lake.adopt("a.t", folder / "d", key="k")
+    assert table.get(last) == {"k": last, "v": "old"}
+    table.upsert([{"k": last, "v": "new"}])
+    table.fold()
+    assert table.to_arrow().to_pylist() == [{"k": last, "v": "new"}]
+
+
 def test_one_base_has_one_owner_until_it_is_given_back(lake: Lake, folder: Path) -> None:
     write_deltalake(folder / "d", pa.table({"id": [1]}))
     first = lake.adopt("a.x", folder / "d", key="id")

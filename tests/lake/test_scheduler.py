@@ -116,7 +116,7 @@ class TestCrons:
 class TestStarting:
     def test_a_bad_cron_starts_nothing(self, runtime: Runtime) -> None:
         cycle = RecordingCycle(runtime)
-        scheduler = Scheduler(cycle, lambda: [*DEFAULT_TIERS, every_second("odd", cron="every day")], every_s=0.01)
+        scheduler = Scheduler(cycle, lambda: [*DEFAULT_TIERS, every_second("odd", cron="every day")], every_s=0.05)
         with pytest.raises(InvalidRequest, match="tier odd: 'every day' is no cron expression"):
             scheduler.start()
         scheduler.stop()
@@ -124,7 +124,7 @@ class TestStarting:
 
     def test_a_bad_cron_of_a_tier_that_is_off_does_not_matter(self, runtime: Runtime) -> None:
         cycle = RecordingCycle(runtime)
-        scheduler = Scheduler(cycle, lambda: [every_second("odd", cron="every day", enabled=False)], every_s=0.01)
+        scheduler = Scheduler(cycle, lambda: [every_second("odd", cron="every day", enabled=False)], every_s=0.05)
         scheduler.start()
         cycle.wait_for(lambda asked: POLICIES in asked)
         scheduler.stop()
@@ -139,13 +139,14 @@ class TestStarting:
         with pytest.raises(InvalidRequest, match="roles is read"):
             scheduler.start()
 
-    @pytest.mark.parametrize("every_s", [0, -1])
-    def test_an_impossible_interval(self, runtime: Runtime, every_s: float) -> None:
-        with pytest.raises(InvalidRequest, match="more than 0"):
+    @pytest.mark.parametrize("every_s", [0, -1, 0.04, 1e12, float("nan"), float("inf"), "5", True])
+    def test_an_impossible_interval(self, runtime: Runtime, every_s: Any) -> None:
+        with pytest.raises(InvalidRequest, match=r"the interval is 0\.05 to .* seconds, not") as refused:
             Scheduler(RecordingCycle(runtime), lambda: [], every_s=every_s)
+        assert repr(every_s) in refused.value.message
 
     def test_a_tier_that_is_off(self, runtime: Runtime) -> None:
-        with pytest.raises(InvalidRequest, match="tier weekly is not enabled"):
+        with pytest.raises(InvalidRequest, match=r"tier weekly is off: .*enabled"):
             Scheduler(RecordingCycle(runtime), lambda: DEFAULT_TIERS, only_tier="weekly").start()
 
     def test_enabled_tiers_and_vacuum_have_their_times(self, runtime: Runtime) -> None:
@@ -166,7 +167,7 @@ def start() -> Iterator[Callable[..., Scheduler]]:
     started: list[Scheduler] = []
 
     def begin(cycle: Cycle, tiers: Callable[[], list[Tier]] = list, **options: Any) -> Scheduler:
-        scheduler = Scheduler(cycle, tiers, **{"every_s": 0.01, **options})
+        scheduler = Scheduler(cycle, tiers, **{"every_s": 0.05, **options})
         started.append(scheduler)
         scheduler.start()
         return scheduler
@@ -195,10 +196,30 @@ class TestRunning:
                 raise errors.pop(0)
 
         reported = threading.Event()
-        start(RecordingCycle(runtime, fail), on_report=lambda report: reported.set())
+        events: list[dict[str, Any]] = []
+        start(RecordingCycle(runtime, fail), on_report=lambda report: reported.set(), on_event=events.append)
         assert reported.wait(WAIT_S)
-        assert "what=policies reason=no space left" in caplog.text
-        assert "ZeroDivisionError: a bug" in caplog.text
+        assert 'cycle failed what="policies" reason="no space left"' in caplog.text
+        assert "Traceback" in caplog.text
+        failed = [event for event in events if event["event"] == "cycle failed"]
+        assert [(event["what"], event["reason"]) for event in failed] == [
+            ("policies", "no space left"),
+            ("policies", "ZeroDivisionError: a bug"),
+        ]
+
+    def test_a_listener_that_fails_stops_nothing(
+        self, runtime: Runtime, start: Start, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def refuse(what: str) -> None:
+            raise Unavailable("no space left")
+
+        def closed(event: dict[str, Any]) -> None:
+            raise BrokenPipeError
+
+        cycle = RecordingCycle(runtime, refuse)
+        start(cycle, on_event=closed)
+        cycle.wait_for(lambda asked: len(asked) >= 2)
+        assert "nobody could be told" in caplog.text
 
     def test_already_running_elsewhere_is_normal(
         self, runtime: Runtime, start: Start, caplog: pytest.LogCaptureFixture
@@ -234,6 +255,12 @@ class TestRunning:
         assert scheduler.crons == {"hourly": "5 * * * *"}
         scheduler._run("hourly")
         assert set(cycle.asked) == {"hourly"}
+
+    def test_only_packing_runs_on_the_interval(self, runtime: Runtime, start: Start) -> None:
+        cycle = RecordingCycle(runtime)
+        scheduler = start(cycle, lambda: list(DEFAULT_TIERS), only_tier="pack")
+        cycle.wait_for(lambda asked: len(asked) >= 2)
+        assert (set(cycle.asked), scheduler.crons) == ({"pack"}, {})
 
     def test_tiers_that_tables_declare_later(self, runtime: Runtime, start: Start) -> None:
         tiers = [every_second("hourly")]
@@ -289,7 +316,7 @@ class TestStopping:
         table = PlayedTable([fold("a.t")], act)
         reports: list[CycleReport] = []
         cycle = Cycle(runtime, lambda: ["a.t"], lambda name, lease: table)
-        scheduler = Scheduler(cycle, lambda: [], every_s=0.01, on_report=reports.append)
+        scheduler = Scheduler(cycle, lambda: [], every_s=0.05, on_report=reports.append)
         scheduler.start()
         assert started.wait(WAIT_S)
         stopper = threading.Thread(target=scheduler.stop)
@@ -316,7 +343,7 @@ class TestStopping:
         with_worker = dataclasses.replace(runtime, compute=Worker())  # type: ignore[arg-type]
         reports: list[CycleReport] = []
         cycle = Cycle(with_worker, lambda: list(tables), lambda name, lease: tables[name])
-        scheduler = Scheduler(cycle, lambda: [], every_s=0.01, on_report=reports.append)
+        scheduler = Scheduler(cycle, lambda: [], every_s=0.05, on_report=reports.append)
         scheduler.start()
         assert started.wait(WAIT_S)
         scheduler.stop(grace_s=0.01)
@@ -324,7 +351,7 @@ class TestStopping:
 
     def test_nothing_runs_afterwards(self, runtime: Runtime) -> None:
         cycle = RecordingCycle(runtime)
-        scheduler = Scheduler(cycle, lambda: [], every_s=0.01)
+        scheduler = Scheduler(cycle, lambda: [], every_s=0.05)
         scheduler.start()
         cycle.wait_for(lambda asked: len(asked) >= 2)
         scheduler.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -86,6 +87,18 @@ def test_only_live_files_are_left_after_the_retention(lake: Lake, clock: Clock) 
     assert ids(lake) == [2, 3, 4]
     assert lake.table("a.t").get(2) == {"id": 2, "v": "y"}
     assert [p.name for p in (lake.path / "a" / "t" / "base").iterdir() if not any(p.iterdir())] == []
+
+
+def test_a_commit_from_the_future_stops_nothing(lake: Lake, clock: Clock) -> None:
+    """Of a machine whose clock was wrong for once."""
+    for log in ("changes", "base"):
+        commit = lake.path / "a" / "t" / log / "_delta_log" / f"{1:020d}.json"
+        text = commit.read_text()
+        commit.write_text(re.sub(r'"timestamp":\d+', '"timestamp":9999999999999', text))
+        assert commit.read_text() != text
+    gone = data_files(lake) - live_files(lake)
+    clock.jump(hours=200)
+    assert set(lake.table("a.t").vacuum(dry_run=False).paths) == gone
 
 
 def _sizes_by_inode(lake: Lake, paths: set[str]) -> dict[int, int]:

@@ -134,3 +134,24 @@ def test_a_row_that_is_too_large_is_found_among_small_ones() -> None:
     table = pa.table({"v": ["x"] * 100 + ["y" * 5000] + ["x"] * 100})
     with pytest.raises(InvalidRequest, match="row 100 "):
         check_row_sizes(table, bytes_max=4000)
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "kind"),
+    [
+        ("at", 253_402_300_800_000_000, pa.timestamp("us", "UTC")),
+        ("at", -62_135_596_800_000_001, pa.timestamp("us", "UTC")),
+        ("day", 2_932_897, pa.date32()),
+        ("day", -719_163, pa.date32()),
+    ],
+)
+def test_only_years_that_every_engine_knows_are_taken(name: str, number: int, kind: pa.DataType) -> None:
+    plain = pa.int32() if pa.types.is_date(kind) else pa.int64()
+    step = -1 if number > 0 else 1
+
+    def batch(last: int) -> pa.Table:
+        return pa.table({"id": [1, 2, 3], name: pa.array([0, None, last], plain).cast(kind)})
+
+    assert rows_of(batch(number + step), SCHEMA).num_rows == 3
+    with pytest.raises(InvalidRequest, match=f"column '{name}' is not between the years 1 and 9999 in row 2"):
+        rows_of(batch(number), SCHEMA)

@@ -300,6 +300,14 @@ def test_large_files_apart_in_the_order_meet_after_all() -> None:
     assert sorted(len(plan.files) for plan in found) == [2, 29, 29]
 
 
+@pytest.mark.parametrize("large", [300 * MB, 383 * MB])
+@pytest.mark.parametrize("small", [MB, 130 * MB])
+def test_small_files_between_large_ones_are_packed(large: int, small: int) -> None:
+    files = [base(n, n, n, size=small if n % 2 else large) for n in range(120)]
+    packed = {path for plan in plans_of(KEYED, files) for path in paths(plan)}
+    assert {file.path for file in files[1::2]} <= packed
+
+
 def test_target_sizes_are_obeyed() -> None:
     files = [base(n, n, n, size=(n % 7 + 1) * 10 * MB) for n in range(200)]
     found = plans_of(KEYED, files)

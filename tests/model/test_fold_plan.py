@@ -16,13 +16,15 @@ from lithify.model.fold_plan import (
     day_of,
     distribute,
     linkable,
+    next_step,
     partition_of_file,
     partition_rows,
     partition_string,
 )
-from lithify.model.merge import Overlay
+from lithify.model.merge import Op, Overlay
 from lithify.model.schema import define
 from lithify.model.snapshot import Bounds, DataFile
+from support.file_lists import KEYED, change, snapshot
 
 SCHEMA = define(pa.schema([("k", pa.int64()), ("region", pa.string())]), "k", partition_by="region")
 
@@ -137,3 +139,26 @@ def test_a_crowd_of_small_files_is_merged_and_large_ones_are_linked() -> None:
     assert linkable(crowd) == []
     assert linkable(large) == large
     assert linkable(mixed) == mixed[:2], "the large ones that come before the first small one"
+
+
+def test_the_first_of_overlapping_files_takes_a_row_and_shares_are_in_key_order() -> None:
+    base = [base_file(0, 10, 19, "eu"), base_file(1, 0, 30, "eu"), base_file(2, 5, 25, "eu"), base_file(3, 0, 50, "us")]
+    new = [{"k": k, "region": "eu"} for k in (40, 31, 30, 25, 19, 12, 10, 3)] + [{"k": 45, "region": None}]
+    rows = pa.Table.from_pylist(new, schema=SCHEMA.columns)
+
+    plan = distribute(SCHEMA, base, Overlay(rows.select(["k"]), rows), ("k",))
+
+    keys = [
+        (share.file.path if share.file else share.partition["region"], plan.rows.slice(*share.rows)["k"].to_pylist())
+        for share in plan.shares
+    ]
+    assert keys[:4] == [("f0", [10, 12, 19]), ("f1", [3, 25, 30]), ("f2", []), ("f3", [])]
+    assert sorted(keys[4:], key=str) == [("eu", [31, 40]), (None, [45])]
+
+
+@pytest.mark.parametrize(("rows_max", "seq"), [(1, 1), (199, 1), (200, 2), (299, 2), (1_000, 3)])
+def test_as_many_commits_as_fit_are_rewritten_at_once(rows_max: int, seq: int) -> None:
+    changes = [change(n, rows=100, op=Op.DELETE) for n in (3, 1, 2)]
+    step = next_step(snapshot(KEYED, [], changes), rows_max)
+    assert step.seq == seq
+    assert [file.seq for file in step.change_files] == list(range(1, seq + 1))

@@ -12,6 +12,7 @@ from datafusion import SessionContext
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lithify.model import arrow_rows
 from lithify.model.merge import Change, Op, Overlay, anti_join, distributed_sql, lookup, resolve, settle
 from lithify.model.schema import TableSchema, define
 
@@ -208,3 +209,20 @@ def test_nulls_are_equal_in_row_keys() -> None:
     assert lookup(table, keys, ["x", "s"]).tolist() == [-1, 0, -1]
     assert lookup(table, keys, ["s"]).tolist() == [-1, 0, 0]
     assert anti_join(table, keys, ["s"]).to_pylist() == [{"x": 1, "s": "a"}]
+
+
+def test_the_rows_of_large_changes_stay_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = define(pa.schema([("k", pa.int64()), ("o", pa.int64()), ("text", pa.string())]), "k", "o")
+    batches = [[{"k": k, "o": n, "text": f"{n}" * 50} for k in range(n, 20, 2)] for n in range(4)]
+    changes = [change(schema, n + 1, Op.UPSERT, rows) for n, rows in enumerate(batches)]
+    unordered = define(schema.columns, "k")
+    whole = [resolve(each, changes) for each in (schema, unordered)]
+
+    monkeypatch.setattr(arrow_rows, "PIECE_BYTES_MAX", 300)
+    pieces = [resolve(each, changes) for each in (schema, unordered)]
+
+    for one, other in zip(whole, pieces, strict=True):
+        assert one.rows.equals(other.rows)
+        assert bag(one.hidden) == bag(other.hidden)
+        assert other.rows.column("text").num_chunks > 3
+        assert max(chunk.nbytes for chunk in other.rows.column("text").chunks) <= 600

@@ -151,3 +151,16 @@ def test_intervals_grow(first: list[tuple[int, int]], then: list[tuple[int, int]
     whole = Intervals(Bounds(low, low + width, 0) for low, width in (*first, *then))
     bounds = Bounds(probe[0], probe[0] + probe[1], 0)
     assert grown.meets(bounds) == whole.meets(bounds)
+
+
+@given(
+    then=st.lists(st.tuples(st.integers(-5, 420), st.integers(0, 60)), max_size=6),
+    probe=st.tuples(st.integers(-5, 480), st.integers(0, 5)),
+)
+def test_a_few_ranges_are_put_among_many(then: list[tuple[int, int]], probe: tuple[int, int]) -> None:
+    many = [(low, 4) for low in range(0, 400, 10)]
+    grown = Intervals(Bounds(low, low + width, 0) for low, width in many)
+    for low, width in then:
+        grown.add([Bounds(low, low + width, 0)])
+    low, high = probe[0], probe[0] + probe[1]
+    assert grown.meets(Bounds(low, high, 0)) == any(a <= high and low <= a + width for a, width in (*many, *then))

@@ -236,3 +236,9 @@ def test_a_tables_changes_are_kept_as_they_were_given() -> None:
     given = [{"name": "hourly", "files_min": 20}]
     assert parse_declarations(given) == parse_declarations('[{"name": "hourly", "files_min": 20}]') == tuple(given)
     assert DEFAULT_TIERS[0].files_min == 10
+
+
+@pytest.mark.parametrize("name", ["policies", "vacuum"])
+def test_a_tier_is_not_named_like_other_upkeep(name: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"tier name '{name}' already says"):
+        tier(name=name)

@@ -15,6 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lithify import Corruption
+from lithify.model import arrow_rows
+from lithify.store.cluster_files import ClusterTask, cluster_here
 from lithify.store.merge_files import MergeResult, MergeSource, MergeTask, merge_files
 from lithify.store.parquet import Layout
 
@@ -181,3 +183,69 @@ def test_an_input_with_other_rows_than_its_log_says_is_named(tmp_path: Path) -> 
 
     with pytest.raises(Corruption, match="1 rows instead of 7"):
         merge_files(task)
+
+
+@pytest.mark.parametrize(
+    ("kind", "in_file"),
+    [
+        (pa.string(), pa.binary()),
+        (pa.timestamp("us", "UTC"), pa.timestamp("us")),
+        (pa.timestamp("us", "UTC"), pa.timestamp("ms", "UTC")),
+        (pa.int64(), pa.int32()),
+    ],
+    ids=str,
+)
+def test_a_file_may_spell_the_type_of_the_key_differently(
+    tmp_path: Path, kind: pa.DataType, in_file: pa.DataType
+) -> None:
+    schema = pa.schema([pa.field("k", kind, False), pa.field("v", pa.int64())])
+    plain = pa.string() if pa.types.is_string(kind) else pa.int64()
+    tables = []
+    for n, spelled in enumerate((in_file, kind, in_file)):
+        numbers = [f"{i:03d}" for i in range(n, 30, 3)] if plain == pa.string() else range(n * 1000, 30_000, 3000)
+        table = pa.table({"k": pa.array(numbers, plain).cast(kind), "v": range(10)})
+        tables.append(table.set_column(0, "k", table.column("k").cast(spelled)))
+    task = MergeTask(
+        sources(tmp_path, tables), ("k",), ("k",), Layout(schema), str(tmp_path), "pack-0", "part", 1 << 30
+    )
+
+    result = merge_files(task)
+
+    (found,) = (pq.read_table(tmp_path / file.path) for file in result.written)
+    keys = [value for table in tables for value in table.column("k").cast(kind).to_pylist()]
+    assert found.column("k").to_pylist() == sorted(keys)
+    assert result.fingerprint_read == result.fingerprint_written
+
+
+def test_keys_beyond_the_calendar_are_merged(tmp_path: Path) -> None:
+    kind = pa.timestamp("us", "UTC")
+    schema = pa.schema([pa.field("k", kind, False), pa.field("v", pa.int64())])
+    last_us = 253_402_300_800_000_000
+    numbers = [[0, last_us + 2], [1, last_us + 1], [2, 3]]
+    tables = [pa.table({"k": pa.array(each, pa.int64()).cast(kind), "v": [1, 2]}, schema=schema) for each in numbers]
+
+    _, found = merged(tmp_path, tables, ("k",), row_group_rows=1)
+
+    keys = [number for table in found for number in table.column("k").cast(pa.int64()).to_pylist()]
+    assert keys == [0, 1, 2, 3, last_us + 1, last_us + 2]
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_large_files_are_merged_and_clustered_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_order: bool
+) -> None:
+    monkeypatch.setattr(arrow_rows, "PIECE_BYTES_MAX", 500)
+    schema = pa.schema([pa.field("k", pa.int64(), False), pa.field("v", pa.string())])
+    tables = []
+    for n in range(3):
+        numbers = list(range(n, 60, 3)) if in_order else [(i * 7) % 20 * 3 + n for i in range(20)]
+        tables.append(pa.table({"k": numbers, "v": [f"{i}" * 40 for i in numbers]}, schema=schema))
+    wanted = sorted(row for table in tables for row in zip(*table.to_pydict().values(), strict=True))
+
+    _, found = merged(tmp_path, tables, ("k",))
+    clustered = cluster_here(
+        ClusterTask(sources(tmp_path, tables), ("k",), ("k",), Layout(schema), str(tmp_path), "cluster-0", "p", 1 << 30)
+    )
+
+    assert rows_of(found) == wanted
+    assert rows_of([pq.read_table(tmp_path / file.path) for file in clustered.written]) == wanted

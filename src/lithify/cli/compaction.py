@@ -94,9 +94,8 @@ def compact(
                 if not all_tables:
                     raise
                 rows.append({"table": name, "error": error.message})
-    notes = (
-        [] if all_tables and rows else [f"nothing to do for {_names(tables)}: {why}" for why, tables in idle.items()]
-    )
+    told = {} if all_tables and rows else idle
+    notes = [f"nothing to do for {_names(tables)}: {why}" for why, tables in told.items()]
     empty = "nothing to compact: no partition has enough small files of enough age"
     _show(session, rows, dry_run, "compactions", empty, notes)
 

@@ -74,7 +74,7 @@ def jobs(
     history: Annotated[
         bool, typer.Option("--history", metavar="", help="Jobs that ended, newest first, instead of those under way.")
     ] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Jobs at most.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="Jobs at most.")] = 20,
 ) -> None:
     """Show the background jobs under way, in whichever process, or with --history those that ended."""
     from lithify.app.maintenance import ended_jobs, running_cycle, unfinished_jobs

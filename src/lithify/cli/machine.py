@@ -49,7 +49,7 @@ def doctor(session: Session) -> None:
 
 def demo(
     session: Session,
-    rows: Annotated[int, typer.Option("--rows", min=1000, help="Orders to load.")] = 1_000_000,
+    rows: Annotated[int, typer.Option("--rows", metavar="N", min=1000, help="Orders to load.")] = 1_000_000,
 ) -> None:
     """See the whole idea: load a shop, change it row by row, read it fresh, travel in time, fold, compare.
 

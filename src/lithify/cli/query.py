@@ -74,9 +74,14 @@ def changes(
 def history(
     session: Session,
     name: TableArgument,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Entries at most, newest first.")] = 20,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", metavar="N", min=1, help="Entries at most, newest first.")
+    ] = 20,
 ) -> None:
-    """Show what happened to a table: writes, deletes (who and why), folds, compactions, changes of columns and options."""
+    """Show what happened to a table, newest first.
+
+    Writes, deletes (who and why), folds, compactions, and changes of columns and options.
+    """
     with session.lake() as lake:
         entries = [dataclasses.asdict(entry) for entry in lake.table(name).history(limit)]
         columns = [

@@ -91,9 +91,12 @@ def delete(
     ] = None,
     format: InputFormatOption = None,
     actor: Annotated[
-        str | None, typer.Option("--actor", help="Who wants it; shown in the history. Default: the setting `actor`.")
+        str | None,
+        typer.Option(
+            "--actor", metavar="NAME", help="Who wants it; shown in the history. Default: the setting `actor`."
+        ),
     ] = None,
-    reason: Annotated[str | None, typer.Option("--reason", help="Why; shown in the history.")] = None,
+    reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; shown in the history.")] = None,
     batch_id: BatchIdOption = None,
 ) -> None:
     """Delete rows by key, by a SQL condition, or by the keys in a file.
@@ -159,7 +162,9 @@ def ingest(
     ] = None,
     create: Annotated[
         bool,
-        typer.Option("--create", help="Create the table from the files' (or the given) columns if it is not there."),
+        typer.Option(
+            "--create", metavar="", help="Create the table from the files' (or the given) columns if it is not there."
+        ),
     ] = False,
     columns: ColumnsOption = None,
     key: KeyOption = None,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import select
 import signal
 import sys
 import threading
@@ -22,7 +23,7 @@ import typer
 
 from lithify.cli.command import HANDLED, INTERRUPTED, Session, command
 from lithify.cli.logs import iso_time, logging_to, print_line
-from lithify.cli.output import Column, Report, TextOutput
+from lithify.cli.output import Column, Report, TextOutput, long_text
 from lithify.cli.values import dumps, human_bytes, human_seconds
 from lithify.errors import InvalidRequest
 from lithify.model.words import plural
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 PANEL = "Upkeep"
 STOP_GRACE_S = 10.0
 STOPPING = "stopping: running jobs end first; Ctrl-C again ends at once"
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Event = dict[str, Any]
 
@@ -45,7 +47,7 @@ JOBS = (
     Column("bytes_in", "read", human_bytes, right=True),
     Column("bytes_out", "written", human_bytes, right=True),
     Column("seconds", "time", human_seconds, right=True),
-    Column("why", "why"),
+    Column("why", "why", long_text, wrap=True),
 )
 
 
@@ -63,14 +65,17 @@ def run(
     """Keep the lake in shape: fold, merge and compact when it is due, until Ctrl-C.
 
     Policies are looked at on an interval, tiers at their cron times. Several processes may run this on one lake:
-    one cycle runs at a time. With --json, and into a pipe, every event is a line.
+    one cycle runs at a time. With --json, and into a pipe, every event is a line; cycles with nothing to do are
+    silent.
     """
     if once and every is not None:
         raise InvalidRequest("--once runs one cycle: leave out --every")
     from lithify.app.maintenance import Maintenance
 
-    level = logging.WARNING if _in_terminal(session) else logging.INFO
-    with session.lake() as lake, logging_to(sys.stderr, session.settings.log_format, level=level):
+    in_terminal = _in_terminal(session)
+    level = logging.WARNING if in_terminal else logging.INFO
+    told = logging_to(session.out.log_line, lambda: session.log_format, level, all_of_it=not in_terminal)
+    with session.lake() as lake, told:
         maintenance = Maintenance(lake)
         if once:
             _once(session, maintenance, tier)
@@ -81,7 +86,7 @@ def run(
 def _once(session: Session, maintenance: Maintenance, tier: str | None) -> None:
     cycle = maintenance.cycle
     with _signals() as inbox, session.out.working("looking at the tables") as progress:
-        tell = _Live(session, progress, steps=False) if _in_terminal(session) else None
+        tell = _Live(session, progress, "looking at the tables", steps=False) if _in_terminal(session) else None
         work = _in_thread(inbox, lambda: cycle.run(tier, on_event=tell))
 
         def stop() -> None:
@@ -96,20 +101,14 @@ def _once(session: Session, maintenance: Maintenance, tier: str | None) -> None:
 
 
 def _until_stopped(session: Session, maintenance: Maintenance, tier: str | None, every: float | None) -> None:
-    with _signals() as inbox, session.out.working("waiting") as progress:
-        tell = _Teller(session, progress, lambda: inbox.put(signal.SIGPIPE)).tell
+    every_s = session.settings.policy_interval_s if every is None else every
+    with _signals() as inbox, session.out.working("starting") as progress:
+        until = f", next look in {every_s:g} s" if tier in (None, "pack") else f" for the time of tier {tier}"
+        tell = _Teller(session, progress, f"waiting{until}", lambda: inbox.put(signal.SIGPIPE)).tell
         scheduler = maintenance.scheduler(every_s=every, only_tier=tier, on_event=tell)
         scheduler.start()
-        settings = session.settings
-        tell(
-            {
-                "event": "started",
-                "time_ms": maintenance.cycle.runtime.now_ms(),
-                "lake": session.lake_path,
-                "every_s": settings.policy_interval_s if every is None else every,
-                "tiers": scheduler.crons,
-            }
-        )
+        started = {"lake": session.lake_path, "every_s": every_s, "tiers": scheduler.crons}
+        tell({"event": "started", "time_ms": maintenance.cycle.runtime.now_ms(), **started})
         inbox.get()
         tell({"event": "stopping", "time_ms": maintenance.cycle.runtime.now_ms()})
         work = _in_thread(inbox, lambda: scheduler.stop(STOP_GRACE_S))
@@ -157,13 +156,18 @@ def _wait(
         if stopping:
             _force(session)
         stopping = True
-        session.out.note(STOPPING)
+        session.out.aside(STOPPING)
         threading.Thread(target=stop, name="lithify-stop", daemon=True).start()
     return work.result()
 
 
 def _force(session: Session) -> None:
-    session.out.error("interrupted", "ended at once: what was running is cleared up by the next cycle")
+    text = "ended at once: what was running is cleared up by the next cycle"
+    session.out.leave()
+    if session.as_json:
+        session.out.error("interrupted", text)
+    else:
+        session.out.aside(text)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(INTERRUPTED)
@@ -177,18 +181,24 @@ def _in_terminal(session: Session) -> bool:
 
 
 class _Teller:
-    """One line per event; in a terminal, one per thing done and a view of what is going on."""
+    """One line per event; in a terminal, one per thing done and a view of what is going on.
 
-    def __init__(self, session: Session, progress: Report, on_closed: Callable[[], None]) -> None:
+    The start of a cycle is held back until something happens in it: one that finds nothing to do is not told.
+    """
+
+    def __init__(self, session: Session, progress: Report, waiting: str, on_closed: Callable[[], None]) -> None:
         self._session, self._on_closed = session, on_closed
         self._closed = False
-        self._live = _Live(session, progress) if _in_terminal(session) else None
+        self._begun: Event | None = None
+        self._live = _Live(session, progress, waiting) if _in_terminal(session) else None
 
     def tell(self, event: Event) -> None:
         if self._closed:
             return
         try:
             self._tell(event)
+            if _reader_is_gone():
+                raise BrokenPipeError
         except BrokenPipeError:
             # Whoever read this has gone. What is left in the buffer must not fail once more at the end.
             self._closed = True
@@ -199,6 +209,18 @@ class _Teller:
         if self._live is not None:
             self._live(event)
             return
+        name, begun = event["event"], None
+        if "cycle" in event or name == "cycle failed":
+            begun, self._begun = self._begun, None
+        if name == "cycle started":
+            self._begun = event
+        elif begun is not None and name == "cycle done" and not event.get("stopped"):
+            logger.debug("cycle %s: nothing was due", event["cycle"])
+        else:
+            for each in (begun, event) if begun is not None else (event,):
+                self._line(each)
+
+    def _line(self, event: Event) -> None:
         facts = {name: value for name, value in event.items() if name not in ("event", "time_ms")}
         if self._session.as_json:
             line = {"event": event["event"], "time": iso_time(event["time_ms"] / 1000), **facts}
@@ -208,37 +230,53 @@ class _Teller:
             print_line(self._session.settings.log_format, event["event"], event["time_ms"], facts)
 
 
+def _reader_is_gone() -> bool:
+    """Whether stdout is a pipe that nobody reads any more. An idle run would never notice by writing."""
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+        return any(state & select.POLLERR for _, state in poll.poll(0))
+    except (OSError, ValueError, AttributeError):
+        return False  # no such descriptor, or a system that cannot tell
+
+
 class _Live:
-    def __init__(self, session: Session, progress: Report, *, steps: bool = True) -> None:
-        self._out, self._progress, self._steps = session.out, progress, steps
+    def __init__(self, session: Session, progress: Report, waiting: str, *, steps: bool = True) -> None:
+        self._out, self._progress, self._waiting, self._steps = session.out, progress, waiting, steps
         self._running: dict[tuple[str, str, str], str] = {}
 
     def __call__(self, event: Event) -> None:
         key = (event.get("table", ""), event.get("kind", ""), event.get("partition", ""))
         if event["event"] == "job started":
-            self._running[key] = f"{_job(event)} of {event['table']}: {event['why']}"
+            self._running[key] = f"{_job(event)} of {event['table']}: {_why(event)}"
         elif event["event"].startswith("job "):
             self._running.pop(key, None)
         if self._steps:
             self._step(event)
-        self._progress("; ".join(self._running.values()) or "waiting", None)
+        self._progress("; ".join(self._running.values()) or self._waiting, None)
 
     def _step(self, event: Event) -> None:
         match event["event"]:
             case "job done":
                 moved = f"{human_bytes(event['bytes_in'])} → {human_bytes(event['bytes_out'])}"
-                self._job_step(event, f"{moved}, {event['why']}")
+                self._job_step(event, f"{moved}, {_why(event)}")
             case "job failed" | "job replanned" | "job cancelled":
                 self._job_step(event, f"{event['event'][4:]}: {event['reason']}")
             case "skipped":
                 self._out.step("skipped", event["table"], "", event["why"])
-            case "problem" | "recovered":
+            case "problem":
+                self._out.problems([event["detail"]])
+            case "cycle failed":
+                self._out.problems([f"cycle failed ({event['what']}): {event['reason']}"])
+            case "recovered":
                 self._out.step(event["event"], event["detail"], "", "")
             case "started":
                 crons = ", ".join(f"{tier} {cron!r}" for tier, cron in event["tiers"].items())
                 self._out.note(f"policies every {event['every_s']:g} s; {crons or 'no tiers'} (UTC); Ctrl-C stops")
             case "stopping":
-                self._out.note(STOPPING)
+                self._out.note(STOPPING if self._running else "stopping")
+            case "stopped":
+                self._out.note("stopped")
 
     def _job_step(self, event: Event, result: str) -> None:
         self._out.step(_job(event), event["table"], human_seconds(event["seconds"]), result)
@@ -248,22 +286,33 @@ def _job(event: Event) -> str:
     return str(event.get("tier") or event["kind"])
 
 
+def _why(event: Event) -> str:
+    """Reasons of plans begin with what is shown beside them."""
+    return str(event["why"]).removeprefix(f"{_job(event)}: ")
+
+
 def _show(session: Session, report: CycleReport) -> None:
     document = report.document()
-    rows = [{**job, "kind": _job(job), "why": job["reason"] or job["why"]} for job in document["jobs"]]
+    rows = [{**job, "kind": _job(job), "why": job["reason"] or _why(job)} for job in document["jobs"]]
     if not session.as_json:
-        session.out.listing(JOBS, rows, {}, empty="nothing was due")
+        empty = "nothing was done" if report.skipped or report.problems else "nothing was due"
+        session.out.listing(JOBS, rows, {}, empty=empty)
+        damaged = [f"{skipped.table} was skipped: {skipped.why}" for skipped in report.skipped if skipped.damaged]
+        session.out.problems([*damaged, *report.problems])
         for skipped in report.skipped:
-            session.out.note(f"{skipped.table} was skipped: {skipped.why}")
-        for problem in report.problems:
-            session.out.note(problem)
+            if not skipped.damaged:
+                session.out.note(f"held back: {skipped.table}: {skipped.why}")
         for line in report.recovered:
             session.out.note(line)
     left = f", {plural(report.not_started, 'job')} not started" if report.not_started else ""
     stopped = f"; {report.stopped}" if report.stopped else ""
     failed = f", {len(report.failures)} failed" if report.failures else ""
+    kept = sum(not skipped.damaged for skipped in report.skipped)
+    left += f", {kept} held back" if kept else ""
+    unusable = len(report.skipped) - kept
+    left += f", {plural(unusable, 'table')} skipped" if unusable else ""
     text = f"{plural(report.done, 'job')} done{failed}{left} in {human_seconds(report.seconds)}{stopped}"
-    session.out.message(text, document)
+    session.out.message(text, document, healthy=report.healthy)
 
 
 def register(app: typer.Typer) -> None:
@@ -276,4 +325,5 @@ def register(app: typer.Typer) -> None:
         lithify run --every 10 --json
         lithify run --once --tier daily
         """,
+        json_help="Every event as a line of JSON; with --once, the report as one JSON document.",
     )(run)

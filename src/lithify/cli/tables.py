@@ -198,7 +198,7 @@ def options_of(pairs: Sequence[str]) -> dict[str, str]:
             raise InvalidRequest(f"{pair!r} is no table option: write NAME=VALUE, e.g. row_group_rows=65536")
         if option.strip() in chosen:
             raise InvalidRequest(f"table option {option.strip()} is given twice: give it once")
-        size = parse_bytes(value) if option.strip().endswith(BYTES) else None
+        size = parse_bytes(value) if BYTES in option else None
         chosen[option.strip()] = value.strip() if size is None else str(size)
     return chosen
 
@@ -330,7 +330,7 @@ def _shown(option: str, value: Any) -> str:
         return "automatic"
     if isinstance(value, tuple):
         return (", ".join(value) if all(isinstance(item, str) for item in value) else dumps(value)) or "none"
-    if option.endswith(BYTES) and isinstance(value, int):
+    if BYTES in option and isinstance(value, int):
         return f"{value} ({human_bytes(value)})"
     return str(value)
 

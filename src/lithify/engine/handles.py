@@ -23,6 +23,7 @@ from lithify.model.snapshot import DataFile, Snapshot
 
 # Every snapshot that somebody in this process still holds. Vacuum spares their files.
 _held: weakref.WeakValueDictionary[int, Snapshot] = weakref.WeakValueDictionary()
+_handles: weakref.WeakValueDictionary[int, Handles] = weakref.WeakValueDictionary()
 
 
 class Handles:
@@ -44,6 +45,7 @@ class Handles:
         # One lock for both logs: whoever validates and commits holds still what every other thread would move.
         self.base.log.lock = self.changes.log.lock
         self._snapshot: Snapshot | None = None
+        _handles[id(self)] = self
 
     def check_alive(self) -> None:
         """The table that this handle was opened on must not have been dropped (or dropped and created anew)."""
@@ -91,7 +93,7 @@ class Handles:
             seq=max(changes.seq, watermark) if seq_max is None else seq_max,
             watermark=watermark,
             changes=tuple(pending),
-            base=tuple(base.files(schema)),
+            base=base.files(schema),
             table_id=self.incarnation,
         )
 
@@ -151,6 +153,14 @@ def snapshots_held(table_id: str) -> list[Snapshot]:
     """Snapshots of a table that are alive in this process, through whichever lake they were taken."""
     alive = (reference() for reference in _held.valuerefs())
     return [snapshot for snapshot in alive if snapshot is not None and snapshot.table_id == table_id]
+
+
+def forget_snapshots(table_id: str) -> None:
+    """What the handles of this process keep of a table for the next reader only."""
+    for reference in _handles.valuerefs():
+        handles = reference()
+        if handles is not None and handles.incarnation == table_id:
+            handles.forget_snapshot()
 
 
 def table_folder(root: Path, name: TableName) -> Path:

@@ -12,13 +12,14 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lithify.engine.handles import Handles
+from lithify.engine.base_part import BasePart
+from lithify.engine.handles import Handles, forget_snapshots
 from lithify.errors import Corruption, NotFound
 from lithify.model.batch import keys_of
 from lithify.model.merge import Change, Op, Overlay, lookup, resolve, settle
@@ -42,14 +43,17 @@ def let_go(table_id: str) -> None:
         reader = reference()
         if reader is not None and reader.table_id == table_id:
             reader.forget_plans()
+    forget_snapshots(table_id)
 
 
 class Reader:
     def __init__(self, handles: Handles) -> None:
         self._handles = handles
-        self._plans: OrderedDict[tuple[str, int, int], ReadPlan] = OrderedDict()
+        self._plans: OrderedDict[tuple[str, int, int], _Made] = OrderedDict()
         self._changes: OrderedDict[str, pa.Table] = OrderedDict()
         self._changes_bytes = 0
+        self._changes_version = -1
+        self._base: BasePart | None = None
         # Not the lock of the logs: whoever reads files must not keep a writer waiting.
         self._lock = threading.RLock()
         _readers[id(self)] = self
@@ -59,38 +63,39 @@ class Reader:
         return self._handles.incarnation
 
     def plan(self, snapshot: Snapshot) -> ReadPlan:
+        return self._made(snapshot).plan
+
+    def _made(self, snapshot: Snapshot) -> _Made:
         with self._lock:
             plans = self._plans
             if (kept := plans.get(snapshot.identity)) is not None:
                 plans.move_to_end(snapshot.identity)
                 return kept
-            plan = self._make(snapshot)
-            plans[snapshot.identity] = plan
+            self._forget_folded(snapshot)
+            made = self._make(snapshot)
+            plans[snapshot.identity] = made
             while len(plans) > PLANS_KEPT_MAX:
                 plans.popitem(last=False)
-            return plan
+            return made
 
     def forget_plans(self) -> None:
         """Without the lock: a reader that is at work does not hold it up, and keeps what it has in its hands."""
         self._plans = OrderedDict()
         self._handles.forget_snapshot()
 
-    def _make(self, snapshot: Snapshot) -> ReadPlan:
-        schema = snapshot.schema
-        solid, rest = solid_prefix(schema, snapshot.base, snapshot.changes, SOLID_ROWS_MIN)
-        standing = [
-            *self.base_sources(snapshot),
-            *((file, self.change_source(file, snapshot)) for file in solid),
-        ]
+    def _make(self, snapshot: Snapshot) -> _Made:
+        solid, rest = _solid(snapshot)
+        base = self._base_part(snapshot)
+        beside = [(file, self.change_source(file, snapshot)) for file in solid]
+        standing = [*base.sources, *beside] if beside else base.sources
         if sum(file.rows for file in rest) > self._handles.runtime.settings.resolve_rows_max:
             changes = tuple(self.change_source(file, snapshot) for file in rest)
-            return ReadPlan(snapshot, (), tuple(source for _, source in standing), None, changes)
+            return _Made(ReadPlan(snapshot, (), tuple(source for _, source in standing), None, changes), base, beside)
         overlay = self.overlay(snapshot, rest, standing)
-        touched_files, _ = split_by_keys([file for file, _ in standing], overlay.hidden)
-        touched_paths = {file.path for file in touched_files}
-        touched = tuple(source for file, source in standing if file.path in touched_paths)
-        clean = tuple(source for file, source in standing if file.path not in touched_paths)
-        return ReadPlan(snapshot, clean, touched, overlay)
+        met = _touched(base, beside, overlay.hidden)
+        paths = {source.path for source in met}
+        clean = tuple(source for _, source in standing if source.path not in paths)
+        return _Made(ReadPlan(snapshot, clean, tuple(met), overlay), base, beside)
 
     def overlay(
         self, snapshot: Snapshot, changes: Sequence[DataFile], standing: Sequence[tuple[DataFile, Source]]
@@ -135,9 +140,23 @@ class Reader:
         while self._changes_bytes > CHANGE_CACHE_BYTES_MAX and len(self._changes) > 1:
             self._changes_bytes -= self._changes.popitem(last=False)[1].nbytes
 
-    def base_sources(self, snapshot: Snapshot) -> list[tuple[DataFile, Source]]:
-        folder = str(self._handles.base_folder)
-        return [(file, source_of(file, folder, snapshot.schema)) for file in snapshot.base]
+    def _forget_folded(self, snapshot: Snapshot) -> None:
+        """Rows of change files that are gone from the newest snapshot seen. An older one does not count."""
+        if snapshot.changes_version < self._changes_version:
+            return
+        self._changes_version = snapshot.changes_version
+        live = {file.path for file in snapshot.changes}
+        for path in [path for path in self._changes if path not in live]:
+            self._changes_bytes -= self._changes.pop(path).nbytes
+
+    def base_sources(self, snapshot: Snapshot) -> tuple[tuple[DataFile, Source], ...]:
+        return self._base_part(snapshot).sources
+
+    def _base_part(self, snapshot: Snapshot) -> BasePart:
+        part = self._base
+        if part is None or not part.is_of(snapshot.base, snapshot.schema):
+            part = self._base = BasePart(snapshot.base, str(self._handles.base_folder), snapshot.schema, part)
+        return part
 
     def change_source(self, file: DataFile, snapshot: Snapshot) -> Source:
         return source_of(file, str(self._handles.changes.log.path), snapshot.schema)
@@ -145,7 +164,8 @@ class Reader:
     def get(self, snapshot: Snapshot, key: Any) -> dict[str, Any] | None:
         schema = snapshot.schema
         wanted = keys_of([key], schema)
-        plan = self.plan(snapshot)
+        made = self._made(snapshot)
+        plan = made.plan
         if plan.overlay is None:
             condition = " AND ".join(f'"{name}" = {_literal(wanted.column(name)[0])}' for name in schema.key)
             found = self._handles.runtime.serving.read(plan, where=condition)
@@ -153,14 +173,10 @@ class Reader:
         overlay = plan.overlay
         if lookup(wanted, overlay.hidden, schema.key)[0] >= 0:
             return _row(overlay.rows, wanted)
-        files = [file for file, _ in self.base_sources(snapshot)] + list(snapshot.changes)
-        candidates, _ = split_by_keys(files, wanted)
-        names = {file.path for file in candidates}
-        for source in (*plan.clean, *plan.touched):
-            if any(source.path.endswith(f"/{name}") for name in names):
-                row = self._find(source, snapshot, wanted)
-                if row is not None:
-                    return row
+        for source in _touched(made.base, made.beside, wanted):
+            row = self._find(source, snapshot, wanted)
+            if row is not None:
+                return row
         return None
 
     def _find(self, source: Source, snapshot: Snapshot, wanted: pa.Table) -> dict[str, Any] | None:
@@ -183,6 +199,27 @@ class Reader:
             return None
         row: dict[str, Any] = completed(table.slice(0, 1), schema.columns, fixed).to_pylist()[0]
         return row
+
+
+class _Made(NamedTuple):
+    """A plan, and what stands in it: base, and the change files that stand beside it."""
+
+    plan: ReadPlan
+    base: BasePart
+    beside: list[tuple[DataFile, Source]]
+
+
+def _touched(base: BasePart, beside: Sequence[tuple[DataFile, Source]], keys: pa.Table) -> list[Source]:
+    paths = {file.path for file in split_by_keys([file for file, _ in beside], keys)[0]}
+    return [source for _, source in base.touched(keys)] + [source for file, source in beside if file.path in paths]
+
+
+def _solid(snapshot: Snapshot) -> tuple[list[DataFile], list[DataFile]]:
+    """The files that stand beside base, and the rest. A look at the oldest commit often tells that there are none."""
+    oldest = min((file.seq for file in snapshot.changes), default=0)
+    if any(file.op is Op.DELETE or file.rows < SOLID_ROWS_MIN for file in snapshot.changes if file.seq == oldest):
+        return [], list(snapshot.changes)
+    return solid_prefix(snapshot.schema, snapshot.base, snapshot.changes, SOLID_ROWS_MIN)
 
 
 def _names_in(path: str, snapshot: Snapshot) -> list[str]:

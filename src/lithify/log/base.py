@@ -41,6 +41,7 @@ def refuse_features(log: DeltaLog) -> None:
 class BaseLog:
     def __init__(self, log: DeltaLog, table: str) -> None:
         self.log, self.table = log, table
+        self._begun: dict[str, tuple[int, bool]] = {}
 
     @classmethod
     def open(cls, path: Path, store: Store, table: str, checkpoint_every: int) -> BaseLog:
@@ -54,12 +55,29 @@ class BaseLog:
         """Refuse what another writer did to an adopted base that its files alone do not tell, or that we would lose."""
         refuse_features(self.log)
         known = set(schema.base_columns.names)
-        extra = next((name for name in self.log.columns().names if name not in known), None)
-        if extra is not None and self.log.properties.get(OWNER):
-            raise Conflict(
-                f"the base of table {self.table} has a column {extra!r} that the table does not have: add it with "
-                "add_column, so that folds keep its values"
-            )
+        for extra in [name for name in self.log.columns().names if name not in known]:
+            if self.log.properties.get(OWNER) and not self._is_empty(extra):
+                raise Conflict(
+                    f"the base of table {self.table} has a column {extra!r} that the table does not have: add it with "
+                    "add_column, so that folds keep its values"
+                )
+
+    def _is_empty(self, column: str) -> bool:
+        """Whether a column that only base has is one that `add_column` began with: until the table has it too, we write
+        no value to it, and nobody else has added a file since.
+        """
+        seen, empty = self._begun.get(column, (-1, False))
+        for version in range(self.log.version, max(seen + 1, self.log.versions().start) - 1, -1):
+            record = self.log.commit_record(version)
+            added = str(record.info.get("column")).partition(" ")[0]  # its type follows
+            if record.info.get("operation") == "add column" and added == column:
+                empty = True
+                break
+            if record.adds and not record.info:
+                empty = False
+                break
+        self._begun[column] = self.log.version, empty
+        return empty
 
     def files(self, schema: TableSchema) -> tuple[DataFile, ...]:
         return self.log.files([*schema.key, *filter(None, (schema.time,)), *schema.partition_by])

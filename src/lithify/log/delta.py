@@ -33,7 +33,7 @@ from lithify.log.commits import Commits
 from lithify.log.durable import Synced
 from lithify.log.entries import actions_of
 from lithify.log.listing import LOG_FOLDER, holds_log
-from lithify.log.live_files import LiveFiles
+from lithify.log.live_files import LiveFiles, newest_known
 from lithify.log.opening import open_table, translated_error
 from lithify.log.rebuild import read_txns, rebuild
 from lithify.log.records import CommitRecord as CommitRecord
@@ -150,11 +150,12 @@ class DeltaLog:
 
     def txn(self, name: str) -> int | None:
         """The newest version of an application transaction, as of this handle's version."""
-        if self._all_txns is not None and self._all_txns[0] == self.version:
-            return self._all_txns[1].get(name)
-        if self._txns[0] != self.version:
-            self._txns = (self.version, {})
-        known = self._txns[1]
+        version, rebuilt, (of_version, known) = self.version, self._all_txns, self._txns
+        if rebuilt is not None and rebuilt[0] == version:
+            return rebuilt[1].get(name)
+        if of_version != version:
+            known = {}
+            self._txns = version, known
         if name not in known:
             try:
                 known[name] = self._table.transaction_version(name)
@@ -166,15 +167,17 @@ class DeltaLog:
         """deltalake reads some of a version only when asked, from files that may have been moved or trimmed since. The
         version may still stand on others; if it does not, newer ones have taken its place.
         """
-        try:
-            if not self._pinned and self._commits.listing().can_read(self.version):
-                self._table = open_table(self.path, self._store, self.version)
-            self._all_txns = self.version, read_txns(self._commits, self.version)
-        except NotFound:
-            if self._pinned:
-                raise
-            raise Lost from error
-        return self._all_txns[1]
+        with self.lock:
+            try:
+                if not self._pinned and self._commits.listing().can_read(self.version):
+                    self._table = open_table(self.path, self._store, self.version)
+                txns = read_txns(self._commits, self.version)
+            except NotFound:
+                if self._pinned:
+                    raise
+                raise Lost from error
+            self._all_txns = self.version, txns
+            return txns
 
     def refresh(self) -> None:
         """Move to the head. Waits for a commit of another thread: its validation holds for the version it saw."""
@@ -205,22 +208,23 @@ class DeltaLog:
             return self
         if self._commits.listing().can_read(version):
             with contextlib.suppress(NotFound):  # moved to the archive meanwhile
-                log = DeltaLog.open(self.path, self._store, version)
-                log._live = self._live
-                return log
+                return DeltaLog.open(self.path, self._store, version)
         rebuilt = rebuild(self._commits, version)
         log = DeltaLog(self.path, self._store, rebuilt.table, self.limits().checkpoint_every)
-        log._pinned, log._all_txns, log._live = True, (version, rebuilt.txns), self._live
+        log._pinned, log._all_txns = True, (version, rebuilt.txns)
         return log
 
     def files(self, bounds_of: Sequence[str]) -> tuple[DataFile, ...]:
         """Live files, with the bounds of the named columns (and perhaps of others); the same tuple while none moves."""
         with self.lock:
-            live = self._live
-            if live is None or not live.tells(self.version, bounds_of):
+            if self._live is None or not self._live.tells(self.version, bounds_of):
+                log = self.path, self.id
                 actions = pa.table(self._table.get_add_actions(flatten=True))
-                live = self._live = LiveFiles.of(self.version, actions, bounds_of, live)
-            return live.files
+                known = newest_known.get(log) or self._live
+                self._live = LiveFiles.of(self.version, actions, bounds_of, known)
+                if not self._pinned:
+                    newest_known[log] = self._live
+            return self._live.files
 
     def versions(self) -> range:
         """Versions whose commit is still in the log or its archive, without a gap."""
@@ -253,39 +257,23 @@ class DeltaLog:
     ) -> int:
         """Swap the log from this handle's version to the next, or raise Lost. `time_ms`: of added rows, if not now."""
         actions = actions_of(self.path, adds, removes, data_change=data_change, time_ms=time_ms)
-        properties = commit_properties(txns, info, write_id)
+        options = _options(txns, info, write_id)
         return self._swap(
             write_id,
             lambda: self._table.create_write_transaction(
-                actions,
-                "append",
-                self._table.schema(),
-                self.partition_columns,
-                commit_properties=properties,
-                post_commithook_properties=_NO_HOOKS,
+                actions, "append", self._table.schema(), self.partition_columns, **options
             ),
         )
 
     def add_column(self, column: pa.Field, info: Mapping[str, Any], write_id: str) -> int:
-        fields = [Field.from_arrow(column)]
-        properties = commit_properties({}, info, write_id)
-        return self._swap(
-            write_id,
-            lambda: self._table.alter.add_columns(
-                fields, commit_properties=properties, post_commithook_properties=_NO_HOOKS
-            ),
-        )
+        fields, options = [Field.from_arrow(column)], _options({}, info, write_id)
+        return self._swap(write_id, lambda: self._table.alter.add_columns(fields, **options))
 
     def set_properties(self, properties: Mapping[str, str], info: Mapping[str, Any], write_id: str) -> int:
-        commit = commit_properties({}, info, write_id)
+        options = _options({}, info, write_id)
         return self._swap(
             write_id,
-            lambda: self._table.alter.set_table_properties(
-                dict(properties),
-                raise_if_not_exists=False,
-                commit_properties=commit,
-                post_commithook_properties=_NO_HOOKS,
-            ),
+            lambda: self._table.alter.set_table_properties(dict(properties), raise_if_not_exists=False, **options),
         )
 
     def _swap(self, write_id: str, attempt: Any) -> int:
@@ -400,3 +388,8 @@ class DeltaLog:
             self._table = open_table(self.path, self._store)
         except (LithifyError, DeltaError, OSError) as error:
             logger.warning("no checkpoint of %s at version %s: %s", self.path, self.version, error)
+
+
+def _options(txns: Mapping[str, int], info: Mapping[str, Any], write_id: str) -> dict[str, Any]:
+    properties = commit_properties(txns, info, write_id)
+    return {"commit_properties": properties, "post_commithook_properties": _NO_HOOKS}

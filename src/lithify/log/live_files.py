@@ -2,13 +2,16 @@
 
 A log says much of every file, and turning that into Python takes long for many of them. A commit names few: the files
 it leaves alone are taken over as they are, found in Arrow by path, size, time and number of rows. The bounds of every
-column that was ever asked for are kept, so that who asks for less does not make the others pay again.
+column that was ever asked for are kept, so that who asks for less does not make the others pay again. All handles of
+this process on a log share what one of them has made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,7 +22,7 @@ from lithify.model.snapshot import DataFile
 _SAME = ("size_bytes", "modification_time", "num_records")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LiveFiles:
     version: int
     bounds_of: tuple[str, ...]
@@ -41,8 +44,14 @@ class LiveFiles:
             same = pc.and_(same, pc.or_(equal, pc.and_(told[name].is_null(), before[name].is_null())))
         new = data_files(actions.filter(pc.invert(same)), known.bounds_of)
         places = pc.if_else(same, place, -1).to_numpy().tolist()
+        if places == list(range(len(known.files))):
+            return cls(version, known.bounds_of, known.files, told)
         files = tuple(known.files[place] if place >= 0 else next(new) for place in places)
         return cls(version, known.bounds_of, files, told)
 
     def tells(self, version: int, bounds_of: Sequence[str]) -> bool:
         return self.version == version and set(bounds_of) <= set(self.bounds_of)
+
+
+# By the log's place and its table's id: while a handle on it is open.
+newest_known: WeakValueDictionary[tuple[Path, str], LiveFiles] = WeakValueDictionary()

@@ -17,9 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lithify.errors import InvalidRequest
+from lithify.model.arrow_rows import sort_by, take
 from lithify.model.schema import TableSchema
 
 ROW_BYTES_MAX = 64 * 2**20
+_DAY_US = 86_400_000_000
 _FLOAT32_MAX = 3.4028235677973366e38
 
 
@@ -215,8 +217,28 @@ def conform(table: pa.Table, columns: pa.Schema) -> pa.Table:
     for column in columns:
         if not column.nullable and result.column(column.name).null_count:
             _refuse_null(result, column.name, "column")
+    _check_years(result)
     check_row_sizes(result)
     return result.cast(pa.schema([pa.field(f.name, f.type, f.nullable) for f in columns]))
+
+
+def _check_years(table: pa.Table) -> None:
+    """Arrow counts on beyond the calendar that Delta, Spark and Python share, where no value has a text any more."""
+    for name, values in zip(table.column_names, table.columns, strict=True):
+        if not (pa.types.is_timestamp(values.type) or pa.types.is_date(values.type)):
+            continue
+        low, high = (pa.scalar(moment).cast(pa.timestamp("us")).value for moment in (dt.datetime.min, dt.datetime.max))
+        if pa.types.is_date(values.type):
+            numbers, low, high = values.cast(pa.int32()), low // _DAY_US, high // _DAY_US
+        else:
+            numbers = values.cast(pa.int64())
+        ends = pc.min_max(numbers)
+        if ends["min"].is_valid and not low <= ends["min"].as_py() <= ends["max"].as_py() <= high:
+            outside = pc.or_(pc.less(numbers, low), pc.greater(numbers, high))
+            raise InvalidRequest(
+                f"column {name!r} is not between the years 1 and 9999 in row {pc.index(outside, True).as_py()}: use "
+                "null, or the first or last moment of them"
+            )
 
 
 def check_convertible(source: pa.Schema, columns: pa.Schema) -> None:
@@ -315,16 +337,15 @@ def latest_per_key(table: pa.Table, key: Sequence[str], order_by: str | None = N
             pa.table({"order": table.column(order_by), "row": rank}),
             sort_keys=[("order", "ascending", "at_start"), ("row", "ascending")],
         )
-        table = table.take(order)
+        table = take(table, order.to_numpy())
     winners = table.select(list(key)).append_column("_row", rank).group_by(list(key)).aggregate([("_row", "max")])
     if winners.num_rows < table.num_rows:
-        table = table.take(winners.column("_row_max"))
+        table = take(table, winners.column("_row_max").to_numpy())
     return sort_by_key(table, key)
 
 
 def sort_by_key(table: pa.Table, key: Sequence[str]) -> pa.Table:
-    order = pc.sort_indices(table.select(list(key)), sort_keys=[(name, "ascending") for name in key])
-    return table.take(order)
+    return sort_by(table, key)
 
 
 def _unknown_column(name: Any, columns: pa.Schema) -> str:

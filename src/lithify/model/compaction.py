@@ -13,6 +13,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -74,6 +75,16 @@ class _Partition:
     day: dt.date | None
     files: tuple[DataFile, ...]
 
+    @cached_property
+    def day_window(self) -> Window:
+        assert self.day is not None
+        start = (self.day - _EPOCH_DAY).days * DAY_S * US
+        return Window(start, start + DAY_S * US)
+
+    @cached_property
+    def counts_days(self) -> bool:
+        return bool(self.schema.time and pa.types.is_date(self.schema.columns.field(self.schema.time).type))
+
     @property
     def shown(self) -> str:
         """The partition as a reader of a plan knows it, its day apart."""
@@ -84,9 +95,15 @@ class _Partition:
 def _partitions(snapshot: Snapshot) -> Iterable[_Partition]:
     schema = snapshot.schema
     groups: dict[tuple[tuple[bool, str], ...], list[DataFile]] = {}
+    known: dict[tuple[Any, ...], list[DataFile]] = {}
     for file in snapshot.base:
-        values = partition_strings(schema, file.partition)
-        groups.setdefault(tuple((text is not None, text or "") for text in values.values()), []).append(file)
+        spelled = tuple(file.partition.items())
+        found = known.get(spelled)
+        if found is None:
+            values = partition_strings(schema, file.partition)
+            place = tuple((text is not None, text or "") for text in values.values())
+            found = known[spelled] = groups.setdefault(place, [])
+        found.append(file)
     for _, files in sorted(groups.items()):
         day = files[0].partition.get(DAY) if schema.time else None
         yield _Partition(
@@ -133,10 +150,11 @@ def _tier_plans(
 
 
 def _wanted(file: DataFile, tier: Tier, levels: Mapping[str, int], policy: UpkeepPolicy) -> bool:
-    if file.origin == tier.name:
+    origin = file.origin
+    if origin == tier.name:
         return file.size_bytes < OWN_SHARE_MAX * tier.target_bytes
-    lower = levels.get(file.origin, 0) < tier.level
-    return lower and file.size_bytes < tier.target_bytes and _may_lose_order(file, policy)
+    lower = levels.get(origin, 0) < tier.level
+    return lower and file.size_bytes < tier.target_bytes and (origin != CLUSTER or _may_lose_order(file, policy))
 
 
 def _may_lose_order(file: DataFile, policy: UpkeepPolicy) -> bool:
@@ -148,21 +166,20 @@ def _placed(part: _Partition, file: DataFile, tier: Tier) -> _Placed:
     """Within a day, a file whose rows lie in few windows belongs to the latest of them, and is split when rewritten.
     A wide one, and one whose times are not known, belongs to the day as a whole.
     """
-    assert part.day is not None
     assert part.schema.time is not None
-    start = (part.day - _EPOCH_DAY).days * DAY_S * US
-    day = Window(start, start + DAY_S * US)
+    day = part.day_window
+    start = day.start_us
     bounds = file.bound(part.schema.time)
     low, high = (_microseconds(bounds.low), _microseconds(bounds.high)) if bounds.known else (start, day.end_us - 1)
     low, high = max(low, start), max(start, min(high, day.end_us - 1))
     if not tier.within_day:
         return _Placed(file, tier.window_of(start), 0, low)
-    if not bounds.known or pa.types.is_date(part.schema.columns.field(part.schema.time).type):
+    if not bounds.known or part.counts_days:
         return _Placed(file, day, 0, low)
-    first, last = tier.window_of(low), tier.window_of(high)
-    spans = (last.start_us - first.start_us) // (tier.window_s * US) + 1
+    length_us = tier.window_s * US
+    spans = high // length_us - low // length_us + 1
     wide = spans > max(1, tier.files_min // 2)
-    return _Placed(file, day, 0, low) if wide else _Placed(file, last, spans, low)
+    return _Placed(file, day, 0, low) if wide else _Placed(file, tier.window_of(high), spans, low)
 
 
 # -- packing
@@ -201,13 +218,23 @@ def batches(files: Sequence[DataFile], files_max: int, target_bytes: int) -> lis
     found: list[list[DataFile]] = []
     pool = list(files)
     while len(pool) > 1:
-        worth = [kept for batch in _cut(pool, limit, target_bytes) if len(kept := _without_giants(batch)) > 1]
-        if not worth:
-            break
+        cut = _cut(pool, limit, target_bytes)
+        kept = [_without_giants(batch) for batch in cut]
+        worth = [batch for batch in kept if len(batch) > 1]
         found += worth
-        used = {file.path for batch in worth for file in batch}
-        pool = [file for file in pool if file.path not in used]
+        gone = {file.path for batch in worth for file in batch} or _in_the_way(pool, cut, kept, target_bytes)
+        pool = [file for file in pool if file.path not in gone]
     return found
+
+
+def _in_the_way(
+    pool: Sequence[DataFile], cut: Sequence[list[DataFile]], kept: Sequence[list[DataFile]], target_bytes: int
+) -> set[str]:
+    """What keeps the small files of a fruitless round apart: the giants of its batches, or what fits into none."""
+    staying = {file.path for batch in kept for file in batch}
+    giants = {file.path for batch in cut for file in batch} - staying
+    # Where every batch is a single file, two neighbours are above the target together, and one of them above half.
+    return giants or {file.path for file in pool if 2 * file.size_bytes > target_bytes}
 
 
 def _cut(files: Sequence[DataFile], limit: int, target_bytes: int) -> list[list[DataFile]]:

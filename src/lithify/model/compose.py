@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lithify.model.arrow_rows import order_of, take
 from lithify.model.merge import Change, Op
 from lithify.model.schema import TableSchema
 
@@ -47,7 +48,7 @@ def compose(schema: TableSchema, changes: Sequence[Change]) -> dict[Op, pa.Table
     for number, name in enumerate(_OPS):
         chosen = winner[op == number]
         if len(chosen):
-            result[name] = keys.take(pa.array(chosen)) if name is Op.DELETE else rows.take(pa.array(place[chosen]))
+            result[name] = take(keys, chosen) if name is Op.DELETE else take(rows, place[chosen])
     return result
 
 
@@ -60,13 +61,13 @@ def _below(tables: Sequence[pa.Table], columns: pa.Schema) -> pa.Table:
 
 def _runs(keys: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     """Lines in order of key, then of arrival, and where each key's run starts among them."""
-    order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names]).to_numpy()
-    ordered = keys.take(pa.array(order))
+    order = order_of(keys, keys.column_names)
+    ordered = take(keys, order)
     differs = np.zeros(len(order), np.bool_)
     differs[0] = True
     for column in ordered.columns:
         differs[1:] |= pc.not_equal(column.slice(1), column.slice(0, len(order) - 1)).to_numpy()
-    return order.astype(np.int64), np.flatnonzero(differs)
+    return order, np.flatnonzero(differs)
 
 
 def _ordered(

@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from lithify.model.batch import sort_by_key
+from lithify.model.arrow_rows import order_of, sort_by, take
 from lithify.model.merge import Overlay, lookup
 from lithify.model.names import DAY
 from lithify.model.pruning import solid_prefix, split_by_keys
@@ -58,8 +57,10 @@ def _link_step(snapshot: Snapshot) -> FoldStep | None:
 
 def _rewrite_step(snapshot: Snapshot, rows_max: int) -> FoldStep:
     chosen: list[DataFile] = []
+    rows = 0
     for group in _by_seq(snapshot.changes):
-        if chosen and sum(file.rows for file in (*chosen, *group)) > rows_max:
+        rows += sum(file.rows for file in group)
+        if chosen and rows > rows_max:
             break
         chosen += group
     return FoldStep(max(file.seq for file in chosen), tuple(chosen))
@@ -114,59 +115,80 @@ def distribute(schema: TableSchema, base: Sequence[DataFile], overlay: Overlay, 
     partitions, group_of = partition_rows(schema, overlay.rows)
     touched, _ = split_by_keys(base, overlay.hidden)
     first = by[0] if by else None
-    hidden = sort_by_key(overlay.hidden, by) if by and overlay.hidden.num_rows else overlay.hidden
-    home = np.full(overlay.rows.num_rows, -1, np.int64)
-    order = np.arange(overlay.rows.num_rows)
-    if schema.keyed and overlay.rows.num_rows:
-        order = pc.sort_indices(
-            overlay.rows.select(list(by)), sort_keys=[(name, "ascending") for name in by]
-        ).to_numpy()
-        assert first
-        values = overlay.rows.column(first).take(pa.array(order)).to_pylist()
-        wanted = {tuple(sorted(p.items())): number for number, p in enumerate(partitions)}
-        for number, file in enumerate(touched):
-            group = wanted.get(tuple(sorted(partition_strings(schema, file.partition).items())))
-            if group is None:
-                continue
-            start, end = _slice(values, file, first)
-            lines = order[start:end]
-            mine = lines[(home[lines] < 0) & (group_of[lines] == group)]
-            home[mine] = number
-    shares: list[Share] = []
+    hidden = sort_by(overlay.hidden, by) if by and overlay.hidden.num_rows else overlay.hidden
+    in_order = order_of(overlay.rows, by) if schema.keyed else np.arange(overlay.rows.num_rows)
+    lines = in_order[np.argsort(group_of[in_order], kind="stable")]
+    groups = group_of[lines]
+    home = np.full(len(lines), len(touched), np.int64)
+    if schema.keyed and len(lines):
+        values = take(overlay.rows.select([by[0]]), lines).column(0).to_pylist()
+        _find_homes(schema, touched, partitions, np.searchsorted(groups, np.arange(len(partitions) + 1)), values, home)
     hidden_values = (
         hidden.column(first).to_pylist() if first and hidden.num_rows and not hidden.column(first).null_count else None
     )
-    new_order: list[np.ndarray] = []
+    shares: list[Share] = []
     place = 0
-    for number, file in enumerate(touched):
-        lines = order[home[order] == number]
+    for file, rows in zip(touched, np.bincount(home, minlength=len(touched) + 1).tolist(), strict=False):
         span = _slice(hidden_values, file, first) if hidden_values is not None and first else (0, hidden.num_rows)
-        shares.append(
-            Share(
-                file,
-                partition_strings(schema, file.partition),
-                (span[0], span[1] - span[0]),
-                (place, len(lines)),
-            )
-        )
-        new_order.append(lines)
-        place += len(lines)
-    for group, partition in enumerate(partitions):
-        lines = order[(home[order] < 0) & (group_of[order] == group)]
-        for start in range(0, len(lines), NEW_FILE_ROWS_MAX):
-            part = lines[start : start + NEW_FILE_ROWS_MAX]
-            shares.append(Share(None, partition, (0, 0), (place, len(part))))
-            new_order.append(part)
-            place += len(part)
-    rows = overlay.rows.take(pa.array(np.concatenate(new_order))) if new_order else overlay.rows.slice(0, 0)
-    return Distribution(hidden, rows, tuple(shares))
+        partition = partition_strings(schema, file.partition)
+        shares.append(Share(file, partition, (span[0], span[1] - span[0]), (place, rows)))
+        place += rows
+    homeless = np.bincount(groups[home == len(touched)], minlength=len(partitions)).tolist()
+    for partition, rows in zip(partitions, homeless, strict=True):
+        for start in range(0, rows, NEW_FILE_ROWS_MAX):
+            shares.append(Share(None, partition, (0, 0), (place + start, min(NEW_FILE_ROWS_MAX, rows - start))))
+        place += rows
+    return Distribution(hidden, take(overlay.rows, lines[np.argsort(home, kind="stable")]), tuple(shares))
 
 
-def _slice(values: Sequence[Any], file: DataFile, column: str) -> tuple[int, int]:
+def _find_homes(
+    schema: TableSchema,
+    touched: Sequence[DataFile],
+    partitions: Sequence[Mapping[str, str | None]],
+    starts: np.ndarray,
+    values: Sequence[Any],
+    home: np.ndarray,
+) -> None:
+    """Set `home` of each row that falls into a file. Rows are in order of partition (`starts`), then of key, so those
+    of a file are one span, less what earlier files took of it.
+    """
+    wanted = {tuple(sorted(p.items())): number for number, p in enumerate(partitions)}
+    free = _Free(len(home))
+    for number, file in enumerate(touched):
+        group = wanted.get(tuple(sorted(partition_strings(schema, file.partition).items())))
+        if group is not None:
+            for start, end in free.claim(*_slice(values, file, schema.key[0], *starts[group : group + 2].tolist())):
+                home[start:end] = number
+
+
+class _Free:
+    """Places that are not taken yet, as sorted spans."""
+
+    def __init__(self, count: int) -> None:
+        self._starts, self._ends = [0], [count]
+
+    def claim(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Take what is free from `start` to `end`."""
+        low, high = bisect_right(self._ends, start), bisect_left(self._starts, end)
+        if start >= end or low >= high:
+            return []
+        spans = list(zip(self._starts[low:high], self._ends[low:high], strict=True))
+        before, after = (spans[0][0], start), (end, spans[-1][1])
+        left = [span for span in (before, after) if span[0] < span[1]]
+        self._starts[low:high] = [span[0] for span in left]
+        self._ends[low:high] = [span[1] for span in left]
+        return [(max(start, low), min(end, high)) for low, high in spans]
+
+
+def _slice(
+    values: Sequence[Any], file: DataFile, column: str, start: int = 0, end: int | None = None
+) -> tuple[int, int]:
+    """Where the file's values would lie among those from `start` to `end`, which are sorted."""
     bounds = file.bound(column)
+    end = len(values) if end is None else end
     if not bounds.known:
-        return 0, len(values)
-    return bisect_left(values, bounds.low), bisect_right(values, bounds.high)
+        return start, end
+    return bisect_left(values, bounds.low, start, end), bisect_right(values, bounds.high, start, end)
 
 
 def partition_rows(schema: TableSchema, rows: pa.Table) -> tuple[list[dict[str, str | None]], np.ndarray]:

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lithify.model.arrow_rows import take
 from lithify.model.names import SEQ, quoted
 from lithify.model.schema import TableSchema
 
@@ -69,7 +70,7 @@ def resolve(schema: TableSchema, changes: Sequence[Change]) -> Overlay:
         .aggregate([("_line", "max")])
     )
     positions = written[winners.column("_line_max").to_numpy()]
-    return Overlay(winners.select(list(schema.key)), rows.take(pa.array(np.sort(positions[positions >= 0]))))
+    return Overlay(winners.select(list(schema.key)), take(rows, np.sort(positions[positions >= 0])))
 
 
 def _lines(changes: Sequence[Change], key: Sequence[str]) -> tuple[pa.Table, np.ndarray, np.ndarray]:
@@ -132,8 +133,8 @@ def _resolve_ordered(
     winner_row = np.where(winner_line >= 0, written[winner_line], -1)
     shown = winner_row >= 0
     open_contest = shown & (last_barrier < 0)
-    contested = rows.take(pa.array(winner_row[open_contest])).select([*key, schema.order_by])
-    return Overlay(groups.select(key), rows.take(pa.array(np.sort(winner_row[shown]))), contested)
+    contested = take(rows.select([*key, schema.order_by]), winner_row[open_contest])
+    return Overlay(groups.select(key), take(rows, np.sort(winner_row[shown])), contested)
 
 
 def settle(schema: TableSchema, overlay: Overlay, losers: pa.Table) -> Overlay:
@@ -155,12 +156,11 @@ def anti_join(table: pa.Table, keys: pa.Table, by: Sequence[str]) -> pa.Table:
 
 def lookup(table: pa.Table, keys: pa.Table, by: Sequence[str]) -> np.ndarray:
     """For each row of `table` the line of `keys` (unique) it matches, or -1. Nulls compare equal."""
-    wanted = [keys.column(name).combine_chunks() for name in by]
     if len(by) == 1:
-        values = table.column(by[0])
-        if values.type != wanted[0].type:
-            values = values.cast(wanted[0].type)
-        found = pc.index_in(values, value_set=wanted[0])
+        values, wanted = table.column(by[0]), keys.column(by[0])
+        if values.type != wanted.type:
+            values = values.cast(wanted.type)
+        found = pc.index_in(values, value_set=wanted)
         return np.asarray(found.fill_null(-1).to_numpy(), np.int64)
     both = pa.concat_tables([keys.select(list(by)), table.select(list(by)).cast(keys.select(list(by)).schema)])
     line = np.arange(both.num_rows)

@@ -12,6 +12,9 @@ from lithify.model.merge import Op
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import Bounds, DataFile
 
+# A few spans are inserted into many; more than one in so many, and all are sorted anew.
+BUILD_SHARE = 16
+
 
 def split_by_keys(files: Sequence[DataFile], keys: pa.Table) -> tuple[list[DataFile], list[DataFile]]:
     """(files that can hold one of the keys, files that cannot)."""
@@ -49,8 +52,22 @@ class Intervals:
         self.add(bounds)
 
     def add(self, bounds: Iterable[Bounds]) -> None:
-        known = zip(self._lows, self._highs, strict=True)
-        spans = sorted([*known, *((b.low, b.high) for b in bounds)], key=lambda span: span[0])
+        new = [(b.low, b.high) for b in bounds]
+        if len(new) * BUILD_SHARE < len(self._lows):
+            for low, high in new:
+                self._insert(low, high)
+        else:
+            self._build([*zip(self._lows, self._highs, strict=True), *new])
+
+    def _insert(self, low: Any, high: Any) -> None:
+        first, end = bisect_left(self._highs, low), bisect_right(self._lows, high)
+        if first < end:
+            low, high = min(low, self._lows[first]), max(high, self._highs[end - 1])
+        self._lows[first:end] = [low]
+        self._highs[first:end] = [high]
+
+    def _build(self, spans: list[tuple[Any, Any]]) -> None:
+        spans.sort(key=lambda span: span[0])
         self._lows, self._highs = [], []
         for low, high in spans:
             if self._highs and low <= self._highs[-1]:

@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -28,8 +29,10 @@ FILES_MIN_MIN, FILES_MIN_MAX = 2, 100_000
 WINDOW_S_MIN, WINDOW_S_MAX = 60, 366 * DAY_S
 AGE_S_MAX = 100 * 366 * DAY_S
 NAME_LENGTH_MAX = 32
-# Folder prefixes that say something else than a tier.
-RESERVED_NAMES = frozenset({"adopt", "bulk", "cluster", "fold", "foreign", "minor", "pack", "write"})
+# Folder prefixes and kinds of upkeep that say something else than a tier.
+RESERVED_NAMES = frozenset(
+    {"adopt", "bulk", "cluster", "fold", "foreign", "minor", "pack", "policies", "vacuum", "write"}
+)
 
 _NAMED_WINDOWS = {"hour": HOUR_S, "day": DAY_S, "week": 7 * DAY_S, MONTH: MONTH_S}
 _UNITS = {"s": 1, "m": 60, "h": HOUR_S, "d": DAY_S, "w": 7 * DAY_S}
@@ -66,7 +69,7 @@ class Tier:
             raise InvalidRequest(f"tier {self.name}: cron is a text like '5 * * * *', not {self.cron!r}")
         window_seconds(self.window, f"tier {self.name}")
 
-    @property
+    @cached_property
     def window_s(self) -> int:
         """The window's length; a month counts as 30 days here."""
         return window_seconds(self.window, f"tier {self.name}")
@@ -216,7 +219,7 @@ def _check_name(name: Any) -> None:
             "name"
         )
     if name in RESERVED_NAMES:
-        raise InvalidRequest(f"tier name {name!r} already says how other files were written: choose another")
+        raise InvalidRequest(f"tier name {name!r} already says something else: choose another")
 
 
 def _check_number(tier: Tier, name: str, low: int, high: int) -> None:

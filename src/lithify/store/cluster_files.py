@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from lithify.model.arrow_rows import take
 from lithify.model.zorder import quantiles, z_values
 from lithify.store.fingerprint import added, fingerprint_of_file
 from lithify.store.merge_files import MergeResult, MergeSource
@@ -48,7 +49,7 @@ def cluster_here(task: ClusterTask) -> MergeResult:
     order = np.argsort(z_values(rows, quantiles(rows, task.by)), kind="stable")
     share = -(-rows.num_rows // task.files) or 1
     written = [
-        write_part(task, [rows.take(pa.array(order[start : start + share]))], f"{task.name}-{number:05d}.parquet")
+        write_part(task, [take(rows, order[start : start + share])], f"{task.name}-{number:05d}.parquet")
         for number, start in enumerate(range(0, rows.num_rows, share))
     ]
     checks = [fingerprint_of_source(source, task.check_columns) for source in task.sources]

@@ -79,9 +79,10 @@ def _hashes_of_bytes(array: pa.Array) -> np.ndarray:
     """Eight bytes at a time: a view of the bytes as overlapping words turns each step into one gather."""
     offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
     data = array.buffers()[2]
-    raw = np.concatenate(
-        [np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8), np.zeros(8, np.uint8)]
-    )
+    # Of a slice only its own bytes; and eight more, so that the last word can be read whole.
+    own = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]] if data is not None else np.zeros(0, np.uint8)
+    raw = np.concatenate([own, np.zeros(8, np.uint8)])
+    offsets -= offsets[0]
     words = np.lib.stride_tricks.as_strided(raw.view(), (len(raw) - 7, 8), (1, 1)).reshape(-1, 8)
     starts, lengths = offsets[:-1], np.diff(offsets)
     if array.null_count:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from lithify.errors import Corruption
 from lithify.model.batch import sort_by_key
@@ -124,14 +125,17 @@ class _Run:
 
     def __init__(self, source: MergeSource, task: MergeTask) -> None:
         self._source, self.columns, self._by = source, task.layout.columns, task.by
-        metadata = open_file(Path(source.path)).metadata
+        file = open_file(Path(source.path))
+        metadata = file.metadata
         if metadata.num_rows != source.rows >= 0:
             raise Corruption(
                 f"{source.path} has {metadata.num_rows} rows instead of {source.rows}: restore this file from a copy",
                 path=source.path,
             )
         self.rows = metadata.num_rows
-        ranges = _ranges(metadata, task.by[0]) if task.by and task.by[0] not in source.constants else None
+        ranges = (
+            _ranges(file, self.columns.field(task.by[0])) if task.by and task.by[0] not in source.constants else None
+        )
         self.in_order = ranges is not None and all(high <= low for (_, high), (low, _) in pairwise(ranges))
         # Footers tell of single columns only: the bound of a composite key starts with the first one.
         self.low: tuple[Any, ...] | None = (ranges[0][0],) if ranges and self.in_order else None
@@ -178,7 +182,7 @@ class _Cursor:
         parts = [part for part in (self._buffer, batch) if part.num_rows]
         if len(parts) == 2 and _key_at(parts[1], 0, self._by) < _key_at(parts[0], -1, self._by):
             parts = [sort_by_key(pa.concat_tables(parts), self._by)]
-        self._buffer = pa.concat_tables(parts).combine_chunks() if parts else batch
+        self._buffer = pa.concat_tables(parts) if parts else batch
         if self._buffer.num_rows:
             self.last = _key_at(self._buffer, -1, self._by)
 
@@ -190,20 +194,38 @@ class _Cursor:
         return taken
 
 
-def _ranges(metadata: Any, column: str) -> list[tuple[Any, Any]] | None:
-    """(min, max) of a column in each row group, or None where the footer does not say."""
-    place = next((i for i in range(metadata.num_columns) if metadata.schema.column(i).path == column), None)
-    if place is None or not metadata.num_row_groups:
+def _ranges(file: pq.ParquetFile, column: pa.Field) -> list[tuple[Any, Any]] | None:
+    """(min, max) of a column in each row group, or None where the footer does not say.
+
+    A file of another writer may spell the type differently: its bounds do not compare with the table's values then.
+    """
+    metadata, found = file.metadata, file.schema_arrow.get_field_index(column.name)
+    if found < 0 or file.schema_arrow.field(found).type != column.type or not metadata.num_row_groups:
+        return None
+    place = next((i for i in range(metadata.num_columns) if metadata.schema.column(i).path == column.name), None)
+    if place is None:
         return None
     chunks = [metadata.row_group(g).column(place).statistics for g in range(metadata.num_row_groups)]
     if any(chunk is None or not chunk.has_min_max for chunk in chunks):
         return None
-    return [(chunk.min, chunk.max) for chunk in chunks]
+    try:
+        return [(_comparable(chunk.min, column.type), _comparable(chunk.max, column.type)) for chunk in chunks]
+    except (OverflowError, ValueError):  # a moment beyond Python's calendar
+        return None
+
+
+def _comparable(value: Any, kind: pa.DataType) -> Any:
+    return _value(pa.scalar(value, kind)) if pa.types.is_temporal(kind) else value
+
+
+def _value(scalar: pa.Scalar) -> Any:
+    """Moments as numbers: Arrow has some that Python's calendar has not."""
+    return scalar.value if pa.types.is_temporal(scalar.type) else scalar.as_py()
 
 
 def _key_at(table: pa.Table, line: int, by: Sequence[str]) -> tuple[Any, ...]:
     place = line % table.num_rows
-    return tuple(table.column(name)[place].as_py() for name in by)
+    return tuple(_value(table.column(name)[place]) for name in by)
 
 
 def _is_sorted(table: pa.Table, by: Sequence[str]) -> bool:
@@ -212,7 +234,7 @@ def _is_sorted(table: pa.Table, by: Sequence[str]) -> bool:
         return True
     undecided = None
     for name in by:
-        values = table.column(name).combine_chunks()
+        values = table.column(name)
         before, after = values.slice(0, len(values) - 1), values.slice(1)
         wrong = pc.greater(before, after)
         if undecided is not None:
@@ -232,7 +254,7 @@ def _count_below(table: pa.Table, by: Sequence[str], bound: tuple[Any, ...]) -> 
     columns = [table.column(name) for name in by[: len(bound)]]
     while low < high:
         middle = (low + high) // 2
-        if tuple(column[middle].as_py() for column in columns) < bound:
+        if tuple(_value(column[middle]) for column in columns) < bound:
             low = middle + 1
         else:
             high = middle

@@ -177,7 +177,8 @@ def read(path: Path, columns: pa.Schema, constants: dict[str, Any] | None = None
 def batches_of(path: Path, columns: pa.Schema, constants: dict[str, Any] | None = None) -> Iterator[pa.Table]:
     """The same by row group, to keep memory bounded by one of them."""
     file = open_file(path)
-    present = [name for name in columns.names if name in file.schema_arrow.names]
+    known = set(file.schema_arrow.names)
+    present = [name for name in columns.names if name in known]
     for group in range(file.num_row_groups):
         try:
             table = file.read_row_group(group, columns=present)
@@ -188,9 +189,10 @@ def batches_of(path: Path, columns: pa.Schema, constants: dict[str, Any] | None 
 
 def completed(table: pa.Table, columns: pa.Schema, constants: dict[str, Any]) -> pa.Table:
     arrays = []
+    found = dict(zip(table.column_names, table.columns, strict=True))
     for column in columns:
-        if column.name in table.column_names and column.name not in constants:
-            values = table.column(column.name)
+        values = found.get(column.name)
+        if values is not None and column.name not in constants:
             # Files of other writers hold INT96 or milliseconds, which Arrow reads as other units.
             arrays.append(values if values.type == column.type else values.cast(column.type, safe=False))
         else:
@@ -215,8 +217,11 @@ def stats_json(metadata: pq.FileMetaData, schema: pa.Schema, layout: Layout) -> 
         bounded = [chunk for chunk in chunks if chunk.has_min_max]
         if len(bounded) < sum(chunk.num_values > 0 for chunk in chunks) or not bounded:
             continue
-        low = _bound(min(chunk.min for chunk in bounded), schema.field(name).type, upper=False)
-        high = _bound(max(chunk.max for chunk in bounded), schema.field(name).type, upper=True)
+        try:
+            low = _bound(min(chunk.min for chunk in bounded), schema.field(name).type, upper=False)
+            high = _bound(max(chunk.max for chunk in bounded), schema.field(name).type, upper=True)
+        except (OverflowError, ValueError):  # a moment beyond Python's calendar
+            continue
         if low is not None and high is not None:
             minimum[name], maximum[name] = low, high
     stats = {"numRecords": metadata.num_rows, "minValues": minimum, "maxValues": maximum, "nullCount": nulls}

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lithify.errors import Corruption
+from lithify.model.arrow_rows import take
 from lithify.model.batch import sort_by_key
 from lithify.model.merge import lookup
 from lithify.store.local import translated
@@ -166,10 +167,9 @@ class _Merge:
     def _continues(self, batch: pa.Table) -> bool:
         if not batch.num_rows or not self._rows.num_rows:
             return True
-        keys = batch.column(self._task.by[0]).combine_chunks()
-        first, last = keys[0].as_py(), keys[-1].as_py()
-        ordered = self._last is None or self._last <= first
-        self._last = last
+        keys = batch.column(self._task.by[0])
+        ordered = self._last is None or pc.less_equal(self._last, keys[0]).as_py() is True
+        self._last = keys[len(keys) - 1]
         if ordered and len(keys) > 1:
             ordered = bool(pc.all(pc.less_equal(keys.slice(0, len(keys) - 1), keys.slice(1))).as_py())
         return ordered
@@ -187,9 +187,11 @@ class _Merge:
         self.deleted += int((~shown).sum())
         replacement = np.where(hit, self._row_of_hidden[line], -1)
         self._placed[replacement[replacement >= 0]] = True
-        order = np.where(replacement >= 0, batch.num_rows + replacement, np.arange(batch.num_rows))
-        order = order[~hit | (replacement >= 0)]
-        return pa.concat_tables([batch, self._rows.cast(batch.schema)]).take(pa.array(order))
+        replaced = replacement >= 0
+        order = np.arange(batch.num_rows)
+        order[replaced] = batch.num_rows + np.arange(replaced.sum())
+        instead = take(self._rows, replacement[replaced]).cast(batch.schema)
+        return take(pa.concat_tables([batch, instead]), order[~hit | replaced])
 
     def _with_new(self, merged: pa.Table) -> pa.Table:
         """New rows whose place is in or before this batch, in order."""
@@ -198,11 +200,8 @@ class _Merge:
             return merged
         name = self._task.by[0]
         last = merged.column(name)[merged.num_rows - 1]
-        candidates = self._rows.take(pa.array(waiting))
-        fits = pc.less(candidates.column(name), last).combine_chunks().to_numpy(zero_copy_only=False)
-        if not fits.any():
+        fitting = waiting[pc.less(self._rows.column(name), last).to_numpy()[waiting]]
+        if not len(fitting):
             return merged
-        self._placed[waiting[fits]] = True
-        return sort_by_key(
-            pa.concat_tables([merged, candidates.filter(pa.array(fits)).cast(merged.schema)]), self._task.by
-        )
+        self._placed[fitting] = True
+        return sort_by_key(pa.concat_tables([merged, take(self._rows, fitting).cast(merged.schema)]), self._task.by)

@@ -1,0 +1,71 @@
+"""Taking rows of a table in another order, however much text it holds.
+
+An Arrow text array ends at 2 GiB, and Arrow's own `take` first makes one array of all chunks. A large table is
+therefore taken in pieces: each gathers its lines from the chunks they lie in, so that nothing larger than a piece is
+ever put together, and the result has one chunk per piece. A small table, the common case, goes to Arrow as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+PIECE_BYTES_MAX = 2**30
+
+
+def take(table: pa.Table, lines: np.ndarray, piece_bytes_max: int | None = None) -> pa.Table:
+    """The rows at `lines`, in that order."""
+    bytes_max = piece_bytes_max or PIECE_BYTES_MAX
+    if len(lines) == table.num_rows and np.array_equal(lines, np.arange(len(lines))):
+        return table
+    size = table.nbytes
+    if size <= bytes_max or not len(lines):
+        return table.take(pa.array(lines))
+    chunks = table.to_batches()
+    starts = np.cumsum([0, *(chunk.num_rows for chunk in chunks)])
+    step = max(1, int(bytes_max / (size / table.num_rows)))
+    pieces = [
+        piece
+        for start in range(0, len(lines), step)
+        for piece in _pieces(chunks, starts, lines[start : start + step].astype(np.int64), bytes_max)
+    ]
+    return pa.Table.from_batches(pieces, table.schema)
+
+
+def sort_by(table: pa.Table, names: Sequence[str], piece_bytes_max: int | None = None) -> pa.Table:
+    return take(table, order_of(table, names), piece_bytes_max)
+
+
+def order_of(table: pa.Table, names: Sequence[str]) -> np.ndarray:
+    """The lines of a table in ascending order of its columns `names`."""
+    order = pc.sort_indices(table.select(list(names)), sort_keys=[(name, "ascending") for name in names])
+    return np.asarray(order.to_numpy(), np.int64)
+
+
+def _pieces(
+    chunks: Sequence[pa.RecordBatch], starts: np.ndarray, lines: np.ndarray, bytes_max: int
+) -> Iterator[pa.RecordBatch]:
+    ascending = bool((np.diff(lines) >= 0).all())
+    by_place = np.arange(len(lines)) if ascending else np.argsort(lines, kind="stable")
+    ordered = lines[by_place]
+    cuts = np.searchsorted(ordered, starts)
+    parts = [
+        chunk.take(pa.array(ordered[low:high] - start))
+        for chunk, start, low, high in zip(chunks, starts, cuts, cuts[1:], strict=False)
+        if high > low
+    ]
+    if len(lines) > 1 and sum(part.nbytes for part in parts) > 2 * bytes_max - 1:
+        # The average said nothing about these rows: they are much larger than others.
+        half = len(lines) // 2
+        yield from _pieces(chunks, starts, lines[:half], bytes_max)
+        yield from _pieces(chunks, starts, lines[half:], bytes_max)
+        return
+    if ascending:
+        yield from parts
+        return
+    back = np.empty(len(lines), np.int64)
+    back[by_place] = np.arange(len(lines))
+    yield pa.concat_batches(parts).take(pa.array(back))
