@@ -63,6 +63,7 @@ class TestLogLines:
             logging.getLogger("lithify.engine.compact").warning("goes on without a damaged file")
             logging.getLogger("lithify.app.scheduler").error("cycle failed", extra={EVENT: "cycle failed"})
             logging.getLogger("lithify.engine.jobs").warning("setting aside a manifest")
+            logging.getLogger("lithify.engine.jobs").warning("setting aside a manifest")
             logging.getLogger("lithify.engine.jobs").info("not of interest")
         assert [line.split(" ", 1)[1] for line in lines] == ["WARNING setting aside a manifest"]
 

@@ -145,6 +145,8 @@ class TestOnce:
         answer = orders("run", "--once")
         assert answer.code == 1
         assert "shop.bad was skipped" in answer.out
+        assert "1 table skipped" in answer.out
+        assert "✓" not in answer.out
         assert orders("stats", "shop.orders", "--json").json["pending_rows"] == 0
 
     def test_already_running(self, orders: Run, tmp_path: Path) -> None:
@@ -165,17 +167,18 @@ class TestOnce:
         assert (answer.code, answer.json["error"]["code"]) == (1, "invalid_request")
         assert f"not {float(every)!r}" in answer.json["error"]["message"]
 
-    def test_a_table_whose_options_do_not_fit_the_lake(self, orders: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_tiers_that_do_not_fit_the_lake_are_told(
+        self, orders: Run, fold_at_once: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         yearly = {"name": "yearly", "window": "366d", "age_min_s": 0, "files_min": 2, "target_bytes": 2**30}
         monkeypatch.setenv("LITHIFY_TIERS", json.dumps([{**yearly, "cron": "0 0 1 1 *"}]))
         assert orders("set", "shop.orders", 'tiers=[{"name": "yearly", "files_min": 3}]').code == 0
         monkeypatch.delenv("LITHIFY_TIERS")
-        answer = orders("run", "--once")
-        assert answer.code == 1
-        assert "nothing was due" not in answer.out
-        assert "shop.orders was skipped: a table changes tier yearly" in answer.out
-        assert "✓" not in answer.out
-        assert "1 table skipped" in answer.out
+        answer = orders("run", "--once", "--json")
+        assert (answer.code, answer.json["done"]) == (0, 1)
+        assert "a table changes tier yearly" in answer.err
+        compacted = orders("compact", "shop.orders", "--dry-run")
+        assert compacted.err.count("a table changes tier yearly") == 1
 
     def test_handlers_are_given_back(self, orders: Run) -> None:
         before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)

@@ -101,10 +101,13 @@ def compact(
 
 
 def _why_idle(session: Session, table: Table, tier: str | None) -> str | None:
-    from lithify.model.policies import idle_tier, policy_of
+    from lithify.engine.upkeep import policy_for
+    from lithify.model.policies import idle_tier
 
     definition = table.definition
-    return idle_tier(definition, policy_of(session.settings, definition.settings), tier) if tier is not None else None
+    if tier is None:
+        return None
+    return idle_tier(definition, policy_for(session.settings, definition.settings, table.name), tier)
 
 
 def _names(tables: Sequence[str]) -> str:

@@ -73,7 +73,7 @@ def logging_to(
     logger = logging.getLogger("lithify")
     handler = _Lines(write, log_format)
     if not all_of_it:
-        handler.addFilter(lambda record: not _told_anyway(record))
+        handler.addFilter(_News())
     before = logger.handlers, logger.level, logger.propagate
     logger.handlers, logger.propagate = [handler], False
     logger.setLevel(level)
@@ -84,9 +84,15 @@ def logging_to(
         logger.setLevel(before[1])
 
 
-def _told_anyway(record: logging.LogRecord) -> bool:
-    """A traceback is told nowhere else."""
-    return not record.exc_info and (record.name in _IN_REPORTS or hasattr(record, EVENT))
+class _News(logging.Filter):
+    """Not what was just said, and not what is told anyway; a traceback is told nowhere else."""
+
+    _said = ""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        before, self._said = self._said, record.getMessage()
+        told = record.name in _IN_REPORTS or hasattr(record, EVENT)
+        return bool(record.exc_info) or not (told or before == self._said)
 
 
 def print_line(log_format: str, message: str, time_ms: int, facts: Mapping[str, Any]) -> None:

@@ -24,7 +24,9 @@ class BasePart:
         self.files, self._partition_by = files, schema.partition_by
         same = before is not None and before._partition_by == schema.partition_by
         known = {id(entry[0]): entry for entry in before.sources} if before is not None and same else {}
-        self.sources = tuple(known.get(id(file)) or (file, source_of(file, folder, schema)) for file in files)
+        self.sources: tuple[tuple[DataFile, Source], ...] = tuple(
+            known.get(id(file)) or (file, source_of(file, folder, schema)) for file in files
+        )
         self._bounds: dict[tuple[str, pa.DataType], tuple[pa.Array, pa.Array]] = {}
 
     def is_of(self, files: tuple[DataFile, ...], schema: TableSchema) -> bool:
