@@ -307,11 +307,14 @@ class TestUntilStopped:
         with Lake(tmp_path / "lake", settings=Settings()) as lake:
             table = lake.table("shop.orders")
             for child in children:
-                lines_until(child, '"cycle done"')
+                lines_until(child, '"started"')
                 table.upsert([{"id": 7, "status": f"{child.pid}"}])
-        for child in children:
-            child.send_signal(signal.SIGTERM)
-            child.communicate(timeout=WAIT_S)
+            for child in children:
+                child.send_signal(signal.SIGTERM)
+                child.communicate(timeout=WAIT_S)
+                if child is children[0]:  # what is left is the other's
+                    table.upsert([{"id": 7, "status": "last"}])
+                    lines_until(children[1], '"job done"')
         assert [child.returncode for child in children] == [0, 0]
         assert orders("sql", "select count(*) as n from shop.orders", "--json").json["rows"] == [{"n": 4}]
 

@@ -102,12 +102,13 @@ def _merged(task: MergeTask, runs: Sequence[_Run]) -> Iterator[pa.Table]:
     waiting = sorted(runs, key=lambda run: (run.low is not None, run.low))
     active: list[_Cursor] = []
     while waiting or active:
-        bound = min((cursor.last for cursor in active if not cursor.exhausted), default=None)
-        if waiting and (waiting[0].low is None or not active or (bound is not None and waiting[0].low <= bound)):
+        # Files that reach into what is read already are opened together: one by one, each would cut off a sliver.
+        while waiting and (waiting[0].low is None or not active or waiting[0].low <= min(c.last for c in active)):
             active.append(_Cursor(waiting.pop(0), task.by))
-            continue
-        if waiting and bound is None:
-            bound = waiting[0].low
+        bounds = [cursor.last for cursor in active if not cursor.exhausted]
+        if waiting and waiting[0].low is not None:
+            bounds.append(waiting[0].low)
+        bound = min(bounds, default=None)
         parts = [part for cursor in active if (part := cursor.take_below(bound)).num_rows]
         if parts:
             yield parts[0] if len(parts) == 1 else sort_by_key(pa.concat_tables(parts), task.by)
@@ -115,8 +116,6 @@ def _merged(task: MergeTask, runs: Sequence[_Run]) -> Iterator[pa.Table]:
             stuck = [cursor for cursor in active if not cursor.exhausted and cursor.last == bound]
             for cursor in stuck:
                 cursor.grow()
-            if not stuck:
-                active.append(_Cursor(waiting.pop(0), task.by))
         active = [cursor for cursor in active if not cursor.done]
 
 
