@@ -17,20 +17,17 @@ from lithify import Lake
 
 ROUNDS = 40
 MEMORY_PROBE = """
-import resource, sys, json
-import numpy as np, pyarrow as pa
+import json, re, sys
 from benchmarks.data import changes, random_keys
 from lithify import Lake
-def resident():
-    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+def kilobytes(what):
+    return int(re.search(what + r":\\s+(\\d+) kB", open("/proc/self/status").read())[1])
 lake = Lake(sys.argv[1]); rows = int(sys.argv[3])
 table = lake.table(sys.argv[2])
 batch = changes(random_keys(rows, 1000, 5), False)
-before = resident()
-peak_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+before = kilobytes("VmRSS")
 table.upsert(batch)
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-print(json.dumps({"added": max(resident(), peak if peak > peak_before else 0) - before}))
+print(json.dumps({"added": (kilobytes("VmHWM") - before) * 1024}))
 """
 
 
