@@ -104,6 +104,7 @@ def test_base_keeps_its_log(folder: Path) -> None:
         assert table._handles.changes.log.limits().live_commits_max is not None
 
 
+@pytest.mark.slow
 def test_writing_alone_keeps_the_log_short(folder: Path) -> None:
     build(folder / "lake", 1)
     with opened(folder / "lake", limits=replace(LIMITS, commits_max=1_000)) as table:
@@ -434,6 +435,7 @@ def test_commits_that_came_back_into_the_log_move_again(archived: Path) -> None:
     assert archive(archived).commits == tuple(range(20))
 
 
+@pytest.mark.slow
 def test_a_power_cut_while_archiving_loses_nothing(folder: Path) -> None:
     """Before each storage call the power goes, and what was not fsynced is torn at random."""
     build(folder / "disk" / "lake", WRITES)
@@ -489,6 +491,7 @@ def test_a_kill_at_any_storage_call_of_archiving_loses_nothing(path: Path, folde
         shutil.rmtree(left)
 
 
+@pytest.mark.slow
 def test_writing_reading_and_trimming_at_once(folder: Path) -> None:
     path = folder / "lake"
     build(path, 1)
@@ -515,6 +518,7 @@ def test_writing_reading_and_trimming_at_once(folder: Path) -> None:
     assert len(live(path).commits) <= 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_any_mixture_of_writes_and_trims_keeps_every_version(folder: Path, seed: int) -> None:
     chance = random.Random(seed)

@@ -32,6 +32,8 @@ from support.maintained import LATER, SETTINGS, State, cycle, settle, state_of
 
 Point = tuple[str, int]
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def prepared() -> Iterator[tuple[Path, State, list[Point]]]:

@@ -6,7 +6,9 @@ import datetime as dt
 import json
 import os
 import signal
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -387,14 +389,23 @@ def test_ctrl_c_ends_a_compaction_and_its_tasks(lake: Lake) -> None:
     settings = SETTINGS.model_copy(update={"local_job_bytes_max": 0})
     handles = Handles(replace(lake._runtime, compute=compute, settings=settings), parse_table_name("a.t"))
 
+    main = threading.get_ident()
+
     def interrupt() -> None:
         assert compute.started.wait(60)
+        while sys._current_frames()[main].f_code.co_name != "wait":  # for the lane, not still starting it
+            time.sleep(0.001)
         os.kill(os.getpid(), signal.SIGINT)
 
+    # A shell may have started this process with the signal ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     user = threading.Thread(target=interrupt)
     user.start()
-    with pytest.raises(KeyboardInterrupt):
-        Upkeep(handles, Reader(handles)).compact(None)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Upkeep(handles, Reader(handles)).compact(None)
+    finally:
+        signal.signal(signal.SIGINT, before)
     user.join()
 
     assert base_files(table) == files

@@ -43,6 +43,8 @@ SETTINGS = Settings(
     tiers=({"name": "hourly", "files_min": 2}, {"name": "daily", "files_min": 2}),
 )
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def lake(folder: Path) -> Iterator[Lake]:

@@ -15,8 +15,13 @@ from support import children, crashes
 from support.bags import bag
 from support.leftovers import unsettled
 
+# Of the longer ones, the others stand for them in the fast suite.
+LONG = ("compact", "cluster", "merge_changes", "fold_without_key")
 
-@pytest.mark.parametrize("name", crashes.SCENARIOS)
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in crashes.SCENARIOS]
+)
 def test_a_kill_at_every_named_step_loses_nothing(name: str, folder: Path) -> None:
     sweep(name, folder, lambda point, nth: not point.startswith("store.") and nth == 1)
 

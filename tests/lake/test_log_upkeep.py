@@ -458,6 +458,7 @@ def test_checkpoints_stay_small_over_many_writes_and_folds(folder: Path) -> None
     assert sizes[-1] < 1.5 * sizes[0]
 
 
+@pytest.mark.slow
 def test_writing_alone_keeps_the_log_short(folder: Path) -> None:
     path = folder / "lake"
     options = {"checkpoint_every": 2, "log_commits_max": 100}

@@ -567,6 +567,7 @@ def test_a_table_that_was_dropped_meanwhile_is_not_vacuumed(lake: Lake) -> None:
 # -- programs
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 @settings(max_examples=25, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
