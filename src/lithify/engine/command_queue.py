@@ -64,6 +64,7 @@ class WriteQueue:
         self._thread_ended = False
         self._gather_until = 0.0
         self._gather_count = 0
+        self._wake_at = 1
 
     # -- callers
 
@@ -96,7 +97,9 @@ class WriteQueue:
                 )
             self._ensure_thread()
             self._waiting.append(waiting)
-            self._changed.notify_all()
+            # A writer that gathers a group is not woken for each of it: every wake costs all of them a turn.
+            if len(self._waiting) >= self._wake_at:
+                self._changed.notify_all()
 
     def _take_back(self, waiting: _Waiting) -> None:
         with self._changed:
@@ -169,7 +172,9 @@ class WriteQueue:
                 return []
             gather_s = self._gather_until - time.monotonic()
             if gather_s > 0 and not self._closed:
+                self._wake_at = self._gather_count
                 self._changed.wait_for(lambda: self._closed or len(self._waiting) >= self._gather_count, gather_s)
+                self._wake_at = 1
             if not self._waiting:
                 return self._next_group()
             group = self._take()
