@@ -226,9 +226,7 @@ def tier_is_off(name: str) -> InvalidRequest:
 def _checked_interval(every_s: Any) -> float:
     number = isinstance(every_s, int | float) and not isinstance(every_s, bool) and math.isfinite(every_s)
     if not number or not EVERY_S_MIN <= every_s <= EVERY_S_MAX:
-        raise InvalidRequest(
-            f"the interval is {EVERY_S_MIN} to {EVERY_S_MAX:,} seconds, not {every_s!r}"
-        )
+        raise InvalidRequest(f"the interval is {EVERY_S_MIN} to {EVERY_S_MAX:,} seconds, not {every_s!r}")
     return float(every_s)
 
 
