@@ -25,11 +25,11 @@ demo: $(READY) $(JAVA) ## Run the guided demo on a small lake
 	@echo 'Before you type these: export PATH="$$PWD/$(BIN):$$PATH"'
 
 test: $(READY) $(JAVA) ## Run the whole test suite
-	$(BIN)/python -m pytest -m "not spark" -n 2
+	$(BIN)/python -m pytest -m "not spark" -n 2 --dist worksteal
 	$(BIN)/python -m pytest -m spark
 
 test-fast: $(READY) ## Run the tests that need no JVM, in under a minute
-	$(BIN)/python -m pytest -m "not spark and not slow" -n 2
+	$(BIN)/python -m pytest -m "not spark and not slow" -n 2 --dist worksteal
 
 check: $(READY) ## Lint, check formatting, check types
 	$(BIN)/ruff check .

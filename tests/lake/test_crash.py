@@ -15,12 +15,12 @@ from support import children, crashes
 from support.bags import bag
 from support.leftovers import unsettled
 
-# Of the longer ones, the others stand for them in the fast suite.
-LONG = ("compact", "cluster", "merge_changes", "fold_without_key")
+# In the fast suite two stand for all: each kill is a process of its own.
+FAST = ("upsert", "fold_links")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in crashes.SCENARIOS]
+    "name", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in crashes.SCENARIOS]
 )
 def test_a_kill_at_every_named_step_loses_nothing(name: str, folder: Path) -> None:
     sweep(name, folder, lambda point, nth: not point.startswith("store.") and nth == 1)

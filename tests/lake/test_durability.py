@@ -89,7 +89,7 @@ def test_what_was_acknowledged_survives_a_power_cut(folder: Path, definition: st
     assert cuts == 1 + len(OPERATIONS[operations])
 
 
-@pytest.mark.parametrize("every", [17, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [61, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("operations", OPERATIONS)
 def test_a_power_cut_at_any_moment_loses_nothing_acknowledged(folder: Path, operations: str, every: int) -> None:
     """Before each step and storage call the power goes, and what was not fsynced is torn at random."""

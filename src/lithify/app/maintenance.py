@@ -17,7 +17,8 @@ from lithify.engine.cycle import LEASE, Cycle, cycle_history
 from lithify.engine.cycle_run import OnEvent
 from lithify.engine.handles import Handles
 from lithify.engine.reader import Reader
-from lithify.engine.upkeep import Upkeep, policy_for
+from lithify.engine.table_options import policy_for
+from lithify.engine.upkeep import Upkeep
 from lithify.errors import InvalidRequest, LithifyError, NotFound
 from lithify.model.compaction import PACK
 from lithify.model.cycles import CycleReport

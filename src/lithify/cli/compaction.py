@@ -101,7 +101,7 @@ def compact(
 
 
 def _why_idle(session: Session, table: Table, tier: str | None) -> str | None:
-    from lithify.engine.upkeep import policy_for
+    from lithify.engine.table_options import policy_for
     from lithify.model.policies import idle_tier
 
     definition = table.definition

@@ -23,6 +23,7 @@ from lithify.model.fold_plan import output_folder
 from lithify.model.plans import constants_of
 from lithify.model.snapshot import DataFile, Snapshot
 from lithify.model.upkeep import CompactPlan
+from lithify.model.words import plural
 from lithify.store.cluster_files import ClusterTask, cluster_here
 from lithify.store.fingerprint import added, columns_to_check
 from lithify.store.merge_files import MergeResult, MergeSource, MergeTask, merge_files
@@ -242,7 +243,7 @@ class Compactor:
         info = {
             "operation": f"compact ({plan.origin})",
             "rows": report.rows,
-            "detail": f"{report.files_read} files became {report.files_written}",
+            "detail": f"{plural(report.files_read, 'file')} became {report.files_written}",
             "actor": runtime.settings.actor,
         }
         write_id = runtime.new_id()

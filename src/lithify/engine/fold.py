@@ -25,12 +25,13 @@ from lithify.engine.compute import HereCompute
 from lithify.engine.fold_report import FoldPlan, FoldReport, added
 from lithify.engine.handles import Handles
 from lithify.engine.reader import Reader
+from lithify.engine.table_options import policy_for
 from lithify.errors import Conflict, Corruption, NotFound, OutOfResources
 from lithify.log.base import FOLDED_TXN
 from lithify.model.fold_plan import Distribution, FoldStep, distribute, next_step, output_folder
 from lithify.model.merge import lookup
 from lithify.model.plans import constants_of
-from lithify.model.policies import fold_due, policy_of, read_overhead
+from lithify.model.policies import fold_due, read_overhead
 from lithify.model.pruning import split_by_keys
 from lithify.model.snapshot import DataFile, Snapshot
 from lithify.store.parquet import Layout, Written, check_whole, open_file, stats_json
@@ -59,7 +60,11 @@ class Folder:
         overlay = self._reader.overlay(snapshot, rest, self._reader.base_sources(snapshot))
         touched, kept = split_by_keys([*snapshot.base, *linked_files], overlay.hidden)
         read = sum(file.size_bytes for file in (*touched, *rest))
-        due = fold_due(snapshot, policy_of(self._runtime.settings, snapshot.schema.settings), self._runtime.now_ms())
+        due = fold_due(
+            snapshot,
+            policy_for(self._runtime.settings, snapshot.schema.settings, snapshot.table),
+            self._runtime.now_ms(),
+        )
         return FoldPlan(
             str(self._handles.name),
             snapshot.watermark,

@@ -23,6 +23,7 @@ from lithify.model.merge import Op
 from lithify.model.names import OP, SEQ
 from lithify.model.snapshot import DataFile, Snapshot
 from lithify.model.upkeep import MinorPlan
+from lithify.model.words import plural
 from lithify.store.parquet import Layout, Written, encode
 
 
@@ -122,7 +123,7 @@ class ChangeMerger:
                 raise PlannedAgain
             info = {
                 "operation": "merge changes",
-                "detail": f"{len(inputs)} files became {len(files)}",
+                "detail": f"{plural(len(inputs), 'file')} became {len(files)}",
                 "actor": runtime.settings.actor,
                 "seq": changes.seq,
             }

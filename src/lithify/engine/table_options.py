@@ -1,18 +1,22 @@
-"""Setting a table's options: one commit to the changes log that says what was set."""
+"""A table's options: setting them, in one commit to the changes log that says so, and the policy that they make."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 from lithify.engine.attempts import swap_with_retries
 from lithify.engine.handles import Handles
 from lithify.errors import InvalidRequest
-from lithify.model.options import DEFAULT, parse_all, shown, stored
+from lithify.model.options import DEFAULT, PREFIX, parse_all, shown, stored
 from lithify.model.policies import policy_of
 from lithify.model.schema import TableSchema
+from lithify.model.upkeep import UpkeepPolicy
 from lithify.settings import Settings
 from lithify.store.parquet import can_have_bloom
+
+logger = logging.getLogger(__name__)
 
 
 def parsed_options(values: Mapping[str, Any], schema: TableSchema, settings: Settings) -> dict[str, Any]:
@@ -30,6 +34,15 @@ def check_columns(options: Mapping[str, Any], schema: TableSchema) -> None:
         kind = schema.columns.field(name).type
         if not can_have_bloom(kind):
             raise InvalidRequest(f"option bloom_columns names {name!r}, which is {kind}: name columns of plain values")
+
+
+def policy_for(settings: Settings, properties: Mapping[str, str], table: str) -> UpkeepPolicy:
+    """The table's policy. Tiers of its own that do not fit the lake's any more are no reason to stop folding."""
+    try:
+        return policy_of(settings, properties)
+    except InvalidRequest as error:
+        logger.warning("table %s has tiers that do not fit the lake's and are left out: %s", table, error)
+        return policy_of(settings, {name: value for name, value in properties.items() if name != f"{PREFIX}tiers"})
 
 
 def set_options(handles: Handles, values: Mapping[str, Any]) -> None:

@@ -6,9 +6,8 @@ plan whose inputs changed under it is made again from what is there now, a few t
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from lithify.engine import jobs
@@ -19,16 +18,13 @@ from lithify.engine.fold_report import FoldReport
 from lithify.engine.handles import Handles
 from lithify.engine.minor import ChangeMerger, MinorReport
 from lithify.engine.reader import Reader
+from lithify.engine.table_options import policy_for
 from lithify.engine.vacuum import Vacuum, VacuumReport
-from lithify.errors import Conflict, InvalidRequest
+from lithify.errors import Conflict
 from lithify.model.clustering import cluster_plans, columns_to_cluster
-from lithify.model.options import PREFIX
-from lithify.model.policies import compactions, debt, fold_due, minor_due, policy_of
+from lithify.model.policies import compactions, debt, fold_due, minor_due
 from lithify.model.snapshot import Snapshot
 from lithify.model.upkeep import CompactPlan, Debt, FoldDue, MinorPlan, Plan, UpkeepPolicy
-from lithify.settings import Settings
-
-logger = logging.getLogger(__name__)
 
 ROUNDS_MAX = 20
 REPLANS_MAX = 3
@@ -38,15 +34,6 @@ Report = FoldReport | MinorReport | CompactReport
 
 def quietly(report: CompactReport) -> None:
     """Tell nobody."""
-
-
-def policy_for(settings: Settings, properties: Mapping[str, str], table: str) -> UpkeepPolicy:
-    """The table's policy. Tiers of its own that do not fit the lake's any more are no reason to stop folding."""
-    try:
-        return policy_of(settings, properties)
-    except InvalidRequest as error:
-        logger.warning("table %s has tiers that do not fit the lake's and are left out: %s", table, error)
-        return policy_of(settings, {name: value for name, value in properties.items() if name != f"{PREFIX}tiers"})
 
 
 class Upkeep:
