@@ -10,7 +10,7 @@ import typer
 from lithify.cli.command import HANDLED, Session, TableArgument, command
 from lithify.cli.output import Column, Report, long_text
 from lithify.cli.upkeep import show_rows
-from lithify.cli.values import human_bytes, human_seconds
+from lithify.cli.values import bytes_cell, count_cell, seconds_cell
 from lithify.errors import InvalidRequest, LithifyError
 from lithify.model.words import plural
 
@@ -28,21 +28,13 @@ def _partition(values: Mapping[str, str | None] | None) -> str:
     return ", ".join(f"{name}={value if value is not None else 'null'}" for name, value in (values or {}).items())
 
 
-def _count(value: Any) -> str:
-    return "" if value is None else f"{value:,}"
-
-
-def _bytes(value: Any) -> str:
-    return "" if value is None else human_bytes(value)
-
-
 PLANNED = (
     Column("table", "table", style="bold"),
     Column("origin", "what"),
     Column("partition", "partition", _partition),
-    Column("files", "files", _count, right=True),
-    Column("bytes_in", "bytes to read", _bytes, right=True),
-    Column("bytes_out", "to write", _bytes, right=True),
+    Column("files", "files", count_cell, right=True),
+    Column("bytes_in", "bytes to read", bytes_cell, right=True),
+    Column("bytes_out", "to write", bytes_cell, right=True),
     Column("gain", "gain"),
     Column("why", "why", long_text, wrap=True),
 )
@@ -50,13 +42,13 @@ DONE = (
     Column("table", "table", style="bold"),
     Column("origin", "what"),
     Column("partition", "partition", _partition),
-    Column("files_read", "files", _count, right=True),
-    Column("files_written", "became", _count, right=True),
-    Column("rows", "rows", _count, right=True),
-    Column("bytes_read", "bytes read", _bytes, right=True),
-    Column("bytes_written", "written", _bytes, right=True),
+    Column("files_read", "files", count_cell, right=True),
+    Column("files_written", "became", count_cell, right=True),
+    Column("rows", "rows", count_cell, right=True),
+    Column("bytes_read", "bytes read", bytes_cell, right=True),
+    Column("bytes_written", "written", bytes_cell, right=True),
     Column("engine", "by"),
-    Column("seconds", "time", lambda s: "" if s is None else human_seconds(s), right=True),
+    Column("seconds", "time", seconds_cell, right=True),
 )
 
 

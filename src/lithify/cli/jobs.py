@@ -10,7 +10,7 @@ import typer
 
 from lithify.cli.command import Session, command
 from lithify.cli.output import Column, long_text
-from lithify.cli.values import human_bytes, human_seconds
+from lithify.cli.values import bytes_cell, count_cell, seconds_cell
 from lithify.errors import LithifyError
 from lithify.model.words import plural
 
@@ -18,18 +18,6 @@ if TYPE_CHECKING:
     from lithify.app.lake import Lake
 
 PANEL = "Upkeep"
-
-
-def _count(value: Any) -> str:
-    return "" if value is None else f"{value:,}"
-
-
-def _bytes(value: Any) -> str:
-    return "" if value is None else human_bytes(value)
-
-
-def _seconds(value: Any) -> str:
-    return "" if value is None else human_seconds(value)
 
 
 def _time(time_ms: Any) -> str:
@@ -40,8 +28,8 @@ UNFINISHED = (
     Column("table", "table", style="bold"),
     Column("kind", "job"),
     Column("state", "state"),
-    Column("files", "files", _count, right=True),
-    Column("age_s", "age", _seconds, right=True),
+    Column("files", "files", count_cell, right=True),
+    Column("age_s", "age", seconds_cell, right=True),
     Column("owner", "process"),
     Column("alive", "", lambda alive: "may be alive" if alive else "gone: recovery clears up"),
     Column("why", "why", long_text, wrap=True),
@@ -51,19 +39,19 @@ ENDED = (
     Column("table", "table", style="bold"),
     Column("kind", "job"),
     Column("outcome", "outcome"),
-    Column("bytes_in", "read", _bytes, right=True),
-    Column("bytes_out", "written", _bytes, right=True),
-    Column("seconds", "time", _seconds, right=True),
+    Column("bytes_in", "read", bytes_cell, right=True),
+    Column("bytes_out", "written", bytes_cell, right=True),
+    Column("seconds", "time", seconds_cell, right=True),
     Column("shown", "why", long_text, wrap=True),
 )
 TABLES = (
     Column("table", "table", style="bold"),
-    Column("base_files", "files", _count, right=True),
-    Column("base_bytes", "size", _bytes, right=True),
-    Column("pending_rows", "pending", _count, right=True),
-    Column("pending_files", "in files", _count, right=True),
+    Column("base_files", "files", count_cell, right=True),
+    Column("base_bytes", "size", bytes_cell, right=True),
+    Column("pending_rows", "pending", count_cell, right=True),
+    Column("pending_files", "in files", count_cell, right=True),
     Column("read_overhead", "read overhead", lambda times: "" if times is None else f"{times:.2f}×", right=True),
-    Column("debt", "to compact", lambda debt: "" if not debt else _bytes(debt["bytes"]), right=True),
+    Column("debt", "to compact", lambda debt: "" if not debt else bytes_cell(debt["bytes"]), right=True),
     Column("last_job", "last job", lambda job: "" if not job else f"{job['kind']} {job['outcome']}"),
     Column("due", "due", lambda due: long_text("; ".join(due or ())), wrap=True),
 )
@@ -147,12 +135,16 @@ def _table_stats(session: Session, lake: Lake, name: str) -> None:
     numbers = ("seq", "watermark", "base_files", "base_rows", "base_bytes")
     pending = ("pending_files", "pending_rows", "pending_bytes")
     fields = {
-        label.replace("_", " "): _bytes(document[label]) if label.endswith("_bytes") else _count(document[label])
+        label.replace("_", " "): bytes_cell(document[label])
+        if label.endswith("_bytes")
+        else count_cell(document[label])
         for label in (*numbers, *pending)
     }
     job, debt = document["last_job"], document["debt"]
     fields["read overhead"] = f"{document['read_overhead']:.2f}×"
-    fields["to compact"] = f"{plural(debt['files'], 'file')}, {_bytes(debt['bytes'])}" if debt["files"] else "nothing"
+    fields["to compact"] = (
+        f"{plural(debt['files'], 'file')}, {bytes_cell(debt['bytes'])}" if debt["files"] else "nothing"
+    )
     fields["due"] = "; ".join(document["due"]) or "nothing"
     fields["last job"] = f"{job['kind']} {job['outcome']}, {_time(job.get('ended_ms'))} UTC" if job else "none yet"
     session.out.record(name, fields, document)
@@ -160,8 +152,8 @@ def _table_stats(session: Session, lake: Lake, name: str) -> None:
         tiers = [{"origin": origin, **count} for origin, count in document["origins"].items()]
         columns = [
             Column("origin", "written by", style="bold"),
-            Column("files", "files", _count, right=True),
-            Column("bytes", "bytes", _bytes, right=True),
+            Column("files", "files", count_cell, right=True),
+            Column("bytes", "bytes", bytes_cell, right=True),
         ]
         session.out.listing(columns, tiers, {}, empty="base has no files yet")
         for entry in document["waiting"]:

@@ -13,7 +13,7 @@ import typer
 from lithify.cli.command import Session, TableArgument, command
 from lithify.cli.output import Column
 from lithify.cli.types import parse_column, type_name
-from lithify.cli.values import dumps, human_bytes, parse_bytes
+from lithify.cli.values import bytes_cell, count_cell, dumps, human_bytes, parse_bytes
 from lithify.errors import InvalidRequest, LithifyError
 from lithify.model.words import plural
 
@@ -123,11 +123,11 @@ def list_tables(session: Session) -> None:
         rows = [_table_row(lake, name) for name in lake.tables()]
         columns = [
             Column("table", "table", style="bold"),
-            Column("base_rows", "rows in base", _count, right=True),
-            Column("base_bytes", "size", _bytes, right=True),
-            Column("pending_rows", "pending", _count, right=True),
-            Column("seq", "seq", _count, right=True),
-            Column("watermark", "folded up to", _count, right=True),
+            Column("base_rows", "rows in base", count_cell, right=True),
+            Column("base_bytes", "size", bytes_cell, right=True),
+            Column("pending_rows", "pending", count_cell, right=True),
+            Column("seq", "seq", count_cell, right=True),
+            Column("watermark", "folded up to", count_cell, right=True),
         ]
         session.out.listing(
             columns,
@@ -333,14 +333,6 @@ def _shown(option: str, value: Any) -> str:
     if BYTES in option and isinstance(value, int):
         return f"{value} ({human_bytes(value)})"
     return str(value)
-
-
-def _count(value: Any) -> str:
-    return "" if value is None else f"{value:,}"
-
-
-def _bytes(value: Any) -> str:
-    return "" if value is None else human_bytes(value)
 
 
 def register(app: typer.Typer) -> None:

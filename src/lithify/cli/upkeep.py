@@ -10,7 +10,7 @@ import typer
 
 from lithify.cli.command import HANDLED, Session, command
 from lithify.cli.output import Column, long_text
-from lithify.cli.values import human_bytes, human_seconds
+from lithify.cli.values import bytes_cell, count_cell, seconds_cell
 from lithify.errors import InvalidRequest, LithifyError
 
 if TYPE_CHECKING:
@@ -19,47 +19,39 @@ if TYPE_CHECKING:
 PANEL = "Upkeep"
 
 
-def _count(value: Any) -> str:
-    return "" if value is None else f"{value:,}"
-
-
-def _bytes(value: Any) -> str:
-    return "" if value is None else human_bytes(value)
-
-
 DONE = (
     Column("table", "table", style="bold"),
-    Column("change_rows", "changes", _count, right=True),
-    Column("inserted", "inserted", _count, right=True),
-    Column("updated", "updated", _count, right=True),
-    Column("deleted", "deleted", _count, right=True),
-    Column("final_rows", "rows now", _count, right=True),
-    Column("files_linked", "linked", _count, right=True),
-    Column("files_written", "written", _count, right=True),
-    Column("bytes_written", "bytes", _bytes, right=True),
+    Column("change_rows", "changes", count_cell, right=True),
+    Column("inserted", "inserted", count_cell, right=True),
+    Column("updated", "updated", count_cell, right=True),
+    Column("deleted", "deleted", count_cell, right=True),
+    Column("final_rows", "rows now", count_cell, right=True),
+    Column("files_linked", "linked", count_cell, right=True),
+    Column("files_written", "written", count_cell, right=True),
+    Column("bytes_written", "bytes", bytes_cell, right=True),
     Column("engine", "by"),
-    Column("seconds", "time", lambda s: "" if s is None else human_seconds(s), right=True),
+    Column("seconds", "time", seconds_cell, right=True),
 )
 PLANNED = (
     Column("table", "table", style="bold"),
-    Column("change_rows", "changes", _count, right=True),
-    Column("files_linked", "files to link", _count, right=True),
-    Column("files_rewritten", "to rewrite", _count, right=True),
-    Column("files_kept", "to keep", _count, right=True),
-    Column("bytes_read", "bytes to read", _bytes, right=True),
-    Column("bytes_written", "to write, at most", _bytes, right=True),
+    Column("change_rows", "changes", count_cell, right=True),
+    Column("files_linked", "files to link", count_cell, right=True),
+    Column("files_rewritten", "to rewrite", count_cell, right=True),
+    Column("files_kept", "to keep", count_cell, right=True),
+    Column("bytes_read", "bytes to read", bytes_cell, right=True),
+    Column("bytes_written", "to write, at most", bytes_cell, right=True),
     Column("engine", "by"),
     Column("gain", "gain"),
     Column("why", "why", long_text, wrap=True),
 )
 VACUUMED = (
     Column("table", "table", style="bold"),
-    Column("files", "files", _count, right=True),
-    Column("bytes_freed", "bytes freed", _bytes, right=True),
-    Column("orphans", "never committed", _count, right=True),
-    Column("kept_by_pins", "kept by pins", _count, right=True),
-    Column("kept_by_jobs", "kept by jobs", _count, right=True),
-    Column("seconds", "time", lambda s: "" if s is None else human_seconds(s), right=True),
+    Column("files", "files", count_cell, right=True),
+    Column("bytes_freed", "bytes freed", bytes_cell, right=True),
+    Column("orphans", "never committed", count_cell, right=True),
+    Column("kept_by_pins", "kept by pins", count_cell, right=True),
+    Column("kept_by_jobs", "kept by jobs", count_cell, right=True),
+    Column("seconds", "time", seconds_cell, right=True),
 )
 
 

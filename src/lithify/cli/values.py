@@ -100,3 +100,15 @@ def human_seconds(seconds: float) -> str:
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms" if seconds >= 0.01 else f"{seconds * 1000:.1f} ms"
     return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
+
+
+def count_cell(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def bytes_cell(value: int | None) -> str:
+    return "" if value is None else human_bytes(value)
+
+
+def seconds_cell(value: float | None) -> str:
+    return "" if value is None else human_seconds(value)
