@@ -22,7 +22,7 @@ LAYERS = [
 HEIGHT = {package: height for height, packages in enumerate(LAYERS) for package in packages}
 HEIGHT[""] = HEIGHT["app"]  # `from lithify import ...` brings in all of it
 # Neighbours on one row that may know each other, in this direction only.
-NEIGHBOURS = {("log", "store"), ("settings", "errors")}
+NEIGHBOURS = {("log", "store"), ("sidecar", "store"), ("settings", "errors")}
 HOMES = {"deltalake": {"log"}, "pyspark": {"spark"}, "datafusion": {"serving"}, "typer": {"cli"}, "rich": {"cli"}}
 MODULES = sorted(SOURCE.rglob("*.py"))
 
