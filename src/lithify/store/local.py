@@ -13,7 +13,7 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from lithify.errors import Corruption, LithifyError, NotFound, Unavailable
@@ -64,6 +64,32 @@ class Store:
                     data = b"\n" + data  # after a line that a crash cut off
                 os.write(fd, data)
                 return os.fstat(fd).st_size
+            finally:
+                os.close(fd)
+
+    def extend(self, path: Path, parts: Sequence[bytes]) -> None:
+        """Add to the end of a file, at a multiple of 8 bytes, durable."""
+        with translated(path):
+            self.step("store.write")
+            fd = os.open(path, os.O_WRONLY | os.O_APPEND)
+            try:
+                size = os.fstat(fd).st_size
+                for data in (bytes(-size % 8), *parts):
+                    view = memoryview(data)
+                    while view:
+                        view = view[os.write(fd, view) :]
+                self.step("store.sync")
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def patch(self, path: Path, place: int, data: bytes) -> None:
+        """Overwrite a few bytes in one write, not durable."""
+        with translated(path):
+            self.step("store.patch")
+            fd = os.open(path, os.O_WRONLY)
+            try:
+                os.pwrite(fd, data, place)
             finally:
                 os.close(fd)
 
