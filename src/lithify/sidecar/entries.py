@@ -9,10 +9,13 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Callable, Iterable
+from array import array
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -22,6 +25,7 @@ from lithify.model.group_stats import (
     DISTINCT_KNOWN,
     HAS_MAX,
     HAS_MIN,
+    KEY_BYTES,
     MAX_EXACT,
     MIN_EXACT,
     NAN_FREE,
@@ -30,7 +34,7 @@ from lithify.model.group_stats import (
     bytes_key,
     wide_decimal_bytes,
 )
-from lithify.sidecar.assembly import ColumnDraft, Draft, assemble
+from lithify.sidecar.assembly import U64, ColumnDraft, Draft, assemble
 from lithify.sidecar.blocks import ColumnInfo
 from lithify.sidecar.format import BOUND_BYTES_MAX, CODEC_OTHER, GROUPS_MAX, Array
 
@@ -58,12 +62,7 @@ _ENCODINGS = {
     "RLE_DICTIONARY": 8,
     "BYTE_STREAM_SPLIT": 9,
 }
-_KEY_MASK = 2**64 - 1
 _INT64 = range(-(2**63), 2**63)
-
-# A bound as (sort key, whole value if the key does not hold it, exact); None: it says nothing.
-Bound = tuple[int, bytes, bool] | None
-ToBound = Callable[[Any, bool], Bound]
 
 
 def entry_of(metadata: pq.FileMetaData, path: str, size_bytes: int) -> bytes:
@@ -93,7 +92,7 @@ class Entries:
         self._group_bytes: list[int] = []
         self._group_raw_bytes: list[int] = []
         self._columns: dict[ColumnInfo, _Column] = {}
-        self._schemas: list[tuple[Any, bool, list[_Column]]] = []
+        self._schemas: list[tuple[Any, list[_Column]]] = []
 
     @property
     def files(self) -> int:
@@ -106,8 +105,10 @@ class Entries:
     def add(self, metadata: pq.FileMetaData, path: str, size_bytes: int) -> None:
         first = self.groups
         assert first + metadata.num_row_groups <= GROUPS_MAX
-        columns = self._columns_of(metadata)
+        columns = self._columns_of(metadata.schema)
+        whole = str(metadata.created_by).startswith(_WHOLE_BOUNDS)
         nan_free = _nan_free(metadata)
+        free = [column.info.kind is Kind.FLOAT and column.info.name in nan_free for column in columns]
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
             compressed = raw = 0
@@ -116,7 +117,7 @@ class Entries:
                 packed, unpacked = chunk.total_compressed_size, chunk.total_uncompressed_size
                 compressed += packed
                 raw += unpacked
-                column.add(first + number, chunk, packed, unpacked, nan_free)
+                column.add(first + number, chunk, packed, unpacked, free[place], whole)
             self._group_rows.append(group.num_rows)
             self._group_bytes.append(compressed)
             self._group_raw_bytes.append(raw)
@@ -125,23 +126,16 @@ class Entries:
         self._footer_bytes.append(metadata.serialized_size)
         self._group_end.append(self.groups)
 
-    def _columns_of(self, metadata: pq.FileMetaData) -> list[_Column]:
+    def _columns_of(self, schema: Any) -> list[_Column]:
         """Files of one table mostly share one schema, which is looked at once."""
-        schema = metadata.schema
-        whole = str(metadata.created_by).startswith(_WHOLE_BOUNDS)
-        for known, known_whole, columns in self._schemas:
-            if whole == known_whole and schema.equals(known):
+        for known, columns in self._schemas:
+            if schema.equals(known):
                 return columns
         columns = []
         for place in range(len(schema)):
-            described = schema.column(place)
-            info = _info(described)
-            kept = self._columns.get(info)
-            if kept is None or kept.whole_bounds != whole:
-                kept = _Column(info, whole) if kept is None else kept.with_whole_bounds(whole)
-                self._columns.setdefault(info, kept)
-            columns.append(kept)
-        self._schemas.append((schema, whole, columns))
+            info = _info(schema.column(place))
+            columns.append(self._columns.setdefault(info, _Column(info)))
+        self._schemas.append((schema, columns))
         return columns
 
     def block(self) -> bytes:
@@ -167,73 +161,14 @@ def _nan_free(metadata: pq.FileMetaData) -> frozenset[str]:
 
 
 class _Column:
-    """What the footers say of one column, as lists with one item per row group that has it."""
+    """What the footers say of one column, with one item per row group that has it.
 
-    def __init__(self, info: ColumnInfo, whole_bounds: bool) -> None:
-        self.info, self.whole_bounds = info, whole_bounds
-        self._bound = _bounds(info, whole_bounds)
-        self._groups: list[int] = []
-        self._rows: list[tuple[int, ...]] = []
-        self._ends: list[tuple[int, int]] = []
-        self._heap: list[bytes] = []
-
-    def with_whole_bounds(self, whole_bounds: bool) -> _Column:
-        """The same lists, filled from footers of another writer."""
-        other = _Column.__new__(_Column)
-        other.__dict__.update(self.__dict__)
-        other.whole_bounds, other._bound = whole_bounds, _bounds(self.info, whole_bounds)
-        return other
-
-    def add(self, group: int, chunk: Any, packed: int, unpacked: int, nan_free: frozenset[str]) -> None:
-        flags = nulls = distinct = low = high = 0
-        low_bytes = high_bytes = b""
-        stats = chunk.statistics
-        if stats is not None:
-            if stats.has_null_count:
-                flags |= NULLS_KNOWN
-                nulls = stats.null_count
-            if stats.has_distinct_count:
-                flags |= DISTINCT_KNOWN
-                distinct = stats.distinct_count
-            if self._bound is not None and stats.has_min_max:
-                lower, upper = self._bound(stats.min_raw, False), self._bound(stats.max_raw, True)
-                if lower is not None:
-                    low, low_bytes, exact = lower
-                    flags |= HAS_MIN | MIN_EXACT if exact else HAS_MIN
-                if upper is not None:
-                    high, high_bytes, exact = upper
-                    flags |= HAS_MAX | MAX_EXACT if exact else HAS_MAX
-        if self.info.name in nan_free and self.info.kind is Kind.FLOAT:
-            flags |= NAN_FREE
-        first = chunk.data_page_offset
-        # 0 in footers that have no dictionary page but say one all the same.
-        if chunk.has_dictionary_page and 0 < (dictionary := chunk.dictionary_page_offset) < first:
-            first = dictionary
-        self._groups.append(group)
-        self._rows.append(
-            (
-                flags,
-                low & _KEY_MASK,
-                high & _KEY_MASK,
-                nulls,
-                first,
-                packed,
-                unpacked,
-                chunk.num_values,
-                distinct,
-                _CODECS.get(chunk.compression, CODEC_OTHER),
-                _encodings(chunk.encodings),
-                chunk.bloom_filter_offset or 0,
-                chunk.bloom_filter_length or 0,
-            )
-        )
-        self._heap += (low_bytes, high_bytes)
-        self._ends.append((len(low_bytes), len(high_bytes)))
+    This is the inner loop of building an index: bounds that are numbers are gathered as they are and turned into sort
+    keys all at once.
+    """
 
     _ARRAYS = (
         Array.FLAGS,
-        Array.LOW,
-        Array.HIGH,
         Array.NULLS,
         Array.OFFSET,
         Array.BYTES,
@@ -246,30 +181,80 @@ class _Column:
         Array.BLOOM_BYTES,
     )
 
+    def __init__(self, info: ColumnInfo) -> None:
+        self.info = info
+        self.bounds = None if info.nested else _BOUNDS.get(info.kind, _NumberBounds)(info)
+        self._groups = array("L")
+        self._numbers = array("Q")
+
+    def add(self, group: int, chunk: Any, packed: int, unpacked: int, nan_free: bool, whole: bool) -> None:
+        flags = nulls = distinct = 0
+        stats = chunk.statistics
+        if stats is not None:
+            if stats.has_null_count:
+                flags = NULLS_KNOWN
+                nulls = stats.null_count
+            if stats.has_distinct_count:
+                flags |= DISTINCT_KNOWN
+                distinct = stats.distinct_count
+        if self.bounds is not None:
+            if stats is not None and stats.has_min_max:
+                flags |= self.bounds.add(stats.min_raw, stats.max_raw, whole)
+            else:
+                self.bounds.add_none()
+        if nan_free:
+            flags |= NAN_FREE
+        first = chunk.data_page_offset
+        # Footers without a dictionary page may give one the place 0.
+        if chunk.has_dictionary_page and 0 < (dictionary := chunk.dictionary_page_offset) < first:
+            first = dictionary
+        self._groups.append(group)
+        self._numbers.extend(
+            (
+                flags,
+                nulls,
+                first,
+                packed,
+                unpacked,
+                chunk.num_values,
+                distinct,
+                _CODECS.get(chunk.compression, CODEC_OTHER),
+                _encodings_of(chunk.encodings),
+                chunk.bloom_filter_offset or 0,
+                chunk.bloom_filter_length or 0,
+            )
+        )
+
     def draft(self, groups: int, group_rows: list[int]) -> ColumnDraft:
-        table = np.array(self._rows, np.uint64).reshape(len(self._rows), len(self._ARRAYS))
-        lengths = np.array(self._ends, np.uint64).reshape(len(self._ends), 2)
-        if len(self._groups) == groups:
-            arrays = {array: table[:, place] for place, array in enumerate(self._ARRAYS)}
-        else:
-            arrays = {}
-            for place, array in enumerate(self._ARRAYS):
-                values = np.full(groups, ABSENT if array is Array.FLAGS else 0, np.uint64)
-                if array is Array.VALUES:
-                    values[:] = group_rows
-                values[self._groups] = table[:, place]
-                arrays[array] = values
-            wide = np.zeros((groups, 2), np.uint64)
-            wide[self._groups] = lengths
-            lengths = wide
-        bounds = b"".join(self._heap)
-        if bounds:
+        table = np.frombuffer(self._numbers, np.uint64).reshape(-1, len(self._ARRAYS))
+        arrays = {array: table[:, place] for place, array in enumerate(self._ARRAYS)}
+        heap = b""
+        if self.bounds is not None:
+            arrays |= self.bounds.keys()
+            lengths, heap = self.bounds.heap()
+        if len(self._groups) < groups:
+            arrays = {array: self._spread(values, array, groups, group_rows) for array, values in arrays.items()}
+        if heap:
+            if len(self._groups) < groups:
+                wide = np.zeros((groups, 2), np.uint64)
+                wide[np.array(self._groups)] = lengths
+                lengths = wide
             ends = np.cumsum(lengths.sum(axis=1), dtype=np.uint64)
             arrays |= {Array.LOW_END: ends - lengths[:, 1], Array.HIGH_END: ends}
-        return ColumnDraft(arrays, bounds)
+        return ColumnDraft(arrays, heap)
+
+    def _spread(self, values: U64, array: Array, groups: int, group_rows: list[int]) -> U64:
+        """Over all row groups, of which some files lack this column."""
+        if array is Array.VALUES:
+            spread = np.array(group_rows, np.uint64)
+        else:
+            spread = np.full(groups, ABSENT if array is Array.FLAGS else 0, np.uint64)
+        spread[np.array(self._groups)] = values
+        return spread
 
 
-def _encodings(names: Iterable[str]) -> int:
+@cache
+def _encodings_of(names: tuple[str, ...]) -> int:
     bits = 0
     for name in names:
         bits |= 1 << _ENCODINGS.get(name, 31)
@@ -326,78 +311,154 @@ def _kind(described: Any, logical: str) -> tuple[Kind, int, int]:
 
 # -- bounds by kind
 
-
-def _bounds(info: ColumnInfo, whole: bool) -> ToBound | None:
-    if info.nested:
-        return None
-    match info.kind:
-        case Kind.SIGNED | Kind.DATE | Kind.BOOLEAN:
-            return lambda value, upper: (int(value), b"", True)
-        case Kind.UNSIGNED:
-            mask = 2**32 - 1 if info.physical == _PHYSICAL["INT32"] else _KEY_MASK
-            return lambda value, upper: (value & mask, b"", True)
-        case Kind.FLOAT:
-            return _float
-        case Kind.TIMESTAMP | Kind.TIMESTAMP_UTC:
-            return {3: _milliseconds, 6: lambda value, upper: (value, b"", True), 9: _nanoseconds}[info.scale]
-        case Kind.TEXT | Kind.BINARY:
-            return _whole_bytes if whole else _cut_bytes
-        case Kind.DECIMAL:
-            return _decimal
-        case Kind.WIDE_DECIMAL:
-            return _wide_decimal
-        case _:
-            return None
+Heap = tuple[npt.NDArray[np.uint64], bytes]
 
 
-def _float(value: float, upper: bool) -> Bound:
-    if math.isnan(value):
-        return None
-    if value == 0:
-        value = 0.0 if upper else -0.0
-    return int(np.float64(value).view(np.uint64)), b"", value != 0
+class _NumberBounds:
+    """Integers of any kind, dates, booleans, decimals of up to 18 digits, timestamps."""
+
+    def __init__(self, info: ColumnInfo) -> None:
+        self._lows: list[int] = []
+        self._highs: list[int] = []
+
+    def add(self, low: Any, high: Any, whole: bool) -> int:
+        """Flags that say what is known."""
+        self._lows.append(low)
+        self._highs.append(high)
+        return HAS_MIN | HAS_MAX | MIN_EXACT | MAX_EXACT
+
+    def add_none(self) -> None:
+        self._lows.append(0)
+        self._highs.append(0)
+
+    def keys(self) -> dict[Array, U64]:
+        return {Array.LOW: self._keys(self._lows), Array.HIGH: self._keys(self._highs)}
+
+    def _keys(self, values: list[int]) -> U64:
+        return np.array(values, np.int64).view(np.uint64)
+
+    def heap(self) -> Heap:
+        return np.zeros((0, 2), np.uint64), b""
 
 
-def _milliseconds(value: int, upper: bool) -> Bound:
-    return (value * 1000, b"", True) if value * 1000 in _INT64 else None
+class _UnsignedBounds(_NumberBounds):
+    """pyarrow hands the physical value over, which is signed."""
+
+    def __init__(self, info: ColumnInfo) -> None:
+        super().__init__(info)
+        self._mask = np.uint64(2**32 - 1 if info.physical == _PHYSICAL["INT32"] else 2**64 - 1)
+
+    def _keys(self, values: list[int]) -> U64:
+        return super()._keys(values) & self._mask
 
 
-def _nanoseconds(value: int, upper: bool) -> Bound:
-    return -(-value // 1000) if upper else value // 1000, b"", False
+class _TimestampBounds(_NumberBounds):
+    def __init__(self, info: ColumnInfo) -> None:
+        super().__init__(info)
+        self._unit = info.scale
+
+    def add(self, low: Any, high: Any, whole: bool) -> int:
+        if self._unit == 6:
+            return super().add(low, high, whole)
+        if self._unit == 9:
+            super().add(low // 1000, -(-high // 1000), whole)
+            return HAS_MIN | HAS_MAX
+        if low * 1000 in _INT64 and high * 1000 in _INT64:
+            return super().add(low * 1000, high * 1000, whole)
+        self.add_none()
+        return 0
 
 
-def _decimal(value: int | bytes, upper: bool) -> Bound:
-    unscaled = _unscaled(value)
-    return (unscaled, b"", True) if unscaled in _INT64 else None
+class _FloatBounds(_NumberBounds):
+    def add(self, low: Any, high: Any, whole: bool) -> int:
+        if math.isnan(low) or math.isnan(high):
+            self.add_none()
+            return 0
+        # Which of the two zeros it was, nobody knows.
+        flags = HAS_MIN | HAS_MAX | (MIN_EXACT if low else 0) | (MAX_EXACT if high else 0)
+        super().add(low or -0.0, high or 0.0, whole)
+        return flags
+
+    def _keys(self, values: list[int]) -> U64:
+        return np.array(values, np.float64).view(np.uint64)
 
 
-def _wide_decimal(value: int | bytes, upper: bool) -> Bound:
-    try:
-        whole = wide_decimal_bytes(_unscaled(value))
-    except OverflowError:
-        return None
-    return bytes_key(whole), whole, True
+class _DecimalBounds(_NumberBounds):
+    def add(self, low: Any, high: Any, whole: bool) -> int:
+        low, high = _unscaled(low), _unscaled(high)
+        if low in _INT64 and high in _INT64:
+            return super().add(low, high, whole)
+        self.add_none()
+        return 0
+
+
+class _ByteBounds(_NumberBounds):
+    """Text and binary: keys of the first bytes, and what they do not hold in the heap."""
+
+    def __init__(self, info: ColumnInfo) -> None:
+        super().__init__(info)
+        self._lengths = array("Q")
+        self._parts: list[bytes] = []
+
+    def add(self, low: Any, high: Any, whole: bool) -> int:
+        exact_low = exact_high = whole
+        flags = HAS_MIN | HAS_MAX
+        if len(low) > BOUND_BYTES_MAX:
+            low, exact_low = low[:BOUND_BYTES_MAX], False
+        if len(high) > BOUND_BYTES_MAX:
+            high, exact_high = high[:BOUND_BYTES_MAX].rstrip(b"\xff"), False
+            if high:
+                high = high[:-1] + bytes([high[-1] + 1])
+            else:
+                flags = HAS_MIN
+        self._put(low, high)
+        return flags | (MIN_EXACT if exact_low else 0) | (MAX_EXACT if exact_high else 0)
+
+    def _put(self, low: bytes, high: bytes) -> None:
+        self._lows.append(bytes_key(low))
+        self._highs.append(bytes_key(high))
+        for value in (low, high):
+            held = len(value) <= KEY_BYTES and not value.endswith(b"\0")
+            self._lengths.append(0 if held else len(value))
+            if not held:
+                self._parts.append(value)
+
+    def add_none(self) -> None:
+        self._put(b"", b"")
+
+    def _keys(self, values: list[int]) -> U64:
+        return np.array(values, np.uint64)
+
+    def heap(self) -> Heap:
+        return np.frombuffer(self._lengths, np.uint64).reshape(-1, 2), b"".join(self._parts)
+
+
+class _WideDecimalBounds(_ByteBounds):
+    def add(self, low: Any, high: Any, whole: bool) -> int:
+        try:
+            low, high = wide_decimal_bytes(_unscaled(low)), wide_decimal_bytes(_unscaled(high))
+        except OverflowError:
+            self.add_none()
+            return 0
+        self._lows.append(bytes_key(low))
+        self._highs.append(bytes_key(high))
+        self._lengths.extend((len(low), len(high)))
+        self._parts += (low, high)
+        return HAS_MIN | HAS_MAX | MIN_EXACT | MAX_EXACT
 
 
 def _unscaled(value: int | bytes) -> int:
     return int.from_bytes(value, "big", signed=True) if isinstance(value, bytes) else value
 
 
-def _whole_bytes(value: bytes, upper: bool) -> Bound:
-    return _byte_bound(value, upper, True)
-
-
-def _cut_bytes(value: bytes, upper: bool) -> Bound:
-    return _byte_bound(value, upper, False)
-
-
-def _byte_bound(value: bytes, upper: bool, exact: bool) -> Bound:
-    if len(value) > BOUND_BYTES_MAX:
-        exact, value = False, value[:BOUND_BYTES_MAX]
-        if upper:
-            value = value.rstrip(b"\xff")
-            if not value:
-                return None
-            value = value[:-1] + bytes([value[-1] + 1])
-    held = len(value) <= 8 and not value.endswith(b"\0")
-    return bytes_key(value), b"" if held else value, exact
+_BOUNDS: dict[Kind, type[_NumberBounds] | Callable[[ColumnInfo], None]] = {
+    Kind.UNSIGNED: _UnsignedBounds,
+    Kind.FLOAT: _FloatBounds,
+    Kind.TIMESTAMP: _TimestampBounds,
+    Kind.TIMESTAMP_UTC: _TimestampBounds,
+    Kind.TEXT: _ByteBounds,
+    Kind.BINARY: _ByteBounds,
+    Kind.DECIMAL: _DecimalBounds,
+    Kind.WIDE_DECIMAL: _WideDecimalBounds,
+    Kind.OTHER: lambda info: None,
+}
