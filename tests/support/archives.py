@@ -49,7 +49,10 @@ def trim(path: Path | str, store: Store | None = None) -> TrimReport:
 
 def trim_until_killed(path: str, point: str, nth: int) -> None:
     """In a child: archive, and die at the point."""
-    store = FaultyStore(point, kill_process, nth)
+    trim_with(FaultyStore(point, kill_process, nth), path)
+
+
+def trim_with(store: Store, path: str) -> None:
     with opened(path) as table:
         log = log_of(table)
         log._commits.store = store

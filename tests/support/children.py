@@ -9,15 +9,22 @@ from __future__ import annotations
 import multiprocessing
 import tempfile
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["lithify.app.lake", "lithify.store.faults"])
+# pyarrow.dataset is what Arrow itself imports with its first join.
+_context.set_forkserver_preload(["lithify.app.maintenance", "lithify.store.faults", "pyarrow.dataset"])
 
 event, queue = _context.Event, _context.Queue
 WAIT_S_MAX = 120
+
+
+def pipe() -> tuple[Connection, Connection]:
+    """The end to read from, and the end to write to."""
+    return _context.Pipe(duplex=False)
 
 
 def start(target: Callable[..., Any], *arguments: Any, scratch: Path) -> BaseProcess:

@@ -148,30 +148,32 @@ def prepare(scenario: Scenario, path: Path) -> None:
             operation(lake)
 
 
-def state_of(path: Path) -> State:
+def state_of(lake: Lake) -> State:
     """Columns and rows of every table."""
-    with Lake(path, settings=SETTINGS) as lake:
-        state = {}
-        for name in lake.tables():
-            found = lake.table(name).to_arrow()
-            state[name] = tuple(found.column_names), bag(found.to_pylist())
-        return state
+    state = {}
+    for name in lake.tables():
+        found = lake.table(name).to_arrow()
+        state[name] = tuple(found.column_names), bag(found.to_pylist())
+    return state
 
 
 def run_and_record(name: str, path: Path) -> tuple[list[tuple[str, int]], list[State]]:
     """The points of an undisturbed run, and the states before and after each operation."""
     store = RecordingStore()
-    states = [state_of(path)]
-    with Lake(path, settings=SETTINGS, store=store) as lake:
+    with Lake(path, settings=SETTINGS, store=store) as lake, Lake(path, settings=SETTINGS) as other:
+        states = [state_of(other)]
         for operation in SCENARIOS[name].operations:
             operation(lake)
-            states.append(state_of(path))
+            states.append(state_of(other))
     return store.occurrences(), states
 
 
 def run_until_killed(name: str, path: str, acknowledged: str, point: str, nth: int) -> None:
     """In a child: run the scenario and die at the point."""
-    store: Store = FaultyStore(point, kill_process, nth)
+    run(FaultyStore(point, kill_process, nth), name, path, acknowledged)
+
+
+def run(store: Store, name: str, path: str, acknowledged: str) -> None:
     with Lake(path, settings=SETTINGS, store=store) as lake:
         for number, operation in enumerate(SCENARIOS[name].operations, 1):
             operation(lake)

@@ -145,9 +145,9 @@ def fall_asleep() -> None:
     signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 
-def wait_until_stopped(pid: int, wait_s_max: float = 120) -> None:
+def wait_until_stopped(pid: int, wait_s_max: float = 120, poll_s: float = 0.01) -> None:
     deadline = time.monotonic() + wait_s_max
     while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "Tt":
         assert process_start(pid) is not None, "it ended"
         assert time.monotonic() < deadline, "it never fell asleep"
-        time.sleep(0.01)
+        time.sleep(poll_s)

@@ -64,6 +64,10 @@ def write(path: str, store: Store, acknowledged: str | None = None) -> None:
             thread.join()
 
 
+def write_with(store: Store, path: str, acknowledged: str) -> None:
+    write(path, store, acknowledged)
+
+
 def write_until_killed(path: str, acknowledged: str, point: str, nth: int) -> None:
     write(path, FaultyStore(point, kill_process, nth), acknowledged)
 

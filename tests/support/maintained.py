@@ -83,27 +83,30 @@ def cycle(lake: Lake) -> tuple[CycleReport, CycleReport]:
     return maintenance.cycle.run(), maintenance.cycle.run(vacuum=True)
 
 
-def settle(path: Path, clock: Clock = LATER, store: Store | None = None) -> State:
+def settle(lake: Lake) -> State:
     """Cycles until nothing is due, then a vacuum; all of them healthy."""
-    with lake_with(clock, path, SETTINGS, store) as lake:
-        maintenance = Maintenance(lake)
-        for _ in range(CYCLES_MAX):
-            report = maintenance.cycle.run()
-            assert report.healthy, report
-            if not report.jobs:
-                break
-        else:
-            raise AssertionError("there is always something left to do")
-        report = maintenance.cycle.run(vacuum=True)
+    maintenance = Maintenance(lake)
+    for _ in range(CYCLES_MAX):
+        report = maintenance.cycle.run()
         assert report.healthy, report
-        return state_of(lake)
+        if not report.jobs:
+            break
+    else:
+        raise AssertionError("there is always something left to do")
+    report = maintenance.cycle.run(vacuum=True)
+    assert report.healthy, report
+    return state_of(lake)
 
 
 # -- in child processes
 
 
 def cycle_until_killed(path: str, point: str, nth: int) -> None:
-    with lake_with(LATER, Path(path), SETTINGS, FaultyStore(point, kill_process, nth)) as lake:
+    run_cycle(FaultyStore(point, kill_process, nth), path)
+
+
+def run_cycle(store: Store, path: str) -> None:
+    with lake_with(LATER, Path(path), SETTINGS, store) as lake:
         cycle(lake)
 
 

@@ -28,10 +28,6 @@ def error_of(operation: Callable[[], Any]) -> LithifyError | None:
     return None
 
 
-def copied(source: Path, target: Path) -> Path:
-    return Path(shutil.copytree(source, target))
-
-
 def remove(path: Path) -> None:
     shutil.rmtree(path)
 

@@ -77,6 +77,10 @@ def run(path: str, store: Store | None = None) -> Counter[Any]:
     return state_of(Path(path))
 
 
+def run_with(store: Store, path: str) -> None:
+    run(path, store)
+
+
 def run_until_killed(path: str, point: str, nth: int) -> None:
     run(path, FaultyStore(point, kill_process, nth))
 
@@ -98,7 +102,7 @@ def leftovers(path: Path) -> list[str]:
     with lake_with(Clock(), path) as lake:
         live = live_files(lake)
     folder = path / "a" / "t"
-    found = [p for p in folder.rglob("*") if not set(LOGS) & set(p.parts) and p.parent != folder]
+    found = [p for p in folder.rglob("*") if not {*LOGS, "index"} & set(p.parts) and p.parent != folder]
     left = [str(p) for p in found if (p.is_file() and str(p.relative_to(folder)) not in live)]
     left += [str(p) for p in found if p.is_dir() and not any(p.iterdir())]
     return left + [str(p) for p in (path / "_lithify" / "pins").glob("*.json")]

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lithify.model.merge import Op, Overlay
 from lithify.model.names import is_job_folder
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import DataFile, Snapshot
 
+if TYPE_CHECKING:
+    from lithify.model.predicates import Predicate
+
 ADOPTED = "adopt"
 
 
 @dataclass(frozen=True)
 class Source:
-    """A Parquet file to scan. `constants`: partition columns that stand in the log and not in the file."""
+    """A Parquet file to scan. `constants`: partition columns that stand in the log and not in the file.
+
+    `groups` are the row groups that can hold a wanted row (None: any of them), and `raw_bytes` their size uncompressed
+    (None: not known).
+    """
 
     path: str
     rows: int
@@ -24,6 +31,26 @@ class Source:
     constants: tuple[tuple[str, Any], ...] = ()
     seq: int = 0
     op: Op = Op.UPSERT
+    groups: tuple[int, ...] | None = None
+    raw_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class PruningReport:
+    """What a predicate spares a read, of the files that are scanned (base, and changes that stand beside it).
+
+    Row groups and bytes are those of files that the index knows; of a file that it does not, all of it is read, and
+    it counts as one row group. `reasons` has each condition and how many row groups it alone rules out.
+    """
+
+    files_total: int
+    files_read: int
+    groups_total: int
+    groups_read: int
+    bytes_total: int
+    bytes_read: int
+    files_unknown: int = 0
+    reasons: Sequence[tuple[str, int]] = ()
 
 
 @dataclass(frozen=True)
@@ -38,6 +65,7 @@ class ReadPlan:
     touched: tuple[Source, ...]
     overlay: Overlay | None
     changes: tuple[Source, ...] = ()
+    pruning: PruningReport | None = None
 
     @property
     def schema(self) -> TableSchema:
@@ -47,6 +75,34 @@ class ReadPlan:
     def by(self) -> tuple[str, ...]:
         """The columns that tell a hidden row: the key, or the pending row key."""
         return self.schema.key or self.snapshot.row_key
+
+
+class Summary(Protocol):
+    """What the index alone tells of all rows of a table that has no pending changes."""
+
+    @property
+    def rows(self) -> int: ...
+
+    def bounds(self, column: str) -> tuple[Any, Any] | None:
+        """The exact lowest and highest value; (None, None) where every row is null, None where it is not known."""
+
+    def nulls(self, column: str) -> int | None: ...
+
+
+class PlannedTable(Protocol):
+    """One snapshot of a table, ready to be asked for the files that a predicate leaves."""
+
+    @property
+    def snapshot(self) -> Snapshot: ...
+
+    @property
+    def schema(self) -> TableSchema: ...
+
+    def plan(self, predicate: Predicate | None = None) -> ReadPlan:
+        """Without a predicate: everything."""
+
+    def summary(self) -> Summary | None:
+        """None where changes are pending, or where the index does not know every file."""
 
 
 def source_of(file: DataFile, folder: str, schema: TableSchema) -> Source:

@@ -207,7 +207,7 @@ class _Kept:
         lows, highs = lows.astype(np.int64), highs.astype(np.int64)
         starts = np.concatenate([[0], highs[:-1]])
         if self.groups is None:
-            return lows - starts, highs - lows, bytes(heap)
+            return lows - starts, highs - lows, bytes(heap[: highs[-1] if len(highs) else 0])
         chosen = np.flatnonzero(self.groups)
         data = b"".join(heap[starts[group] : highs[group]] for group in chosen)
         return (lows - starts)[chosen], (highs - lows)[chosen], data

@@ -124,8 +124,8 @@ class Block:
 
     @cached_property
     def paths(self) -> pa.Array:
-        ends = self._ends(Array.PATH_END, len(self._heap(OF_NO_COLUMN, Array.PATHS)))
         heap = self._heap(OF_NO_COLUMN, Array.PATHS)
+        ends = self._ends(Array.PATH_END, min(len(heap), 2**31 - 1))
         offsets = np.concatenate([[0], ends]).astype(np.int32)
         texts = pa.Array.from_buffers(pa.binary(), self.files, [None, pa.py_buffer(offsets), pa.py_buffer(heap)])
         try:

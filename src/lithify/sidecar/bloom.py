@@ -24,10 +24,13 @@ _HEADER_BYTES_MAX = 32
 # Of the header, after its first field: algorithm, hash and compression, each a union whose first member is set.
 _BLOCK_XXHASH_PLAIN = b"\x1c\x1c\x00\x00" * 3 + b"\x00"
 _INT32, _BYTE_ARRAY = 1, 6
+_PLACES = 2**48  # more than any file has; far from what the operating system takes for an offset at all
 
 
 def may_hold(path: Path, offset: int, values: Sequence[bytes]) -> bool:
     """Whether the filter at `offset` of a file may hold one of the values, each as `bloom_bytes` spells it."""
+    if offset >= _PLACES:
+        return True
     with translated(path):
         fd = os.open(path, os.O_RDONLY)
         try:

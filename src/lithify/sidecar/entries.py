@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import io
 import json
-import math
 from array import array
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -131,10 +131,12 @@ class Entries:
         for known, columns in self._schemas:
             if schema.equals(known):
                 return columns
-        columns = []
-        for place in range(len(schema)):
-            info = _info(schema.column(place))
-            columns.append(self._columns.setdefault(info, _Column(info)))
+        infos = [_info(schema.column(place)) for place in range(len(schema))]
+        times = Counter(infos)
+        # Of two columns of one name nobody can say which a reader takes: it is as if the file lacked them.
+        columns = [
+            self._columns.setdefault(info, _Column(info)) if times[info] == 1 else _Column(info) for info in infos
+        ]
         self._schemas.append((schema, columns))
         return columns
 
@@ -322,7 +324,10 @@ class _NumberBounds:
         self._highs: list[int] = []
 
     def add(self, low: Any, high: Any, whole: bool) -> int:
-        """Flags that say what is known."""
+        """Flags that say what is known. Bounds the wrong way round are somebody's mistake, and say nothing."""
+        if low > high:
+            self.add_none()
+            return 0
         self._lows.append(low)
         self._highs.append(high)
         return HAS_MIN | HAS_MAX | MIN_EXACT | MAX_EXACT
@@ -346,10 +351,13 @@ class _UnsignedBounds(_NumberBounds):
 
     def __init__(self, info: ColumnInfo) -> None:
         super().__init__(info)
-        self._mask = np.uint64(2**32 - 1 if info.physical == _PHYSICAL["INT32"] else 2**64 - 1)
+        self._mask = 2**32 - 1 if info.physical == _PHYSICAL["INT32"] else 2**64 - 1
+
+    def add(self, low: Any, high: Any, whole: bool) -> int:
+        return super().add(low & self._mask, high & self._mask, whole)
 
     def _keys(self, values: list[int]) -> U64:
-        return super()._keys(values) & self._mask
+        return np.array(values, np.uint64)
 
 
 class _TimestampBounds(_NumberBounds):
@@ -361,8 +369,7 @@ class _TimestampBounds(_NumberBounds):
         if self._unit == 6:
             return super().add(low, high, whole)
         if self._unit == 9:
-            super().add(low // 1000, -(-high // 1000), whole)
-            return HAS_MIN | HAS_MAX
+            return super().add(low // 1000, -(-high // 1000), whole) & (HAS_MIN | HAS_MAX)
         if low * 1000 in _INT64 and high * 1000 in _INT64:
             return super().add(low * 1000, high * 1000, whole)
         self.add_none()
@@ -371,7 +378,7 @@ class _TimestampBounds(_NumberBounds):
 
 class _FloatBounds(_NumberBounds):
     def add(self, low: Any, high: Any, whole: bool) -> int:
-        if math.isnan(low) or math.isnan(high):
+        if not low <= high:  # or one of them is NaN
             self.add_none()
             return 0
         # Which of the two zeros it was, nobody knows.
@@ -401,6 +408,9 @@ class _ByteBounds(_NumberBounds):
         self._parts: list[bytes] = []
 
     def add(self, low: Any, high: Any, whole: bool) -> int:
+        if low > high:
+            self.add_none()
+            return 0
         exact_low = exact_high = whole
         flags = HAS_MIN | HAS_MAX
         if len(low) > BOUND_BYTES_MAX:
@@ -438,6 +448,8 @@ class _WideDecimalBounds(_ByteBounds):
         try:
             low, high = wide_decimal_bytes(_unscaled(low)), wide_decimal_bytes(_unscaled(high))
         except OverflowError:
+            low, high = b"\1", b""
+        if low > high:
             self.add_none()
             return 0
         self._lows.append(bytes_key(low))

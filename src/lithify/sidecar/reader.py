@@ -72,10 +72,11 @@ class LiveBlock:
 class _Mapping:
     """The bytes of one file, as long as it was when it was mapped."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, before: _Mapping | None = None) -> None:
+        """`before`: an earlier mapping of the same file, which may have another name by now, or none."""
         self.path = path
         with translated(path):
-            self._fd = os.open(path, os.O_RDONLY)
+            self._fd: int = os.open(path, os.O_RDONLY) if before is None else os.dup(before._fd)
         try:
             with translated(path):
                 stat = os.fstat(self._fd)
@@ -83,6 +84,9 @@ class _Mapping:
                 if stat.st_size < HEADER_BYTES:
                     raise damaged(path, "it is shorter than its header")
                 self.map = mmap.mmap(self._fd, stat.st_size, access=mmap.ACCESS_READ)
+        except ValueError as error:
+            os.close(self._fd)
+            raise damaged(path, "it was cut while it was opened") from error
         except BaseException:
             os.close(self._fd)
             raise
@@ -192,12 +196,17 @@ class Sidecar:
         check_features(features, str(self.path))
         if table != table_bytes(self._table_id):
             raise damaged(self.path, "it belongs to another table")
+        before = dict(self.__dict__)
         if not hasattr(self, "file_id") or file_id != self.file_id:
             self._known = {}
         self.file_id: int = file_id
         self.features: int = features
         self._mapping = mapping
-        self._head = self._footer(mapping.head())
+        try:
+            self._head = self._footer(mapping.head())
+        except BaseException:
+            self.__dict__.update(before)  # it still shows the file that was there before
+            raise
 
     def refresh(self) -> None:
         """Move to the newest footer, of the file that now stands at the path. Raises as `open` does."""
@@ -232,6 +241,7 @@ class Sidecar:
 
     def view(self, version: int | None = None) -> View:
         """The entries as of the newest footer at or before a Delta version."""
+        self._mapping.check_whole()
         footer = self._head
         while version is not None and footer.version > version:
             if not footer.previous:
@@ -241,6 +251,7 @@ class Sidecar:
 
     def versions(self) -> list[int]:
         """Delta versions of the chain, newest first."""
+        self._mapping.check_whole()
         footer, found = self._head, [self._head.version]
         while footer.previous:
             footer = self._footer(footer.previous, footer.place)
@@ -263,10 +274,7 @@ class Sidecar:
 
     def _map_again(self) -> None:
         """The same file, which has grown. Blocks and views that are in use keep the old mapping."""
-        mapping = _Mapping(self.path)
-        if mapping.identity != self._mapping.identity:
-            raise damaged(self.path, "it was replaced while it was read; refresh")
-        self._mapping = mapping
+        self._mapping = _Mapping(self.path, self._mapping)
 
     def _checked_footer(self, place: int) -> Footer:
         data = self._mapping.data
@@ -289,6 +297,7 @@ class Sidecar:
             file_id == self.file_id
             and not flags
             and not reserved
+            and not references["reserved"].any()
             and (previous == 0 or (HEADER_BYTES <= previous < place and previous % 8 == 0))
             and version < 2**63
             and bool((places >= HEADER_BYTES).all() and (places % 8 == 0).all())
