@@ -12,8 +12,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JAVA := $(VENV)/.java
 LAKE ?= lithify-demo
+FUZZ_SECONDS ?= 600
 
-.PHONY: help setup demo test test-fast check fmt bench serve warm lock clean
+.PHONY: help setup demo test test-fast fuzz check fmt bench serve warm lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +31,11 @@ test: $(READY) $(JAVA) ## Run the whole test suite
 
 test-fast: $(READY) ## Run the tests that need no JVM, in under a minute
 	$(BIN)/python -m pytest -m "not spark and not slow" -n 2 --dist worksteal
+
+fuzz: $(READY) ## Fuzz the sidecar's reader for FUZZ_SECONDS (600); what it finds is kept in build/fuzz
+	mkdir -p build/fuzz/corpus
+	cp tests/sidecar/golden/*.pm build/fuzz/corpus
+	$(BIN)/python tests/sidecar/fuzz_reader.py -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=build/fuzz/ build/fuzz/corpus
 
 check: $(READY) ## Lint, check formatting, check types
 	$(BIN)/ruff check .

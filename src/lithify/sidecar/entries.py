@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 from array import array
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
@@ -103,6 +104,18 @@ class Entries:
         return len(self._group_rows)
 
     def add(self, metadata: pq.FileMetaData, path: str, size_bytes: int) -> None:
+        """Raises Corruption for a footer that makes no sense, and is then as it was before."""
+        first = self.groups
+        try:
+            self._add(metadata, path, size_bytes)
+        except (ValueError, OverflowError) as error:
+            for numbers in (self._group_rows, self._group_bytes, self._group_raw_bytes):
+                del numbers[first:]
+            for column in self._columns.values():
+                column.cut(first)
+            raise Corruption(f"the Parquet footer of {path} makes no sense: {error}", path=path) from error
+
+    def _add(self, metadata: pq.FileMetaData, path: str, size_bytes: int) -> None:
         first = self.groups
         assert first + metadata.num_row_groups <= GROUPS_MAX
         columns = self._columns_of(metadata.schema)
@@ -111,6 +124,8 @@ class Entries:
         free = [column.info.kind is Kind.FLOAT and column.info.name in nan_free for column in columns]
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
+            if group.num_rows < 0:
+                raise ValueError(f"row group {number} has {group.num_rows} rows")
             compressed = raw = 0
             for place, column in enumerate(columns):
                 chunk = group.column(place)
@@ -227,6 +242,14 @@ class _Column:
             )
         )
 
+    def cut(self, first: int) -> None:
+        """Forget the row groups from this one on."""
+        count = bisect_left(self._groups, first)
+        del self._groups[count:]
+        del self._numbers[count * len(self._ARRAYS) :]
+        if self.bounds is not None:
+            self.bounds.cut(count)
+
     def draft(self, groups: int, group_rows: list[int]) -> ColumnDraft:
         table = np.frombuffer(self._numbers, np.uint64).reshape(-1, len(self._ARRAYS))
         arrays = {array: table[:, place] for place, array in enumerate(self._ARRAYS)}
@@ -336,6 +359,9 @@ class _NumberBounds:
         self._lows.append(0)
         self._highs.append(0)
 
+    def cut(self, count: int) -> None:
+        del self._lows[count:], self._highs[count:]
+
     def keys(self) -> dict[Array, U64]:
         return {Array.LOW: self._keys(self._lows), Array.HIGH: self._keys(self._highs)}
 
@@ -435,6 +461,11 @@ class _ByteBounds(_NumberBounds):
 
     def add_none(self) -> None:
         self._put(b"", b"")
+
+    def cut(self, count: int) -> None:
+        super().cut(count)
+        del self._lengths[2 * count :]
+        del self._parts[sum(1 for length in self._lengths if length) :]
 
     def _keys(self, values: list[int]) -> U64:
         return np.array(values, np.uint64)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -91,10 +92,7 @@ class _Mapping:
             os.close(self._fd)
             raise
         self.data = memoryview(self.map)
-
-    def __del__(self) -> None:
-        if (fd := getattr(self, "_fd", None)) is not None and hasattr(self, "map"):
-            os.close(fd)
+        weakref.finalize(self, os.close, self._fd)
 
     @property
     def size(self) -> int:
