@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks import commits, compaction, folds, opening, reads, steady, upserts
+from benchmarks import commits, compaction, folds, opening, reads, sidecar, steady, upserts
 from benchmarks.report import Report, machine
 from lithify import Lake, Settings
 
@@ -20,6 +20,7 @@ SUITES = {
     "compaction": compaction.run,
     "steady": steady.run,
     "opening": opening.run,
+    "sidecar": sidecar.run,
 }
 
 

@@ -37,6 +37,10 @@ def shown_time(seconds: float) -> str:
     return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
+def shown_bytes(count: float) -> str:
+    return f"{count / 1000:.1f} kB" if count < 1e6 else f"{count / 1e6:.2f} MB"
+
+
 @dataclass
 class Figure:
     what: str
@@ -69,13 +73,21 @@ class Report:
             )
         )
 
-    def at_most(self, what: str, ours: float, against: str, theirs: float, limit: float) -> None:
+    def at_most(
+        self,
+        what: str,
+        ours: float,
+        against: str,
+        theirs: float,
+        limit: float,
+        shown: Callable[[float], str] = shown_time,
+    ) -> None:
         self._add(
             Figure(
                 what,
-                shown_time(ours),
+                shown(ours),
                 against,
-                shown_time(theirs),
+                shown(theirs),
                 ours / theirs,
                 f"≤ {limit:g}×",
                 ours / theirs <= limit,

@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 
 import lithify
-from lithify import Commit, FoldPlan, FoldReport, HistoryEntry, Lake, Snapshot, Table, TableStats
+from lithify import Commit, FoldPlan, FoldReport, HistoryEntry, Lake, PartitionStats, Snapshot, Table, TableStats
 
 
 def parameters(function: object) -> list[str]:
@@ -26,15 +26,20 @@ def test_exported_names() -> None:
         "FoldPlan",
         "FoldReport",
         "HistoryEntry",
+        "IndexBuild",
+        "IndexCheck",
+        "IndexInspection",
         "IngestReport",
         "InvalidRequest",
         "Lake",
         "LithifyError",
         "NotFound",
         "OutOfResources",
+        "PartitionStats",
         "Settings",
         "Snapshot",
         "Table",
+        "TableExplanation",
         "TableStats",
         "Unavailable",
         "VacuumReport",
@@ -56,6 +61,7 @@ def test_the_lake() -> None:
         "options",
     ]
     assert parameters(Lake.sql)[1:] == ["query", "as_of"]
+    assert parameters(Lake.explain)[1:] == ["query", "as_of"]
     assert parameters(Lake.adopt)[1:3] == ["name", "path"]
     public = {name for name in vars(Lake) if not name.startswith("_")}
     assert public >= {"create_table", "table", "tables", "drop_table", "adopt", "sql", "spark", "close"}
@@ -76,6 +82,10 @@ def test_the_table() -> None:
         "snapshot": ["as_of"],
         "history": ["limit"],
         "stats": [],
+        "partitions": ["as_of"],
+        "build_index": ["skip_corrupt", "progress"],
+        "check_index": ["progress"],
+        "inspect_index": [],
         "add_column": ["column"],
         "set_options": ["values"],
         "fold": ["dry_run"],
@@ -104,6 +114,14 @@ def test_answers() -> None:
         "bytes_written",
     }
     assert fields["FoldPlan"] >= {"bytes_read", "files_rewritten", "files_linked", "engine"}
+    assert {f.name for f in dataclasses.fields(PartitionStats)} == {
+        "values",
+        "files",
+        "rows",
+        "size_bytes",
+        "time_min",
+        "time_max",
+    }
     assert {f.name for f in dataclasses.fields(HistoryEntry)} >= {"time", "operation", "seq", "rows", "actor", "reason"}
     assert {f.name for f in dataclasses.fields(TableStats)} >= {"seq", "watermark", "base_rows", "pending_rows"}
     assert {f.name for f in dataclasses.fields(Snapshot)} >= {"seq", "watermark", "changes_version", "base_version"}

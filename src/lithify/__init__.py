@@ -6,11 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lithify.app.explain import TableExplanation
     from lithify.app.lake import Lake
     from lithify.engine.compact import CompactReport
     from lithify.engine.fold_report import FoldPlan, FoldReport
     from lithify.engine.history import HistoryEntry, TableStats
+    from lithify.engine.index_build import IndexBuild, IndexCheck, IndexInspection
     from lithify.engine.ingest import IngestReport
+    from lithify.engine.partitions import PartitionStats
     from lithify.engine.table import Table
     from lithify.engine.vacuum import VacuumReport
     from lithify.engine.writer import Commit
@@ -45,15 +48,20 @@ _HOMES = {
     "FoldPlan": "engine.fold_report",
     "FoldReport": "engine.fold_report",
     "HistoryEntry": "engine.history",
+    "IndexBuild": "engine.index_build",
+    "IndexCheck": "engine.index_build",
+    "IndexInspection": "engine.index_build",
     "IngestReport": "engine.ingest",
     "InvalidRequest": "errors",
     "Lake": "app.lake",
     "LithifyError": "errors",
     "NotFound": "errors",
     "OutOfResources": "errors",
+    "PartitionStats": "engine.partitions",
     "Settings": "settings",
     "Snapshot": "model.snapshot",
     "Table": "engine.table",
+    "TableExplanation": "app.explain",
     "TableStats": "engine.history",
     "Unavailable": "errors",
     "VacuumReport": "engine.vacuum",
@@ -71,15 +79,20 @@ __all__ = [
     "FoldPlan",
     "FoldReport",
     "HistoryEntry",
+    "IndexBuild",
+    "IndexCheck",
+    "IndexInspection",
     "IngestReport",
     "InvalidRequest",
     "Lake",
     "LithifyError",
     "NotFound",
     "OutOfResources",
+    "PartitionStats",
     "Settings",
     "Snapshot",
     "Table",
+    "TableExplanation",
     "TableStats",
     "Unavailable",
     "VacuumReport",

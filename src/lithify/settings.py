@@ -151,6 +151,9 @@ class Settings(BaseSettings):
     vacuum_cron: str | None = Field(
         None, description="When `lithify run` vacuums every table, as a cron expression in UTC; default never."
     )
+    index_folder: Path | None = Field(
+        None, description="A local folder for the tables' indexes, for a lake on a slow or remote mount."
+    )
     log_format: Literal["text", "json"] = Field(
         "text", description="How `lithify run` writes its log lines: text (key=value) or json."
     )

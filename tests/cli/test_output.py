@@ -53,6 +53,15 @@ def test_problems_are_whole_and_told_once(monkeypatch: pytest.MonkeyPatch, capsy
     assert (out.count("word"), out.count("end"), out.count("other")) == (40, 1, 1)
 
 
+def test_items_of_a_property_stand_below_each_other(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    TextOutput().record("thing", {"why": ("first", "second"), "then": "third"}, {})
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines == ["thing", "why   first", "      second", "then  third"]
+
+
 class TestLogLines:
     @pytest.fixture
     def lines(self) -> list[str]:

@@ -6,7 +6,7 @@ import ast
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ COMMANDS = {
     "create": ("a.b", "-c", "id:int64"),
     "tables": (),
     "describe": ("a.b",),
+    "partitions": ("a.b",),
     "add-column": ("a.b", "note:string"),
     "set": ("a.b", "row_group_rows=65536"),
     "adopt": ("a.b", "/nowhere"),
@@ -32,6 +33,7 @@ COMMANDS = {
     "get": ("a.b", "1"),
     "delete": ("a.b", "1"),
     "sql": ("select 1",),
+    "explain": ("select 1",),
     "changes": ("a.b",),
     "history": ("a.b",),
     "stats": ("a.b",),
@@ -40,6 +42,9 @@ COMMANDS = {
     "compact": ("a.b",),
     "optimize": ("a.b",),
     "vacuum": ("a.b",),
+    "index build": ("a.b",),
+    "index inspect": ("a.b",),
+    "index check": ("a.b",),
     "run": ("--once",),
     "jobs": (),
     "demo": (),
@@ -49,13 +54,20 @@ ABOUT_A_TABLE = [name for name, arguments in COMMANDS.items() if arguments[:1] =
 HEAVY = {"pyarrow", "deltalake", "datafusion", "pyspark", "pandas", "numpy", "lithify.app", "lithify.engine"}
 
 
+def names_of(commands: dict[str, Any]) -> Iterator[str]:
+    """With those of groups, as they are typed."""
+    for name, command in commands.items():
+        inside = getattr(command, "commands", None)
+        yield from [name] if inside is None else (f"{name} {below}" for below in names_of(inside))
+
+
 def test_these_are_all_commands() -> None:
-    assert set(get_command(app).commands) == set(COMMANDS)  # type: ignore[attr-defined]
+    assert set(names_of(get_command(app).commands)) == set(COMMANDS)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_has_the_shared_options_and_examples(run: Run, name: str) -> None:
-    answer = run(name, "--help")
+    answer = run(*name.split(), "--help")
     assert answer.code == 0
     for part in ("--lake", "--json", "Examples:", f"lithify {name}"):
         assert part in answer.out
@@ -63,7 +75,7 @@ def test_help_has_the_shared_options_and_examples(run: Run, name: str) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_speaks_of_values_and_not_of_types(run: Run, name: str) -> None:
-    shown = run(name, "--help").out
+    shown = run(*name.split(), "--help").out
     for part in ("<bool>", "<str>", "<list[str]>", "[[", "{NAME"):
         assert part not in shown
 
@@ -77,7 +89,7 @@ def test_help_of_run_and_history(run: Run, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("name", ABOUT_A_TABLE)
 def test_unknown_table(cli: Run, name: str) -> None:
-    answer = cli(name, *COMMANDS[name], "--json")
+    answer = cli(*name.split(), *COMMANDS[name], "--json")
     assert answer.code == 1
     if name not in ("adopt", "ingest"):  # for these the path is missing first
         assert "a.b" in answer.json["error"]["message"]
@@ -86,7 +98,7 @@ def test_unknown_table(cli: Run, name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("demo", "doctor")])
 def test_no_lake(run: Run, name: str) -> None:
-    answer = run(name, *COMMANDS[name])
+    answer = run(*name.split(), *COMMANDS[name])
     assert answer.code == 1
     assert "which lake?" in answer.err
     assert "Traceback" not in answer.err
@@ -94,7 +106,7 @@ def test_no_lake(run: Run, name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("demo", "doctor", "init")])
 def test_a_folder_that_is_no_lake(run: Run, tmp_path: Path, name: str) -> None:
-    answer = run(name, *COMMANDS[name], "--lake", str(tmp_path), "--json")
+    answer = run(*name.split(), *COMMANDS[name], "--lake", str(tmp_path), "--json")
     assert answer.code == 1
     assert answer.json["error"]["code"] == "not_found"
     assert "is no lake" in answer.json["error"]["message"]
@@ -102,7 +114,7 @@ def test_a_folder_that_is_no_lake(run: Run, tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_wrong_option(run: Run, name: str) -> None:
-    answer = run(name, *COMMANDS[name], "--bogus")
+    answer = run(*name.split(), *COMMANDS[name], "--bogus")
     assert answer.code == 1
     assert "--bogus" in answer.err
     assert f"Usage: lithify {name}" in answer.err
@@ -136,6 +148,13 @@ def test_no_arguments_show_the_help(run: Run) -> None:
     answer = run()
     assert answer.code == 0
     assert "Usage: lithify" in answer.out
+
+
+def test_a_group_of_commands_without_one_shows_its_help(run: Run) -> None:
+    answer = run("index")
+    assert answer.code == 0
+    for part in ("Usage: lithify index", "build", "inspect", "check"):
+        assert part in answer.out
 
 
 def test_version(run: Run) -> None:

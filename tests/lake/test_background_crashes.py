@@ -26,11 +26,13 @@ from support.background import merge_changes
 from support.bags import bag
 from support.clocks import HOUR_MS, Clock, lake_with
 from support.cycles import wait_until_stopped
-from support.folders import memory_folder
+from support.folders import copied, memory_folder
 from support.leftovers import not_needed, unsettled
 from support.maintained import LATER, SETTINGS, State, cycle, settle, state_of
+from support.moments import Moment, moments
 
 Point = tuple[str, int]
+PARTS = 4  # of the long sweeps, so that several processes share them
 
 pytestmark = pytest.mark.slow
 
@@ -42,38 +44,32 @@ def prepared() -> Iterator[tuple[Path, State, list[Point]]]:
         path = folder / "lake"
         state = maintained.fill(path)
         store = RecordingStore()
-        with lake_with(LATER, Path(shutil.copytree(path, folder / "rehearsal")), SETTINGS, store) as lake:
+        with lake_with(LATER, copied(path, folder / "rehearsal"), SETTINGS, store) as lake:
             store.points.clear()
             done = {job.kind if job.tier is None else job.tier for report in cycle(lake) for job in report.jobs}
         assert done == {"fold", "minor", "pack", "hourly", "vacuum"}
         yield path, state, store.occurrences()
 
 
+MUCH_LATER = Clock(LATER.ahead_ms + 3 * HOUR_MS)  # what failed is tried again after an hour
+
+
 def assert_everything_is_well(path: Path, state: State, what: str) -> None:
-    gc.collect()  # open logs keep a snapshot, and a snapshot its files
-    clock = Clock(LATER.ahead_ms + 3 * HOUR_MS)  # what failed is tried again after an hour
-    with lake_with(clock, path, SETTINGS) as lake:
+    with lake_with(MUCH_LATER, path, SETTINGS) as lake:
         assert state_of(lake) == state, what
-    assert settle(path, clock) == state, what
-    assert unsettled(path) == [], what
-    with lake_with(clock, path, SETTINGS) as lake:
+    assert_work_comes_to_an_end(path, state, what)
+
+
+def assert_work_comes_to_an_end(path: Path, state: State, what: str) -> None:
+    gc.collect()  # open logs keep a snapshot, and a snapshot its files
+    with lake_with(MUCH_LATER, path, SETTINGS) as lake:
+        assert settle(lake) == state, what
+        assert unsettled(path) == [], what
         assert not_needed(lake) == [], what
         assert Maintenance(lake).cycle.run().jobs == (), what
 
 
 # -- killed
-
-
-def kill_at_each(prepared: tuple[Path, State, list[Point]], folder: Path, wanted: Callable[[str, int], bool]) -> None:
-    source, state, points = prepared
-    chosen = [point for point in points if wanted(*point)]
-    assert chosen
-    for point, nth in chosen:
-        path = Path(shutil.copytree(source, folder / "lake"))
-        child = children.start(maintained.cycle_until_killed, str(path), point, nth, scratch=folder)
-        assert children.finish(child) == -signal.SIGKILL, f"never came to {point} {nth}"
-        assert_everything_is_well(path, state, f"killed at {point} {nth}")
-        shutil.rmtree(path)
 
 
 STEPS = ("fold.", "minor.", "pack.", "hourly.", "compact.", "vacuum.", "cycle.")
@@ -82,15 +78,35 @@ STEPS = ("fold.", "minor.", "pack.", "hourly.", "compact.", "vacuum.", "cycle.")
 def test_a_cycle_killed_at_every_named_step_is_completed_by_the_next(
     prepared: tuple[Path, State, list[Point]], folder: Path
 ) -> None:
-    kill_at_each(prepared, folder, lambda point, nth: point.startswith(STEPS) and nth == 1)
+    source, state, points = prepared
+    chosen = [(point, nth) for point, nth in points if point.startswith(STEPS) and nth == 1]
+    assert chosen
+    for point, nth in chosen:
+        path = copied(source, folder / "lake")
+        child = children.start(maintained.cycle_until_killed, str(path), point, nth, scratch=folder)
+        assert children.finish(child) == -signal.SIGKILL, f"never came to {point} {nth}"
+        assert_everything_is_well(path, state, f"killed at {point} {nth}")
+        shutil.rmtree(path)
 
 
-@pytest.mark.slow
+@pytest.fixture(scope="module")
+def left(prepared: tuple[Path, State, list[Point]]) -> Iterator[list[Moment]]:
+    """What a kill leaves at each step and storage call of a cycle."""
+    with memory_folder() as folder:
+        path = copied(prepared[0], folder / "child" / "lake")
+        yield moments(maintained.run_cycle, str(path), folder=folder / "child", copies=folder / "left")
+
+
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("part", range(PARTS))
 def test_a_cycle_killed_at_every_storage_call_is_completed_by_the_next(
-    prepared: tuple[Path, State, list[Point]], folder: Path
+    prepared: tuple[Path, State, list[Point]], left: list[Moment], part: int
 ) -> None:
-    kill_at_each(prepared, folder, lambda point, nth: not point.startswith(STEPS) or nth > 1)
+    points = {point for moment in left for point in moment.points}
+    assert points >= {point for point, _ in prepared[2]}
+    for moment in left[part::PARTS]:
+        assert_everything_is_well(moment.path / "lake", prepared[1], str(moment))
+        shutil.rmtree(moment.path)
 
 
 # -- asleep
@@ -100,7 +116,7 @@ def test_a_cycle_killed_at_every_storage_call_is_completed_by_the_next(
 def test_a_process_that_sleeps_past_its_lease_while_others_work_does_no_harm(
     prepared: tuple[Path, State, list[Point]], folder: Path, tmp_path: Path, point: str
 ) -> None:
-    path = Path(shutil.copytree(prepared[0], folder / "lake"))
+    path = copied(prepared[0], folder / "lake")
     results = children.queue()
     child = children.start(maintained.cycle_that_sleeps, str(path), point, results, scratch=tmp_path)
     assert child.pid is not None
@@ -143,7 +159,7 @@ def test_a_job_that_was_given_up_finds_the_fence_even_if_nothing_else_has_happen
 ) -> None:
     """Invariant 8. All that it planned on still holds; only the fence tells that its files are gone."""
     gate = Gate()
-    path = Path(shutil.copytree(prepared[0], folder / "lake"))
+    path = copied(prepared[0], folder / "lake")
     with (
         Lake(path, settings=SETTINGS) as lake,
         Lake(path, settings=SETTINGS, store=FaultyStore(point, gate.hold)) as other,
@@ -224,7 +240,7 @@ def test_two_schedulers_a_writer_and_a_deleter(
     prepared: tuple[Path, State, list[Point]], folder: Path, tmp_path: Path
 ) -> None:
     source, state, _ = prepared
-    path = Path(shutil.copytree(source, folder / "lake"))
+    path = copied(source, folder / "lake")
     stop, written, deleted = children.event(), children.queue(), children.queue()
     outcomes = [children.queue() for _ in range(2)]
     writers = [
@@ -250,19 +266,6 @@ def test_two_schedulers_a_writer_and_a_deleter(
 # -- a full disk
 
 
-def fill_the_disk_at_each(
-    prepared: tuple[Path, State, list[Point]], folder: Path, log: pytest.LogCaptureFixture, chosen: list[Point]
-) -> None:
-    source, state, _ = prepared
-    # A logged error that is kept keeps its frames, and these the snapshots that a vacuum then spares.
-    log.set_level(logging.CRITICAL, "lithify")
-    for point, nth in chosen:
-        path = Path(shutil.copytree(source, folder / "lake"))
-        run_out_of_disk(path, state, point, nth)
-        assert_everything_is_well(path, state, f"no space at {point} {nth}")
-        shutil.rmtree(path)
-
-
 def run_out_of_disk(path: Path, state: State, point: str, nth: int) -> None:
     what = f"no space at {point} {nth}"
     store, clock = FaultyStore(point, disk_full, 10**9), Clock(LATER.ahead_ms)
@@ -285,24 +288,19 @@ def run_out_of_disk(path: Path, state: State, point: str, nth: int) -> None:
         assert unsettled(path) == [], what
 
 
-def storage_calls(points: list[Point]) -> list[Point]:
-    return [point for point in points if point[0].startswith("store.")]
-
-
-def test_a_full_disk_at_some_storage_calls_of_a_cycle_loses_nothing(
-    prepared: tuple[Path, State, list[Point]], folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    calls = storage_calls(prepared[2])
-    chosen = [*calls[::17], *(point for point in calls if point[1] == 2)]
-    fill_the_disk_at_each(prepared, folder, caplog, chosen)
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("part", range(PARTS))
 def test_a_full_disk_at_every_storage_call_of_a_cycle_loses_nothing(
-    prepared: tuple[Path, State, list[Point]], folder: Path, caplog: pytest.LogCaptureFixture
+    prepared: tuple[Path, State, list[Point]], folder: Path, caplog: pytest.LogCaptureFixture, part: int
 ) -> None:
-    fill_the_disk_at_each(prepared, folder, caplog, storage_calls(prepared[2]))
+    source, state, points = prepared
+    # A logged error that is kept keeps its frames, and these the snapshots that a vacuum then spares.
+    caplog.set_level(logging.CRITICAL, "lithify")
+    for point, nth in [point for point in points if point[0].startswith("store.")][part::PARTS]:
+        path = copied(source, folder / "lake")
+        run_out_of_disk(path, state, point, nth)
+        assert_work_comes_to_an_end(path, state, f"no space at {point} {nth}")
+        shutil.rmtree(path)
 
 
 @pytest.mark.parametrize(("name", "work"), [("a.e", Table.fold), ("a.k", Table.compact)])
@@ -311,7 +309,7 @@ def test_a_full_disk_at_any_storage_call_leaves_no_job_that_only_a_restart_would
 ) -> None:
     """Without a cycle there is no newer lease that tells a job which was left behind from one under way."""
     store = FaultyStore("store.remove", disk_full, 10**9)
-    with Lake(shutil.copytree(prepared[0], folder / "lake"), settings=SETTINGS, store=store) as lake:
+    with Lake(copied(prepared[0], folder / "lake"), settings=SETTINGS, store=store) as lake:
         table = lake.table(name)
         table.fold()
         for nth in range(1, 20):
@@ -334,7 +332,7 @@ def test_a_full_disk_at_any_storage_call_leaves_no_job_that_only_a_restart_would
 def test_a_clock_that_jumps_a_day_between_two_cycles(
     prepared: tuple[Path, State, list[Point]], folder: Path, hours: int
 ) -> None:
-    path, state = Path(shutil.copytree(prepared[0], folder / "lake")), prepared[1]
+    path, state = copied(prepared[0], folder / "lake"), prepared[1]
     clock = Clock(LATER.ahead_ms)
     with lake_with(clock, path, SETTINGS) as lake:
         maintenance = Maintenance(lake)
@@ -350,7 +348,7 @@ def test_a_clock_that_jumps_a_day_between_two_cycles(
 def test_a_clock_that_jumps_a_day_inside_a_cycle(
     prepared: tuple[Path, State, list[Point]], folder: Path, point: str, hours: int
 ) -> None:
-    path, state = Path(shutil.copytree(prepared[0], folder / "lake")), prepared[1]
+    path, state = copied(prepared[0], folder / "lake"), prepared[1]
     clock = Clock(LATER.ahead_ms)
     with lake_with(clock, path, SETTINGS, FaultyStore(point, lambda: clock.jump(hours))) as lake:
         assert all(report.healthy and report.stopped is None for report in cycle(lake))

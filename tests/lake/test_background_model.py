@@ -165,8 +165,8 @@ class ManyPrograms(BackgroundPrograms):
     pass
 
 
-FewPrograms.TestCase.settings = programs(5, 14)
-ManyPrograms.TestCase.settings = programs(150, 30)
+FewPrograms.TestCase.settings = programs(3, 10)
+ManyPrograms.TestCase.settings = programs(80, 30)
 # A failure is shrunk before it is shown, which takes a while.
 test_background_work_does_nothing_to_rows = pytest.mark.timeout(1200)(FewPrograms.TestCase)
 test_background_work_does_nothing_to_rows_in_many_programs = pytest.mark.slow(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import signal
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,9 @@ import pytest
 from lithify import Lake
 from support import children, crashes
 from support.bags import bag
+from support.folders import copied
 from support.leftovers import unsettled
+from support.moments import moments
 
 # In the fast suite two stand for all: each kill is a process of its own.
 FAST = ("upsert", "fold_links")
@@ -23,37 +24,44 @@ FAST = ("upsert", "fold_links")
     "name", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in crashes.SCENARIOS]
 )
 def test_a_kill_at_every_named_step_loses_nothing(name: str, folder: Path) -> None:
-    sweep(name, folder, lambda point, nth: not point.startswith("store.") and nth == 1)
+    sweep(name, folder)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", crashes.SCENARIOS)
 def test_a_kill_at_every_storage_call_loses_nothing(name: str, folder: Path) -> None:
-    sweep(name, folder, lambda point, nth: point.startswith("store.") or nth > 1)
+    lake, told = folder / "child" / "lake", folder / "child" / "acknowledged"
+    crashes.prepare(crashes.SCENARIOS[name], lake)
+    _, states = crashes.run_and_record(name, copied(lake, folder / "rehearsal"))
+    found = moments(crashes.run, name, str(lake), str(told), folder=folder / "child", copies=folder / "left")
+    assert sum(point.startswith("store.") for moment in found for point in moment.points) > 5
+    for moment in found:
+        assert_nothing_is_lost(moment.path / "lake", moment.path / "acknowledged", states, f"{name} {moment}")
+        shutil.rmtree(moment.path)
 
 
-def sweep(name: str, folder: Path, wanted: Callable[[str, int], bool]) -> None:
+def sweep(name: str, folder: Path) -> None:
     prepared = folder / "prepared"
     crashes.prepare(crashes.SCENARIOS[name], prepared)
-    rehearsal = shutil.copytree(prepared, folder / "rehearsal")
+    rehearsal = copied(prepared, folder / "rehearsal")
     points, states = crashes.run_and_record(name, rehearsal)
-    chosen = [(point, nth) for point, nth in points if wanted(point, nth)]
+    chosen = [(point, nth) for point, nth in points if not point.startswith("store.") and nth == 1]
     assert chosen
     for point, nth in chosen:
-        path = shutil.copytree(prepared, folder / f"{point}-{nth}")
+        path = copied(prepared, folder / f"{point}-{nth}")
         acknowledged = folder / f"{point}-{nth}.acknowledged"
         child = children.start(crashes.run_until_killed, name, str(path), str(acknowledged), point, nth, scratch=folder)
         assert children.finish(child) == -signal.SIGKILL, f"{name} never came to {point} {nth}"
-        done = int(acknowledged.read_text()) if acknowledged.exists() else 0
-        found = crashes.state_of(path)
-        assert found in states[done : done + 2], f"{name} killed at {point} {nth} after {done} operations"
-        assert_next_operations_work(path, found, f"{name} killed at {point} {nth}")
+        assert_nothing_is_lost(path, acknowledged, states, f"{name} killed at {point} {nth}")
         shutil.rmtree(path)
 
 
-def assert_next_operations_work(path: Path, found: crashes.State, what: str) -> None:
-    before = found["a.t"][1] if "a.t" in found else Counter()
+def assert_nothing_is_lost(path: Path, acknowledged: Path, states: list[crashes.State], what: str) -> None:
+    done = int(acknowledged.read_text()) if acknowledged.exists() else 0
     with Lake(path, settings=crashes.SETTINGS) as lake:
+        found = crashes.state_of(lake)
+        assert found in states[done : done + 2], f"{what} after {done} operations"
+        before = found["a.t"][1] if "a.t" in found else Counter()
         table = lake.create_table("a.t", crashes.KEYED, key="id") if "a.t" not in lake.tables() else lake.table("a.t")
         new = {**dict.fromkeys(table.schema.names), "id": 1000, "v": "next"}
         expected = before + bag([new])

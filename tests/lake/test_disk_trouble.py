@@ -16,19 +16,27 @@ import pytest
 from lithify import CommitUnknown, Lake, Unavailable
 from lithify.store.faults import FaultyStore, RecordingStore, disk_full, no_permission, os_failure
 from support import children, trouble
+from support.folders import copied, memory_folder
 from support.leftovers import unsettled
 from support.unchanged import nothing_changes
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 
 
+@pytest.fixture(scope="module")
+def made() -> Iterator[Path]:
+    with memory_folder() as folder:
+        with Lake(folder / "lake") as lake:
+            table = lake.create_table("a.t", SCHEMA, key="id")
+            table.upsert([{"id": 1, "v": "x"}, {"id": 2, "v": "x"}])
+            table.fold()
+            table.upsert([{"id": 2, "v": "y"}])
+        yield folder / "lake"
+
+
 @pytest.fixture
-def lake(folder: Path) -> Iterator[Lake]:
-    with Lake(folder / "lake") as lake:
-        table = lake.create_table("a.t", SCHEMA, key="id")
-        table.upsert([{"id": 1, "v": "x"}, {"id": 2, "v": "x"}])
-        table.fold()
-        table.upsert([{"id": 2, "v": "y"}])
+def lake(made: Path, folder: Path) -> Iterator[Lake]:
+    with Lake(copied(made, folder / "lake")) as lake:
         yield lake
 
 
@@ -50,7 +58,7 @@ def test_a_write_that_cannot_be_stored_is_refused(lake: Lake, name: str, action:
         OPERATIONS[name](broken)
 
 
-@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_failure_at_any_storage_call_leaves_one_exact_state(lake: Lake, folder: Path, name: str, every: int) -> None:
     """Whatever call fails, the operation has happened or not, says so, and the next one works."""
@@ -59,7 +67,7 @@ def test_a_failure_at_any_storage_call_leaves_one_exact_state(lake: Lake, folder
     def copy() -> Path:
         nonlocal copies
         copies += 1
-        return trouble.copied(lake.path, folder / f"copy-{copies}")
+        return copied(lake.path, folder / f"copy-{copies}")
 
     recording = RecordingStore()
     with Lake(copy(), store=recording) as rehearsal:
@@ -130,17 +138,13 @@ def small_disk(folder: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("name", ["upsert", "fold", "create"])
-def test_a_disk_that_fills_up_at_any_page(small_disk: Path, name: str) -> None:
+def test_a_disk_that_fills_up_at_any_page(small_disk: Path, made: Path, name: str) -> None:
     """With room for one page more each time, the operation fails further on each time, until it fits."""
     page = resource.getpagesize()
     for pages in range(40):
         path = small_disk / "lake"
         filler = small_disk / "filler"
-        with Lake(path) as lake:
-            table = lake.create_table("a.t", SCHEMA, key="id")
-            table.upsert([{"id": 1, "v": "x"}, {"id": 2, "v": "x"}])
-            table.fold()
-            table.upsert([{"id": 2, "v": "y"}])
+        with Lake(copied(made, path)) as lake:
             before = trouble.ids(lake)
             state = os.statvfs(small_disk)
             filler.write_bytes(bytes((state.f_bavail - pages) * page))

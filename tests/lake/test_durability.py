@@ -15,6 +15,7 @@ import pytest
 from lithify import Lake, LithifyError, Settings, Table
 from lithify.store.faults import ANY, FaultyStore, Gate, RecordingStore
 from support.bags import bag
+from support.folders import contents
 from support.powercut import Disk
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("v", pa.string())])
@@ -51,9 +52,10 @@ def rows(path: Path) -> Counter[Any] | None:
 
 
 def assert_usable(path: Path, expected: Counter[Any]) -> None:
-    """The next write, fold and read work, and no later write is swallowed."""
+    """A new process finds the rows; its next write, fold and read work, and no later write is swallowed."""
     with Lake(path, settings=SETTINGS) as lake:
         table = lake.table("a.t")
+        assert bag(table.to_arrow().to_pylist()) == expected
         new = {**dict.fromkeys(table.schema.names), "id": 99, "v": "next"}
         table.append([new])
         assert bag(table.to_arrow().to_pylist()) == expected + bag([new])
@@ -69,8 +71,14 @@ def run(lake: Lake, definition: str, operations: str, on_acknowledged: Callable[
         on_acknowledged(bag(table.to_arrow().to_pylist()))
 
 
+# In the fast suite the keyed table stands for all.
 @pytest.mark.parametrize(
-    ("definition", "operations"), [*((name, "write and fold") for name in DEFINITIONS), ("keyed", "add a column")]
+    ("definition", "operations"),
+    [
+        ("keyed", "write and fold"),
+        ("keyed", "add a column"),
+        *(pytest.param(name, "write and fold", marks=pytest.mark.slow) for name in DEFINITIONS if name != "keyed"),
+    ],
 )
 def test_what_was_acknowledged_survives_a_power_cut(folder: Path, definition: str, operations: str) -> None:
     (folder / "disk").mkdir()
@@ -80,7 +88,6 @@ def test_what_was_acknowledged_survives_a_power_cut(folder: Path, definition: st
         nonlocal cuts
         cuts += 1
         left = disk.strict(folder / f"cut-{cuts}")
-        assert rows(left / "lake") == acknowledged
         assert_usable(left / "lake", acknowledged)
 
     with Disk(folder / "disk") as disk, Lake(folder / "disk" / "lake", settings=SETTINGS) as lake:
@@ -100,6 +107,7 @@ def test_a_power_cut_at_any_moment_loses_nothing_acknowledged(folder: Path, oper
     acknowledged = 0
     cuts = 0
     wrong: list[str] = []
+    known: set[Any] = set()  # many cuts leave the same
 
     def cut() -> None:
         nonlocal cuts
@@ -107,6 +115,11 @@ def test_a_power_cut_at_any_moment_loses_nothing_acknowledged(folder: Path, oper
             cuts += 1
             target = folder / "cut"
             left = disk.strict(target) if seed is None else disk.torn(target, seed)
+            what = acknowledged, frozenset(contents(left).items())
+            if what in known:
+                shutil.rmtree(target)
+                continue
+            known.add(what)
             try:
                 found = rows(left / "lake")
                 assert found in states[acknowledged : acknowledged + 2]
@@ -143,7 +156,7 @@ class EveryOther(FaultyStore):
 
 
 @pytest.mark.parametrize("rival", ["append", "fold"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))])
 def test_nothing_is_built_on_a_commit_that_a_power_cut_can_take_back(folder: Path, rival: str, seed: int) -> None:
     """A writer has committed but not fsynced yet; a rival goes on from there and is acknowledged (or about to be)."""
     (folder / "disk").mkdir()

@@ -52,21 +52,40 @@ def lake(folder: Path) -> Iterator[Lake]:
         yield lake
 
 
-@pytest.fixture(params=[20_000_000, 1], ids=["resolved in memory", "merged by SQL"])
+WAYS = {"resolved in memory": 20_000_000, "merged by SQL": 1}
+# In the fast suite the other types are merged in memory only.
+MERGED_BY_SQL = ("int64", "text", "long text", "binary", "wide decimal", "timestamp")
+
+
+@pytest.fixture(params=WAYS.values(), ids=WAYS)
 def either_lake(folder: Path, request: pytest.FixtureRequest) -> Iterator[Lake]:
     with Lake(folder / "lake", settings=Settings(resolve_rows_max=request.param)) as lake:
         yield lake
 
 
-@pytest.mark.parametrize("case", KEYS)
+@pytest.mark.parametrize(
+    ("either_lake", "case"),
+    [
+        pytest.param(
+            rows_max,
+            case,
+            id=f"{way}-{case}",
+            marks=() if rows_max > 1 or case in MERGED_BY_SQL else pytest.mark.slow,
+        )
+        for way, rows_max in WAYS.items()
+        for case in KEYS
+    ],
+    indirect=["either_lake"],
+)
 def test_every_key_is_found_replaced_and_deleted(either_lake: Lake, case: str) -> None:
     lake = either_lake
     kind, keys = KEYS[case]
     table = lake.create_table("a.t", pa.schema([("k", kind), ("v", pa.int64())]), key="k")
 
     def check(expected: dict[Any, int]) -> None:
-        assert {row["k"]: row["v"] for row in table.to_arrow().to_pylist()} == expected
-        assert table.to_arrow().num_rows == len(expected)
+        found_rows = table.to_arrow().to_pylist()
+        assert {row["k"]: row["v"] for row in found_rows} == expected
+        assert len(found_rows) == len(expected)
         for key in keys:
             found = table.get(key)
             assert (found and found["v"]) == expected.get(key), key

@@ -6,7 +6,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from lithify.log.listing import Listing
 from lithify.log.trim import TrimReport, came_too_late
 from lithify.store.faults import FaultyStore, Gate, RecordingStore
 from lithify.store.local import Store
+from support.folders import copied, memory_folder, repeat
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 SETTINGS = Settings(checkpoint_every=5)
@@ -69,16 +70,52 @@ def ids(table: Table, as_of: int | None = None) -> list[int]:
     return sorted(table.to_arrow(as_of=as_of).column("id").to_pylist())
 
 
+@pytest.fixture(scope="module")
+def made() -> Iterator[dict[str, Path]]:
+    """The table of `path`, the same after others wrote on and trimmed, and that of `folded`: each test gets a copy."""
+    with memory_folder() as folder:
+        with Lake(folder / "written", settings=SETTINGS) as lake:
+            table = lake.create_table("a.t", SCHEMA, key="id")
+            for number in range(1, 24):
+                table.upsert([{"id": number}])
+        assert listing(folder / "written").commits == tuple(range(24))
+        assert listing(folder / "written").checkpoints == (5, 10, 15, 20)
+        trim_far_ahead(copied(folder / "written", folder / "later"))
+        with Lake(folder / "folded", settings=SETTINGS) as lake:
+            table = lake.create_table("a.t", SCHEMA, key="id")
+            for number in range(1, 13):
+                table.upsert([{"id": number}])
+                table.fold()
+        yield {name: folder / name for name in ("written", "later", "folded")}
+
+
 @pytest.fixture
-def path(folder: Path) -> Path:
+def path(made: dict[str, Path], folder: Path) -> Path:
     """A table with one row for each of its seqs 1 to 23, and checkpoints at versions 5, 10, 15 and 20."""
-    with Lake(folder / "lake", settings=SETTINGS) as lake:
-        table = lake.create_table("a.t", SCHEMA, key="id")
-        for number in range(1, 24):
+    return copied(made["written"], folder / "lake")
+
+
+@pytest.fixture
+def folded(made: dict[str, Path], folder: Path) -> Path:
+    """A table with one row for each of its seqs 1 to 12, each folded at once."""
+    return copied(made["folded"], folder / "lake")
+
+
+def trim_far_ahead(path: Path) -> None:
+    """Write on, and trim the log past everything that was there before."""
+    with Lake(path, settings=SETTINGS) as lake:
+        table = lake.table("a.t")
+        for number in range(100, 115):
             table.upsert([{"id": number}])
-    assert listing(folder / "lake").commits == tuple(range(24))
-    assert listing(folder / "lake").checkpoints == (5, 10, 15, 20)
-    return folder / "lake"
+    before = listing(path).commits[-1]
+    trim(path, hours=RETAIN_HOURS + 1)
+    assert 23 < listing(path).commits[0] < before
+
+
+@pytest.fixture
+def trimmed_far_ahead(made: dict[str, Path]) -> Callable[[Path], None]:
+    """Others do the same."""
+    return lambda path: repeat(made["written"], made["later"], path)
 
 
 # -- what goes
@@ -206,13 +243,11 @@ def test_a_batch_id_is_remembered_beyond_its_commit(folder: Path) -> None:
         assert (again.seq, again.replayed) == (1, True)
 
 
-def test_base_is_trimmed_too_and_fold_goes_on(folder: Path) -> None:
-    path = folder / "lake"
+def test_base_is_trimmed_too_and_fold_goes_on(folded: Path) -> None:
+    path = folded
     with Lake(path, settings=SETTINGS) as lake:
-        table = lake.create_table("a.t", SCHEMA, key="id")
-        for number in range(1, 13):
-            table.upsert([{"id": number}])
-            table.fold()
+        table = lake.table("a.t")
+        assert ids(table) == list(range(1, 13))
         for which in ("base", "changes"):
             trim(path, RETAIN_HOURS + 1, which)
             assert listing(path, which).commits[0] > 0
@@ -242,13 +277,8 @@ def test_an_adopted_base_is_left_alone(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("which", ["base", "changes"])
-def test_a_torn_checkpoint_falls_back_to_an_older_one(folder: Path, which: str) -> None:
-    path = folder / "lake"
-    with Lake(path, settings=SETTINGS) as lake:
-        table = lake.create_table("a.t", SCHEMA, key="id")
-        for number in range(1, 13):
-            table.upsert([{"id": number}])
-            table.fold()
+def test_a_torn_checkpoint_falls_back_to_an_older_one(folded: Path, which: str) -> None:
+    path = folded
     trim(path, RETAIN_HOURS + 1, which)
     found = listing(path, which)
     assert len(found.checkpoints) == 2
@@ -300,18 +330,7 @@ def test_two_that_trim_at_once_do_not_get_into_each_others_way(path: Path) -> No
 # -- handles that were asleep
 
 
-def trimmed_far_ahead(path: Path) -> None:
-    """Others write on, and the log is trimmed past everything that was there before."""
-    with Lake(path, settings=SETTINGS) as lake:
-        table = lake.table("a.t")
-        for number in range(100, 115):
-            table.upsert([{"id": number}])
-    before = listing(path).commits[-1]
-    trim(path, hours=RETAIN_HOURS + 1)
-    assert 23 < listing(path).commits[0] < before
-
-
-def test_an_idle_handle_finds_the_head_again(path: Path) -> None:
+def test_an_idle_handle_finds_the_head_again(path: Path, trimmed_far_ahead: Callable[[Path], None]) -> None:
     with Lake(path, settings=SETTINGS) as lake:
         table = lake.table("a.t")
         assert len(ids(table)) == 23
@@ -320,7 +339,7 @@ def test_an_idle_handle_finds_the_head_again(path: Path) -> None:
         assert table.upsert([{"id": 200}]).seq == 39
 
 
-def test_an_idle_handle_writes_first(path: Path) -> None:
+def test_an_idle_handle_writes_first(path: Path, trimmed_far_ahead: Callable[[Path], None]) -> None:
     with Lake(path, settings=SETTINGS) as lake:
         table = lake.table("a.t")
         trimmed_far_ahead(path)
@@ -328,7 +347,9 @@ def test_an_idle_handle_writes_first(path: Path) -> None:
         assert ids(table) == [*range(1, 24), *range(100, 115), 200]
 
 
-def test_a_version_that_lost_its_files_reads_them_from_others_or_gives_way(path: Path) -> None:
+def test_a_version_that_lost_its_files_reads_them_from_others_or_gives_way(
+    path: Path, trimmed_far_ahead: Callable[[Path], None]
+) -> None:
     idle, behind = log_of(path), log_of(path)
     pinned = DeltaLog.open(path / "a" / "t" / "changes", Store(), 12)
     (log_folder(path) / f"{20:020d}.checkpoint.parquet").unlink()
@@ -344,7 +365,9 @@ def test_a_version_that_lost_its_files_reads_them_from_others_or_gives_way(path:
 
 
 @pytest.mark.parametrize("write", ["upsert", "set_options", "add_column"])
-def test_a_writer_that_slept_through_a_trim_lands_at_the_head(path: Path, write: str) -> None:
+def test_a_writer_that_slept_through_a_trim_lands_at_the_head(
+    path: Path, write: str, trimmed_far_ahead: Callable[[Path], None]
+) -> None:
     writes: dict[str, Callable[[Table], object]] = {
         "upsert": lambda table: table.upsert([{"id": 200}]),
         "set_options": lambda table: table.set_options({"compression_level": 9}),
@@ -365,7 +388,8 @@ def test_a_writer_that_slept_through_a_trim_lands_at_the_head(path: Path, write:
         writing = threading.Thread(target=run)
         writing.start()
         gate.wait()
-        trimmed_far_ahead(path)
+        # Of a column in the making its base knows already.
+        (trim_far_ahead if write == "add_column" else trimmed_far_ahead)(path)
         oldest = listing(path).commits[0]
         gate.open()
         writing.join()
@@ -392,7 +416,9 @@ def put(folder: Path, version: int, write_id: str) -> None:
         file.write(json.dumps(content))
 
 
-def test_a_commit_put_where_the_log_was_trimmed_is_taken_back_and_counts_as_lost(path: Path) -> None:
+def test_a_commit_put_where_the_log_was_trimmed_is_taken_back_and_counts_as_lost(
+    path: Path, trimmed_far_ahead: Callable[[Path], None]
+) -> None:
     """Asleep in the last moment of all: after every check that deltalake makes."""
     late = log_of(path)
     trimmed_far_ahead(path)
@@ -402,7 +428,9 @@ def test_a_commit_put_where_the_log_was_trimmed_is_taken_back_and_counts_as_lost
     assert (late.version, late.txn("lithify.seq")) == (38, 38)
 
 
-def test_two_commits_put_where_the_log_was_trimmed_do_not_vouch_for_each_other(path: Path) -> None:
+def test_two_commits_put_where_the_log_was_trimmed_do_not_vouch_for_each_other(
+    path: Path, trimmed_far_ahead: Callable[[Path], None]
+) -> None:
     late = log_of(path)
     trimmed_far_ahead(path)
     put(log_folder(path), 23, "another's")
@@ -414,7 +442,9 @@ def test_two_commits_put_where_the_log_was_trimmed_do_not_vouch_for_each_other(p
     assert listing(path).commits[0] == 30
 
 
-def test_a_late_commit_that_cannot_be_told_from_one_that_counted_is_said_to_be_unknown(path: Path) -> None:
+def test_a_late_commit_that_cannot_be_told_from_one_that_counted_is_said_to_be_unknown(
+    path: Path, trimmed_far_ahead: Callable[[Path], None]
+) -> None:
     """The clock went backward: its file looks older than the checkpoints that stand above it."""
     late = log_of(path)
     trimmed_far_ahead(path)
@@ -440,14 +470,14 @@ def test_a_commit_that_others_built_on_is_never_taken_for_late(path: Path) -> No
 def test_checkpoints_stay_small_over_many_writes_and_folds(folder: Path) -> None:
     path = folder / "lake"
     sizes, tombstones = [], []
-    with Lake(path, settings=Settings(checkpoint_every=10)) as lake:
+    with Lake(path, settings=Settings(checkpoint_every=5)) as lake:
         table = lake.create_table("a.t", SCHEMA, key="id")
         assert "delta.deletedFileRetentionDuration" not in table._handles.base.log.properties
-        for number in range(80):
+        for number in range(44):
             table.upsert([{"id": number}])
             if number % 4 == 3:
                 table.fold()
-        assert len(ids(table)) == 80
+        assert len(ids(table)) == 44
     for checkpoint in sorted(log_folder(path).glob("*.checkpoint.parquet")):
         removed = pq.read_table(checkpoint, columns=["remove"]).column("remove")
         tombstones.append(len(removed) - removed.null_count)

@@ -84,11 +84,31 @@ class Programs(RuleBasedStateMachine):
         self.driver.check_get(self.name, lake, data.draw(ROWS[self.name]))
 
 
-Programs.TestCase.settings = settings(
-    max_examples=30, stateful_step_count=16, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck)
-)
+def examples(number: int) -> settings:
+    return settings(
+        max_examples=number,
+        stateful_step_count=16,
+        deadline=None,
+        print_blob=True,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+class FewPrograms(Programs):
+    pass
+
+
+class ManyPrograms(Programs):
+    pass
+
+
+FewPrograms.TestCase.settings = examples(8)
+ManyPrograms.TestCase.settings = examples(60)
 # A failure is shrunk before it is shown, which takes a while.
-test_programs_do_to_tables_what_they_do_to_dicts = pytest.mark.timeout(1200)(Programs.TestCase)
+test_programs_do_to_tables_what_they_do_to_dicts = pytest.mark.timeout(1200)(FewPrograms.TestCase)
+test_many_programs_do_to_tables_what_they_do_to_dicts = pytest.mark.slow(
+    pytest.mark.timeout(1200)(ManyPrograms.TestCase)
+)
 
 
 @pytest.mark.spark

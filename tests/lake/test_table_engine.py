@@ -20,6 +20,8 @@ from lithify.model.snapshot import Snapshot
 from lithify.store.faults import FaultyStore, Gate, RecordingStore, disk_full
 from lithify.store.local import Store
 from support import children, grouped
+from support.folders import copied
+from support.moments import moments
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 ORDERED = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("v", pa.string())])
@@ -489,29 +491,45 @@ def test_a_caller_that_is_interrupted_takes_its_request_back(held: Held) -> None
 
 
 @pytest.mark.parametrize("key", ["id", None])
-def test_a_kill_at_every_step_of_a_group_leaves_all_of_it_or_nothing(folder: Path, key: str | None) -> None:
-    rehearsal = folder / "rehearsal"
-    grouped.prepare(rehearsal, key)
+def test_a_kill_at_every_named_step_of_a_group_leaves_all_of_it_or_nothing(folder: Path, key: str | None) -> None:
+    prepared = folder / "prepared"
+    grouped.prepare(prepared, key)
     store = RecordingStore()
-    grouped.write(str(rehearsal), store)
+    grouped.write(str(copied(prepared, folder / "rehearsal")), store)
     points = store.occurrences()
     assert ("write.staged", 2) in points
     assert ("write.staged", 3) not in points, "one commit took all that waited"
     second = points.index(("store.write", 2))
-    for point, nth in points[second:]:
-        path = folder / f"{point}-{nth}"
-        grouped.prepare(path, key)
+    chosen = [(point, nth) for point, nth in points[second:] if not point.startswith("store.")]
+    assert chosen
+    for point, nth in chosen:
+        path = copied(prepared, folder / f"{point}-{nth}")
         acknowledged = folder / f"{point}-{nth}.acknowledged"
         child = children.start(grouped.write_until_killed, str(path), str(acknowledged), point, nth, scratch=folder)
         assert children.finish(child) == -signal.SIGKILL, f"never came to {point} {nth}"
-        told = {int(line) for line in acknowledged.read_text().split()} if acknowledged.exists() else set()
-        with Lake(path) as lake:
-            found = {i for i in content(lake.table("a.t")) if i > 0}
-            assert told <= found, f"killed at {point} {nth}"
-            assert found in (set(), grouped.IDS), f"killed at {point} {nth}"
-            assert lake.table("a.t").append(rows(99)).rows == 1
-            lake.table("a.t").fold()
-            assert {i for i in content(lake.table("a.t")) if i > 0} == {*found, 99}
+        assert_all_or_nothing(path, acknowledged, f"killed at {point} {nth}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", ["id", None])
+def test_a_kill_at_every_storage_call_of_a_group_leaves_all_of_it_or_nothing(folder: Path, key: str | None) -> None:
+    path, acknowledged = folder / "child" / "lake", folder / "child" / "acknowledged"
+    grouped.prepare(path, key)
+    left = moments(grouped.write_with, str(path), str(acknowledged), folder=folder / "child", copies=folder / "left")
+    assert sum(moment.points.count("write.staged") for moment in left) == 2, "one commit took all that waited"
+    for moment in left:
+        assert_all_or_nothing(moment.path / "lake", moment.path / "acknowledged", str(moment))
+
+
+def assert_all_or_nothing(path: Path, acknowledged: Path, what: str) -> None:
+    told = {int(line) for line in acknowledged.read_text().split()} if acknowledged.exists() else set()
+    with Lake(path) as lake:
+        found = {i for i in content(lake.table("a.t")) if i > 0}
+        assert told <= found, what
+        assert found in (set(), grouped.IDS), what
+        assert lake.table("a.t").append(rows(99)).rows == 1
+        lake.table("a.t").fold()
+        assert {i for i in content(lake.table("a.t")) if i > 0} == {*found, 99}, what
 
 
 # -- maintenance

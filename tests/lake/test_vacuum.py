@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,7 +27,8 @@ from lithify.model.upkeep import MinorPlan
 from lithify.store.faults import FaultyStore, Gate, RecordingStore, no_permission
 from support import children, vacuums
 from support.clocks import HOUR_MS, Clock, Stopped, lake_with, next_ms
-from support.folders import memory_folder
+from support.folders import copied, memory_folder
+from support.moments import moments
 from support.program import TABLES, Driver, programs
 from support.unchanged import nothing_changes
 from support.vacuums import SCHEMA, data_files, ids, live_files, rows
@@ -45,10 +47,18 @@ def clock() -> Clock:
     return Clock()
 
 
+@pytest.fixture(scope="module")
+def filled() -> Iterator[Path]:
+    with memory_folder() as folder:
+        with lake_with(Clock(), folder / "lake") as lake:
+            vacuums.fill(lake)
+        yield folder / "lake"
+
+
 @pytest.fixture
-def lake(folder: Path, clock: Clock) -> Iterator[Lake]:
-    with lake_with(clock, folder / "lake") as lake:
-        vacuums.fill(lake)
+def lake(filled: Path, folder: Path, clock: Clock) -> Iterator[Lake]:
+    """A copy of what `vacuums.fill` makes."""
+    with lake_with(clock, copied(filled, folder / "lake")) as lake:
         yield lake
 
 
@@ -507,31 +517,36 @@ def test_linked_parquet_files_stay_where_they_were(folder: Path, clock: Clock) -
 
 
 def test_a_kill_at_every_named_step_leaves_a_table_that_works(folder: Path) -> None:
-    sweep(folder, lambda point, nth: not point.startswith("store.") and nth == 1)
+    prepared = folder / "prepared"
+    vacuums.prepare(prepared)
+    store = RecordingStore()
+    expected = vacuums.run(str(copied(prepared, folder / "rehearsal")), store)
+    points = [(point, nth) for point, nth in store.occurrences() if not point.startswith("store.") and nth == 1]
+    assert points
+    for point, nth in points:
+        path = copied(prepared, folder / f"{point}-{nth}")
+        child = children.start(vacuums.run_until_killed, str(path), point, nth, scratch=folder)
+        assert children.finish(child) == -signal.SIGKILL, f"never came to {point} {nth}"
+        assert_the_next_vacuum_ends_it(path, expected, f"killed at {point} {nth}")
+        shutil.rmtree(path)
 
 
 @pytest.mark.slow
 def test_a_kill_at_every_storage_call_leaves_a_table_that_works(folder: Path) -> None:
-    sweep(folder, lambda point, nth: point.startswith("store.") or nth > 1)
+    path = folder / "child" / "lake"
+    vacuums.prepare(path)
+    expected = vacuums.run(str(copied(path, folder / "rehearsal")))
+    left = moments(vacuums.run_with, str(path), folder=folder / "child", copies=folder / "left")
+    assert sum(moment.points.count("store.remove") for moment in left) > 5
+    for moment in left:
+        assert_the_next_vacuum_ends_it(moment.path / "lake", expected, str(moment))
+        shutil.rmtree(moment.path)
 
 
-def sweep(folder: Path, wanted: Callable[[str, int], bool]) -> None:
-    prepared = folder / "prepared"
-    vacuums.prepare(prepared)
-    rehearsal = shutil.copytree(prepared, folder / "rehearsal")
-    store = RecordingStore()
-    expected = vacuums.run(str(rehearsal), store)
-    points = [(point, nth) for point, nth in store.occurrences() if wanted(point, nth)]
-    assert points
-    for point, nth in points:
-        path = shutil.copytree(prepared, folder / f"{point}-{nth}")
-        child = children.start(vacuums.run_until_killed, str(path), point, nth, scratch=folder)
-        assert children.finish(child) == -signal.SIGKILL, f"never came to {point} {nth}"
-        assert vacuums.state_of(path) == expected, f"killed at {point} {nth}"
-        vacuums.run(str(path))
-        assert vacuums.state_of(path) == expected, f"killed at {point} {nth}, then finished"
-        assert vacuums.leftovers(path) == [], f"killed at {point} {nth}, then finished"
-        shutil.rmtree(path)
+def assert_the_next_vacuum_ends_it(path: Path, expected: Counter[Any], what: str) -> None:
+    assert vacuums.state_of(path) == expected, what
+    assert vacuums.run(str(path)) == expected, f"{what}, then finished"
+    assert vacuums.leftovers(path) == [], f"{what}, then finished"
 
 
 def test_a_delete_that_fails_is_named_and_the_next_vacuum_goes_on(lake: Lake) -> None:

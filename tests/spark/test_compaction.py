@@ -89,7 +89,7 @@ def test_z_order_keeps_every_row_and_value(lake: Lake, spark: SparkSession) -> N
 def test_z_order_makes_files_narrow_in_every_column(lake: Lake) -> None:
     schema = pa.schema([("id", pa.int64()), ("x", pa.int64()), ("y", pa.string())])
     table = lake.create_table("s.z", schema, key="id", options={"cluster_target_bytes": 1 << 20})
-    count = 400_000
+    count = 600_000
     rng = np.random.default_rng(3)
     y = pa.array([f"user-{n:07d}" for n in rng.permutation(count)])
     table.append(pa.table({"id": pa.array(range(count)), "x": rng.permutation(count), "y": y}))

@@ -1,4 +1,4 @@
-"""Statistics of a file, and values that other writers put into one."""
+"""Encodings and statistics of a file, its footer, and values that other writers put into one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lithify.store.parquet import Layout, encode, read
+from lithify import Corruption, NotFound
+from lithify.store.parquet import (
+    FOOTER_GUESS_BYTES,
+    NAN_FREE,
+    Layout,
+    PartWriter,
+    encode,
+    footer_in,
+    footer_metadata,
+    read,
+    read_footer,
+)
 
 BEYOND_US = 253_402_300_800_000_005
 BEYOND_DAYS = 4_000_000
@@ -49,3 +60,62 @@ def test_a_file_is_completed_to_the_columns_of_the_table(tmp_path: Path) -> None
     moment = dt.datetime(1970, 1, 1, 0, 0, 0, 1_000, dt.UTC)
     assert found.schema == columns
     assert found.to_pylist() == [{"day": "1970-01-01", "new": None, "at": moment}]
+
+
+def test_a_column_of_mostly_distinct_values_has_no_dictionary() -> None:
+    count = 10_000
+    columns = {
+        "id": range(count),
+        "often": [f"value {i % 4_000}" for i in range(count)],
+        "once": map(str, range(count)),
+    }
+    table = pa.table({name: list(values) for name, values in columns.items()})
+
+    data, _ = encode(table, Layout(table.schema, compact_columns=("id",)))
+
+    group = pq.read_metadata(pa.BufferReader(data)).row_group(0)
+    assert [group.column(place).has_dictionary_page for place in range(3)] == [False, True, False]
+    assert pq.read_table(pa.BufferReader(data)).equals(table)
+
+
+def test_a_writer_hands_on_the_footer_it_wrote(tmp_path: Path) -> None:
+    table = pa.table({f"column {number}": [float(number)] for number in range(400)})
+    writer = PartWriter(tmp_path / "a.parquet", table.schema, Layout(table.schema))
+    writer.write(table)
+
+    written = writer.close(tmp_path)
+
+    data = (tmp_path / "a.parquet").read_bytes()
+    assert len(written.footer) > FOOTER_GUESS_BYTES
+    assert written.footer == footer_in(data) == read_footer(tmp_path / "a.parquet", len(data))
+    assert footer_metadata(written.footer, "a").equals(pq.read_metadata(tmp_path / "a.parquet"))
+
+
+def test_a_nan_in_any_row_group_is_noted(tmp_path: Path) -> None:
+    schema = pa.schema([("x", pa.float64()), ("y", pa.float64())])
+    writer = PartWriter(tmp_path / "a.parquet", schema, Layout(schema, row_group_rows=1024))
+    for x in (1.0, float("nan"), None):
+        writer.write(pa.table({"x": [x] * 10_000, "y": [1.0] * 10_000}, schema=schema))
+
+    metadata = footer_metadata(writer.close(tmp_path).footer, "a")
+
+    assert metadata.num_row_groups > 20
+    assert metadata.metadata[NAN_FREE.encode()] == b'["y"]'
+
+
+@pytest.mark.parametrize("data", [b"", b"PAR1", b"PAR1" + b"\xff" * 20 + b"PAR1", b"PAR1\x00\x00\x00\x00PARE"], ids=len)
+def test_what_does_not_end_like_parquet_has_no_footer(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "a.parquet").write_bytes(data)
+
+    with pytest.raises(Corruption, match=r"a\.parquet"):
+        read_footer(tmp_path / "a.parquet")
+
+
+def test_a_footer_of_a_file_that_is_gone_or_has_another_size(tmp_path: Path) -> None:
+    data, _ = encode(pa.table({"x": [1]}), Layout(pa.schema([("x", pa.int64())])))
+    (tmp_path / "a.parquet").write_bytes(data)
+
+    with pytest.raises(Corruption, match=f"{len(data)} bytes instead of 5"):
+        read_footer(tmp_path / "a.parquet", 5)
+    with pytest.raises(NotFound):
+        read_footer(tmp_path / "b.parquet")

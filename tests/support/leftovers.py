@@ -25,13 +25,14 @@ def unsettled(path: Path) -> list[str]:
 
 
 def not_needed(lake: Lake) -> list[str]:
-    """Everything in a lake's folder but live files, logs and control data."""
+    """Everything in a lake's folder but live files, logs, indexes and control data."""
     live: set[Path] = set()
     for name in lake.tables():
         table = lake.table(name)
         snapshot, folder = table.snapshot(), lake.path / name.replace(".", "/")
         live |= {folder / "changes" / file.path for file in snapshot.changes}
         live |= {folder / "base" / file.path for file in snapshot.base}
+        live |= {folder / "index" / f"{log}.pm{end}" for log in ("base", "changes") for end in ("", ".lock")}
     found = [path for path in lake.path.glob("*/*/*/**/*") if not {*LOGS, "_lithify"} & set(path.parts)]
     left = [path for path in found if path.is_file() and path not in live]
     left += [path for path in found if path.is_dir() and not any(path.iterdir())]

@@ -41,6 +41,8 @@ TOTALS = (
     "last FROM {orders}"
 )
 
+ONE_ORDER = "SELECT * FROM {orders} WHERE id = {id}"
+
 PLAIN_READER = """
 import json, sys
 from deltalake import DeltaTable
@@ -128,6 +130,7 @@ class Demo:
             self._fold(orders, expected)
             folded = self._ask(lake, orders, "Read again", expected)
             self._check(fresh[0].rows == folded[0].rows, "the fold changed the answer")
+            self._explain(lake)
             self._plain_delta(lake, orders)
         seconds = time.perf_counter() - started
         return DemoReport(
@@ -250,6 +253,17 @@ class Demo:
                 deleted=report.deleted,
             )
 
+    def _explain(self, lake: Lake) -> None:
+        """One order of a table by day: the sidecar rules out all other files before one is opened."""
+        query = ONE_ORDER.format(orders=ORDERS, id=self._rows // 2)
+        with self._step("Explain", f"what reading order {self._rows // 2:,} takes") as note:
+            (found,) = lake.explain(query)
+            self._check(found.files_read < max(found.files_total, 2), "nothing was ruled out for a query by key")
+            files = f"{found.files_read} of {found.files_total} files"
+            groups = f"{found.groups_read} of {found.groups_total} row groups"
+            size = f"{found.bytes_read / 2**10:,.0f} of {found.bytes_total / 2**10:,.0f} KiB"
+            note.say(f"{files}, {groups}, {size}", files_read=found.files_read, files_total=found.files_total)
+
     def _plain_delta(self, lake: Lake, orders: Table) -> None:
         totals = self._totals(lake)
         with self._step("Open", "base with plain deltalake, no Lithify") as note:
@@ -316,6 +330,8 @@ def try_next(folder: Path, orders: str) -> list[str]:
         f"{lake} get {orders} 42",
         f"{lake} delete {orders} 43 --reason 'customer asked'",
         f'{lake} sql "select status, count(*) as orders, sum(amount) as revenue from {orders} group by status"',
+        f'{lake} explain "select * from {orders} where id = 42"',
+        f"{lake} partitions {orders}",
         f"{lake} history {orders} --limit 5",
         f"{lake} fold {orders}",
     ]

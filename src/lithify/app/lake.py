@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
+from lithify.app.explain import TableExplanation, explanation_of
 from lithify.engine.catalog import Catalog, open_lake
 from lithify.engine.compute import SessionCompute
 from lithify.engine.ingest import IngestReport, Progress, find_files, format_of, ingest
@@ -21,7 +22,7 @@ from lithify.engine.table import AsOf, Table
 from lithify.engine.worker import WorkerCompute
 from lithify.errors import CommitUnknown, Conflict, InvalidRequest, LithifyError, NotFound
 from lithify.model.names import TableName, parse_table_name
-from lithify.model.plans import ReadPlan
+from lithify.model.plans import PlannedTable
 from lithify.model.policies import policy_of
 from lithify.model.schema import define
 from lithify.serving.query import ServingEngine
@@ -256,15 +257,33 @@ class Lake:
         """Run a SELECT on the serving engine. Every table is read fresh, each from one snapshot."""
         self._check_open()
 
-        def plan_of(namespace: str, table: str) -> ReadPlan | None:
+        return self._serving.sql(query, self._planned(as_of), self._names)
+
+    def explain(self, query: str, as_of: AsOf = None) -> list[TableExplanation]:
+        """What `sql` would read of each table that the query names, and why. Nothing is run."""
+        self._check_open()
+        planned = self._planned(as_of)
+        resolved: dict[tuple[str, int, int], bool] = {}
+
+        def table_of(namespace: str, name: str) -> PlannedTable | None:
+            found = planned(namespace, name)
+            if found is not None:
+                resolved[found.snapshot.identity] = self.table(f"{namespace}.{name}").is_resolved(found.snapshot)
+            return found
+
+        uses = self._serving.explain(query, table_of, self._names)
+        return [explanation_of(use, resolved=resolved[use.plan.snapshot.identity]) for use in uses]
+
+    def _planned(self, as_of: AsOf) -> Callable[[str, str], PlannedTable | None]:
+        def table_of(namespace: str, table: str) -> PlannedTable | None:
             try:
-                return self.table(f"{namespace}.{table}").plan(as_of)
+                return self.table(f"{namespace}.{table}").planned(as_of)
             except (InvalidRequest, NotFound):
                 if self._catalog.exists(TableName(namespace, table)):
                     raise
                 return None
 
-        return self._serving.sql(query, plan_of, self._names)
+        return table_of
 
     def _names(self) -> dict[str, set[str]]:
         names: dict[str, set[str]] = {}

@@ -12,7 +12,6 @@ from typing import Any
 from lithify.app.lake import Lake
 from lithify.app.scheduler import Scheduler, cron_trigger, tier_is_off
 from lithify.engine import jobs, leases
-from lithify.engine.counters import Counters
 from lithify.engine.cycle import LEASE, Cycle, cycle_history
 from lithify.engine.cycle_run import OnEvent
 from lithify.engine.handles import Handles
@@ -38,7 +37,7 @@ class Maintenance:
         self._lake, self._runtime = lake, lake._runtime
         self._open = _OpenLogs(OPEN_TABLES_MAX, lambda name: Handles(self._runtime, name))
         self._own_tiers: dict[str, tuple[Tier, ...]] | None = None
-        self.counters = Counters()
+        self.counters = self._runtime.counters
         self.cycle = Cycle(
             self._runtime,
             lake.tables,

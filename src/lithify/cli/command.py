@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from lithify.cli.logs import logging_to
 from lithify.cli.output import Output, make_output
@@ -113,6 +113,30 @@ class _Command(TyperCommand):
 
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         return [re.sub(r"^\{(.+)\}", r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
+
+
+class Group(TyperGroup):
+    """Commands under one name. The same for the help of a group."""
+
+    def get_params(self, ctx: typer.Context) -> list[Any]:  # type: ignore[override]
+        params = super().get_params(ctx)
+        for param in params:
+            if "--help" in param.opts:
+                param.metavar = ""
+        return list(params)
+
+
+def group(app: typer.Typer, name: str, *, panel: str, help: str) -> typer.Typer:
+    """Register a group of commands; without one of them it shows its help."""
+    commands = typer.Typer(name=name, cls=Group, invoke_without_command=True, help=help)
+
+    @commands.callback()
+    def show_help(ctx: typer.Context) -> None:
+        if ctx.invoked_subcommand is None:
+            typer.echo(ctx.get_help())
+
+    app.add_typer(commands, rich_help_panel=panel)
+    return commands
 
 
 def command(

@@ -13,25 +13,17 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from lithify.cli import compaction, jobs, machine, query, rows, run, tables, upkeep
-from lithify.cli.command import CRASHED, HANDLED, INTERRUPTED, OK, Globals, JsonOption, LakeOption
+from lithify.cli import compaction, explain, index, jobs, machine, query, rows, run, tables, upkeep
+from lithify.cli.command import CRASHED, HANDLED, INTERRUPTED, OK, Globals, Group, JsonOption, LakeOption
 from lithify.cli.output import make_output
 from lithify.errors import LithifyError
 
 TRACEBACK_VARIABLE = "LITHIFY_TRACEBACK"
 
 
-class _Group(TyperGroup):
+class _Lithify(Group):
     """Turns every way a command can end into an exit code and, if it failed, into one clear answer."""
-
-    def get_params(self, ctx: typer.Context) -> list[Any]:  # type: ignore[override]
-        params = super().get_params(ctx)
-        for param in params:
-            if "--help" in param.opts:
-                param.metavar = ""
-        return list(params)
 
     def main(
         self,
@@ -96,7 +88,7 @@ def _show_version(wanted: bool) -> None:
 
 app = typer.Typer(
     name="lithify",
-    cls=_Group,
+    cls=_Lithify,
     add_completion=False,
     invoke_without_command=True,
     rich_markup_mode="rich",
@@ -122,7 +114,7 @@ def _lithify(
         typer.echo(ctx.get_help())
 
 
-for _module in (tables, rows, query, upkeep, compaction, run, jobs, machine):
+for _module in (tables, rows, query, explain, upkeep, compaction, index, run, jobs, machine):
     _module.register(app)
 
 

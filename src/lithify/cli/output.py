@@ -55,7 +55,7 @@ class Output(ABC):
 
     @abstractmethod
     def record(self, title: str, fields: Mapping[str, Any], document: Mapping[str, Any]) -> None:
-        """One thing and its properties."""
+        """One thing and its properties; the items of a tuple stand below each other."""
 
     @abstractmethod
     def listing(
@@ -189,7 +189,8 @@ class TextOutput(Output):
         grid.add_column(style="dim", no_wrap=True)
         grid.add_column(overflow="fold")
         for name, value in fields.items():
-            grid.add_row(name, _escaped(cell(value, width_max=PIPE_WIDTH)))
+            for number, line in enumerate(value if isinstance(value, tuple) else (value,)):
+                grid.add_row("" if number else name, _escaped(cell(line, width_max=PIPE_WIDTH)))
         if title:
             self.console.print(f"[bold]{_escaped(title)}[/bold]")
         self.console.print(grid)

@@ -1,7 +1,9 @@
-"""Commands about the lake and its tables: init, create, tables, describe, set, add-column, adopt, drop."""
+"""Commands about the lake and its tables: init, create, tables, describe, partitions, set, add-column, adopt, drop."""
 
 from __future__ import annotations
 
+import dataclasses
+import datetime as dt
 import json
 import sys
 from collections.abc import Sequence
@@ -13,7 +15,7 @@ import typer
 from lithify.cli.command import Session, TableArgument, command
 from lithify.cli.output import Column
 from lithify.cli.types import parse_column, type_name
-from lithify.cli.values import bytes_cell, count_cell, dumps, human_bytes, parse_bytes
+from lithify.cli.values import bytes_cell, cell, count_cell, dumps, human_bytes, parse_bytes
 from lithify.errors import InvalidRequest, LithifyError
 from lithify.model.words import plural
 
@@ -164,6 +166,45 @@ def describe(session: Session, name: TableArgument) -> None:
         session.out.record(name, {label: value for label, value in fields.items() if value not in (None, "")}, document)
         if not session.as_json:
             session.out.listing(columns, document["columns"], {}, empty="")
+
+
+def partitions(session: Session, name: TableArgument) -> None:
+    """Show what base holds, partition by partition: files, rows, bytes, and the first and last time.
+
+    Told by log and sidecar alone, without opening a data file. Pending changes have no partition yet.
+    """
+    with session.lake() as lake:
+        table = lake.table(name)
+        snapshot = table.snapshot()
+        found = table.partitions(snapshot)
+        by, time = snapshot.schema.partitions, snapshot.schema.time
+        columns = [
+            *(Column(f"values.{column}", column, _partition_value, style="bold") for column in by),
+            Column("files", "files", count_cell, right=True),
+            Column("rows", "rows", _known_count, right=True),
+            Column("size_bytes", "size", bytes_cell, right=True),
+            *(
+                (Column("time_min", f"first {time}", _moment), Column("time_max", f"last {time}", _moment))
+                if time
+                else ()
+            ),
+        ]
+        rows = [dataclasses.asdict(part) for part in found]
+        pending = {"files": len(snapshot.changes), "rows": snapshot.pending_rows, "bytes": snapshot.pending_bytes}
+        document = {
+            "table": name,
+            "seq": snapshot.seq,
+            "partition_by": list(by),
+            "time": time,
+            "partitions": rows,
+            "pending": pending,
+        }
+        shown = [{**row, **{f"values.{column}": value for column, value in row["values"].items()}} for row in rows]
+        session.out.listing(columns, shown, document, empty="base holds no rows yet; fold the table first")
+        if not by:
+            session.out.note(f"{name} is not partitioned: all of base is one")
+        if snapshot.changes:
+            session.out.note(f"{_amount(pending, 'pending change')}, not in these yet")
 
 
 def set_table_options(
@@ -321,6 +362,19 @@ def _table_row(lake: Lake, name: str) -> dict[str, Any]:
     }
 
 
+def _partition_value(value: Any) -> str:
+    return "null" if value is None else cell(value)
+
+
+def _known_count(value: int | None) -> str:
+    return "unknown" if value is None else count_cell(value)
+
+
+def _moment(value: Any) -> str:
+    """The day stands in the same line, as `_day`."""
+    return f"{value:%H:%M:%S}" if isinstance(value, dt.datetime) else cell(value)
+
+
 def _amount(part: dict[str, Any], noun: str) -> str:
     return f"{plural(part['rows'], noun)} in {plural(part['files'], 'file')}, {human_bytes(part['bytes'])}"
 
@@ -349,6 +403,9 @@ def register(app: typer.Typer) -> None:
     )(create)
     command(app, "tables", panel=PANEL, examples="lithify tables\nlithify tables --json")(list_tables)
     command(app, "describe", panel=PANEL, examples="lithify describe shop.orders")(describe)
+    command(
+        app, "partitions", panel=PANEL, examples="lithify partitions shop.orders\nlithify partitions shop.orders --json"
+    )(partitions)
     command(
         app,
         "set",

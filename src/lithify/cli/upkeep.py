@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lithify.cli.command import HANDLED, Session, command
-from lithify.cli.output import Column, long_text
+from lithify.cli.output import Column, Report, long_text
 from lithify.cli.values import bytes_cell, count_cell, seconds_cell
 from lithify.errors import InvalidRequest, LithifyError
 
@@ -64,7 +64,7 @@ def fold(
     ] = False,
 ) -> None:
     """Merge pending changes into base. Readers and writers go on meanwhile; a fold that dies harms nothing."""
-    rows = _on_each(session, names, all_tables, "fold", lambda table: table.fold(True) if dry_run else table.fold())
+    rows = on_each(session, names, all_tables, "fold", lambda table, _: table.fold(True) if dry_run else table.fold())
     columns = PLANNED if dry_run else DONE
     failed = show_rows(session, columns, rows, {"dry_run": dry_run, "folds": rows}, empty="no tables to fold")
     if failed:
@@ -87,7 +87,7 @@ def vacuum(
 
     Files of pinned snapshots, running jobs and writes under way stay. A vacuum that dies harms nothing.
     """
-    rows = _on_each(session, names, all_tables, "vacuum", lambda table: table.vacuum(retain_hours, dry_run=not apply))
+    rows = on_each(session, names, all_tables, "vacuum", lambda table, _: table.vacuum(retain_hours, dry_run=not apply))
     document = {"dry_run": not apply, "retain_hours": retain_hours, "vacuums": rows}
     failed = show_rows(session, VACUUMED, rows, document, empty="no tables to vacuum")
     if not apply and any(row.get("files") for row in rows):
@@ -102,10 +102,12 @@ def vacuum(
         raise typer.Exit(HANDLED)
 
 
-def _on_each(
-    session: Session, names: list[str] | None, all_tables: bool, verb: str, work: Callable[[Table], Any]
+def on_each(
+    session: Session, names: list[str] | None, all_tables: bool, verb: str, work: Callable[[Table, Report], Any]
 ) -> list[dict[str, Any]]:
-    """What `work` answers for each table, as rows. With --all one table's error is a row and does not stop the rest."""
+    """What `work` answers for each table, as rows; it may report how far it is. With --all one table's error is a row
+    and does not stop the rest.
+    """
     if bool(names) == all_tables:
         raise InvalidRequest(f"say which table to {verb}, or --all")
     rows: list[dict[str, Any]] = []
@@ -114,7 +116,7 @@ def _on_each(
         for number, name in enumerate(chosen):
             report(f"{verb} {name}", number / len(chosen) if len(chosen) > 1 else None)
             try:
-                rows.append(dataclasses.asdict(work(lake.table(name))))
+                rows.append(dataclasses.asdict(work(lake.table(name), report)))
             except LithifyError as error:
                 if not all_tables:
                     raise

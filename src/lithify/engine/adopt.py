@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from lithify.engine.attempts import swap_with_retries
 from lithify.engine.catalog import Catalog
+from lithify.engine.index_build import build_after_adoption
 from lithify.engine.runtime import Runtime
 from lithify.errors import CommitUnknown, Conflict, Corruption, InvalidRequest, LithifyError, NotFound
 from lithify.log.base import OWNER, BaseLog, refuse_features
@@ -27,7 +28,7 @@ from lithify.model.fold_plan import partition_strings
 from lithify.model.names import TableName
 from lithify.model.plans import ADOPTED, Source
 from lithify.model.schema import TableSchema, define
-from lithify.store.parquet import Layout, Written, stats_json
+from lithify.store.parquet import Layout, Written, footer_metadata, read_footer, stats_json
 
 
 def adopt(
@@ -50,6 +51,7 @@ def adopt(
         _adopt_delta(runtime, catalog, name, path, key, order_by, verify=verify)
     else:
         _adopt_parquet(runtime, catalog, name, path, key, order_by, verify=verify)
+    build_after_adoption(catalog.open(name))
 
 
 def _adopt_delta(
@@ -142,9 +144,10 @@ def _link_into(
             target = f"{folder}/part-{number:05d}.parquet"
             store.link(source, root / target)
             store.sync_file(root / target)
-            metadata = pq.read_metadata(source)
+            footer = read_footer(source)
+            metadata = footer_metadata(footer, source)
             stats = stats_json(metadata, schema.columns, layout)
-            written = Written(target, source.stat().st_size, metadata.num_rows, stats)
+            written = Written(target, source.stat().st_size, metadata.num_rows, stats, footer)
             adds.append((written, partition_strings(schema, constants[source])))
         store.sync_folder(root / folder)
         store.sync_folder(root)

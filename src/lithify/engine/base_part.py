@@ -1,13 +1,17 @@
 """What a read needs of base, kept for as long as base stands still: writes come and go much more often than it moves.
 
-Few keys are looked up in all files at once, in Arrow; many are better looked up file by file (`split_by_keys`).
+Where there is no index to ask, few keys are looked up in all files at once, in Arrow; many are better looked up file by
+file (`split_by_keys`).
 """
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lithify.engine.coverage import Coverage, Files
 from lithify.model.plans import Source, source_of
 from lithify.model.pruning import split_by_keys
 from lithify.model.schema import TableSchema
@@ -28,6 +32,12 @@ class BasePart:
             known.get(id(file)) or (file, source_of(file, folder, schema)) for file in files
         )
         self._bounds: dict[tuple[str, pa.DataType], tuple[pa.Array, pa.Array]] = {}
+        # What the index says of these files, once somebody has asked.
+        self.coverage: Coverage | None = None
+
+    @cached_property
+    def arrays(self) -> Files:
+        return Files(self.sources)
 
     def is_of(self, files: tuple[DataFile, ...], schema: TableSchema) -> bool:
         return files is self.files and schema.partition_by == self._partition_by

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from lithify.engine import jobs
 from lithify.engine.attempts import swap_with_retries
 from lithify.engine.handles import Handles
+from lithify.engine.table_index import solid
 from lithify.engine.writer import Commit, Writer, check_batch_id
 from lithify.errors import Conflict, InvalidRequest
 from lithify.log.changes import batch_txn
@@ -66,6 +67,7 @@ def write_frame(
     if commit.replayed:
         jobs.abandon(runtime, job, log)
     else:
+        handles.changes_index.after_commit(log.version, solid(files), ())
         jobs.finish(runtime, job)
     return commit
 

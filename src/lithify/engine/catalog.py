@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lithify.engine.attempts import swap_with_retries
-from lithify.engine.handles import Handles, not_found, table_folder
+from lithify.engine.handles import Handles, index_folder, not_found, table_folder
 from lithify.engine.runtime import Runtime
 from lithify.engine.table_options import parsed_options
 from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
@@ -150,7 +150,7 @@ class Catalog:
             changes = self._changes_of(name)
             if changes is None or (changes.dropped and not self._has_data(folder)):
                 raise not_found(name)
-            base_path = Path(changes.schema.settings.get(BASE_PATH, folder / "base"))
+            base_path, table_id = Path(changes.schema.settings.get(BASE_PATH, folder / "base")), changes.log.id
             info = {"operation": "drop table", "actor": self._runtime.settings.actor}
             write_id = self._runtime.new_id()
 
@@ -174,8 +174,8 @@ class Catalog:
             changes.log.forget_archive()
             for own in ("changes", "base"):
                 self._delete_data(folder / own)
-            for derived in ("index", "quarantine"):
-                store.remove_folder(folder / derived)
+            for derived in (folder / "index", folder / "quarantine", index_folder(self._runtime, folder, table_id)):
+                store.remove_folder(derived)
 
     def _has_data(self, folder: Path) -> bool:
         return any(

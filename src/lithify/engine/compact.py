@@ -133,13 +133,14 @@ class Compactor:
                 engine=engine,
             )
             job = jobs.advance(runtime, job, jobs.COMMITTING)
-            self._commit(plan, snapshot, job, report, adds)
+            version, removes = self._commit(plan, snapshot, job, report, adds)
         except BaseException as error:
             jobs.give_up(runtime, job, base, error)
             if isinstance(error, NotFound):
                 self._check_alive()
             raise
         runtime.store.step("compact.durable")
+        self._handles.base_index.after_commit(version, [written for written, _ in adds], removes)
         jobs.finish(
             runtime,
             job,
@@ -237,7 +238,7 @@ class Compactor:
         job: jobs.Job,
         report: CompactReport,
         adds: Sequence[tuple[Written, Mapping[str, str | None]]],
-    ) -> None:
+    ) -> tuple[int, list[DataFile]]:
         runtime, handles = self._runtime, self._handles
         inputs = {file.log_path for file in plan.files}
         info = {
@@ -248,7 +249,7 @@ class Compactor:
         }
         write_id = runtime.new_id()
 
-        def attempt() -> None:
+        def attempt() -> tuple[int, list[DataFile]]:
             jobs.check_not_fenced(job, handles.base.log)
             handles.changes.log.refresh()
             handles.check_alive()
@@ -258,14 +259,15 @@ class Compactor:
                 raise PlannedAgain
             runtime.store.step("compact.commit")
             removes = [live[path] for path in sorted(inputs)]
-            handles.base.commit(adds, removes, job.txn, info, write_id, data_change=False)
+            return handles.base.commit(adds, removes, job.txn, info, write_id, data_change=False), removes
 
         with handles.changes.log.lock:
             handles.base.log.refresh()
-            swap_with_retries(runtime, handles.base.log, f"compaction of {handles.name}", attempt)
+            done = swap_with_retries(runtime, handles.base.log, f"compaction of {handles.name}", attempt)
             runtime.store.step("compact.committed")
             handles.base.log.make_durable()
             handles.base.log.checkpoint_if_due()
+        return done
 
 
 def cluster_on_spark(spark: SparkSession, task: ClusterTask) -> MergeResult:

@@ -1,4 +1,4 @@
-"""Counters of background work, ready for a metrics endpoint. Each lake has a registry of its own.
+"""Counters of background work and of missing indexes, ready for a metrics endpoint. Each lake has its own registry.
 
 Labels have few values (kinds and outcomes, never tables), so that the number of series stays small.
 """
@@ -27,6 +27,15 @@ class Counters:
         )
         self.jobs_waiting = Gauge(
             "lithify_jobs_waiting", "Work that failed and waits to be tried again.", registry=self.registry
+        )
+        self.index_failures = Counter(
+            "lithify_index_failures", "Times that a table's index could not be written.", registry=self.registry
+        )
+        self.index_fallbacks = Counter(
+            "lithify_index_fallbacks",
+            "Times that a read had to do without a part of a table's index, by cause.",
+            ["cause"],
+            registry=self.registry,
         )
         self.leases_lost = Counter(
             "lithify_leases_lost", "Times that another process took a lease over.", registry=self.registry

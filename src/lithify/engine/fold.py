@@ -34,7 +34,7 @@ from lithify.model.plans import constants_of
 from lithify.model.policies import fold_due, read_overhead
 from lithify.model.pruning import split_by_keys
 from lithify.model.snapshot import DataFile, Snapshot
-from lithify.store.parquet import Layout, Written, check_whole, open_file, stats_json
+from lithify.store.parquet import Layout, Written, check_whole, footer_metadata, read_footer, stats_json
 from lithify.store.rewrite import SHOWN, RewriteResult, RewriteTask, Slice, rewrite, write_slices
 
 logger = logging.getLogger(__name__)
@@ -58,7 +58,11 @@ class Folder:
         linked_files = step.change_files if step is not None and step.partitions is not None else ()
         rest = [file for file in snapshot.changes if file not in linked_files]
         overlay = self._reader.overlay(snapshot, rest, self._reader.base_sources(snapshot))
-        touched, kept = split_by_keys([*snapshot.base, *linked_files], overlay.hidden)
+        touched = [
+            *self._reader.touched(snapshot, overlay.hidden),
+            *split_by_keys(linked_files, overlay.hidden)[0],
+        ]
+        kept = len(snapshot.base) + len(linked_files) - len(touched)
         read = sum(file.size_bytes for file in (*touched, *rest))
         due = fold_due(
             snapshot,
@@ -73,7 +77,7 @@ class Folder:
             snapshot.pending_rows,
             len(linked_files),
             len(touched),
-            len(kept),
+            kept,
             read,
             # A row that is replaced is written once, and so is a new one: at most what was read.
             read,
@@ -151,7 +155,7 @@ class Folder:
         try:
             report, adds, removes = (self._link if step.partitions is not None else self._rewrite)(snapshot, job, step)
             job = jobs.advance(runtime, job, jobs.COMMITTING)
-            self._commit(snapshot, job, report, adds, removes)
+            version = self._commit(snapshot, job, report, adds, removes)
             jobs.forget_folded(self._handles)
         except BaseException as error:
             jobs.give_up(runtime, job, base, error)
@@ -159,6 +163,7 @@ class Folder:
                 raise PlannedAgain from error
             raise
         runtime.store.step("fold.removed")
+        self._handles.base_index.after_commit(version, [written for written, _ in adds], removes)
         jobs.finish(
             runtime,
             job,
@@ -196,7 +201,8 @@ class Folder:
                 folders.add(folder)
             source = self._handles.changes.log.path / file.path
             check_whole(str(source), file.size_bytes)
-            metadata = open_file(source).metadata
+            footer = read_footer(source)
+            metadata = footer_metadata(footer, source)
             if metadata.num_rows != file.rows:
                 raise Corruption(
                     f"{source} has {metadata.num_rows} rows instead of {file.rows}: restore this file from a copy",
@@ -204,7 +210,7 @@ class Folder:
                 )
             store.link(source, root / target)
             stats = stats_json(metadata, snapshot.schema.columns, layout)
-            adds.append((Written(target, file.size_bytes, file.rows, stats), partition))
+            adds.append((Written(target, file.size_bytes, file.rows, stats, footer), partition))
         jobs.sync_outputs(self._runtime, root, [written.path for written, _ in adds])
         rows = sum(file.rows for file in step.change_files)
         report = FoldReport(
@@ -226,7 +232,7 @@ class Folder:
         sources = self._reader.base_sources(snapshot)
         overlay = self._reader.overlay(snapshot, step.change_files, sources)
         by = schema.key or tuple(overlay.hidden.column_names)
-        distribution = distribute(schema, snapshot.base, overlay, by)
+        distribution = distribute(schema, self._reader.touched(snapshot, overlay.hidden), overlay, by)
         root = self._handles.base_folder
         scratch = root / job.folder / "_scratch"
         store.make_folder(scratch)
@@ -336,7 +342,7 @@ class Folder:
         report: FoldReport,
         adds: Sequence[tuple[Written, Mapping[str, str | None]]],
         removes: Sequence[DataFile],
-    ) -> None:
+    ) -> int:
         runtime, handles = self._runtime, self._handles
         planned = {file.log_path for file in snapshot.base}
         info = {
@@ -347,7 +353,7 @@ class Folder:
         }
         write_id = runtime.new_id()
 
-        def attempt() -> None:
+        def attempt() -> int:
             jobs.check_not_fenced(job, handles.base.log)
             handles.changes.log.refresh()
             handles.check_alive()
@@ -361,12 +367,13 @@ class Folder:
                 raise PlannedAgain
             txns = {FOLDED_TXN: report.seq, **job.txn}
             runtime.store.step("fold.commit")
-            handles.base.commit(adds, removes, txns, info, write_id, data_change=True)
+            return handles.base.commit(adds, removes, txns, info, write_id, data_change=True)
 
         with handles.changes.log.lock:
             handles.base.log.refresh()
-            swap_with_retries(runtime, handles.base.log, f"fold of {handles.name}", attempt)
+            version = swap_with_retries(runtime, handles.base.log, f"fold of {handles.name}", attempt)
             runtime.store.step("fold.committed")
             handles.base.log.make_durable()
             runtime.store.step("fold.durable")
             handles.base.log.checkpoint_if_due()
+        return version

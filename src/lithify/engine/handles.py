@@ -44,6 +44,11 @@ class Handles:
         self.changes.log.now_ms = self.base.log.now_ms = runtime.now_ms
         # One lock for both logs: whoever validates and commits holds still what every other thread would move.
         self.base.log.lock = self.changes.log.lock
+        index = index_folder(runtime, self.folder, self.incarnation)
+        self.base_index = runtime.indexes.of(str(name), self.incarnation, index / "base.pm", self.base_folder)
+        self.changes_index = runtime.indexes.of(
+            f"{name} (changes)", self.incarnation, index / "changes.pm", self.changes.log.path
+        )
         self._snapshot: Snapshot | None = None
         _handles[id(self)] = self
 
@@ -165,6 +170,12 @@ def forget_snapshots(table_id: str) -> None:
 
 def table_folder(root: Path, name: TableName) -> Path:
     return root / name.namespace / name.table
+
+
+def index_folder(runtime: Runtime, folder: Path, table_id: str) -> Path:
+    """Where the indexes of a table lie."""
+    local = runtime.settings.index_folder
+    return folder / "index" if local is None else local / table_id
 
 
 def not_found(name: TableName) -> NotFound:

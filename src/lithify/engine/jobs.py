@@ -31,6 +31,7 @@ from lithify.engine.attempts import swap_with_retries
 from lithify.engine.handles import Handles, table_folder
 from lithify.engine.journal import Journal
 from lithify.engine.runtime import Owner, Runtime
+from lithify.engine.table_index import solid
 from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
 from lithify.log.changes import ChangesLog, job_txn
 from lithify.log.delta import DeltaLog, Lost
@@ -288,7 +289,8 @@ def forget_folded(handles: Handles) -> None:
         handles.check_alive()
         handles.base.log.refresh()
         watermark = handles.base.watermark
-        if not any(file.seq <= watermark for file in handles.changes.files()):
+        folded = [file for file in handles.changes.files() if file.seq <= watermark]
+        if not folded:
             return
         handles.base.log.make_durable()
         write_id = runtime.new_id()
@@ -300,6 +302,9 @@ def forget_folded(handles: Handles) -> None:
         )
         handles.changes.log.make_durable()
         handles.changes.log.checkpoint_if_due()
+        version = handles.changes.log.version
+    if large := solid(folded):
+        handles.changes_index.after_commit(version, (), large)
 
 
 def _delete_folder(runtime: Runtime, job: Job, log: DeltaLog) -> None:

@@ -292,6 +292,7 @@ class LoadedTables:
             loaded.writes.join()
         if self._refresher is not None and self._refresher is not threading.current_thread():
             self._refresher.join()
+        self.runtime.indexes.close()
 
 
 def _refresh_until(reference: weakref.ref[LoadedTables], stop: threading.Event, every_s: float) -> None:

@@ -17,6 +17,7 @@ from lithify.engine import jobs
 from lithify.engine.attempts import PlannedAgain, swap_with_retries
 from lithify.engine.handles import Handles
 from lithify.engine.reader import Reader
+from lithify.engine.table_index import solid
 from lithify.errors import InvalidRequest
 from lithify.model.compose import compose
 from lithify.model.merge import Op
@@ -24,7 +25,7 @@ from lithify.model.names import OP, SEQ
 from lithify.model.snapshot import DataFile, Snapshot
 from lithify.model.upkeep import MinorPlan
 from lithify.model.words import plural
-from lithify.store.parquet import Layout, Written, encode
+from lithify.store.parquet import Layout, Written, encode, footer_in
 
 
 @dataclass(frozen=True)
@@ -60,11 +61,12 @@ class ChangeMerger:
         try:
             files = self._write(plan, snapshot, job)
             job = jobs.advance(runtime, job, jobs.COMMITTING)
-            self._commit(plan, snapshot, job, files)
+            version = self._commit(plan, snapshot, job, files)
         except BaseException as error:
             jobs.give_up(runtime, job, self._handles.changes.log, error)
             raise
         runtime.store.step("minor.durable")
+        self._handles.changes_index.after_commit(version, solid(written for written, _ in files), solid(plan.files))
         report = MinorReport(
             plan.table,
             max(file.seq for file in plan.files),
@@ -102,19 +104,19 @@ class ChangeMerger:
             data, stats = encode(rows, layout)
             name = f"{job.folder}/part-{op.value}.parquet"
             store.write_new(root / name, data)
-            files.append((Written(name, len(data), rows.num_rows, stats), op))
+            files.append((Written(name, len(data), rows.num_rows, stats, footer_in(data)), op))
         jobs.sync_outputs(self._runtime, root, [written.path for written, _ in files])
         store.step("minor.written")
         return files
 
-    def _commit(self, plan: MinorPlan, snapshot: Snapshot, job: jobs.Job, files: Sequence[tuple[Written, Op]]) -> None:
+    def _commit(self, plan: MinorPlan, snapshot: Snapshot, job: jobs.Job, files: Sequence[tuple[Written, Op]]) -> int:
         runtime, changes = self._runtime, self._handles.changes
         inputs = {file.log_path for file in plan.files}
         seq = max(file.seq for file in plan.files)
         adds = [(written, {SEQ: str(seq), OP: op.value}) for written, op in files]
         write_id = runtime.new_id()
 
-        def attempt() -> None:
+        def attempt() -> int:
             jobs.check_not_fenced(job, changes.log)
             self._handles.check_alive()
             live = changes.files()
@@ -130,14 +132,15 @@ class ChangeMerger:
             runtime.store.step("minor.commit")
             removes = [file for file in live if file.log_path in inputs]
             oldest_ms = min(file.time_ms for file in removes)
-            changes.log.commit(adds, removes, job.txn, info, write_id, data_change=False, time_ms=oldest_ms)
+            return changes.log.commit(adds, removes, job.txn, info, write_id, data_change=False, time_ms=oldest_ms)
 
         with changes.log.lock:
             changes.log.refresh()
-            swap_with_retries(runtime, changes.log, f"merging changes of {self._handles.name}", attempt)
+            version = swap_with_retries(runtime, changes.log, f"merging changes of {self._handles.name}", attempt)
             runtime.store.step("minor.committed")
             changes.log.make_durable()
             changes.log.checkpoint_if_due()
+        return version
 
 
 def check_run(run: Sequence[DataFile], live: Sequence[DataFile]) -> None:

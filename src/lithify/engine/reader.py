@@ -2,7 +2,7 @@
 
 Pending changes are resolved once per snapshot, in Arrow, and kept for the next query; change files are immutable,
 so their rows are kept too. Change files that stand beside base as they are (a first load) are scanned like base
-files.
+files. Which files and row groups a query has to read is asked of the table's indexes (`Coverage`).
 """
 
 from __future__ import annotations
@@ -10,28 +10,40 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lithify.engine.base_part import BasePart
+from lithify.engine.coverage import Coverage, Files, Flags, Selection
 from lithify.engine.handles import Handles, forget_snapshots
+from lithify.engine.planned import SnapshotPlanner, pruned, usable
+from lithify.engine.table_index import SOLID_ROWS_MIN, TableIndex
 from lithify.errors import Corruption, NotFound
 from lithify.model.batch import keys_of
 from lithify.model.merge import Change, Op, Overlay, lookup, resolve, settle
-from lithify.model.plans import ReadPlan, Source, source_of
+from lithify.model.plans import PlannedTable, ReadPlan, Source, source_of
+from lithify.model.predicates import UNKNOWN, Compare, Predicate, both
 from lithify.model.pruning import solid_prefix, split_by_keys
 from lithify.model.snapshot import DataFile, Snapshot
+from lithify.serving.lookup import Lookup
 from lithify.store.parquet import completed, corrupt, read
 
-SOLID_ROWS_MIN = 20_000
+# A lookup decodes so many bytes rather than have a query planned.
+DECODED_BYTES_MAX = 2 * 2**20
+# Of a file whose row groups are not known: how much larger it is uncompressed, about.
+RAW_SHARE = 3
 CHANGE_CACHE_BYTES_MAX = 256 * 2**20
 PLANS_KEPT_MAX = 4
 
+_LOOKUP = Lookup()
 _readers: weakref.WeakValueDictionary[int, Reader] = weakref.WeakValueDictionary()
 
 
@@ -62,8 +74,46 @@ class Reader:
     def table_id(self) -> str:
         return self._handles.incarnation
 
+    def planned(self, snapshot: Snapshot) -> PlannedTable:
+        return SnapshotPlanner(snapshot, self._pruned, self._base_coverage, self._set_aside)
+
     def plan(self, snapshot: Snapshot) -> ReadPlan:
+        """Of everything."""
         return self._made(snapshot).plan
+
+    def _pruned(self, snapshot: Snapshot, predicate: Predicate | None) -> ReadPlan:
+        made = self._made(snapshot)
+        return pruned(made.plan, self._selections(made, usable(made.plan, predicate)))
+
+    def _selections(self, made: _Made, predicate: Predicate | None) -> list[Selection]:
+        base, beside, snapshot = made.base, made.beside, made.plan.snapshot
+        found = [self._select(self._handles.base_index, base, snapshot, predicate)]
+        if beside.sources:
+            found.append(self._select(self._handles.changes_index, beside, snapshot, predicate))
+        return found
+
+    def _select(
+        self, index: TableIndex, part: BasePart | _Beside, snapshot: Snapshot, predicate: Predicate | None
+    ) -> Selection:
+        try:
+            return self._coverage(index, part, snapshot).select(predicate)
+        except Corruption as error:
+            index.set_aside(error)
+            part.coverage = None
+            return Coverage(part.arrays, snapshot.schema).select(predicate)
+
+    def _coverage(self, index: TableIndex, part: BasePart | _Beside, snapshot: Snapshot) -> Coverage:
+        whole = index is self._handles.base_index
+        version = snapshot.base_version if whole else snapshot.changes_version
+        part.coverage = found = index.coverage(part.arrays, snapshot.schema, version, part.coverage, whole=whole)
+        return found
+
+    def _set_aside(self, snapshot: Snapshot, error: Corruption) -> None:
+        self._handles.base_index.set_aside(error)
+        self._base_part(snapshot).coverage = None
+
+    def _base_coverage(self, snapshot: Snapshot) -> Coverage:
+        return self._coverage(self._handles.base_index, self._base_part(snapshot), snapshot)
 
     def _made(self, snapshot: Snapshot) -> _Made:
         with self._lock:
@@ -78,6 +128,10 @@ class Reader:
                 plans.popitem(last=False)
             return made
 
+    def keeps(self, snapshot: Snapshot) -> bool:
+        """Whether its plan is there already, with the pending changes resolved."""
+        return snapshot.identity in self._plans
+
     def forget_plans(self) -> None:
         """Without the lock: a reader that is at work does not hold it up, and keeps what it has in its hands."""
         self._plans = OrderedDict()
@@ -86,13 +140,13 @@ class Reader:
     def _make(self, snapshot: Snapshot) -> _Made:
         solid, rest = _solid(snapshot)
         base = self._base_part(snapshot)
-        beside = [(file, self.change_source(file, snapshot)) for file in solid]
-        standing = [*base.sources, *beside] if beside else base.sources
+        beside = _Beside(tuple((file, self.change_source(file, snapshot)) for file in solid))
+        standing = [*base.sources, *beside.sources] if beside.sources else base.sources
         if sum(file.rows for file in rest) > self._handles.runtime.settings.resolve_rows_max:
             changes = tuple(self.change_source(file, snapshot) for file in rest)
             return _Made(ReadPlan(snapshot, (), tuple(source for _, source in standing), None, changes), base, beside)
         overlay = self.overlay(snapshot, rest, standing)
-        met = _touched(base, beside, overlay.hidden)
+        met = [source for _, source in self._touched(base, beside, snapshot, overlay.hidden)]
         paths = {source.path for source in met}
         clean = tuple(source for _, source in standing if source.path not in paths)
         return _Made(ReadPlan(snapshot, clean, tuple(met), overlay), base, beside)
@@ -149,6 +203,41 @@ class Reader:
         for path in [path for path in self._changes if path not in live]:
             self._changes_bytes -= self._changes.pop(path).nbytes
 
+    def touched(self, snapshot: Snapshot, keys: pa.Table) -> list[DataFile]:
+        """Files of base that can hold one of the keys."""
+        return [file for file, _ in self._touched(self._base_part(snapshot), _Beside(()), snapshot, keys)]
+
+    def _touched(
+        self, base: BasePart, beside: _Beside, snapshot: Snapshot, keys: pa.Table
+    ) -> list[tuple[DataFile, Source]]:
+        if not keys.num_rows:
+            return []
+        holding = self._holding(self._handles.base_index, base, snapshot, keys)
+        found = base.touched(keys) if holding is None else _chosen(base.sources, holding)
+        if beside.sources:
+            paths = {file.path for file in split_by_keys([file for file, _ in beside.sources], keys)[0]}
+            found += [entry for entry in beside.sources if entry[0].path in paths]
+        return found
+
+    def _holding(self, index: TableIndex, part: BasePart, snapshot: Snapshot, keys: pa.Table) -> Flags | None:
+        """Per file, by the index; None where only the log can tell."""
+        if not part.sources:
+            return None
+        try:
+            coverage = self._coverage(index, part, snapshot)
+            if len(coverage.unknown) == len(part.sources) or not coverage.tells(keys.column_names):
+                return None
+            holding = coverage.may_hold(keys)
+        except Corruption as error:
+            index.set_aside(error)
+            part.coverage = None
+            return None
+        if coverage.unknown:
+            unknown = [part.sources[place][0] for place in coverage.unknown]
+            paths = {file.path for file in split_by_keys(unknown, keys)[0]}
+            holding[[place for place in coverage.unknown if part.sources[place][0].path not in paths]] = False
+        return holding
+
     def base_sources(self, snapshot: Snapshot) -> tuple[tuple[DataFile, Source], ...]:
         return self._base_part(snapshot).sources
 
@@ -166,17 +255,21 @@ class Reader:
         wanted = keys_of([key], schema)
         made = self._made(snapshot)
         plan = made.plan
+        same = both(_equals(name, wanted.column(name)[0]) for name in schema.key)
         if plan.overlay is None:
             condition = " AND ".join(f'"{name}" = {_literal(wanted.column(name)[0])}' for name in schema.key)
-            found = self._handles.runtime.serving.read(plan, where=condition)
+            found = self._handles.runtime.serving.read(self._pruned(snapshot, same), where=condition)
             return found.to_pylist()[0] if found.num_rows else None
         overlay = plan.overlay
         if lookup(wanted, overlay.hidden, schema.key)[0] >= 0:
             return _row(overlay.rows, wanted)
-        for source in _touched(made.base, made.beside, wanted):
-            row = self._find(source, snapshot, wanted)
-            if row is not None:
-                return row
+        for selection in self._selections(made, same):
+            likely = made.likely(wanted) if selection.report.files_unknown else None
+            for source in selection.sources:
+                if likely is not None and source.path not in likely:
+                    continue
+                if (row := self._find(source, snapshot, wanted)) is not None:
+                    return row
         return None
 
     def _find(self, source: Source, snapshot: Snapshot, wanted: pa.Table) -> dict[str, Any] | None:
@@ -184,34 +277,53 @@ class Reader:
         fixed = dict(source.constants)
         if any(name in fixed and fixed[name] != wanted.column(name)[0].as_py() for name in schema.key):
             return None
-        inside = [name for name in schema.key if name not in fixed]
-        filters = None
-        for name in inside:
-            condition = pc.field(name) == wanted.column(name)[0]
-            filters = condition if filters is None else filters & condition
-        present = set(_names_in(source.path, snapshot))
-        columns = [name for name in schema.names if name in present and name not in fixed]
-        try:
-            table = pq.read_table(source.path, columns=columns, filters=filters, page_checksum_verification=True)
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise corrupt(source.path, error) from error
-        if not table.num_rows:
+        inside = {name: wanted.column(name)[0] for name in schema.key if name not in fixed}
+        raw_bytes = source.size_bytes * RAW_SHARE if source.raw_bytes is None else source.raw_bytes
+        if inside and raw_bytes > DECODED_BYTES_MAX and _LOOKUP.can_read(source.path):
+            columns = pa.schema([f for f in schema.columns if f.name not in fixed])
+            try:
+                found = _LOOKUP.rows(source.path, columns, inside)
+            except BaseException as error:
+                if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                    raise
+                # The other way to read it says what is wrong with the file, if it is the file.
+                found = _decoded(source, snapshot, inside)
+        else:
+            found = _decoded(source, snapshot, inside)
+        if not found.num_rows:
             return None
-        row: dict[str, Any] = completed(table.slice(0, 1), schema.columns, fixed).to_pylist()[0]
+        row: dict[str, Any] = completed(found.slice(0, 1), schema.columns, fixed).to_pylist()[0]
         return row
 
 
-class _Made(NamedTuple):
-    """A plan, and what stands in it: base, and the change files that stand beside it."""
+@dataclass
+class _Beside:
+    """Change files that stand beside base, and what the index of changes says of them, once somebody has asked."""
+
+    sources: tuple[tuple[DataFile, Source], ...]
+    coverage: Coverage | None = None
+
+    @cached_property
+    def arrays(self) -> Files:
+        return Files(self.sources)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A plan, and what stands in it."""
 
     plan: ReadPlan
     base: BasePart
-    beside: list[tuple[DataFile, Source]]
+    beside: _Beside
+
+    def likely(self, keys: pa.Table) -> set[str]:
+        """Paths of the files that can hold one of the keys, by the log."""
+        entries = [*self.base.touched(keys), *self.beside.sources]
+        return {entry.path for _, entry in entries}
 
 
-def _touched(base: BasePart, beside: Sequence[tuple[DataFile, Source]], keys: pa.Table) -> list[Source]:
-    paths = {file.path for file in split_by_keys([file for file, _ in beside], keys)[0]}
-    return [source for _, source in base.touched(keys)] + [source for file, source in beside if file.path in paths]
+def _chosen(entries: Sequence[tuple[DataFile, Source]], chosen: Flags) -> list[tuple[DataFile, Source]]:
+    return [entries[place] for place in np.flatnonzero(chosen).tolist()]
 
 
 def _solid(snapshot: Snapshot) -> tuple[list[DataFile], list[DataFile]]:
@@ -222,23 +334,48 @@ def _solid(snapshot: Snapshot) -> tuple[list[DataFile], list[DataFile]]:
     return solid_prefix(snapshot.schema, snapshot.base, snapshot.changes, SOLID_ROWS_MIN)
 
 
-def _names_in(path: str, snapshot: Snapshot) -> list[str]:
+def _decoded(source: Source, snapshot: Snapshot, key: Mapping[str, pa.Scalar]) -> pa.Table:
+    """The rows with these values, from all rows of the row groups: first the key, and the rest where it is found."""
     try:
-        return list(pq.read_schema(path).names)
+        file = pq.ParquetFile(source.path, page_checksum_verification=True)
+        groups = range(file.num_row_groups) if source.groups is None else source.groups
+        present = set(file.schema_arrow.names)
+        columns = [name for name in snapshot.schema.names if name in present and name not in dict(source.constants)]
+        for group in groups:
+            keys = file.read_row_group(group, columns=[name for name in key if name in present], use_threads=False)
+            place = _place_of(keys, key)
+            if place >= 0:
+                return file.read_row_group(group, columns=columns, use_threads=False).slice(place, 1)
+        return snapshot.schema.columns.empty_table()
     except FileNotFoundError as error:
-        raise missing_file(Path(path), snapshot) from error
+        raise missing_file(Path(source.path), snapshot) from error
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise corrupt(path, error) from error
+        raise corrupt(source.path, error) from error
+
+
+def _equals(column: str, value: pa.Scalar) -> Predicate:
+    try:
+        return Compare(column, "=", value.as_py())
+    except (ValueError, OverflowError):  # a moment beyond Python's calendar
+        return UNKNOWN
+
+
+def _place_of(rows: pa.Table, key: Mapping[str, pa.Scalar]) -> int:
+    """Of the first row with these values, or -1."""
+    mask = None
+    for name, value in key.items():
+        if name not in rows.column_names:
+            return -1
+        values = rows.column(name)
+        equal = pc.equal(values if values.type == value.type else values.cast(value.type, safe=False), value)
+        mask = equal if mask is None else pc.and_(mask, equal)
+    return (0 if rows.num_rows else -1) if mask is None else int(pc.index(mask, True).as_py())
 
 
 def _row(rows: pa.Table, wanted: pa.Table) -> dict[str, Any] | None:
     if not rows.num_rows:
         return None
-    mask = None
-    for name in wanted.column_names:
-        equal = pc.equal(rows.column(name), wanted.column(name)[0])
-        mask = equal if mask is None else pc.and_(mask, equal)
-    place = pc.index(mask, True).as_py()
+    place = _place_of(rows, {name: wanted.column(name)[0] for name in wanted.column_names})
     return None if place < 0 else rows.slice(place, 1).to_pylist()[0]
 
 

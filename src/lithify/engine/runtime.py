@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ from lithify.store.local import Store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lithify.engine.counters import Counters
+    from lithify.engine.table_index import Indexes
     from lithify.serving.query import ServingEngine
 
 
@@ -70,6 +73,19 @@ class Runtime:
     new_id: Callable[[], str] = lambda: uuid.uuid4().hex
     pause: Callable[[float], None] = time.sleep
     owner: Owner = field(default_factory=Owner.this_process)
+
+    @cached_property
+    def counters(self) -> Counters:
+        from lithify.engine.counters import Counters
+
+        return Counters()
+
+    @cached_property
+    def indexes(self) -> Indexes:
+        """The indexes of the tables that are open."""
+        from lithify.engine.table_index import Indexes
+
+        return Indexes(self)
 
     @property
     def owner_label(self) -> str:

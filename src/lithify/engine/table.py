@@ -18,7 +18,9 @@ from lithify.engine.fold import Folder
 from lithify.engine.fold_report import FoldPlan, FoldReport
 from lithify.engine.handles import Handles
 from lithify.engine.history import HistoryEntry, TableStats, history_of, incremental, stats_of
+from lithify.engine.index_build import IndexBuild, IndexCheck, IndexInspection, Progress, build, check, inspect, quiet
 from lithify.engine.loaded import Loaded, LoadedTables, dropped
+from lithify.engine.partitions import FileFacts, PartitionStats, facts_in, partitions_of
 from lithify.engine.pins import pinned
 from lithify.engine.reader import Reader
 from lithify.engine.schema_change import add_column
@@ -30,9 +32,9 @@ from lithify.errors import Conflict, InvalidRequest, NotFound
 from lithify.model.batch import keys_of, rows_of
 from lithify.model.merge import Op
 from lithify.model.names import TableName
-from lithify.model.plans import ReadPlan
+from lithify.model.plans import PlannedTable, ReadPlan
 from lithify.model.schema import TableSchema, check_key_type
-from lithify.model.snapshot import Snapshot
+from lithify.model.snapshot import DataFile, Snapshot
 from lithify.model.upkeep import CompactPlan
 
 if TYPE_CHECKING:
@@ -188,7 +190,7 @@ class Table:
             # Before looking for rows: those of the first time are gone.
             if batch_id is not None and (replayed := self._replay("delete where", batch_id)) is not None:
                 return replayed
-            keys = self._runtime.serving.read(self._reader.plan(snapshot), by, condition)
+            keys = self._runtime.serving.read(self._reader.planned(snapshot), by, condition)
             if not keys.num_rows and batch_id is None:
                 return Commit(self.name, snapshot.seq, "delete where", 0, batch_id=batch_id)
             try:
@@ -239,6 +241,17 @@ class Table:
             self._handles.check_present(snapshot)
         return self._reader.plan(snapshot)
 
+    def planned(self, as_of: AsOf = None) -> PlannedTable:
+        """One snapshot, ready to be asked which files a predicate leaves."""
+        snapshot = self.snapshot(as_of)
+        if as_of is not None:
+            self._handles.check_present(snapshot)
+        return self._reader.planned(snapshot)
+
+    def is_resolved(self, snapshot: Snapshot) -> bool:
+        """Whether the pending changes of a snapshot are resolved and kept, so that the next read need not."""
+        return self._reader.keeps(snapshot)
+
     def get(self, key: Any) -> dict[str, Any] | None:
         """One row by its key, or None."""
         if not self._handles.changes.schema.keyed:
@@ -247,15 +260,20 @@ class Table:
 
     def to_arrow(self, columns: Sequence[str] | None = None, where: str | None = None, as_of: AsOf = None) -> pa.Table:
         """Fresh rows through the serving engine."""
-        return self._runtime.serving.read(self.plan(as_of), columns, where)
+        return self._runtime.serving.read(self.planned(as_of), columns, where)
 
     def to_spark(self, spark: SparkSession | None = None, where: str | None = None, as_of: AsOf = None) -> DataFrame:
-        """Fresh rows as a Spark DataFrame over native Parquet scans: the fast path into Spark."""
+        """Fresh rows as a Spark DataFrame over native Parquet scans: the fast path into Spark. `where` also keeps files
+        from being listed that can hold no such row; a filter on the DataFrame comes too late for that.
+        """
+        from lithify.serving.spark_text import spark_predicate
         from lithify.spark.read import frame_of
 
         session = spark or self._runtime.spark()
-        frame = frame_of(session, self.plan(as_of), self._handles.folder / "index", self._runtime.owner_label)
-        return frame.where(where) if where is not None else frame
+        planned = self.planned(as_of)
+        predicate = None if where is None else spark_predicate(where, planned.schema.columns)
+        frame = frame_of(session, planned.plan(predicate), self._handles.folder / "index", self._runtime.owner_label)
+        return frame if where is None else frame.where(where)
 
     def changes(self, since: int = 0) -> pa.Table:
         """Every change after the token `since` (a seq), in commit order, with `_seq` and `_op`; folds add nothing."""
@@ -269,6 +287,34 @@ class Table:
 
     def stats(self) -> TableStats:
         return stats_of(self._handles, self.snapshot())
+
+    def partitions(self, as_of: AsOf = None) -> list[PartitionStats]:
+        """Files, rows, bytes and times of each partition of base, told by log and sidecar: no data file is opened.
+        Pending changes have no partition yet.
+        """
+        snapshot, index = self.snapshot(as_of), self._handles.base_index
+
+        def look_up(files: Sequence[DataFile]) -> Mapping[str, FileFacts]:
+            return index.ask(snapshot.base_version, lambda view: facts_in(view, files, snapshot.schema.time)) or {}
+
+        return partitions_of(snapshot.base, snapshot.schema, look_up)
+
+    # -- the index
+
+    def build_index(self, skip_corrupt: bool = False, progress: Progress = quiet) -> IndexBuild:
+        """Complete the index from the footers of files that it does not know yet. Data is never touched; one that was
+        interrupted goes on where it stopped. Stops at a file that cannot be read, unless `skip_corrupt`.
+        """
+        with self._lane() as (handles, _):
+            return build(handles, skip_corrupt=skip_corrupt, progress=progress)
+
+    def check_index(self, progress: Progress = quiet) -> IndexCheck:
+        """Compare every entry of the index with the real footer."""
+        return check(self._handles, progress)
+
+    def inspect_index(self) -> IndexInspection:
+        """What the index holds."""
+        return inspect(self._handles)
 
     # -- folding
 

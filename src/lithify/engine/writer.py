@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from lithify.engine.attempts import swap_with_retries
 from lithify.engine.handles import Handles
+from lithify.engine.table_index import solid
 from lithify.errors import CommitUnknown, InvalidRequest, LithifyError, NotFound
 from lithify.log.changes import batch_txn
 from lithify.log.delta import Lost
@@ -29,7 +30,7 @@ from lithify.model.batch import conform, latest_per_key, sort_by_key
 from lithify.model.compose import compose
 from lithify.model.merge import Change, Op
 from lithify.model.schema import TableSchema
-from lithify.store.parquet import Layout, Written, encode
+from lithify.store.parquet import Layout, Written, encode, footer_in
 
 BATCH_ID_LENGTH_MAX = 256
 
@@ -141,6 +142,8 @@ class Writer:
         changes.log.checkpoint_if_due()
         for entry in staged.members:
             entry.outcome = entry.commit(str(self._handles.name), seq)
+        if large := solid(file for file, _ in staged.files):
+            self._handles.changes_index.after_commit(changes.log.version, large, ())
 
     def _attempt(self, group: Sequence[_Entry], staged: _Staged) -> int | None:
         """The seq of the commit, or None where no request is left to commit."""
@@ -208,7 +211,7 @@ class Writer:
             data, stats = encode(rows, layout)
             name = f"write-{self._runtime.new_id()}.parquet"
             store.write_new(changes.log.path / name, data)
-            staged.files.append((Written(name, len(data), rows.num_rows, stats), op))
+            staged.files.append((Written(name, len(data), rows.num_rows, stats, footer_in(data)), op))
         store.sync_folder(changes.log.path)
         store.step("write.files")
 

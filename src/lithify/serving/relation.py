@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from datafusion import DataFrame, SessionContext, col, lit
+from datafusion.catalog import Table
 
 from lithify.model.merge import distributed_sql
 from lithify.model.names import OP, SEQ, quoted
@@ -29,9 +30,11 @@ class LinkFolder:
 
     def __init__(self, root: Path) -> None:
         self.path = root / f"plan-{next(_numbers)}"
+        self._made = False
 
     def of(self, sources: Sequence[Source]) -> str:
         folder = self.path / str(next(_numbers))
+        self._made = True
         folder.mkdir(parents=True)
         for number, source in enumerate(sources):
             check_whole(source.path, source.size_bytes)
@@ -39,30 +42,33 @@ class LinkFolder:
         return f"{folder}/"
 
     def remove(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
+        if self._made:
+            shutil.rmtree(self.path, ignore_errors=True)
 
 
-def relation(ctx: SessionContext, plan: ReadPlan, links: LinkFolder) -> DataFrame:
-    """The fresh rows of a table, columns in the table's order."""
+def relation(ctx: SessionContext, plan: ReadPlan, links: LinkFolder, *, careful: bool = False) -> DataFrame:
+    """The fresh rows of a table, columns in the table's order. `careful`: statistics of files rule nothing out."""
     if plan.overlay is None:
-        return _distributed(ctx, plan, links)
+        return _distributed(ctx, plan, links, careful=careful)
     parts = []
     if plan.clean:
-        parts.append(scan(ctx, plan.clean, plan.schema.columns, links))
+        parts.append(scan(ctx, plan.clean, plan.schema.columns, links, careful=careful))
     if plan.touched:
-        base = scan(ctx, plan.touched, plan.schema.columns, links)
+        base = scan(ctx, plan.touched, plan.schema.columns, links, careful=careful)
         parts.append(without(ctx, base, plan.overlay.hidden, plan.by) if plan.overlay.hidden.num_rows else base)
     if plan.overlay.rows.num_rows or not parts:
-        parts.append(_memory(ctx, plan.overlay.rows))
+        parts.append(in_memory(ctx, plan.overlay.rows))
     return _union(parts, plan.schema.names)
 
 
-def scan(ctx: SessionContext, sources: Iterable[Source], columns: pa.Schema, links: LinkFolder) -> DataFrame:
+def scan(
+    ctx: SessionContext, sources: Iterable[Source], columns: pa.Schema, links: LinkFolder, *, careful: bool = False
+) -> DataFrame:
     parts = []
     for constants, group in by_constants(sources).items():
         fixed = dict(constants)
         inside = pa.schema([f.with_nullable(True) for f in columns if f.name not in fixed])
-        frame = ctx.read_parquet(links.of(group), schema=inside)
+        frame = ctx.read_parquet(links.of(group), schema=inside, parquet_pruning=not careful)
         exprs = [
             lit(pa.scalar(fixed[f.name], f.type)).cast(f.type).alias(f.name) if f.name in fixed else col(quoted(f.name))
             for f in columns
@@ -73,7 +79,7 @@ def scan(ctx: SessionContext, sources: Iterable[Source], columns: pa.Schema, lin
 
 def without(ctx: SessionContext, frame: DataFrame, hidden: pa.Table, by: Sequence[str]) -> DataFrame:
     """An anti-join. Nulls match only where a hidden key has one, which a table with no key may ask for."""
-    left, right = _register(ctx, frame), _register(ctx, _memory(ctx, hidden.select(list(by))))
+    left, right = _register(ctx, frame), _register(ctx, in_memory(ctx, hidden.select(list(by))))
     conditions = []
     for name in by:
         equal = "IS NOT DISTINCT FROM" if hidden.column(name).null_count else "="
@@ -83,19 +89,19 @@ def without(ctx: SessionContext, frame: DataFrame, hidden: pa.Table, by: Sequenc
     )
 
 
-def _distributed(ctx: SessionContext, plan: ReadPlan, links: LinkFolder) -> DataFrame:
+def _distributed(ctx: SessionContext, plan: ReadPlan, links: LinkFolder, *, careful: bool) -> DataFrame:
     columns = plan.schema.columns
     base = _register(
         ctx,
-        scan(ctx, [*plan.clean, *plan.touched], columns, links)
+        scan(ctx, [*plan.clean, *plan.touched], columns, links, careful=careful)
         if plan.clean or plan.touched
-        else _memory(ctx, columns.empty_table()),
+        else in_memory(ctx, columns.empty_table()),
     )
     groups: dict[tuple[int, str], list[Source]] = {}
     for source in plan.changes:
         groups.setdefault((source.seq, source.op.value), []).append(source)
     parts = [
-        scan(ctx, group, columns, links).with_column(SEQ, lit(seq)).with_column(OP, lit(op))
+        scan(ctx, group, columns, links, careful=careful).with_column(SEQ, lit(seq)).with_column(OP, lit(op))
         for (seq, op), group in groups.items()
     ]
     changes = _register(ctx, _union(parts, [*plan.schema.names, SEQ, OP]))
@@ -108,11 +114,24 @@ def _register(ctx: SessionContext, frame: DataFrame) -> str:
     return f"datafusion.public.{name}"
 
 
-def _memory(ctx: SessionContext, table: pa.Table) -> DataFrame:
+def in_memory(ctx: SessionContext, table: pa.Table) -> DataFrame:
+    return ctx.table(f"datafusion.public.{_register_rows(ctx, table)}")
+
+
+def memory_table(ctx: SessionContext, table: pa.Table) -> Table:
+    """Rows that other contexts can be given under any name. This one keeps nothing of them."""
+    name = _register_rows(ctx, table)
+    try:
+        return ctx.catalog("datafusion").schema("public").table(name)
+    finally:
+        ctx.deregister_table(name)
+
+
+def _register_rows(ctx: SessionContext, table: pa.Table) -> str:
     name = f"lithify_rows_{next(_numbers)}"
     batches = table.to_batches(max_chunksize=65_536) or [pa.RecordBatch.from_pylist([], schema=table.schema)]
     ctx.register_record_batches(name, [batches])
-    return ctx.table(f"datafusion.public.{name}")
+    return name
 
 
 def _union(parts: Sequence[DataFrame], names: Sequence[str]) -> DataFrame:

@@ -33,6 +33,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StructField, StructType, TimestampType
 
+from lithify.spark.parquet import no_rows, read_files
+
 MAX_BITS = 1 << 29  # a bitmap of 64 MB
 FREE_BITS = 1 << 24  # 2 MB are broadcast in no time, however few keys they stand for
 BITS_PER_KEY = 1 << 10
@@ -164,9 +166,9 @@ def merge(
     if touched is not None:
         parts.append(_hide(spark, touched, staged, schema, key))
     if staged.rows_path is not None:
-        parts.append(spark.read.schema(schema).parquet(staged.rows_path))
+        parts.append(read_files(spark, [staged.rows_path], schema))
     if not parts:
-        return spark.createDataFrame([], schema)
+        return no_rows(spark, schema)
     columns = [_column(name) for name in schema.names]
     return reduce(DataFrame.unionAll, [part.select(*columns) for part in parts])
 

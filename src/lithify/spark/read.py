@@ -3,6 +3,9 @@
 The overlay is laid down once per snapshot in the table's `index` folder, where every executor sees it. It is
 derived data: what this process laid down goes when it ends, and what a dead one left behind goes with the next
 overlay.
+
+A plan whose files were pruned by a predicate shares the overlay of its snapshot: hiding a key is right in any part of
+the files. The other way round it is not: where in the files the hidden rows are is only ever looked up in all of them.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from lithify.model.merge import distributed_sql
 from lithify.model.names import OP, SEQ
 from lithify.model.plans import ReadPlan, Source, by_constants
 from lithify.spark.overlay import FilterKind, StagedOverlay, locate, merge, stage
+from lithify.spark.parquet import no_rows, read_files
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed
 from lithify.spark.types import spark_schema
 from lithify.store.parquet import check_whole
@@ -37,6 +41,7 @@ class _Frame:
     staged: StagedOverlay
     touched: DataFrame | None
     fresh: DataFrame
+    files: int
 
 
 _staged: OrderedDict[Path, StagedOverlay] = OrderedDict()
@@ -45,31 +50,48 @@ _frames: OrderedDict[tuple[Any, ...], _Frame] = OrderedDict()
 _lock = threading.Lock()
 READS_BEFORE_LOCATING = 2
 OVERLAYS_KEPT_MAX = 16
-FRAMES_KEPT_MAX = 8
+FRAMES_KEPT_MAX = 32
+FILES_KEPT_MAX = 100_000  # in all kept frames: Spark holds a status of each
 
 
 def frame_of(spark: SparkSession, plan: ReadPlan, index: Path, owner: str) -> DataFrame:
-    """The fresh rows. A snapshot that is read again gets the same DataFrame: its files are listed and analysed."""
+    """The fresh rows of the plan's files. The same files of a snapshot that is read again get the same DataFrame: they
+    are listed and analysed.
+    """
     columns = plan.schema.columns
     try:
         if plan.overlay is None:
             return _distributed(spark, plan)
-        place = (id(spark), *plan.snapshot.identity)
+        place = (id(spark), *plan.snapshot.identity, _selected(plan))
         kept = _frames.get(place)
         touched = kept.touched if kept else scan(spark, plan.touched, columns) if plan.touched else None
         staged = _stage_once(spark, plan, touched, index, owner)
         if kept is None or kept.staged is not staged:
             clean = scan(spark, plan.clean, columns) if plan.clean else None
             fresh = merge(spark, clean, touched, staged, spark_schema(columns), plan.by)
-            kept = _Frame(staged, touched, fresh)
-        with _lock:
-            _frames[place] = kept
-            _frames.move_to_end(place)
-            while len(_frames) > FRAMES_KEPT_MAX:
-                _frames.popitem(last=False)
+            kept = _Frame(staged, touched, fresh, len(plan.clean) + len(plan.touched))
+        _keep(place, kept)
         return kept.fresh
     except SPARK_ERRORS as error:
         raise compute_failed(error) from error
+
+
+def _keep(place: tuple[Any, ...], frame: _Frame) -> None:
+    with _lock:
+        _frames[place] = frame
+        _frames.move_to_end(place)
+        files = sum(kept.files for kept in _frames.values())
+        while len(_frames) > FRAMES_KEPT_MAX or (files > FILES_KEPT_MAX and len(_frames) > 1):
+            files -= _frames.popitem(last=False)[1].files
+
+
+def _is_whole(plan: ReadPlan) -> bool:
+    return plan.pruning is None or plan.pruning.files_read == plan.pruning.files_total
+
+
+def _selected(plan: ReadPlan) -> tuple[str, ...] | None:
+    """What tells the files of this plan from another choice of the same snapshot; None: all of them."""
+    return None if _is_whole(plan) else tuple(source.path for source in (*plan.clean, *plan.touched))
 
 
 def scan(spark: SparkSession, sources: Iterable[Source], columns: pa.Schema) -> DataFrame:
@@ -79,8 +101,7 @@ def scan(spark: SparkSession, sources: Iterable[Source], columns: pa.Schema) -> 
             check_whole(source.path, source.size_bytes)
         fixed = dict(constants)
         inside = pa.schema([f for f in columns if f.name not in fixed])
-        reader = spark.read.schema(spark_schema(inside)).option("parquet.page.verify-checksum.enabled", "true")
-        frame = reader.parquet(*[source.path for source in group])
+        frame = read_files(spark, [source.path for source in group], spark_schema(inside))
         for name, value in fixed.items():
             frame = frame.withColumn(name, F.lit(value).cast(spark_schema(columns)[name].dataType))
         parts.append(frame.select(*[F.col(f"`{name}`") for name in columns.names]))
@@ -111,7 +132,8 @@ def _stage_once(
         _staged[folder] = kept
         _staged.move_to_end(folder)
         _forget_old(index)
-        _reads[folder] = _reads.get(folder, 0) + 1
+        if _is_whole(plan):
+            _reads[folder] = _reads.get(folder, 0) + 1
         return kept
 
 
@@ -125,9 +147,12 @@ def _forget_old(index: Path) -> None:
 
 
 def _worth_locating(plan: ReadPlan, staged: StagedOverlay, folder: Path) -> bool:
-    """Looking the rows up costs about what it saves in a few reads, and needs scans that say which file a row is of."""
+    """Looking the rows up costs about what it saves in a few reads of everything, and needs scans that say which file
+    a row is of. What is found must serve every choice of files, so it is looked up in all of them.
+    """
     plain = bool(plan.touched) and not any(source.constants for source in plan.touched)
-    return staged.kind is FilterKind.JOIN and plain and _reads[folder] >= READS_BEFORE_LOCATING
+    often = _reads.get(folder, 0) >= READS_BEFORE_LOCATING
+    return staged.kind is FilterKind.JOIN and plain and often and _is_whole(plan)
 
 
 def _sweep(index: Path) -> None:
@@ -158,7 +183,7 @@ def _distributed(spark: SparkSession, plan: ReadPlan) -> DataFrame:
     """Changes beyond one machine's memory: the same merge as one SQL text, shuffled by Spark."""
     columns = plan.schema.columns
     standing = (*plan.clean, *plan.touched)
-    base = scan(spark, standing, columns) if standing else spark.createDataFrame([], spark_schema(columns))
+    base = scan(spark, standing, columns) if standing else no_rows(spark, spark_schema(columns))
     groups: dict[tuple[int, str], list[Source]] = {}
     for source in plan.changes:
         groups.setdefault((source.seq, source.op.value), []).append(source)

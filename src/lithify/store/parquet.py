@@ -1,9 +1,11 @@
 """How Lithify writes and reads Parquet: one physical layout for every file of every table.
 
 ZSTD, page checksums (written and verified), microsecond timestamps, delta encoding where it makes keys and times an
-order of magnitude cheaper to read, bloom filters where a value is looked up. `Layout` holds what a table's options
-say; whoever writes a file, in this process or on Spark's executors, does it through `encode` or `PartWriter`. The
-statistics that go into the Delta log come from the footer just written.
+order of magnitude cheaper to read, dictionaries where values repeat, bloom filters where one is looked up. `Layout`
+holds what a table's options say; whoever writes a file, in this process or on Spark's executors, does it through
+`encode` or `PartWriter`. The statistics that go into the Delta log come from the footer just written, which is handed
+on for the table's index. Parquet's statistics say nothing of NaN, so the footer names the float columns that have none
+(`NAN_FREE`).
 
 All row groups of a file are cut to one size, chosen when the first is written: small ones for a file that fits into
 one large one, else large ones. A bloom filter is as large as that size needs, and files of few rows have none.
@@ -17,13 +19,14 @@ import io
 import json
 import math
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lithify.errors import Corruption, LithifyError, NotFound
@@ -31,9 +34,15 @@ from lithify.model.schema import TableSchema
 from lithify.store.local import os_error, translated
 
 GROUP_ROWS_SMALL, GROUP_ROWS_LARGE = 32_768, 131_072
+# Small pages, so that a lookup decodes little; a dictionary that has grown beyond this costs more than it saves.
+PAGE_ROWS = 8_192
+DICTIONARY_BYTES_MAX = 65_536
 BLOOM_ROWS_MIN = 8_192
 BLOOM_NDV_MAX = 1_048_576
 STATS_TEXT_MAX = 64
+NAN_FREE = "lithify.nan_free"
+FOOTER_GUESS_BYTES = 16_384
+_MAGIC = b"PAR1"
 
 
 @dataclass(frozen=True)
@@ -89,27 +98,81 @@ def can_have_bloom(kind: pa.DataType) -> bool:
 
 @dataclass(frozen=True)
 class Written:
-    """A finished Parquet file: what its log entry needs."""
+    """A finished Parquet file: what its log entry needs, and its footer as it stands in the file."""
 
     path: str
     size_bytes: int
     rows: int
     stats: str
+    footer: bytes = field(default=b"", repr=False)
 
 
 def encode(table: pa.Table, layout: Layout) -> tuple[bytes, str]:
     """A small table as Parquet bytes, with its statistics."""
     sink = io.BytesIO()
-    writer = open_writer(sink, table.schema, layout, table.num_rows)
+    writer = open_writer(sink, table, layout)
     writer.write_table(table, layout.group_rows(table.num_rows))
+    _note_nan_free(writer, nan_free(table, float_columns(table.schema)))
     writer.close()
     return sink.getvalue(), stats_json(pq.ParquetFile(sink).metadata, table.schema, layout)
 
 
-def open_writer(sink: Path | BinaryIO, schema: pa.Schema, layout: Layout, rows: int) -> pq.ParquetWriter:
-    """`rows`: how many are waiting, which are all of them if they do not fill the buffer."""
+def footer_in(data: bytes) -> bytes:
+    """The footer of a whole Parquet file in memory."""
+    return data[-8 - int.from_bytes(data[-8:-4], "little") : -8]
+
+
+def read_footer(path: Path | str, size_bytes: int | None = None) -> bytes:
+    """The footer of a Parquet file as it stands there, mostly in one read; nothing of it is understood yet.
+    `size_bytes`: what the file must have.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            size = os.fstat(fd).st_size
+            if size_bytes is not None and size != size_bytes:
+                raise ValueError(f"it has {size} bytes instead of {size_bytes}")
+            tail = os.pread(fd, FOOTER_GUESS_BYTES, max(size - FOOTER_GUESS_BYTES, 0))
+            length = int.from_bytes(tail[-8:-4], "little")
+            if tail[-4:] != _MAGIC or length > size - 12:
+                raise ValueError("it does not end as a Parquet file does")
+            return tail[-8 - length : -8] if length <= len(tail) - 8 else os.pread(fd, length, size - 8 - length)
+        finally:
+            os.close(fd)
+    except (ValueError, OSError) as error:
+        raise corrupt(path, error) from error
+
+
+def footer_metadata(footer: bytes, path: Path | str) -> pq.FileMetaData:
+    """`path`: where it comes from, for the error."""
+    try:
+        whole = b"".join((_MAGIC, footer, len(footer).to_bytes(4, "little"), _MAGIC))
+        return pq.read_metadata(pa.BufferReader(whole))
+    except (pa.ArrowException, ValueError, OSError) as error:
+        raise corrupt(path, error) from error
+
+
+def float_columns(schema: pa.Schema) -> list[str]:
+    return [column.name for column in schema if pa.types.is_floating(column.type)]
+
+
+def nan_free(table: pa.Table, candidates: Collection[str]) -> list[str]:
+    """Those of the float columns that hold no NaN."""
+    return [name for name in candidates if not pc.any(pc.is_nan(table.column(name))).as_py()]
+
+
+def _note_nan_free(writer: pq.ParquetWriter, columns: Collection[str]) -> None:
+    if columns:
+        writer.add_key_value_metadata({NAN_FREE: json.dumps(list(columns), ensure_ascii=False)})
+
+
+def open_writer(sink: Path | BinaryIO, first: pa.Table, layout: Layout) -> pq.ParquetWriter:
+    """`first`: the rows that are waiting, which are all of them if they do not fill the buffer."""
+    schema, rows = first.schema, first.num_rows
     blooms: dict[str, Any] = {}
+    distinct: set[str] = set()
     if rows >= BLOOM_ROWS_MIN:
+        distinct = _mostly_distinct(first.slice(0, layout.group_rows(rows)))
         shape = {"ndv": min(rows, layout.group_rows(rows), BLOOM_NDV_MAX), "fpp": layout.bloom_fpp}
         blooms = {name: shape for name in layout.bloom_columns if name in schema.names}
     delta = [f.name for f in schema if f.name in layout.compact_columns and _delta_encodable(f.type)]
@@ -118,15 +181,25 @@ def open_writer(sink: Path | BinaryIO, schema: pa.Schema, layout: Layout, rows: 
         schema.remove_metadata(),
         compression="zstd",
         compression_level=layout.compression_level,
-        use_dictionary=[f.name for f in schema if f.name not in delta],
+        use_dictionary=[f.name for f in schema if f.name not in delta and f.name not in distinct],
         column_encoding=dict.fromkeys(delta, "DELTA_BINARY_PACKED") or None,
         write_page_checksum=True,
         store_schema=False,
         write_page_index=True,
+        max_rows_per_page=PAGE_ROWS,
+        dictionary_pagesize_limit=DICTIONARY_BYTES_MAX,
         coerce_timestamps="us",
         bloom_filter_options=blooms or None,
         version="2.6",
     )
+
+
+def _mostly_distinct(rows: pa.Table) -> set[str]:
+    """Columns where a dictionary would be about as long as the column: it costs space, and whoever wants one value
+    has to read all of it.
+    """
+    flat = [f.name for f in rows.schema if not pa.types.is_nested(f.type)]
+    return {name for name in flat if pc.count_distinct(rows.column(name)).as_py() > rows.num_rows / 2}
 
 
 def _delta_encodable(kind: pa.DataType) -> bool:
@@ -263,6 +336,7 @@ class PartWriter:
         self._group_rows = 0
         self._pending: list[pa.Table] = []
         self._pending_rows = 0
+        self._nan_free = float_columns(schema)
 
     @property
     def bytes_written(self) -> int:
@@ -280,8 +354,9 @@ class PartWriter:
         with translated(self.path):
             if self._writer is None:
                 self._group_rows = self._layout.group_rows(self._pending_rows)
-                self._writer = open_writer(self._sink, self._schema, self._layout, self._pending_rows)
+                self._writer = open_writer(self._sink, whole, self._layout)
             self._writer.write_table(whole.slice(0, rows), self._group_rows)
+        self._nan_free = nan_free(whole.slice(0, rows), self._nan_free)
         rest = whole.slice(rows)
         self._pending, self._pending_rows = ([rest] if rest.num_rows else []), rest.num_rows
 
@@ -291,14 +366,16 @@ class PartWriter:
             self._flush(self._pending_rows)
         assert self._writer is not None
         with translated(self.path):
+            _note_nan_free(self._writer, self._nan_free)
             self._writer.close()
             self._sink.flush()
             os.fsync(self._sink.fileno())
             self._sink.close()
-            metadata = pq.read_metadata(self.path)
+            footer = read_footer(self.path)
             size = self.path.stat().st_size
+        metadata = footer_metadata(footer, self.path)
         stats = stats_json(metadata, self._schema, self._layout)
-        return Written(self.path.relative_to(relative_to).as_posix(), size, metadata.num_rows, stats)
+        return Written(self.path.relative_to(relative_to).as_posix(), size, metadata.num_rows, stats, footer)
 
     def abandon(self) -> None:
         with contextlib.suppress(OSError):  # what is still buffered does not matter any more

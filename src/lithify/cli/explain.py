@@ -1,0 +1,101 @@
+"""`lithify explain`: what a query would read of each table, and why."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lithify.cli.command import Session, command
+from lithify.cli.query import PANEL, AsOfOption
+from lithify.cli.values import bytes_cell, jsonable
+from lithify.errors import InvalidRequest
+from lithify.model.words import plural
+
+if TYPE_CHECKING:
+    from lithify.app.explain import TableExplanation
+
+
+def explain(
+    session: Session,
+    query: Annotated[
+        str, typer.Argument(metavar="QUERY", help="A SELECT over the lake's tables; - reads it from stdin.")
+    ],
+    as_of: AsOfOption = None,
+) -> None:
+    """Show what a SELECT would read: per table the snapshot, files, row groups and bytes, and why. Nothing is run."""
+    text = sys.stdin.read() if query == "-" else query
+    if not text.strip():
+        raise InvalidRequest('the query is empty: pass a SELECT, e.g. lithify explain "select * from shop.orders"')
+    with session.lake() as lake:
+        found = lake.explain(text, as_of=as_of)
+    if session.as_json:
+        session.out.record("", {}, {"query": text, "tables": [jsonable(table) for table in found]})
+        return
+    for number, table in enumerate(found):
+        if number:
+            session.out.note("")
+        session.out.record(table.table, _fields(table), {})
+    if not found:
+        session.out.note("the query reads no table")
+
+
+def _fields(table: TableExplanation) -> dict[str, Any]:
+    versions = f"base version {table.base_version:,}, changes version {table.changes_version:,}"
+    return {
+        "snapshot": f"seq {table.seq:,}, {versions}",
+        "files": f"{table.files_read:,} of {table.files_total:,}",
+        "row groups": f"{table.groups_read:,} of {table.groups_total:,}",
+        "bytes": f"{bytes_cell(table.bytes_read)} of {bytes_cell(table.bytes_total)}",
+        "why": _why(table),
+        "pending": _pending(table),
+        "sidecar": _sidecar(table),
+    }
+
+
+def _why(table: TableExplanation) -> tuple[str, ...]:
+    if table.from_sidecar:
+        return ("the sidecar alone answers this",)
+    told = [f"{condition.text} rules out {_groups(condition.groups_ruled_out)}" for condition in table.conditions]
+    if table.otherwise_ruled_out:
+        told.append(f"bloom filters or partition values rule out {_groups(table.otherwise_ruled_out)}")
+    return (*told, *([table.note] if table.note else []))
+
+
+def _groups(count: int) -> str:
+    return plural(count, "row group") if count else "nothing"
+
+
+def _pending(table: TableExplanation) -> str:
+    if not table.pending_files:
+        return "nothing"
+    amount = f"{plural(table.pending_rows, 'change')} in {plural(table.pending_files, 'file')}"
+    if table.pending_beside == table.pending_files:
+        return f"{amount}, read like files of base"
+    if table.pending_beside:
+        amount += f" ({table.pending_beside:,} of them read like files of base)"
+    if table.resolved is None:
+        return f"{amount}, merged while base is read"
+    return f"{amount}, {'resolved already' if table.resolved else 'to be resolved first'}"
+
+
+def _sidecar(table: TableExplanation) -> str:
+    if not table.files_unknown:
+        return "complete"
+    missing = (
+        "none yet" if table.files_unknown == table.files_total else f"{plural(table.files_unknown, 'file')} missing"
+    )
+    return f"{missing}; `lithify index build {table.table}` completes it"
+
+
+def register(app: typer.Typer) -> None:
+    command(
+        app,
+        "explain",
+        panel=PANEL,
+        examples="""
+        lithify explain "select * from shop.orders where id = 42"
+        lithify explain - --json < report.sql
+        """,
+    )(explain)

@@ -1,0 +1,142 @@
+"""`lithify index build|inspect|check`: the sidecar, which knows every footer of a table's Parquet files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lithify.cli.command import HANDLED, Session, TableArgument, command, group
+from lithify.cli.output import Column
+from lithify.cli.upkeep import on_each, show_rows
+from lithify.cli.values import bytes_cell, count_cell, jsonable, seconds_cell
+from lithify.model.words import plural
+
+if TYPE_CHECKING:
+    from lithify.engine.index_build import IndexFacts
+
+PANEL, COMMANDS = "Upkeep", "Commands"
+PATHS_SHOWN_MAX = 20
+AllOption = Annotated[bool, typer.Option("--all", metavar="", help="Every table of the lake.")]
+NamesArgument = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="The tables: namespace.table")]
+
+
+def _count(paths: Sequence[str] | None) -> str:
+    return count_cell(len(paths or ()))
+
+
+BUILT = (
+    Column("table", "table", style="bold"),
+    Column("files", "files", count_cell, right=True),
+    Column("added", "added now", count_cell, right=True),
+    Column("skipped", "skipped", _count, right=True),
+    Column("seconds", "time", seconds_cell, right=True),
+)
+CHECKED = (
+    Column("table", "table", style="bold"),
+    Column("files", "files", count_cell, right=True),
+    Column("missing", "without entry", _count, right=True),
+    Column("extra", "entries too many", _count, right=True),
+    Column("different", "different", _count, right=True),
+    Column("seconds", "time", seconds_cell, right=True),
+)
+PROBLEMS = {
+    "skipped": "cannot be read and was skipped",
+    "missing": "has no entry",
+    "extra": "has an entry and is no file of the table any more",
+    "different": "differs from its entry",
+}
+
+
+def build(
+    session: Session,
+    names: NamesArgument = None,
+    all_tables: AllOption = False,
+    skip_corrupt: Annotated[
+        bool,
+        typer.Option("--skip-corrupt", metavar="", help="Go on without files that cannot be read, and name them."),
+    ] = False,
+) -> None:
+    """Read the footers that the sidecar does not know yet, and write down what they say. Data is never touched.
+
+    Only needed for tables that were adopted or written before there was a sidecar, and even those are indexed in the
+    background when they are read. Interrupt it at any time: the next build goes on where this one stopped.
+    """
+    rows = on_each(session, names, all_tables, "index", lambda table, report: table.build_index(skip_corrupt, report))
+    failed = show_rows(session, BUILT, rows, {"builds": rows}, empty="no tables to index")
+    for row in rows:
+        _show_paths(session, row, "skipped")
+    if failed:
+        raise typer.Exit(HANDLED)
+
+
+def inspect(session: Session, name: TableArgument) -> None:
+    """Show what a table's sidecar holds: versions, blocks, files, row groups, bytes, dead bytes, columns."""
+    with session.lake() as lake:
+        found = lake.table(name).inspect_index()
+    if session.as_json:
+        session.out.record("", {}, jsonable(found))
+        return
+    for log, facts in (("base", found.base), ("changes", found.changes)):
+        session.out.record(f"{name}, {log}", {label: value for label, value in _fields(facts).items() if value}, {})
+
+
+def _fields(facts: IndexFacts | None) -> dict[str, Any]:
+    if facts is None:
+        return {"sidecar": "none yet"}
+    return {
+        "sidecar": facts.path,
+        "format": f"version {facts.format_version}, features {facts.features:#x}",
+        "log versions": _span(facts.versions),
+        "blocks": count_cell(facts.blocks),
+        "files": count_cell(facts.files),
+        "row groups": count_cell(facts.groups),
+        "bytes": f"{bytes_cell(facts.bytes)}, {facts.dead_bytes / max(facts.bytes, 1):.0%} of it dead",
+        "columns": ", ".join(f"{column} ({kind})" for column, kind in facts.columns),
+    }
+
+
+def _span(versions: Sequence[int]) -> str:
+    """Newest first."""
+    if len(versions) == 1:
+        return f"{versions[0]:,}"
+    return f"{plural(len(versions), 'state')} from {versions[-1]:,} to {versions[0]:,}"
+
+
+def check(session: Session, names: NamesArgument = None, all_tables: AllOption = False) -> None:
+    """Compare every entry of the sidecar with the real footer. Exit code 1 if they differ.
+
+    Files without an entry and entries of files that are gone only cost time; `lithify index build` adds the former. An
+    entry that differs from its file would be trusted: delete the table's index folder, it is built again.
+    """
+    rows = on_each(session, names, all_tables, "check", lambda table, report: table.check_index(report))
+    failed = show_rows(session, CHECKED, rows, {"checks": rows}, empty="no tables to check")
+    found = [_show_paths(session, row, field) for row in rows for field in ("missing", "extra", "different")]
+    if failed or any(found):
+        raise typer.Exit(HANDLED)
+
+
+def _show_paths(session: Session, row: dict[str, Any], field: str) -> bool:
+    """Name the files, and answer whether there are any."""
+    paths = row.get(field) or ()
+    session.out.problems([f"{path} {PROBLEMS[field]}" for path in paths[:PATHS_SHOWN_MAX]])
+    if len(paths) > PATHS_SHOWN_MAX:
+        session.out.note(f"… and {plural(len(paths) - PATHS_SHOWN_MAX, 'more file')}; --json names them all")
+    return bool(paths)
+
+
+def register(app: typer.Typer) -> None:
+    commands = group(
+        app, "index", panel=PANEL, help="The sidecar, which plans queries without opening files: build, inspect, check."
+    )
+    command(
+        commands,
+        "build",
+        panel=COMMANDS,
+        examples="lithify index build shop.orders\nlithify index build --all --skip-corrupt",
+    )(build)
+    command(commands, "inspect", panel=COMMANDS, examples="lithify index inspect shop.orders --json")(inspect)
+    command(
+        commands, "check", panel=COMMANDS, examples="lithify index check shop.orders\nlithify index check --all --json"
+    )(check)

@@ -1,0 +1,48 @@
+"""One row of one large Parquet file, by its key.
+
+DataFusion goes through row group statistics, bloom filters and the page index, and decodes only the pages that can
+hold the row; one context is kept for all lookups, with the footers of the files it has seen. For a file of few rows,
+decoding all of them takes less than planning a query.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Mapping
+
+import pyarrow as pa
+from datafusion import SessionConfig, SessionContext, col, lit
+
+from lithify.model.names import quoted
+
+# Others mean something in the address of a file: a pattern, an escape, a query.
+_PLAIN_PATH = re.compile(r"/[A-Za-z0-9_./=-]*\.parquet")
+
+
+class Lookup:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ctx: SessionContext | None = None
+
+    @staticmethod
+    def can_read(path: str) -> bool:
+        return _PLAIN_PATH.fullmatch(path) is not None
+
+    def rows(self, path: str, columns: pa.Schema, key: Mapping[str, pa.Scalar]) -> pa.Table:
+        """The rows with these values, in DataFusion's spelling of the columns' types."""
+        frame = self._context().read_parquet(path, schema=pa.schema([f.with_nullable(True) for f in columns]))
+        for name, value in key.items():
+            frame = frame.filter(col(quoted(name)) == lit(value))
+        return frame.to_arrow_table()
+
+    def _context(self) -> SessionContext:
+        with self._lock:
+            if self._ctx is None:
+                self._ctx = SessionContext(
+                    SessionConfig()
+                    .with_target_partitions(1)
+                    .set("datafusion.execution.parquet.coerce_int96", "us")
+                    .set("datafusion.execution.parquet.pushdown_filters", "true")
+                )
+            return self._ctx
