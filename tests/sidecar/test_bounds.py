@@ -28,8 +28,8 @@ from lithify.model.group_stats import (
     Kind,
 )
 from lithify.sidecar import assembly
-from lithify.sidecar.blocks import Block, parse
-from lithify.sidecar.entries import NAN_FREE_KEY, Entries, footer_of
+from lithify.sidecar.blocks import Block, ColumnInfo, parse
+from lithify.sidecar.entries import _BOUNDS, NAN_FREE_KEY, Entries, _NumberBounds, footer_of
 from support.sidecars import entries, entry, footer, raw_footer
 
 BOTH = HAS_MIN | HAS_MAX
@@ -462,3 +462,36 @@ def assert_says(block: Block, metadata: pq.FileMetaData, size: int) -> None:
             assert nulls == (statistics.null_count if flag & NULLS_KNOWN else 0)
             assert bool(flag & DISTINCT_KNOWN) == (statistics is not None and statistics.has_distinct_count)
             assert distinct == (statistics.distinct_count if flag & DISTINCT_KNOWN else 0)
+
+
+# -- statistics that cannot be trusted
+
+
+@pytest.mark.parametrize("key", ["org.apache.spark.legacyDateTime", "org.apache.spark.legacyINT96"])
+def test_days_and_moments_of_another_calendar_have_no_bounds(key: str) -> None:
+    rows = pa.table({"d": pa.array([date(1200, 1, 1)]), "t": pa.array([datetime(1200, 1, 1)]), "n": pa.array([7])})
+
+    block = parse(entry("f", rows.replace_schema_metadata({key: ""})))
+
+    found = {name: block.stats(name) for name in ("d", "t", "n")}
+    assert [flags(stats)[0] & BOTH for stats in found.values() if stats is not None] == [0, 0, BOTH]
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high"),
+    [
+        (Kind.SIGNED, 2, 1),
+        (Kind.UNSIGNED, -1, 1),
+        (Kind.FLOAT, 2.0, 1.0),
+        (Kind.FLOAT, math.nan, 1.0),
+        (Kind.TEXT, b"b", b"a"),
+        (Kind.DECIMAL, 2, 1),
+        (Kind.WIDE_DECIMAL, 2, 1),
+        (Kind.TIMESTAMP, 2, 1),
+    ],
+)
+def test_bounds_the_wrong_way_round_say_nothing(kind: Kind, low: Any, high: Any) -> None:
+    gathered = _BOUNDS.get(kind, _NumberBounds)(ColumnInfo("c", kind, 2, scale=6))
+
+    assert gathered is not None
+    assert gathered.add(low, high, True) & BOTH == 0

@@ -40,6 +40,9 @@ from lithify.sidecar.blocks import ColumnInfo
 from lithify.sidecar.format import BOUND_BYTES_MAX, CODEC_OTHER, GROUPS_MAX, Array
 
 NAN_FREE_KEY = b"lithify.nan_free"
+# In files with one of these keys, Spark moves old dates and times to another calendar when it reads them.
+_REBASED = frozenset({b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"})
+_CALENDAR = frozenset({Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_UTC})
 # Writers that leave a byte bound out rather than cut it.
 _WHOLE_BOUNDS = ("parquet-cpp-arrow", "parquet-mr")
 _PHYSICAL = {
@@ -122,6 +125,8 @@ class Entries:
         whole = str(metadata.created_by).startswith(_WHOLE_BOUNDS)
         nan_free = _nan_free(metadata)
         free = [column.info.kind is Kind.FLOAT and column.info.name in nan_free for column in columns]
+        rebased = not _REBASED.isdisjoint(metadata.metadata or ())
+        bounded = [not (rebased and column.info.kind in _CALENDAR) for column in columns]
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
             if group.num_rows < 0:
@@ -132,7 +137,7 @@ class Entries:
                 packed, unpacked = chunk.total_compressed_size, chunk.total_uncompressed_size
                 compressed += packed
                 raw += unpacked
-                column.add(first + number, chunk, packed, unpacked, free[place], whole)
+                column.add(first + number, chunk, packed, unpacked, free[place], bounded[place], whole)
             self._group_rows.append(group.num_rows)
             self._group_bytes.append(compressed)
             self._group_raw_bytes.append(raw)
@@ -204,7 +209,9 @@ class _Column:
         self._groups = array("L")
         self._numbers = array("Q")
 
-    def add(self, group: int, chunk: Any, packed: int, unpacked: int, nan_free: bool, whole: bool) -> None:
+    def add(
+        self, group: int, chunk: Any, packed: int, unpacked: int, nan_free: bool, bounded: bool, whole: bool
+    ) -> None:
         flags = nulls = distinct = 0
         stats = chunk.statistics
         if stats is not None:
@@ -215,7 +222,7 @@ class _Column:
                 flags |= DISTINCT_KNOWN
                 distinct = stats.distinct_count
         if self.bounds is not None:
-            if stats is not None and stats.has_min_max:
+            if bounded and stats is not None and stats.has_min_max:
                 flags |= self.bounds.add(stats.min_raw, stats.max_raw, whole)
             else:
                 self.bounds.add_none()
