@@ -353,6 +353,17 @@ def test_a_kill_at_every_step_leaves_the_same_answers(folder: Path, lake: Lake, 
             assert again.check_index().ok, str(moment)
 
 
+def test_what_a_killed_writer_left_behind_goes(folder: Path, lake: Lake, table: Table) -> None:
+    lake.close()
+    path = index_path(folder / "lake")
+    path.rename(path.with_name(f".{path.name}.4711.12345"))
+
+    with Lake(folder / "lake", settings=SETTINGS) as other:
+        assert report(other.table("a.t"), Compare("id", "=", 1_234)).files_unknown == 0
+
+    assert sorted(entry.name for entry in path.parent.iterdir()) == ["base.pm", "base.pm.lock"]
+
+
 @pytest.mark.parametrize("point", ["sidecar.append", "sidecar.head", "sidecar.create"])
 def test_a_full_disk_does_not_fail_the_commit(
     folder: Path, lake: Lake, table: Table, point: str, caplog: pytest.LogCaptureFixture

@@ -24,9 +24,8 @@ from lithify.engine.coverage import Coverage, Files, Flags
 from lithify.errors import Corruption, LithifyError, NotFound
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import DataFile
-from lithify.sidecar.assembly import merge
 from lithify.sidecar.blocks import Block, parse
-from lithify.sidecar.entries import Entries, entry_of, footer_of
+from lithify.sidecar.entries import Entries, footer_of
 from lithify.sidecar.reader import Sidecar, View
 from lithify.sidecar.writer import append, create, rewrite, worth_rewriting
 from lithify.store.parquet import Written, footer_metadata, read_footer
@@ -104,24 +103,26 @@ class TableIndex:
     def after_commit(self, version: int, written: Sequence[Written], removed: Sequence[DataFile]) -> None:
         """Add what a commit added, take away what it removed. The commit stands, whatever happens here."""
         try:
-            entries = [entry_of(footer_of(file.footer), file.path, file.size_bytes) for file in written if file.footer]
-            if entries or (removed and self.path.exists()):
-                self.add(version, entries, [file.path for file in removed])
+            entries = Entries()
+            for file in written:
+                if file.footer:
+                    entries.add(footer_of(file.footer), file.path, file.size_bytes)
+            if entries.files or (removed and self.path.exists()):
+                self.add(version, [entries.block()] if entries.files else [], [file.path for file in removed])
                 self._rewrite_if_worth_it()
         except Exception as error:
             self.failed("written to", error)
 
-    def add(self, version: int, entries: Sequence[bytes], removed: Sequence[str] = ()) -> None:
+    def add(self, version: int, blocks: Sequence[bytes], removed: Sequence[str] = ()) -> None:
         """Make entries durable, in a new index if there is none that can be used. Raises what the store raises."""
-        blocks = [merge([(parse(entry), None) for entry in entries])] if len(entries) > 1 else list(entries)
         store = self._runtime.store
         with self._lock:
             try:
-                append(store, self.path, self._table_id, version, blocks, removed)
-            except NotFound:
-                create(store, self.path, self._table_id, version, blocks)
-            except Corruption as error:
-                self._note("corrupt", error)
+                append(store, self.path, self._table_id, version, blocks, removed, self._sidecar)
+            except (NotFound, Corruption) as error:
+                if isinstance(error, Corruption):
+                    self._note("corrupt", error)
+                self._sidecar = None
                 create(store, self.path, self._table_id, version, blocks)
 
     def gather(self) -> None:

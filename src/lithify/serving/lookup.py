@@ -1,6 +1,6 @@
 """One row of one large Parquet file, by its key.
 
-DataFusion goes through row group statistics, bloom filters and the page index, and decodes only the pages that can
+DataFusion goes through row group statistics and the page index, and decodes only the pages that can
 hold the row; one context is kept for all lookups, with the footers of the files it has seen. For a file of few rows,
 decoding all of them takes less than planning a query.
 """
@@ -44,5 +44,7 @@ class Lookup:
                     .with_target_partitions(1)
                     .set("datafusion.execution.parquet.coerce_int96", "us")
                     .set("datafusion.execution.parquet.pushdown_filters", "true")
+                    # The index has asked them already, with a read of 32 bytes instead of the whole filter.
+                    .set("datafusion.execution.parquet.bloom_filter_on_read", "false")
                 )
             return self._ctx

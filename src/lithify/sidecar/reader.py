@@ -219,6 +219,13 @@ class Sidecar:
             self._head = self._footer(place)
         self._forget_old_blocks()
 
+    def again(self) -> Sidecar:
+        """The file at the path, opened anew; blocks that were checked here are not checked again."""
+        fresh = Sidecar(self.path, self._table_id)
+        if fresh.file_id == self.file_id:
+            fresh._known = dict(self._known)
+        return fresh
+
     def _forget_old_blocks(self) -> None:
         listed = {(int(r["place"]), int(r["block_crc"])) for r in self._head.references}
         if len(self._known) > 2 * len(listed) + 16:

@@ -104,11 +104,7 @@ def append(
     `opened`: what the caller has open already, whose blocks need not be checked again.
     """
     with _locked(store, path):
-        if opened is None:
-            sidecar = Sidecar.open(path, table_id)
-        else:
-            sidecar = opened
-            sidecar.refresh()
+        sidecar = Sidecar.open(path, table_id) if opened is None else opened.again()
         view = sidecar.view()
         kept = _without(view.blocks, removed)
         growing = _Growing(aligned(store.size(path)))
@@ -151,6 +147,10 @@ def _create(store: Store, path: Path, table_id: str, version: int, blocks: Itera
     crc = crc32(start[:12], start[16:HEAD_PLACE])
     start = HEADER.pack(MAGIC, VERSION, crc, 0, table_bytes(table_id), file_id, 0, footer)
     store.make_folder(path.parent)
+    for name in store.names(path.parent):
+        # Of a writer that died: whoever holds the lock is alone.
+        if name.startswith(f".{path.name}."):
+            store.remove(path.parent / name)
     store.step("sidecar.create")
     store.replace(path, b"".join([start, *growing.parts]))
 

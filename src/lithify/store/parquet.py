@@ -35,7 +35,7 @@ from lithify.store.local import os_error, translated
 
 GROUP_ROWS_SMALL, GROUP_ROWS_LARGE = 32_768, 131_072
 # Small pages, so that a lookup decodes little; a dictionary that has grown beyond this costs more than it saves.
-PAGE_ROWS = 8_192
+PAGE_ROWS = 4_096
 DICTIONARY_BYTES_MAX = 65_536
 BLOOM_ROWS_MIN = 8_192
 BLOOM_NDV_MAX = 1_048_576
@@ -110,7 +110,7 @@ class Written:
 def encode(table: pa.Table, layout: Layout) -> tuple[bytes, str]:
     """A small table as Parquet bytes, with its statistics."""
     sink = io.BytesIO()
-    writer = open_writer(sink, table, layout)
+    writer = open_writer(sink, table.schema, layout, table.num_rows)
     writer.write_table(table, layout.group_rows(table.num_rows))
     _note_nan_free(writer, nan_free(table, float_columns(table.schema)))
     writer.close()
@@ -166,13 +166,10 @@ def _note_nan_free(writer: pq.ParquetWriter, columns: Collection[str]) -> None:
         writer.add_key_value_metadata({NAN_FREE: json.dumps(list(columns), ensure_ascii=False)})
 
 
-def open_writer(sink: Path | BinaryIO, first: pa.Table, layout: Layout) -> pq.ParquetWriter:
-    """`first`: the rows that are waiting, which are all of them if they do not fill the buffer."""
-    schema, rows = first.schema, first.num_rows
+def open_writer(sink: Path | BinaryIO, schema: pa.Schema, layout: Layout, rows: int) -> pq.ParquetWriter:
+    """`rows`: how many are waiting, which are all of them if they do not fill the buffer."""
     blooms: dict[str, Any] = {}
-    distinct: set[str] = set()
     if rows >= BLOOM_ROWS_MIN:
-        distinct = _mostly_distinct(first.slice(0, layout.group_rows(rows)))
         shape = {"ndv": min(rows, layout.group_rows(rows), BLOOM_NDV_MAX), "fpp": layout.bloom_fpp}
         blooms = {name: shape for name in layout.bloom_columns if name in schema.names}
     delta = [f.name for f in schema if f.name in layout.compact_columns and _delta_encodable(f.type)]
@@ -181,7 +178,7 @@ def open_writer(sink: Path | BinaryIO, first: pa.Table, layout: Layout) -> pq.Pa
         schema.remove_metadata(),
         compression="zstd",
         compression_level=layout.compression_level,
-        use_dictionary=[f.name for f in schema if f.name not in delta and f.name not in distinct],
+        use_dictionary=[f.name for f in schema if f.name not in delta],
         column_encoding=dict.fromkeys(delta, "DELTA_BINARY_PACKED") or None,
         write_page_checksum=True,
         store_schema=False,
@@ -192,14 +189,6 @@ def open_writer(sink: Path | BinaryIO, first: pa.Table, layout: Layout) -> pq.Pa
         bloom_filter_options=blooms or None,
         version="2.6",
     )
-
-
-def _mostly_distinct(rows: pa.Table) -> set[str]:
-    """Columns where a dictionary would be about as long as the column: it costs space, and whoever wants one value
-    has to read all of it.
-    """
-    flat = [f.name for f in rows.schema if not pa.types.is_nested(f.type)]
-    return {name for name in flat if pc.count_distinct(rows.column(name)).as_py() > rows.num_rows / 2}
 
 
 def _delta_encodable(kind: pa.DataType) -> bool:
@@ -354,7 +343,7 @@ class PartWriter:
         with translated(self.path):
             if self._writer is None:
                 self._group_rows = self._layout.group_rows(self._pending_rows)
-                self._writer = open_writer(self._sink, whole, self._layout)
+                self._writer = open_writer(self._sink, self._schema, self._layout, self._pending_rows)
             self._writer.write_table(whole.slice(0, rows), self._group_rows)
         self._nan_free = nan_free(whole.slice(0, rows), self._nan_free)
         rest = whole.slice(rows)
