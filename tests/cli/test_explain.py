@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from lithify import Lake, Settings
 from lithify.app.explain import Condition
@@ -114,6 +115,15 @@ def test_what_the_sidecar_answers_alone_reads_no_file(lake: Lake) -> None:
     assert (found.files_read, found.bytes_read, found.note) == (0, 0, None)
 
 
+@pytest.mark.parametrize("condition", ["1 = 0", "id = null"])
+def test_a_table_that_the_optimised_query_does_not_read(lake: Lake, condition: str) -> None:
+    (found,) = lake.explain(f"select * from shop.orders where {condition}")
+
+    assert (found.files_read, found.groups_read, found.bytes_read) == (0, 0, 0)
+    assert (found.files_total, found.conditions) == (3, ())
+    assert "not read" in (found.note or "")
+
+
 def test_pending_changes_are_resolved_once(lake: Lake) -> None:
     query = "select * from shop.orders where id = 105"
     (before,) = lake.explain(query)
@@ -216,6 +226,26 @@ class TestTheCommand:
         path.write_bytes(b"\0" * path.stat().st_size)
 
         assert "1 file missing; `lithify index build shop.orders` completes it" in cli("select * from shop.orders").out
+
+    def test_no_sidecar_at_all(self, cli: Run, lake_path: Path) -> None:
+        shutil.rmtree(lake_path / "shop" / "orders" / "index")
+        for path in (lake_path / "shop" / "orders" / "base").glob("*-*/*.parquet"):
+            path.write_bytes(b"\0" * path.stat().st_size)
+
+        shown = " ".join(cli("select * from shop.orders where id = 105").out.split())
+
+        assert "why nothing is known of the files yet" in shown
+        assert "sidecar none yet; `lithify index build shop.orders` builds it" in shown
+
+    def test_what_partition_values_rule_out_and_bounds_do_not(self, cli: Run, lake: Lake, tmp_path: Path) -> None:
+        rows = pa.table({"id": [1, 2], "country": ["DE", "FR"]})
+        write_deltalake(tmp_path / "parted", rows, partition_by=["country"])
+        lake.adopt("shop.parted", tmp_path / "parted")
+
+        shown = cli("select * from shop.parted where country = 'FR'").out
+
+        assert "country = 'FR' rules out nothing by its bounds" in shown
+        assert "bloom filters or partition values rule out 1 row group" in shown
 
     def test_a_query_without_tables(self, cli: Run) -> None:
         assert "the query reads no table" in cli("select 1").out

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lithify import Lake
+from lithify.cli.index import _span
 from support.folders import memory_folder
 
 Run = Callable[..., Any]
@@ -115,6 +116,9 @@ class TestInspect:
         for part in ("shop.orders, base", "base.pm", "row groups", "id (signed), c (text)", "shop.orders, changes"):
             assert part in shown
 
+    def test_states_of_one_version_are_no_span(self) -> None:
+        assert [_span(versions) for versions in ((7,), (7, 7), (7, 7, 5))] == ["7", "7", "3 states from 5 to 7"]
+
     def test_of_a_table_that_has_none(self, cli: Run) -> None:
         assert cli("index", "inspect", "shop.empty", "--json").json == {
             "table": "shop.empty",
@@ -160,12 +164,31 @@ class TestCheck:
 
     def test_many_files_are_not_all_shown(self, cli: Run, lake_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("lithify.cli.index.PATHS_SHOWN_MAX", 1)
+        for path in data_files(lake_path):
+            damage(path)
+
+        shown = cli("index", "check", "shop.orders").out
+
+        assert shown.count("differs from its entry, or cannot be read") == 1
+        assert "and 2 more files" in shown
+
+    def test_a_table_without_a_sidecar_is_told_in_one_line(self, cli: Run, lake_path: Path) -> None:
         forget(lake_path)
 
         shown = cli("index", "check", "shop.orders").out
 
-        assert shown.count("has no entry") == 1
-        assert "and 2 more files" in shown
+        assert "shop.orders: none of its 3 files has an entry" in shown
+        assert ".parquet" not in shown
+        assert "`lithify index build shop.orders` brings its entries up to date" in shown
+
+    def test_one_table_that_cannot_be_checked_does_not_stop_the_rest(self, cli: Run, lake_path: Path) -> None:
+        damage(lake_path / "shop" / "orders" / "index" / "base.pm")
+
+        answer = cli("index", "check", "--all")
+
+        assert answer.code == 1
+        assert "shop.empty" in answer.out
+        assert "base.pm cannot be used" in answer.out
 
 
 class TestPartitions:

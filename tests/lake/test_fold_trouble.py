@@ -120,3 +120,19 @@ def test_a_single_change_that_does_not_fit_fails_with_the_reason(lake: Lake) -> 
     assert table.stats().pending_files == 1
     assert table.get(0) == {"id": 0, "v": "change 0"}
     assert unsettled(lake.path) == []
+
+
+def test_a_file_that_is_in_order_only_at_first_is_rewritten(lake: Lake) -> None:
+    columns = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+    table = lake.create_table("a.clustered", columns, key="id", options={"row_group_rows": 1024})
+    table.upsert(pa.table({"id": list(range(4096)), "v": [i % 2 for i in range(4096)]}))
+    table.fold()
+    table.optimize(by="v")  # even keys, then odd ones
+    table.upsert([{"id": 3, "v": 9}, {"id": 5000, "v": 0}])
+
+    report = table.fold()
+
+    assert (report.updated, report.inserted, report.final_rows) == (1, 1, 4097)
+    rows = table.to_arrow().sort_by("id")
+    assert rows.column("id").to_pylist() == [*range(4096), 5000]
+    assert rows.column("v").to_pylist() == [9 if i == 3 else i % 2 for i in [*range(4096), 5000]]

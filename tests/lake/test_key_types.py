@@ -29,6 +29,7 @@ KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
         pa.decimal128(38, 4),
         [Decimal("-1234567890123456789012345678901234.5678"), Decimal("0.0001"), Decimal("9007199254740993.0001")],
     ),
+    "fine decimal": (pa.decimal128(38, 10), [Decimal("-0.0000000001"), Decimal("0E-10"), Decimal("0.0000000001")]),
     "date": (pa.date32(), [dt.date(1, 1, 1), dt.date(1969, 12, 31), dt.date(2026, 2, 28), dt.date(9999, 12, 31)]),
     "timestamp": (
         pa.timestamp("us", "UTC"),

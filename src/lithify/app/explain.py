@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lithify.model.plans import PruningReport
+from lithify.serving.filters import NOT_READ
 from lithify.serving.query import TableUse
 
 
@@ -23,9 +24,9 @@ class TableExplanation:
     does not know (`files_unknown`) counts as one row group.
 
     `otherwise_ruled_out`: row groups that no condition rules out by bounds, but bloom filters or partition values do,
-    at least. `note`: why nothing could be ruled out. `from_sidecar`: the answer stands in the sidecar, and no file is
-    read. `resolved`: whether pending changes are resolved and kept already; None: they are too many, and are merged
-    while base is read.
+    at least. `note`: why nothing could be ruled out, or that the optimised query does not read the table at all.
+    `from_sidecar`: the answer stands in the sidecar, and no file is read. `resolved`: whether pending changes are
+    resolved and kept already; None: they are too many, and are merged while base is read.
     """
 
     table: str
@@ -55,17 +56,18 @@ def explanation_of(use: TableUse, *, resolved: bool) -> TableExplanation:
     report = plan.pruning or _unpruned(len(plan.clean) + len(plan.touched), snapshot.base_bytes)
     conditions = tuple(Condition(text, count) for text, count in report.reasons)
     ruled_out = report.groups_total - report.groups_read
+    unread = use.from_summary or use.note == NOT_READ
     return TableExplanation(
         table=snapshot.table,
         seq=snapshot.seq,
         changes_version=snapshot.changes_version,
         base_version=snapshot.base_version,
         files_total=report.files_total,
-        files_read=0 if use.from_summary else report.files_read,
+        files_read=0 if unread else report.files_read,
         groups_total=report.groups_total,
-        groups_read=0 if use.from_summary else report.groups_read,
+        groups_read=0 if unread else report.groups_read,
         bytes_total=report.bytes_total,
-        bytes_read=0 if use.from_summary else report.bytes_read,
+        bytes_read=0 if unread else report.bytes_read,
         files_unknown=report.files_unknown,
         conditions=conditions,
         otherwise_ruled_out=max(0, ruled_out - sum(condition.groups_ruled_out for condition in conditions)),

@@ -24,7 +24,11 @@ def explain(
     ],
     as_of: AsOfOption = None,
 ) -> None:
-    """Show what a SELECT would read: per table the snapshot, files, row groups and bytes, and why. Nothing is run."""
+    """Show what a SELECT would read: per table the snapshot, files, row groups and bytes, and why. Nothing is run.
+
+    Each condition is shown with what it rules out by itself, so what two of them rule out may overlap. Bytes are those
+    of whole row groups: a query of few columns reads less.
+    """
     text = sys.stdin.read() if query == "-" else query
     if not text.strip():
         raise InvalidRequest('the query is empty: pass a SELECT, e.g. lithify explain "select * from shop.orders"')
@@ -57,14 +61,22 @@ def _fields(table: TableExplanation) -> dict[str, Any]:
 def _why(table: TableExplanation) -> tuple[str, ...]:
     if table.from_sidecar:
         return ("the sidecar alone answers this",)
-    told = [f"{condition.text} rules out {_groups(condition.groups_ruled_out)}" for condition in table.conditions]
+    nothing = "nothing by its bounds" if table.otherwise_ruled_out else "nothing"
+    told = [f"{each.text} rules out {_groups(each.groups_ruled_out, nothing)}" for each in table.conditions]
     if table.otherwise_ruled_out:
-        told.append(f"bloom filters or partition values rule out {_groups(table.otherwise_ruled_out)}")
-    return (*told, *([table.note] if table.note else []))
+        more = _groups(table.otherwise_ruled_out, nothing)
+        told.append(f"bloom filters or partition values rule out {more}{' more' if _by_bounds(table) else ''}")
+    if table.note:
+        told.append(table.note)
+    return tuple(told) or ("nothing is known of the files yet",)
 
 
-def _groups(count: int) -> str:
-    return plural(count, "row group") if count else "nothing"
+def _groups(count: int, nothing: str) -> str:
+    return plural(count, "row group") if count else nothing
+
+
+def _by_bounds(table: TableExplanation) -> bool:
+    return any(condition.groups_ruled_out for condition in table.conditions)
 
 
 def _pending(table: TableExplanation) -> str:
@@ -83,10 +95,10 @@ def _pending(table: TableExplanation) -> str:
 def _sidecar(table: TableExplanation) -> str:
     if not table.files_unknown:
         return "complete"
-    missing = (
-        "none yet" if table.files_unknown == table.files_total else f"{plural(table.files_unknown, 'file')} missing"
-    )
-    return f"{missing}; `lithify index build {table.table}` completes it"
+    build = f"`lithify index build {table.table}`"
+    if table.files_unknown == table.files_total:
+        return f"none yet; {build} builds it"
+    return f"{plural(table.files_unknown, 'file')} missing; {build} completes it"
 
 
 def register(app: typer.Typer) -> None:

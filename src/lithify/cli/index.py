@@ -45,7 +45,7 @@ PROBLEMS = {
     "skipped": "cannot be read and was skipped",
     "missing": "has no entry",
     "extra": "has an entry and is no file of the table any more",
-    "different": "differs from its entry",
+    "different": "differs from its entry, or cannot be read",
 }
 
 
@@ -79,6 +79,8 @@ def inspect(session: Session, name: TableArgument) -> None:
         session.out.record("", {}, jsonable(found))
         return
     for log, facts in (("base", found.base), ("changes", found.changes)):
+        if log == "changes":
+            session.out.note("")
         session.out.record(f"{name}, {log}", {label: value for label, value in _fields(facts).items() if value}, {})
 
 
@@ -98,21 +100,25 @@ def _fields(facts: IndexFacts | None) -> dict[str, Any]:
 
 
 def _span(versions: Sequence[int]) -> str:
-    """Newest first."""
-    if len(versions) == 1:
+    """Newest first; a build adds states of the version that is there."""
+    if versions[0] == versions[-1]:
         return f"{versions[0]:,}"
     return f"{plural(len(versions), 'state')} from {versions[-1]:,} to {versions[0]:,}"
 
 
 def check(session: Session, names: NamesArgument = None, all_tables: AllOption = False) -> None:
-    """Compare every entry of the sidecar with the real footer. Exit code 1 if they differ.
+    """Compare every entry of the sidecar with the real footer. Exit code 1 if there is any difference.
 
-    Files without an entry and entries of files that are gone only cost time; `lithify index build` adds the former. An
-    entry that differs from its file would be trusted: delete the table's index folder, it is built again.
+    Files without an entry and entries of files that the table no longer has only cost time; `lithify index build` puts
+    both right. A file that differs from its entry was damaged, removed or replaced, or the entry is wrong. Look at the
+    file first. If it is as it should be, delete the table's index folder: it is built again.
     """
     rows = on_each(session, names, all_tables, "check", lambda table, report: table.check_index(report))
     failed = show_rows(session, CHECKED, rows, {"checks": rows}, empty="no tables to check")
     found = [_show_paths(session, row, field) for row in rows for field in ("missing", "extra", "different")]
+    for row in rows:
+        if row.get("missing") or row.get("extra"):
+            session.out.note(f"`lithify index build {row['table']}` brings its entries up to date")
     if failed or any(found):
         raise typer.Exit(HANDLED)
 
@@ -120,6 +126,9 @@ def check(session: Session, names: NamesArgument = None, all_tables: AllOption =
 def _show_paths(session: Session, row: dict[str, Any], field: str) -> bool:
     """Name the files, and answer whether there are any."""
     paths = row.get(field) or ()
+    if field == "missing" and paths and len(paths) == row["files"] > 1:
+        session.out.problems([f"{row['table']}: none of its {row['files']:,} files has an entry"])
+        return True
     session.out.problems([f"{path} {PROBLEMS[field]}" for path in paths[:PATHS_SHOWN_MAX]])
     if len(paths) > PATHS_SHOWN_MAX:
         session.out.note(f"… and {plural(len(paths) - PATHS_SHOWN_MAX, 'more file')}; --json names them all")

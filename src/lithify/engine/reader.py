@@ -382,7 +382,10 @@ def _row(rows: pa.Table, wanted: pa.Table) -> dict[str, Any] | None:
 def _literal(value: pa.Scalar) -> str:
     if pa.types.is_integer(value.type) or pa.types.is_boolean(value.type):
         return str(value.as_py())
-    text = str(value.cast(pa.string()).as_py()) if not pa.types.is_binary(value.type) else value.as_py().hex()
+    if pa.types.is_decimal(value.type):
+        text = f"{value.as_py():f}"  # with no exponent, which the engine does not read
+    else:
+        text = str(value.cast(pa.string()).as_py()) if not pa.types.is_binary(value.type) else value.as_py().hex()
     quoted = text.replace("'", "''")
     return (
         f"arrow_cast('{quoted}', '{_arrow_name(value.type)}')" if not pa.types.is_binary(value.type) else f"X'{quoted}'"

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lithify.model.group_stats import ABSENT
-from lithify.sidecar.blocks import Block, ColumnInfo, Numbers, path_hash
+from lithify.sidecar.blocks import Block, ColumnInfo, Numbers, constant, path_hash
 from lithify.sidecar.format import (
     BLOCK,
     BLOCK_HEAD_BYTES,
@@ -31,6 +31,7 @@ from lithify.sidecar.format import (
 )
 
 U64 = npt.NDArray[np.uint64]
+FEW = 256
 _CHUNK_ARRAYS = (
     Array.FLAGS,
     Array.LOW,
@@ -105,12 +106,14 @@ class _Layout:
     def put(self, column: int, array: Array, values: U64, *, zero_is_absent: bool = True) -> None:
         if not len(values):
             return
-        first = int(values[0])
-        if len(values) == 1 or values.strides == (0,) or bool((values == values[0]).all()):
-            if first or not zero_is_absent:
-                self._entries.append((column, array, CONSTANT, 0, first))
+        # Few numbers are compared faster one by one.
+        few = values.tolist() if len(values) <= FEW else None
+        least, most = (min(few), max(few)) if few else (int(values.min()), int(values.max()))
+        if least == most:
+            if most or not zero_is_absent:
+                self._entries.append((column, array, CONSTANT, 0, most))
             return
-        width = 8 if array in (Array.LOW, Array.HIGH) else _width(int(values.max()))
+        width = 8 if array in (Array.LOW, Array.HIGH) else _width(most)
         self._add(column, array, width, values.astype(f"<u{width}", copy=False).tobytes())
 
     def put_heap(self, column: int, array: Array, data: bytes) -> None:
@@ -202,7 +205,7 @@ class _Kept:
         """Lengths of lower and upper bounds in the heap, and the heap, of the groups that stay."""
         lows, highs, heap = self.block.heap_of(number)
         if not len(heap):
-            nothing = np.broadcast_to(np.uint64(0), self.group_count)
+            nothing = constant(0, self.group_count)
             return nothing, nothing, b""
         lows, highs = lows.astype(np.int64), highs.astype(np.int64)
         starts = np.concatenate([[0], highs[:-1]])
@@ -227,12 +230,12 @@ def _merged(column: ColumnInfo, parts: Sequence[_Kept]) -> ColumnDraft:
                 pieces.append(part.of_groups(part.block.group_rows))
             else:
                 value = ABSENT if array is Array.FLAGS else 0
-                pieces.append(np.broadcast_to(np.uint64(value), part.group_count))
+                pieces.append(constant(value, part.group_count))
         arrays[array] = _joined(pieces)
     low_lengths, high_lengths, heaps = [], [], []
     for part in parts:
         number = part.number_of.get(column)
-        nothing = np.broadcast_to(np.uint64(0), part.group_count)
+        nothing = constant(0, part.group_count)
         lows, highs, heap = part.bounds_of(number) if number is not None else (nothing, nothing, b"")
         low_lengths.append(lows)
         high_lengths.append(highs)
@@ -251,5 +254,5 @@ def _joined(pieces: Iterable[Numbers]) -> U64:
         return pieces[0].astype(np.uint64, copy=False)
     values = {int(p[0]) for p in pieces if len(p)} if all(p.strides == (0,) for p in pieces if len(p)) else set()
     if len(values) == 1:
-        return np.broadcast_to(np.uint64(values.pop()), sum(len(p) for p in pieces))
+        return constant(values.pop(), sum(len(p) for p in pieces))
     return np.concatenate([np.zeros(0, np.uint64), *(piece.astype(np.uint64, copy=False) for piece in pieces)])

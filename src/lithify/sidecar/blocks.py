@@ -72,6 +72,11 @@ class Chunks:
     bloom_bytes: Numbers
 
 
+def constant(value: int, count: int, kind: type[np.unsignedinteger] = np.uint64) -> Numbers:
+    """One value, `count` times, in the space of one. As `numpy.broadcast_to`, in a tenth of the time."""
+    return np.ndarray((count,), kind, (value & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "little"), 0, (0,))
+
+
 def path_hash(path: str) -> int:
     return int.from_bytes(hashlib.blake2b(path.encode(), digest_size=8).digest(), "little")
 
@@ -275,14 +280,15 @@ class Block:
 
     # -- arrays
 
+    @cached_property
+    def _entries(self) -> dict[int, tuple[int, int, int]]:
+        """(width, crc, place) of each array."""
+        return {
+            column << 8 | array: (width, crc, place) for array, width, column, crc, place in self._directory.tolist()
+        }
+
     def _entry(self, column: int, array: Array) -> tuple[int, int, int] | None:
-        """(width, crc, place)."""
-        key = column << 8 | array
-        place = int(np.searchsorted(self._keys, key))
-        if place == len(self._keys) or int(self._keys[place]) != key:
-            return None
-        entry = self._directory[place]
-        return int(entry["width"]), int(entry["crc"]), int(entry["place"])
+        return self._entries.get(column << 8 | array)
 
     def _file_array(self, array: Array) -> Numbers:
         return self._array(OF_NO_COLUMN, array, self.files)
@@ -300,8 +306,7 @@ class Block:
     def _checked(self, column: int, array: Array, count: int) -> Numbers:
         entry = self._entry(column, array)
         if entry is None or entry[0] == CONSTANT:
-            value = np.array(entry[2] if entry else 0, np.uint64)
-            return np.broadcast_to(value.astype(np.uint8) if array is Array.FLAGS else value, count)
+            return constant(entry[2] if entry else 0, count, np.uint8 if array is Array.FLAGS else np.uint64)
         width, crc, place = entry
         if width not in (1, 2, 4, 8):
             raise self._damaged(f"array {array.name} has no possible width")

@@ -69,6 +69,10 @@ _ENCODINGS = {
 _INT64 = range(-(2**63), 2**63)
 
 
+# A column, whether it has no NaN in this file, and whether its bounds there can be used.
+_Told = tuple["_Column", bool, bool]
+
+
 def entry_of(metadata: pq.FileMetaData, path: str, size_bytes: int) -> bytes:
     """What the sidecar keeps of one Parquet file: a block of one file. `path` is relative to the Delta table."""
     entries = Entries()
@@ -96,7 +100,7 @@ class Entries:
         self._group_bytes: list[int] = []
         self._group_raw_bytes: list[int] = []
         self._columns: dict[ColumnInfo, _Column] = {}
-        self._schemas: list[tuple[Any, list[_Column]]] = []
+        self._schemas: list[tuple[Any, bytes, bool, list[_Told]]] = []
 
     @property
     def files(self) -> int:
@@ -121,23 +125,21 @@ class Entries:
     def _add(self, metadata: pq.FileMetaData, path: str, size_bytes: int) -> None:
         first = self.groups
         assert first + metadata.num_row_groups <= GROUPS_MAX
-        columns = self._columns_of(metadata.schema)
         whole = str(metadata.created_by).startswith(_WHOLE_BOUNDS)
-        nan_free = _nan_free(metadata)
-        free = [column.info.kind is Kind.FLOAT and column.info.name in nan_free for column in columns]
-        rebased = not _REBASED.isdisjoint(metadata.metadata or ())
-        bounded = [not (rebased and column.info.kind in _CALENDAR) for column in columns]
+        notes = metadata.metadata or {}
+        rebased = not _REBASED.isdisjoint(notes)
+        columns = self._columns_of(metadata.schema, notes.get(NAN_FREE_KEY, b""), rebased)
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
             if group.num_rows < 0:
                 raise ValueError(f"row group {number} has {group.num_rows} rows")
             compressed = raw = 0
-            for place, column in enumerate(columns):
+            for place, (column, nan_free, bounded) in enumerate(columns):
                 chunk = group.column(place)
                 packed, unpacked = chunk.total_compressed_size, chunk.total_uncompressed_size
                 compressed += packed
                 raw += unpacked
-                column.add(first + number, chunk, packed, unpacked, free[place], bounded[place], whole)
+                column.add(first + number, chunk, packed, unpacked, nan_free, bounded, whole)
             self._group_rows.append(group.num_rows)
             self._group_bytes.append(compressed)
             self._group_raw_bytes.append(raw)
@@ -146,18 +148,20 @@ class Entries:
         self._footer_bytes.append(metadata.serialized_size)
         self._group_end.append(self.groups)
 
-    def _columns_of(self, schema: Any) -> list[_Column]:
+    def _columns_of(self, schema: Any, nan_free: bytes, rebased: bool) -> list[_Told]:
         """Files of one table mostly share one schema, which is looked at once."""
-        for known, columns in self._schemas:
-            if schema.equals(known):
+        for known, *same, columns in self._schemas:
+            if same == [nan_free, rebased] and schema.equals(known):
                 return columns
         infos = [_info(schema.column(place)) for place in range(len(schema))]
-        times = Counter(infos)
-        # Of two columns of one name nobody can say which a reader takes: it is as if the file lacked them.
-        columns = [
-            self._columns.setdefault(info, _Column(info)) if times[info] == 1 else _Column(info) for info in infos
-        ]
-        self._schemas.append((schema, columns))
+        times, free = Counter(infos), _names(nan_free)
+        columns = []
+        for info in infos:
+            # Of two columns of one name nobody can say which a reader takes: it is as if the file lacked them.
+            column = self._columns.setdefault(info, _Column(info)) if times[info] == 1 else _Column(info)
+            bounded = not (rebased and info.kind in _CALENDAR)
+            columns.append((column, info.kind is Kind.FLOAT and info.name in free, bounded))
+        self._schemas.append((schema, nan_free, rebased, columns))
         return columns
 
     def block(self) -> bytes:
@@ -175,9 +179,9 @@ class Entries:
         )
 
 
-def _nan_free(metadata: pq.FileMetaData) -> frozenset[str]:
+def _names(nan_free: bytes) -> frozenset[str]:
     try:
-        return frozenset(json.loads((metadata.metadata or {}).get(NAN_FREE_KEY, b"[]")))
+        return frozenset(json.loads(nan_free or b"[]"))
     except (ValueError, TypeError):  # another writer's idea of this key
         return frozenset()
 

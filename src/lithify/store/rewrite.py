@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from lithify.model.arrow_rows import take
 from lithify.model.batch import sort_by_key
 from lithify.model.merge import lookup
 from lithify.store.local import translated
-from lithify.store.parquet import Layout, PartWriter, Written, batches_of, check_whole
+from lithify.store.parquet import Layout, PartWriter, Written, batches_of, check_whole, open_file
 
 SHOWN = "_lithify_shown"
 
@@ -130,6 +131,26 @@ def _holds_any(task: RewriteTask, source: Path, hidden: pa.Table) -> bool:
     return any((lookup(keys, hidden, task.by) >= 0).any() for keys in batches_of(source, columns, dict(task.constants)))
 
 
+def _groups_ascend(source: Path, task: RewriteTask) -> bool:
+    """Whether no row group can hold a smaller key than one before it. Elsewhere a row that looks like a new one may
+    turn out, row groups later, to take the place of another.
+    """
+    name = task.by[0]
+    metadata = open_file(source).metadata
+    if name in task.constants or metadata.num_row_groups < 2:
+        return True
+    place = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}.get(name)
+    if place is None:
+        return False
+    chunks = [metadata.row_group(number).column(place).statistics for number in range(metadata.num_row_groups)]
+    if any(chunk is None or not chunk.has_min_max for chunk in chunks):
+        return False
+    try:
+        return all(before.max <= after.min for before, after in pairwise(chunks))
+    except (OverflowError, ValueError):  # a moment beyond Python's calendar
+        return False
+
+
 class _Merge:
     def __init__(self, task: RewriteTask, hidden: pa.Table | None, rows: pa.Table | None) -> None:
         self._task, self._hidden = task, hidden
@@ -147,7 +168,7 @@ class _Merge:
 
     def batches(self, source: Path) -> Iterator[pa.Table]:
         task = self._task
-        in_order = True
+        in_order = not self._rows.num_rows or _groups_ascend(source, task)
         pending: pa.Table | None = None
         for batch in batches_of(source, task.layout.columns, dict(task.constants)):
             if pending is not None:
