@@ -237,6 +237,11 @@ class TestTheCommand:
         assert "why nothing is known of the files yet" in shown
         assert "sidecar none yet; `lithify index build shop.orders` builds it" in shown
 
+    def test_a_table_without_files(self, cli: Run, lake: Lake) -> None:
+        lake.create_table("shop.empty", COLUMNS, key="id")
+
+        assert "there are no files yet" in cli("select * from shop.empty where id = 1").out
+
     def test_what_partition_values_rule_out_and_bounds_do_not(self, cli: Run, lake: Lake, tmp_path: Path) -> None:
         rows = pa.table({"id": [1, 2], "country": ["DE", "FR"]})
         write_deltalake(tmp_path / "parted", rows, partition_by=["country"])

@@ -224,6 +224,23 @@ class TestPartitions:
         for part in ("2026-11-01", "DE", "03:00:00", "05:00:00"):
             assert part in shown
 
+    def test_long_values_leave_room_for_the_numbers(self, timed: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        row = f'{{"id": 9, "at": "2026-11-03T00:00:00Z", "country": "{"long " * 15}"}}'
+        timed("write", "log.events", "--row", row)
+        timed("fold", "log.events")
+        monkeypatch.setenv("COLUMNS", "80")
+        monkeypatch.setenv("TTY_COMPATIBLE", "1")
+
+        shown = timed("partitions", "log.events").out
+
+        for part in ("files", "rows", "size"):
+            assert part in shown.split("not fit")[0]
+
+    def test_of_a_table_without_rows(self, cli: Run) -> None:
+        shown = cli("partitions", "shop.empty").out
+
+        assert shown.strip() == "the table holds no rows yet"
+
     def test_says_what_is_pending(self, timed: Run) -> None:
         timed("write", "log.events", "--row", '{"id": 9, "at": "2026-11-03T00:00:00Z", "country": "DE"}')
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Iterator
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from lithify import Lake
 from lithify.errors import Corruption, InvalidRequest
 from lithify.model.predicates import UNKNOWN, In, Or, Prefix
 from lithify.serving.filters import IN_A_SUBQUERY, NO_FILTER, predicate_of_where, spark_predicate
+from lithify.serving.lookup import Lookup
 from lithify.serving.moment import asks_the_clock, at
 from lithify.serving.query import ServingEngine, TableUse
 from lithify.serving.row_mask import rows_that_may_match
@@ -402,6 +403,46 @@ def test_nan_is_found_in_files_whose_statistics_pass_over_it(lake: Lake, where: 
     engine.close()
 
 
+def test_an_answer_has_no_empty_batches(lake: Lake) -> None:
+    table = lake.table("shop.orders")
+    table.upsert([row(4), row(17)])
+    table.delete([8])
+    answer = lake.sql("select * from shop.orders")
+    assert all(chunk for chunk in map(len, answer.column("id").chunks))
+    assert answer.num_rows == FILES * GROUPS * ROWS - 1
+    nothing = lake.sql("select * from shop.orders where id < 0")
+    assert (nothing.num_rows, nothing.schema) == (0, answer.schema)
+
+
+def test_nan_beside_one_number_is_not_taken_for_that_number(folder: Path) -> None:
+    engine = ServingEngine(2**28)
+    rows = pa.table({"id": range(3), "x": [1.5, math.nan, 1.5]})
+    with Lake(folder / "lake") as lake:
+        table = lake.create_table("shop.readings", rows.schema, key="id")
+        table.upsert(rows)
+        table.fold()
+        for plan in (table.plan(), table.planned()):
+            assert math.isnan(engine.read(plan, where="id = 1").column("x")[0].as_py())
+            assert [math.isnan(x) for x in engine.read(plan).sort_by("id").column("x").to_pylist()] == [
+                False,
+                True,
+                False,
+            ]
+        (source,) = table.plan().clean
+        found = Lookup().rows(source.path, rows.schema, {"id": pa.scalar(1)})
+        assert math.isnan(found.column("x")[0].as_py())
+    engine.close()
+
+
+def test_a_condition_that_the_engine_cannot_weigh_by_statistics_is_answered_without(lake: Lake) -> None:
+    engine = ServingEngine(2**28)
+    table = lake.table("shop.orders")
+    for plan in (table.plan(), table.planned()):
+        found = engine.read(plan, ["id"], "cast(id as varchar) >= '9'").column("id").to_pylist()
+        assert sorted(found) == [n for n in range(FILES * GROUPS * ROWS) if str(n) >= "9"]
+    engine.close()
+
+
 # -- the moment
 
 
@@ -439,6 +480,17 @@ def test_clocks_that_cannot_be_stopped(query: str) -> None:
 
 
 # -- answers from the index alone
+
+
+def test_bounds_are_not_rounded_to_the_callers_decimal_context(folder: Path) -> None:
+    rows = pa.table({"id": [1], "price": pa.array([Decimal("12345678901.2345")], pa.decimal128(18, 4))})
+    with Lake(folder / "lake") as lake, localcontext(prec=6):
+        table = lake.create_table("shop.prices", rows.schema, key="id")
+        table.upsert(rows)
+        table.fold()
+        query = "select min(price) as price from shop.prices"
+        assert use(lake, query).from_summary
+        assert lake.sql(query).to_pylist() == [{"price": Decimal("12345678901.2345")}]
 
 
 @pytest.mark.parametrize(

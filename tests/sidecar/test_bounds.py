@@ -247,10 +247,11 @@ def test_binaries_of_one_length_have_bounds() -> None:
     assert bounds(stats_of(pa.binary(3), [b"\0\0\0", b"\xff\xff\xff"]), 0) == (b"\0\0\0", b"\xff\xff\xff")
 
 
-def test_bounds_of_a_writer_that_may_cut_them_are_not_exact() -> None:
+@pytest.mark.parametrize("writer", [b"parquet-cpp-other", b"parquet-mr 1.17.0"])
+def test_bounds_of_a_writer_that_may_cut_them_are_not_exact(writer: bytes) -> None:
     raw = raw_footer(pa.table({"s": ["a", "b"], "i": [1, 2]}))
     assert b"parquet-cpp-arrow" in raw
-    other = footer_of(raw.replace(b"parquet-cpp-arrow", b"parquet-cpp-other"))
+    other = footer_of(raw.replace(b"parquet-cpp-arrow", writer))
     gathered = Entries()
     gathered.add(other, "other", 1)
     gathered.add(footer_of(raw), "ours", 1)

@@ -68,7 +68,7 @@ def _why(table: TableExplanation) -> tuple[str, ...]:
         told.append(f"bloom filters or partition values rule out {more}{' more' if _by_bounds(table) else ''}")
     if table.note:
         told.append(table.note)
-    return tuple(told) or ("nothing is known of the files yet",)
+    return tuple(told) or ("nothing is known of the files yet" if table.files_total else "there are no files yet",)
 
 
 def _groups(count: int, nothing: str) -> str:

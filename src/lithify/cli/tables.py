@@ -17,6 +17,7 @@ from lithify.cli.output import Column
 from lithify.cli.types import parse_column, type_name
 from lithify.cli.values import bytes_cell, cell, count_cell, dumps, human_bytes, parse_bytes
 from lithify.errors import InvalidRequest, LithifyError
+from lithify.model.names import DAY
 from lithify.model.words import plural
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ def partitions(session: Session, name: TableArgument) -> None:
         found = table.partitions(snapshot)
         by, time = snapshot.schema.partitions, snapshot.schema.time
         columns = [
-            *(Column(f"values.{column}", column, _partition_value, style="bold") for column in by),
+            *(Column(f"values.{column}", column, _partition_value, style="bold", wrap=column != DAY) for column in by),
             Column("files", "files", count_cell, right=True),
             Column("rows", "rows", _known_count, right=True),
             Column("size_bytes", "size", bytes_cell, right=True),
@@ -200,8 +201,9 @@ def partitions(session: Session, name: TableArgument) -> None:
             "pending": pending,
         }
         shown = [{**row, **{f"values.{column}": value for column, value in row["values"].items()}} for row in rows]
-        session.out.listing(columns, shown, document, empty="base holds no rows yet; fold the table first")
-        if not by:
+        empty = "base holds no rows yet; fold the table first" if snapshot.changes else "the table holds no rows yet"
+        session.out.listing(columns, shown, document, empty=empty)
+        if rows and not by:
             session.out.note(f"{name} is not partitioned: all of base is one")
         if snapshot.changes:
             session.out.note(f"{_amount(pending, 'pending change')}, not in these yet")

@@ -198,7 +198,7 @@ def value_of(stats: ColumnStats, key: int) -> Any:
         case Kind.TIMESTAMP_UTC:
             return _EPOCH.replace(tzinfo=dt.UTC) + dt.timedelta(microseconds=key)
         case Kind.DECIMAL:
-            return Decimal(key).scaleb(-stats.scale)
+            return _decimal(key, stats.scale)
         case _:
             return key
 
@@ -208,8 +208,11 @@ def whole_value_of(stats: ColumnStats, value: bytes) -> Any:
         case Kind.TEXT:
             return value.decode()
         case Kind.WIDE_DECIMAL:
-            unscaled = int.from_bytes(value, "big") - (1 << 127)
-            digits = tuple(int(digit) for digit in str(abs(unscaled)))
-            return Decimal((int(unscaled < 0), digits, -stats.scale))
+            return _decimal(int.from_bytes(value, "big") - (1 << 127), stats.scale)
         case _:
             return value
+
+
+def _decimal(unscaled: int, scale: int) -> Decimal:
+    """Without arithmetic, which would round to the precision of the caller's decimal context."""
+    return Decimal((int(unscaled < 0), tuple(int(digit) for digit in str(abs(unscaled))), -scale))

@@ -100,6 +100,11 @@ def orders_floats(plan: LogicalPlan, schemas: Mapping[Place, pa.Schema]) -> bool
     return False
 
 
+def reads_floats(request: Request, schema: pa.Schema) -> bool:
+    """Whether floating point numbers are among what a table is asked for."""
+    return any(_holds_floats(f.type) for f in schema if request.columns is None or f.name in request.columns)
+
+
 def _holds_floats(kind: pa.DataType) -> bool:
     return bool(pa.types.is_floating(kind)) or any(_holds_floats(kind.field(i).type) for i in range(kind.num_fields))
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import datetime as dt
+import enum
 import shutil
 import tempfile
 import threading
@@ -35,7 +36,7 @@ from lithify.model.schema import TableSchema
 from lithify.model.snapshot import Snapshot
 from lithify.serving.catalog import CATALOG, NAMESPACE, EmptyCatalog, EmptyTables, Names, TableOf
 from lithify.serving.failures import translated_errors
-from lithify.serving.filters import NOT_READ, Place, Request, orders_floats, requests
+from lithify.serving.filters import NOT_READ, Place, Request, orders_floats, reads_floats, requests
 from lithify.serving.groups import GroupReader, TooLarge, fits_memory, rows_in_memory
 from lithify.serving.moment import asks_the_clock, at
 from lithify.serving.relation import LinkFolder, in_memory, memory_table, relation, scan
@@ -45,7 +46,18 @@ from lithify.store.local import translated
 _READ_ONLY = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
 # So few rows are not worth waking other threads for.
 ONE_THREAD_ROWS_MAX = 65_536
+ENGINE_FAULT = "Internal error"
 CLOCK = "asks for the current time in a way that is not understood"
+
+
+class Care(enum.Enum):
+    """Which statistics of Parquet files the engine must not see, because NaN does not count in them: a column of one
+    number and NaN would be taken for that number alone.
+    """
+
+    NONE = "none"
+    NO_FILE_STATISTICS = "floats are read"
+    NO_STATISTICS = "floats are compared or ordered"
 
 
 @dataclass(frozen=True)
@@ -70,7 +82,7 @@ class ServingEngine:
         # Where rows become tables that queries are given; it keeps none itself.
         self._scratch = SessionContext()
         self._runtime = RuntimeEnvBuilder().with_disk_manager_os().with_fair_spill_pool(memory_bytes_max)
-        self._configs: dict[tuple[str, str, bool, bool], SessionConfig] = {}
+        self._configs: dict[tuple[str, str, Care, bool], SessionConfig] = {}
 
     def sql(self, query: str, table_of: TableOf, names: Names) -> pa.Table:
         """Run one SELECT. `table_of(namespace, table)` answers None for a table that does not exist; it must not run a
@@ -142,10 +154,23 @@ class ServingEngine:
         if note is not None:
             asked = {place: Request(request.columns, UNKNOWN, note) for place, request in asked.items()}
         names = shape.names if query == asked_for else frame.schema().names
-        return _Look(query, shape, names, plan, asked, catalog, careful=orders_floats(plan, schemas))
+        care = Care.NONE
+        if any(reads_floats(request, schemas[place]) for place, request in asked.items()):
+            care = Care.NO_STATISTICS if orders_floats(plan, schemas) else Care.NO_FILE_STATISTICS
+        return _Look(query, shape, names, plan, asked, catalog, care)
 
     def _run(self, look: _Look) -> pa.Table:
-        with self._session(careful=look.careful) as session:
+        try:
+            return self._run_once(look)
+        except Exception as error:
+            if look.care is Care.NO_STATISTICS or ENGINE_FAULT not in str(error):
+                raise
+            # What the engine makes of statistics fails for some conditions; it needs none of them for an answer.
+            look.care = Care.NO_STATISTICS
+            return self._run_once(look)
+
+    def _run_once(self, look: _Look) -> pa.Table:
+        with self._session(look.care) as session:
             frame = self._frame(look, session, narrow=True)
             if frame is None:
                 frame = self._frame(look, session, narrow=False)
@@ -165,11 +190,12 @@ class ServingEngine:
                 narrowed |= narrow and request.columns is not None
                 small &= rows.num_rows <= ONE_THREAD_ROWS_MAX
             else:
-                view = relation(session.ctx, look.plan(place), session.links, careful=look.careful)
+                careful = look.care is Care.NO_STATISTICS
+                view = relation(session.ctx, look.plan(place), session.links, careful=careful)
                 tables[place] = Table(view.into_view())
                 small = False
         # Relations are built in a context of their own, so that a query sees the lake's tables and nothing else.
-        outer = self._context(CATALOG, NAMESPACE, careful=look.careful, one_thread=small)
+        outer = self._context(CATALOG, NAMESPACE, look.care, one_thread=small)
         catalog = outer.catalog(CATALOG)
         namespaces = {namespace: Schema.memory_schema(outer) for namespace, _ in tables}
         for namespace, schema in namespaces.items():
@@ -250,23 +276,24 @@ class ServingEngine:
             self._root = None
 
     @contextlib.contextmanager
-    def _session(self, *, careful: bool = False) -> Iterator[_Session]:
+    def _session(self, care: Care = Care.NONE) -> Iterator[_Session]:
         links = LinkFolder(self._folder())
         try:
-            yield _Session(lambda: self._context("datafusion", "public", careful=careful), links)
+            yield _Session(lambda: self._context("datafusion", "public", care), links)
         finally:
             links.remove()
 
-    def _context(self, catalog: str, schema: str, *, careful: bool = False, one_thread: bool = False) -> SessionContext:
-        """`careful`: no statistics of Parquet files are used, because NaN does not count in them."""
-        place = catalog, schema, careful, one_thread
+    def _context(
+        self, catalog: str, schema: str, care: Care = Care.NONE, *, one_thread: bool = False
+    ) -> SessionContext:
+        place = catalog, schema, care, one_thread
         if place not in self._configs:
-            config = self._config(catalog, schema, careful=careful)
+            config = self._config(catalog, schema, care)
             threads = 1 if one_thread else self._threads
             self._configs[place] = config.with_target_partitions(threads) if threads else config
         return SessionContext(self._configs[place], self._runtime)
 
-    def _config(self, catalog: str, schema: str, *, careful: bool) -> SessionConfig:
+    def _config(self, catalog: str, schema: str, care: Care) -> SessionConfig:
         config = (
             SessionConfig()
             .with_default_catalog_and_schema(catalog, schema)
@@ -279,10 +306,11 @@ class ServingEngine:
             .set("datafusion.optimizer.hash_join_single_partition_threshold", str(64 * 2**20))
             .set("datafusion.optimizer.hash_join_single_partition_threshold_rows", "4000000")
         )
-        if careful:
+        if care is not Care.NONE:
+            config = config.set("datafusion.execution.collect_statistics", "false")
+        if care is Care.NO_STATISTICS:
             config = (
-                config.set("datafusion.execution.collect_statistics", "false")
-                .set("datafusion.execution.parquet.pruning", "false")
+                config.set("datafusion.execution.parquet.pruning", "false")
                 .set("datafusion.execution.parquet.enable_page_index", "false")
                 .set("datafusion.optimizer.enable_dynamic_filter_pushdown", "false")
             )
@@ -331,7 +359,7 @@ class _Fixed:
 
 class _Look:
     """A query as it was planned over empty tables, which gives columns of these `names`. What the user asked for has
-    those of `shape`: constants that were put in show in a name. `careful`: NaN may matter to it.
+    those of `shape`: constants that were put in show in a name.
     """
 
     def __init__(
@@ -342,10 +370,9 @@ class _Look:
         optimised: LogicalPlan,
         requests: Mapping[Place, Request],
         catalog: EmptyCatalog,
-        *,
-        careful: bool,
+        care: Care,
     ) -> None:
-        self.query, self.shape, self.names, self.requests, self.careful = query, shape, names, requests, careful
+        self.query, self.shape, self.names, self.requests, self.care = query, shape, names, requests, care
         self._optimised, self._catalog = optimised, catalog
 
     def plan(self, place: Place) -> ReadPlan:
@@ -373,9 +400,12 @@ def _planned_alike(
 
 
 def _result(frame: DataFrame) -> pa.Table:
-    """Collect, with string views as plain strings: the spelling that every Arrow consumer reads."""
+    """Collect, with string views as plain strings: the spelling that every Arrow consumer reads. Without empty batches
+    too: PySpark takes one in the middle for the end.
+    """
     table = frame.to_arrow_table()
-    return table.cast(_plain_schema(table.schema))
+    filled = pa.Table.from_batches([batch for batch in table.to_batches() if batch.num_rows], table.schema)
+    return filled.cast(_plain_schema(table.schema))
 
 
 def _plain_schema(schema: pa.Schema) -> pa.Schema:

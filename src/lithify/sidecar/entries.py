@@ -43,8 +43,8 @@ NAN_FREE_KEY = b"lithify.nan_free"
 # In files with one of these keys, Spark moves old dates and times to another calendar when it reads them.
 _REBASED = frozenset({b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"})
 _CALENDAR = frozenset({Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_UTC})
-# Writers that leave a byte bound out rather than cut it.
-_WHOLE_BOUNDS = ("parquet-cpp-arrow", "parquet-mr")
+# Who leaves a byte bound out rather than cut it. parquet-mr cuts them where it is told to, and footers do not show it.
+_WHOLE_BOUNDS = "parquet-cpp-arrow"
 _PHYSICAL = {
     name: number
     for number, name in enumerate(
