@@ -232,6 +232,29 @@ def test_an_index_that_is_damaged_while_it_is_in_use(
     assert wrong_answers(table, rows_of(table)) == []
 
 
+def test_the_read_that_finds_an_index_damaged_leaves_a_new_one(folder: Path, table: Table) -> None:
+    path = index_path(folder / "lake")
+    data = path.read_bytes()
+    block = data.index(b"PMBK")
+    path.write_bytes(data[: block + 60] + bytes([data[block + 60] ^ 1]) + data[block + 61 :])
+
+    with Lake(folder / "lake", settings=SETTINGS) as again:
+        assert wrong_answers(again.table("a.t"), rows_of(table)) == []
+        assert again.table("a.t").check_index().ok
+
+
+def test_two_builds_at_once_leave_one_entry_per_file(folder: Path, table: Table) -> None:
+    files = table.snapshot().base
+    entries, _ = table_index.read_entries(table.base_path, files)
+    assert entries is not None
+
+    index_of(table).add(table.snapshot().base_version, [entries])
+
+    found = table.inspect_index().base
+    assert found is not None
+    assert found.files == len(files)
+
+
 def test_a_commit_onto_a_damaged_index_writes_it_anew(folder: Path, table: Table) -> None:
     path = index_path(folder / "lake")
     path.write_bytes(damaged(path.read_bytes(), "flipped at its start"))

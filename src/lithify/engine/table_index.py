@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakValueDictionary
 
-from lithify.engine.coverage import Coverage, Files, Flags
+from lithify.engine.coverage import Coverage, Files
 from lithify.errors import Corruption, LithifyError, NotFound
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import DataFile
@@ -153,7 +153,12 @@ class TableIndex:
             token = self._token(view)
             if known is not None and known.token == token and (self._resting or not self._missing(known)):
                 return known
-            made = self._joined(files, schema, view)
+            try:
+                made = self._joined(files, schema, view)
+            except Corruption as error:
+                self.set_aside(error)
+                view = None
+                made = self._joined(files, schema, view)
             missing = self._missing(made)
             if missing:
                 head = view is None or version >= view.version
@@ -174,13 +179,9 @@ class TableIndex:
         return [place for place in coverage.unknown if entries[place][0].path not in self._tried]
 
     def _joined(self, files: Files, schema: TableSchema, view: View | None, *found: Block) -> Coverage:
-        beside: list[tuple[Block, Flags | None]] = [(block, None) for block in (*self._beside, *found)]
-        try:
-            inside = [(live.block, live.live) for live in view.blocks] if view is not None else []
-            return Coverage(files, schema, [*inside, *beside], _check_of(view))
-        except Corruption as error:
-            self.set_aside(error)
-            return Coverage(files, schema, beside)
+        inside = [(live.block, live.live) for live in view.blocks] if view is not None else []
+        beside = [(block, None) for block in (*self._beside, *found)]
+        return Coverage(files, schema, [*inside, *beside], _check_of(view))
 
     def _look_up(self, version: int | None, files: Files, places: Sequence[int]) -> Block | None:
         """Read a few footers now. `version`: of the head, where the entries are worth keeping."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -29,13 +30,16 @@ def translated_errors(catalog: EmptyCatalog | None = None, sources: Sequence[Sou
         raise _translated(error, files) from error
 
 
+_MISSING = re.compile(r"table '([^']*)' not found")
+
+
 def _translated(error: BaseException, files: Sequence[Source]) -> LithifyError:
     text = str(error).replace("DataFusion error: ", "").strip()
     first = text.splitlines()[0] if text else type(error).__name__
-    if "not found" in first and "table '" in first:
-        return NotFound(
-            f"{first.removeprefix('Error during planning: ')}: `lithify tables` lists the tables of this lake"
-        )
+    if missing := _MISSING.search(first):
+        # DataFusion completes a name by its catalog and, where there is none, by its schema.
+        name = missing[1].removeprefix("lake.").removeprefix("main.")
+        return NotFound(f"table {name} does not exist in this lake: `lithify tables` lists what does")
     reading = ("Parquet", "External error", "Object at location", "Object Store")
     if any(sign in first for sign in reading) and (broken := first_broken(files)) is not None:
         return Corruption(f"{broken} cannot be read as Parquet: restore this file from a copy ({first})")

@@ -344,7 +344,7 @@ class Block:
         return data
 
     def _damaged(self, why: str) -> Corruption:
-        return Corruption(f"{self._what} is damaged: {why}; delete it, it is built again")
+        return Corruption(f"{self._what} is damaged: {why} (the sidecar may be deleted, and is built again)")
 
 
 def parse(data: bytes | memoryview, what: str = "a sidecar's block") -> Block:

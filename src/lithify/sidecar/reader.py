@@ -189,7 +189,7 @@ class Sidecar:
             raise damaged(self.path, "its header does not match its checksum")
         if version != VERSION:
             raise Corruption(
-                f"{self.path} is a sidecar of version {version}, not {VERSION}: delete it, it is built again"
+                f"{self.path} is a sidecar of version {version}, not {VERSION} (it may be deleted, and is built again)"
             )
         check_features(features, str(self.path))
         if table != table_bytes(self._table_id):
@@ -323,4 +323,6 @@ class _BeyondMapping(Exception):
 
 
 def damaged(path: Path, why: str) -> Corruption:
-    return Corruption(f"the sidecar {path} cannot be used: {why}. Delete it, it is built again", path=str(path))
+    return Corruption(
+        f"the sidecar {path} cannot be used: {why} (it may be deleted, and is built again)", path=str(path)
+    )

@@ -35,7 +35,7 @@ from lithify.sidecar.format import (
 from lithify.sidecar.reader import LiveBlock, Sidecar
 from lithify.store.local import Store
 
-LOCK_WAIT_S_MAX = 10
+LOCK_WAIT_S_MAX = 2
 MERGE_BLOCKS = 16
 MERGE_GROUPS_MAX = 4_096
 REWRITE_GROUPS_MAX = 65_536
@@ -99,14 +99,16 @@ def append(
     removed: Collection[str],
     opened: Sidecar | None = None,
 ) -> None:
-    """Add the blocks, take away the entries of the files that were removed. Raises as `Sidecar.open` does.
+    """Add the blocks, take away the entries of the files that were removed, and those that the new ones replace. Raises
+    as `Sidecar.open` does.
 
     `opened`: what the caller has open already, whose blocks need not be checked again.
     """
     with _locked(store, path):
         sidecar = Sidecar.open(path, table_id) if opened is None else opened.again()
         view = sidecar.view()
-        kept = _without(view.blocks, removed)
+        replaced = (path for block in blocks for path in parse(block).paths.to_pylist())
+        kept = _without(view.blocks, {*removed, *replaced})
         growing = _Growing(aligned(store.size(path)))
         small = _to_merge(kept, blocks)
         for live in kept[: len(kept) - small]:
