@@ -60,11 +60,13 @@ def test_a_batch_of_another_schema_is_refused_and_changes_nothing(lake: Lake, ro
 def test_an_unknown_table_is_named_and_not_created(lake: Lake) -> None:
     lake.create_table("shop.orders", ORDERS, key="id")
 
-    for use in (lambda: lake.table("shop.order"), lambda: lake.drop_table("shop.order")):
-        with pytest.raises(NotFound, match=r"shop\.order does not exist"):
+    for use in (
+        lambda: lake.table("shop.order"),
+        lambda: lake.drop_table("shop.order"),
+        lambda: lake.sql("select * from shop.order"),
+    ):
+        with pytest.raises(NotFound, match=r"^table shop\.order does not exist"):
             use()
-    with pytest.raises(NotFound, match=r"shop\.order' not found"):
-        lake.sql("select * from shop.order")
 
     assert lake.tables() == ["shop.orders"]
     assert not (lake.path / "shop" / "order").exists()
