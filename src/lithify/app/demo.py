@@ -43,14 +43,17 @@ TOTALS = (
 
 ONE_ORDER = "SELECT * FROM {orders} WHERE id = {id}"
 
+# It leaves without the interpreter's own ending: pyarrow's threads may still be giving back files of deltalake's, which
+# are Python objects, and that aborts a process that ends.
 PLAIN_READER = """
-import json, sys
+import json, os, sys
 from deltalake import DeltaTable
 import pyarrow as pa, pyarrow.compute as pc, pyarrow.dataset as ds
 table = DeltaTable(sys.argv[1])
 rows = pa.table(table.to_pyarrow_table(columns=["id", "amount"]))
 print(json.dumps({"version": table.version(), "files": len(table.file_uris()), "rows": rows.num_rows,
-                  "revenue": str(pc.sum(rows["amount"]).as_py()), "lithify": "lithify" in sys.modules}))
+                  "revenue": str(pc.sum(rows["amount"]).as_py()), "lithify": "lithify" in sys.modules}), flush=True)
+os._exit(0)
 """
 
 
