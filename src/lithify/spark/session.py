@@ -175,13 +175,14 @@ def _handle_interrupts(session: SparkSession, before: _Handler) -> None:
         canceller.join(_CANCEL_SECONDS_MAX)
         raise KeyboardInterrupt
 
-    logging.getLogger().addFilter(_not_from_py4j)
+    for name in (None, "py4j.clientserver", "py4j.java_gateway"):
+        logging.getLogger(name).addFilter(_not_from_py4j)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, on_interrupt if before is signal.default_int_handler else before)
 
 
 def _not_from_py4j(record: logging.LogRecord) -> bool:
-    """Py4J logs an interrupted call with its traceback on the root logger; the exception is raised anyway."""
+    """Py4J logs an interrupted call with its traceback, also on the root logger; the exception is raised anyway."""
     return not record.pathname.startswith(_PY4J_FOLDER)
 
 
