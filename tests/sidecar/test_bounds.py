@@ -29,7 +29,8 @@ from lithify.model.group_stats import (
 )
 from lithify.sidecar import assembly
 from lithify.sidecar.blocks import Block, ColumnInfo, parse
-from lithify.sidecar.entries import _BOUNDS, NAN_FREE_KEY, Entries, _NumberBounds, footer_of
+from lithify.sidecar.entries import _BOUNDS, NAN_FREE_KEY, Entries, _NumberBounds
+from lithify.store.parquet import footer_metadata
 from support.sidecars import entries, entry, footer, raw_footer
 
 BOTH = HAS_MIN | HAS_MAX
@@ -251,10 +252,10 @@ def test_binaries_of_one_length_have_bounds() -> None:
 def test_bounds_of_a_writer_that_may_cut_them_are_not_exact(writer: bytes) -> None:
     raw = raw_footer(pa.table({"s": ["a", "b"], "i": [1, 2]}))
     assert b"parquet-cpp-arrow" in raw
-    other = footer_of(raw.replace(b"parquet-cpp-arrow", writer))
+    other = footer_metadata(raw.replace(b"parquet-cpp-arrow", writer), "a footer")
     gathered = Entries()
     gathered.add(other, "other", 1)
-    gathered.add(footer_of(raw), "ours", 1)
+    gathered.add(footer_metadata(raw, "a footer"), "ours", 1)
     block = parse(gathered.block())
 
     text, number = block.stats("s"), block.stats("i")

@@ -10,7 +10,8 @@ import pytest
 
 from lithify.errors import Corruption
 from lithify.sidecar.blocks import parse
-from lithify.sidecar.entries import Entries, entry_of, footer_of
+from lithify.sidecar.entries import Entries, entry_of
+from lithify.store.parquet import footer_metadata
 from support.sidecars import entries, footer, raw_footer
 
 TEXTS = ["a text longer than its key", None, "another text longer than its key"]
@@ -24,7 +25,7 @@ def with_negative_values() -> pq.FileMetaData:
     # The last is the number of rows of the row group, and before it stand the columns.
     place = raw.rfind(rows, 0, raw.rfind(rows))
     raw[place + 1] ^= 1
-    metadata = footer_of(bytes(raw))
+    metadata = footer_metadata(bytes(raw), "a footer")
     assert metadata.row_group(0).column(2).num_values == -301
     return metadata
 
@@ -52,7 +53,7 @@ def test_a_refused_footer_leaves_what_was_gathered_as_it_was() -> None:
 @pytest.mark.parametrize("raw", [b"", b"\0", b"\xff" * 100, struct.pack("<Q", 2**63)])
 def test_bytes_that_are_no_footer_are_refused(raw: bytes) -> None:
     with pytest.raises(Corruption):
-        footer_of(raw)
+        footer_metadata(raw, "a footer")
 
 
 def test_a_file_without_row_groups_has_an_entry() -> None:

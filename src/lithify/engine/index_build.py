@@ -25,7 +25,7 @@ from lithify.model.group_stats import ABSENT
 from lithify.model.plans import source_of
 from lithify.model.snapshot import DataFile, Snapshot
 from lithify.sidecar.blocks import Block, parse
-from lithify.sidecar.format import VERSION, Array
+from lithify.sidecar.format import CHUNK_ARRAYS, VERSION, Array
 from lithify.sidecar.reader import Sidecar
 
 if TYPE_CHECKING:
@@ -36,22 +36,6 @@ BATCH_FILES = 512
 SPARK_FILES_MIN = 20_000
 WAVE_FILES = 16_384
 Progress = Callable[[str, float | None], None]
-
-_COMPARED = (
-    Array.FLAGS,
-    Array.LOW,
-    Array.HIGH,
-    Array.NULLS,
-    Array.OFFSET,
-    Array.BYTES,
-    Array.RAW_BYTES,
-    Array.VALUES,
-    Array.DISTINCT,
-    Array.CODEC,
-    Array.ENCODINGS,
-    Array.BLOOM_OFFSET,
-    Array.BLOOM_BYTES,
-)
 
 
 @dataclass(frozen=True)
@@ -293,7 +277,7 @@ def _differ(block: Block, places: npt.NDArray[np.int64], real: Block) -> npt.NDA
         if number is None:
             compare((real.chunk_array(real_number, Array.FLAGS)[real_groups] & ABSENT) == 0)
             continue
-        for array in _COMPARED:
+        for array in CHUNK_ARRAYS:
             compare(block.chunk_array(number, array)[groups] != real.chunk_array(real_number, array)[real_groups])
         bounds, real_bounds = _bounds(block, number, groups), _bounds(real, real_number, real_groups)
         compare(np.array([one != other for one, other in zip(bounds, real_bounds, strict=True)], np.bool_))

@@ -25,7 +25,7 @@ from lithify.errors import Corruption, LithifyError, NotFound
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import DataFile
 from lithify.sidecar.blocks import Block, parse
-from lithify.sidecar.entries import Entries, footer_of
+from lithify.sidecar.entries import Entries
 from lithify.sidecar.reader import Sidecar, View
 from lithify.sidecar.writer import append, create, rewrite, worth_rewriting
 from lithify.store.parquet import Written, footer_metadata, read_footer
@@ -106,7 +106,7 @@ class TableIndex:
             entries = Entries()
             for file in written:
                 if file.footer:
-                    entries.add(footer_of(file.footer), file.path, file.size_bytes)
+                    entries.add(footer_metadata(file.footer, file.path), file.path, file.size_bytes)
             if entries.files or (removed and self.path.exists()):
                 self.add(version, [entries.block()] if entries.files else [], [file.path for file in removed])
                 self._rewrite_if_worth_it()

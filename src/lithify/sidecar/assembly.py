@@ -18,6 +18,7 @@ from lithify.sidecar.format import (
     BLOCK,
     BLOCK_HEAD_BYTES,
     BLOCK_MAGIC,
+    CHUNK_ARRAYS,
     COLUMN,
     CONSTANT,
     ENTRY,
@@ -32,23 +33,6 @@ from lithify.sidecar.format import (
 
 U64 = npt.NDArray[np.uint64]
 FEW = 256
-_CHUNK_ARRAYS = (
-    Array.FLAGS,
-    Array.LOW,
-    Array.HIGH,
-    Array.NULLS,
-    Array.OFFSET,
-    Array.BYTES,
-    Array.RAW_BYTES,
-    Array.VALUES,
-    Array.DISTINCT,
-    Array.CODEC,
-    Array.ENCODINGS,
-    Array.BLOOM_OFFSET,
-    Array.BLOOM_BYTES,
-    Array.LOW_END,
-    Array.HIGH_END,
-)
 
 
 @dataclass
@@ -218,9 +202,7 @@ class _Kept:
 
 def _merged(column: ColumnInfo, parts: Sequence[_Kept]) -> ColumnDraft:
     arrays: dict[Array, U64] = {}
-    for array in _CHUNK_ARRAYS:
-        if array in (Array.LOW_END, Array.HIGH_END):
-            continue
+    for array in CHUNK_ARRAYS:
         pieces = []
         for part in parts:
             number = part.number_of.get(column)

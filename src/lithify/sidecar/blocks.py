@@ -26,7 +26,6 @@ from lithify.sidecar.format import (
     COLUMNS_MAX,
     CONSTANT,
     ENTRY,
-    FILE_ARRAYS,
     GROUPS_MAX,
     HEAP,
     NESTED,
@@ -299,7 +298,6 @@ class Block:
     def _array(self, column: int, array: Array, count: int) -> Numbers:
         found = self._read.get((column, array))
         if found is None:
-            assert (array in FILE_ARRAYS) == (count == self.files) or self.files == self.groups
             found = self._read[column, array] = self._checked(column, array, count)
         return found
 

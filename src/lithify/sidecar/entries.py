@@ -6,7 +6,6 @@ pyarrow has read of it; statistics whose order Parquet calls unreliable it leave
 
 from __future__ import annotations
 
-import io
 import json
 from array import array
 from bisect import bisect_left
@@ -17,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lithify.errors import Corruption
@@ -37,9 +35,10 @@ from lithify.model.group_stats import (
 )
 from lithify.sidecar.assembly import U64, ColumnDraft, Draft, assemble
 from lithify.sidecar.blocks import ColumnInfo
-from lithify.sidecar.format import BOUND_BYTES_MAX, CODEC_OTHER, GROUPS_MAX, Array
+from lithify.sidecar.format import BOUND_BYTES_MAX, CHUNK_ARRAYS, CODEC_OTHER, GROUPS_MAX, Array
+from lithify.store.parquet import NAN_FREE as NAN_FREE_NOTE
 
-NAN_FREE_KEY = b"lithify.nan_free"
+NAN_FREE_KEY = NAN_FREE_NOTE.encode()
 # In files with one of these keys, Spark moves old dates and times to another calendar when it reads them.
 _REBASED = frozenset({b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"})
 _CALENDAR = frozenset({Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_UTC})
@@ -78,14 +77,6 @@ def entry_of(metadata: pq.FileMetaData, path: str, size_bytes: int) -> bytes:
     entries = Entries()
     entries.add(metadata, path, size_bytes)
     return entries.block()
-
-
-def footer_of(raw: bytes) -> pq.FileMetaData:
-    """A Parquet footer from its bytes, without the file around it."""
-    try:
-        return pq.read_metadata(io.BytesIO(b"".join([b"PAR1", raw, len(raw).to_bytes(4, "little"), b"PAR1"])))
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise Corruption(f"a Parquet footer of {len(raw)} bytes cannot be read: {error}") from error
 
 
 class Entries:
@@ -193,19 +184,7 @@ class _Column:
     keys all at once.
     """
 
-    _ARRAYS = (
-        Array.FLAGS,
-        Array.NULLS,
-        Array.OFFSET,
-        Array.BYTES,
-        Array.RAW_BYTES,
-        Array.VALUES,
-        Array.DISTINCT,
-        Array.CODEC,
-        Array.ENCODINGS,
-        Array.BLOOM_OFFSET,
-        Array.BLOOM_BYTES,
-    )
+    _ARRAYS: tuple[Array, ...] = tuple(array for array in CHUNK_ARRAYS if array not in (Array.LOW, Array.HIGH))
 
     def __init__(self, info: ColumnInfo) -> None:
         self.info = info

@@ -78,9 +78,8 @@ class Array(enum.IntEnum):
     BOUNDS = 47
 
 
-FILE_ARRAYS = frozenset({Array.PATH_END, Array.SIZE, Array.FOOTER_BYTES, Array.GROUP_END, Array.PATH_HASH})
-HEAPS = frozenset({Array.PATHS, Array.BOUNDS})
-ENDS = frozenset({Array.PATH_END, Array.GROUP_END})
+# One element per row group, for every column; bounds that do not fit into them lie in a heap of their own.
+CHUNK_ARRAYS = tuple(array for array in Array if Array.FLAGS <= array <= Array.BLOOM_BYTES)
 
 
 def crc32(*parts: bytes | memoryview) -> int:
