@@ -149,12 +149,14 @@ class Worker:
 
     def _jvm_death(self, error: BaseException) -> OutOfResources | None:
         """The error to report instead of the bridge's complaint that nobody answers."""
-        if classify(error).kind == "permanent":
+        failure = classify(error)
+        if failure.kind == "permanent":
             return None
-        from lithify.spark.session import jvm_exit_code
+        from lithify.spark.session import is_alive, jvm_exit_code
 
-        # A JVM that closes its connections may take a moment to be gone.
-        code = jvm_exit_code(_JVM_SECONDS_MAX if classify(error).reason == JVM_ENDED else 0)
+        # A JVM that closes its connections may take a moment to be gone. The bridge does not always say that it did.
+        silent = failure.reason == JVM_ENDED or (self._current is not None and not is_alive(self._current))
+        code = jvm_exit_code(_JVM_SECONDS_MAX if silent else 0)
         if code is None:
             return None
         if code in _JVM_OUT_OF_MEMORY:
