@@ -21,8 +21,11 @@ def test_the_tree() -> None:
         "CommitUnknown": "commit_unknown",
         "Corruption": "corruption",
         "Unavailable": "unavailable",
+        "Forbidden": "forbidden",
+        "Cancelled": "cancelled",
         "ComputeFailed": "compute_failed",
         "OutOfResources": "out_of_resources",
+        "LimitExceeded": "limit_exceeded",
     }
     assert all(kind.__base__ in (LithifyError, errors.ComputeFailed) for kind in KINDS if kind is not LithifyError)
 

@@ -17,13 +17,23 @@ LAYERS = [
     {"spark", "serving"},
     {"engine"},
     {"app"},
-    {"cli", "http", "console"},
+    {"cli", "http", "client", "console"},
 ]
 HEIGHT = {package: height for height, packages in enumerate(LAYERS) for package in packages}
 HEIGHT[""] = HEIGHT["app"]  # `from lithify import ...` brings in all of it
 # Neighbours on one row that may know each other, in this direction only.
-NEIGHBOURS = {("log", "store"), ("sidecar", "store"), ("settings", "errors")}
-HOMES = {"deltalake": {"log"}, "pyspark": {"spark"}, "datafusion": {"serving"}, "typer": {"cli"}, "rich": {"cli"}}
+NEIGHBOURS = {("log", "store"), ("sidecar", "store"), ("settings", "errors"), ("cli", "http"), ("cli", "client")}
+HOMES = {
+    "deltalake": {"log"},
+    "pyspark": {"spark"},
+    "datafusion": {"serving"},
+    "typer": {"cli"},
+    "rich": {"cli"},
+    "fastapi": {"http"},
+    "starlette": {"http"},
+    "uvicorn": {"http"},
+    "httpx": {"client"},
+}
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 

@@ -15,6 +15,7 @@ def parameters(function: object) -> list[str]:
 
 def test_exported_names() -> None:
     assert sorted(lithify.__all__) == [
+        "Cancelled",
         "Commit",
         "CommitUnknown",
         "CompactPlan",
@@ -25,6 +26,7 @@ def test_exported_names() -> None:
         "CycleReport",
         "FoldPlan",
         "FoldReport",
+        "Forbidden",
         "HistoryEntry",
         "IndexBuild",
         "IndexCheck",
@@ -32,6 +34,7 @@ def test_exported_names() -> None:
         "IngestReport",
         "InvalidRequest",
         "Lake",
+        "LimitExceeded",
         "LithifyError",
         "NotFound",
         "OutOfResources",

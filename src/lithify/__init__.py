@@ -18,11 +18,14 @@ if TYPE_CHECKING:
     from lithify.engine.vacuum import VacuumReport
     from lithify.engine.writer import Commit
     from lithify.errors import (
+        Cancelled,
         CommitUnknown,
         ComputeFailed,
         Conflict,
         Corruption,
+        Forbidden,
         InvalidRequest,
+        LimitExceeded,
         LithifyError,
         NotFound,
         OutOfResources,
@@ -37,6 +40,7 @@ __version__ = "0.1.0"
 
 # Imported when first asked for: `lithify --help` should not wait for Arrow, Delta and DataFusion.
 _HOMES = {
+    "Cancelled": "errors",
     "Commit": "engine.writer",
     "CommitUnknown": "errors",
     "CompactPlan": "model.upkeep",
@@ -47,6 +51,7 @@ _HOMES = {
     "CycleReport": "model.cycles",
     "FoldPlan": "engine.fold_report",
     "FoldReport": "engine.fold_report",
+    "Forbidden": "errors",
     "HistoryEntry": "engine.history",
     "IndexBuild": "engine.index_build",
     "IndexCheck": "engine.index_build",
@@ -54,6 +59,7 @@ _HOMES = {
     "IngestReport": "engine.ingest",
     "InvalidRequest": "errors",
     "Lake": "app.lake",
+    "LimitExceeded": "errors",
     "LithifyError": "errors",
     "NotFound": "errors",
     "OutOfResources": "errors",
@@ -68,6 +74,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Cancelled",
     "Commit",
     "CommitUnknown",
     "CompactPlan",
@@ -78,6 +85,7 @@ __all__ = [
     "CycleReport",
     "FoldPlan",
     "FoldReport",
+    "Forbidden",
     "HistoryEntry",
     "IndexBuild",
     "IndexCheck",
@@ -85,6 +93,7 @@ __all__ = [
     "IngestReport",
     "InvalidRequest",
     "Lake",
+    "LimitExceeded",
     "LithifyError",
     "NotFound",
     "OutOfResources",

@@ -7,8 +7,11 @@
     ├── CommitUnknown    the outcome could not be determined: check before you retry
     ├── Corruption       stored bytes are not what was written: restore or repair
     ├── Unavailable      the environment refuses (disk, permission, Java): repair it, then retry
+    ├── Forbidden        the caller's token does not allow this: use another one
+    ├── Cancelled        somebody cancelled it: nothing was changed
     └── ComputeFailed    a Spark or SQL computation failed: see the cause
-        └── OutOfResources   memory ran out or a worker died: smaller pieces may succeed
+        ├── OutOfResources   memory ran out or a worker died: smaller pieces may succeed
+        └── LimitExceeded    a query met one of its limits, which `details["limit"]` names: ask for less, or raise it
 
 Every error has a stable `code`, a message that names the thing and says what to do, and pickles.
 """
@@ -63,9 +66,21 @@ class Unavailable(LithifyError):
     code = "unavailable"
 
 
+class Forbidden(LithifyError):
+    code = "forbidden"
+
+
+class Cancelled(LithifyError):
+    code = "cancelled"
+
+
 class ComputeFailed(LithifyError):
     code = "compute_failed"
 
 
 class OutOfResources(ComputeFailed):
     code = "out_of_resources"
+
+
+class LimitExceeded(ComputeFailed):
+    code = "limit_exceeded"

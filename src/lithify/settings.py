@@ -12,7 +12,7 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
@@ -113,9 +113,42 @@ class Settings(BaseSettings):
         description="Pending change rows that are merged in this process's memory; beyond that Spark or SQL "
         "merges them.",
     )
-    query_memory_bytes_max: int = Field(
-        4 * 2**30, ge=2**26, description="Memory of one serving engine; beyond it, queries spill to disk."
+    query_timeout_s: float = Field(
+        30, gt=0, le=86_400, description="Seconds that a query of the service may run before it is stopped."
     )
+    query_memory_bytes_max: int = Field(
+        2**30, ge=2**24, description="Memory of one SQL query; beyond it, the query spills to disk or is stopped."
+    )
+    query_rows_max: int = Field(
+        10_000, ge=1, description="Rows in an answer of the service, unless the query asks for fewer; the rest is cut."
+    )
+    queries_max: int = Field(4, ge=1, le=1_000, description="Queries of the service that run at the same time.")
+    query_wait_s_max: float = Field(
+        10, ge=0, description="How long a query waits for one of those places, in seconds, before it is refused."
+    )
+    cache_bytes_max: int | None = Field(
+        None,
+        ge=0,
+        description="Memory for hot tables and kept answers; default the smaller of 16 GiB and half of the machine's "
+        "memory. 0: no cache.",
+    )
+    host: str = Field("127.0.0.1", description="Address that `lithify serve` listens on.")
+    port: int = Field(8080, ge=0, le=65_535, description="Port that `lithify serve` listens on; 0: any free one.")
+    tls_cert: Path | None = Field(None, description="Certificate chain (PEM) for `lithify serve`.")
+    tls_key: Path | None = Field(None, description="Private key (PEM) of that certificate.")
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)] = Field(
+        (), description="Further names that clients may call the service by (the Host header)."
+    )
+    body_bytes_max: int = Field(
+        64 * 2**20, ge=2**10, le=2**31, description="Size of a request's body, as sent and when it is unpacked."
+    )
+    shutdown_s: float = Field(
+        30, ge=0, description="How long `lithify serve` waits for requests under way when it is told to stop."
+    )
+    server: str | None = Field(
+        None, description="Address of a service (http://host:port) for commands that are not given --server."
+    )
+    token: SecretStr | None = Field(None, description="Token for that service; better in LITHIFY_TOKEN than in a file.")
     lock_wait_s_max: float = Field(
         30, gt=0, description="How long create, drop and adopt wait for each other, in seconds."
     )
