@@ -1,0 +1,328 @@
+"""The hot cache: tables, or their columns in use, in memory and at the head of their logs.
+
+A query is given rows of exactly its own snapshot (`hot_refresh` brings them there), or none, and then reads files: the
+cache never changes an answer. A table is loaded when it is pinned, or in the background once queries have read most of
+it twice; one load per table runs at a time. The least recently used table goes first when room is needed; a pinned one
+stays. Whatever goes wrong with a hot table, it is let go of.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lithify.engine.hot_refresh import Held, brought_to, is_older
+from lithify.errors import Cancelled, Conflict, InvalidRequest, LimitExceeded, LithifyError
+from lithify.model.hot_rows import HotRows
+from lithify.model.plans import ReadPlan
+from lithify.model.snapshot import Snapshot
+from lithify.serving.hot_budget import Budget
+from lithify.serving.hot_load import expected_bytes, load
+
+if TYPE_CHECKING:
+    from lithify.engine.reader import Reader
+
+logger = logging.getLogger(__name__)
+
+ASKED_MIN = 2
+ASKED_WITHIN_S = 600.0
+ASKED_TABLES_MAX = 1_000
+# A table that takes less than this share of the budget is loaded with all its columns.
+WHOLE_SHARE_MAX = 0.25
+PIN_ROUNDS_MAX = 8
+
+
+@dataclass(frozen=True)
+class HotTableStats:
+    """`seq` is the state that its rows are of; they move to the head when they are next asked for."""
+
+    table: str
+    rows: int
+    bytes: int
+    age_s: float
+    pinned: bool
+    seq: int
+    columns: tuple[str, ...]
+    hits: int
+
+
+@dataclass
+class _Hot:
+    table: str
+    held: Held
+    loaded_s: float
+    pinned: bool = False
+    hits: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+@dataclass
+class _Asked:
+    times: int = 0
+    last_s: float = 0.0
+    columns: set[str] = field(default_factory=set)
+
+
+class HotTables:
+    def __init__(self, budget: Budget, clock: Callable[[], float] = time.monotonic) -> None:
+        self.budget, self._clock = budget, clock
+        budget.on_pressure(self._make_room)
+        self._lock = threading.RLock()
+        self._tables: OrderedDict[str, _Hot] = OrderedDict()
+        self._asked: OrderedDict[str, _Asked] = OrderedDict()
+        self._loading: dict[str, Future[_Hot]] = {}
+        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._loader: threading.Thread | None = None
+        self._closed = False
+        self.hits = self.misses = self.loads = self.refreshes = self.evictions = 0
+
+    @property
+    def enabled(self) -> bool:
+        return self.budget.bytes_max > 0 and not self._closed
+
+    # -- serving
+
+    def rows(self, reader: Reader, snapshot: Snapshot, columns: Sequence[str] | None) -> HotRows | None:
+        """The rows of this snapshot, if they are there or can be made from what is there. `columns` None: all."""
+        if not self.enabled:
+            return None
+        wanted = snapshot.schema.names if columns is None else columns
+        with self._lock:
+            hot = self._tables.get(snapshot.table)
+            if hot is None or not set(wanted) <= set(hot.held.rows.columns.names):
+                self.misses += 1
+                return None
+            self._tables.move_to_end(snapshot.table)
+        with hot.lock:
+            held = self._fresh(hot, snapshot, reader)
+        with self._lock:
+            self.hits += held is not None
+            self.misses += held is None
+            hot.hits += held is not None
+        return held.rows if held is not None else None
+
+    def _fresh(self, hot: _Hot, snapshot: Snapshot, reader: Reader) -> Held | None:
+        held = hot.held
+        if is_older(held, snapshot):
+            return None
+        if held.is_of(snapshot):
+            return held
+        try:
+            fresh = brought_to(held, snapshot, reader)
+        except LithifyError as error:
+            logger.debug("hot rows of %s are let go of: %s", snapshot.table, error)
+            fresh = None
+        except Exception:
+            # Files answer the query; whoever looks into this needs to know.
+            logger.exception("hot rows of %s could not be brought to seq %s", snapshot.table, snapshot.seq)
+            fresh = None
+        if fresh is None:
+            self._let_go(hot)
+            if hot.pinned:
+                self._load_soon(reader, [n for n in held.rows.columns.names if n in snapshot.schema.names], pinned=True)
+            return None
+        self.refreshes += 1
+        hot.held = fresh
+        return fresh
+
+    def want(self, reader: Reader, snapshot: Snapshot, columns: Sequence[str] | None) -> None:
+        """A query has just read most of this table from files. Twice, and it is loaded."""
+        if not self.enabled:
+            return
+        now_s = self._clock()
+        with self._lock:
+            asked = self._asked.pop(snapshot.table, None)
+            if asked is None or now_s - asked.last_s > ASKED_WITHIN_S:
+                asked = _Asked()
+            asked.times, asked.last_s = asked.times + 1, now_s
+            asked.columns.update(snapshot.schema.names if columns is None else columns)
+            self._asked[snapshot.table] = asked
+            while len(self._asked) > ASKED_TABLES_MAX:
+                self._asked.popitem(last=False)
+            if asked.times < ASKED_MIN:
+                return
+            names = [name for name in snapshot.schema.names if name in asked.columns]
+        self._load_soon(reader, names)
+
+    # -- loading
+
+    def pin(self, reader: Reader, columns: Sequence[str] | None = None) -> HotTableStats:
+        """Load now, and keep."""
+        if not self.enabled:
+            raise InvalidRequest("there is no cache: cache_bytes_max is 0")
+        snapshot = reader.handles.snapshot()
+        for name in columns or ():
+            if name not in snapshot.schema.names:
+                raise InvalidRequest(
+                    f"column {name!r} is not in table {snapshot.table}: it has {', '.join(snapshot.schema.names)}"
+                )
+        wanted = set(snapshot.schema.names if columns is None else columns)
+        for _ in range(PIN_ROUNDS_MAX):
+            with self._lock:
+                hot = self._tables.get(snapshot.table)
+            if hot is not None:
+                have = set(hot.held.rows.columns.names)
+                with hot.lock:
+                    if wanted <= have and self._fresh(hot, reader.handles.snapshot(), reader) is not None:
+                        hot.pinned = True
+                        if self._tables.get(snapshot.table) is hot:
+                            return self._stats_of(hot)
+                wanted |= have & set(snapshot.schema.names)
+            names = [name for name in snapshot.schema.names if name in wanted]
+            self._load(reader, names, exactly=True, pinned=True).result()
+        raise Conflict(f"table {snapshot.table} was changed by others again and again while it was loaded: try again")
+
+    def unpin(self, table: str) -> bool:
+        with self._lock:
+            hot = self._tables.get(table)
+            if hot is None or not hot.pinned:
+                return False
+            hot.pinned = False
+            return True
+
+    def _load_soon(self, reader: Reader, names: Sequence[str], *, pinned: bool = False) -> None:
+        def run() -> None:
+            try:
+                self._load(reader, names, exactly=pinned, pinned=pinned).result()
+            except Cancelled:
+                pass
+            except LithifyError as error:
+                logger.info("table %s stays out of the cache: %s", reader.handles.name, error)
+            except Exception:
+                logger.exception("table %s could not be loaded into the cache", reader.handles.name)
+
+        with self._lock:
+            if self._closed or str(reader.handles.name) in self._loading:
+                return
+            if self._loader is None or not self._loader.is_alive():
+                self._loader = threading.Thread(target=self._work, name="lithify-hot-loader", daemon=True)
+                self._loader.start()
+        self._queue.put(run)
+
+    def _work(self) -> None:
+        while (job := self._queue.get()) is not None:
+            job()
+
+    def _load(self, reader: Reader, names: Sequence[str], *, exactly: bool, pinned: bool = False) -> Future[_Hot]:
+        """One load per table at a time: whoever comes second waits for the first."""
+        table = str(reader.handles.name)
+        with self._lock:
+            if (running := self._loading.get(table)) is not None:
+                return running
+            future: Future[_Hot] = Future()
+            self._loading[table] = future
+        try:
+            future.set_result(self._loaded(reader, names, exactly=exactly, pinned=pinned))
+        except BaseException as error:
+            future.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            with self._lock:
+                self._loading.pop(table, None)
+        return future
+
+    def _loaded(self, reader: Reader, names: Sequence[str], *, exactly: bool, pinned: bool) -> _Hot:
+        snapshot = reader.handles.snapshot()
+        plan = reader.plan(snapshot)
+        wanted = self._columns_to_load(plan, names, exactly=exactly)
+        size_bytes = expected_bytes(plan, wanted)
+        room = self.budget.bytes_max - sum(hot.held.rows.bytes for hot in list(self._tables.values()) if hot.pinned)
+        if size_bytes > room:
+            raise _too_large(snapshot, f"about {size_bytes:,} bytes", room)
+        try:
+            rows = load(plan, wanted, self.budget, self._check_open)
+        except LimitExceeded as error:
+            raise _too_large(snapshot, "more", room) from error
+        hot = _Hot(snapshot.table, Held.of(rows, snapshot), self._clock(), pinned)
+        with self._lock:
+            self._check_open()
+            before = self._tables.pop(snapshot.table, None)
+            hot.pinned = hot.pinned or (before is not None and before.pinned)
+            hot.hits = before.hits if before is not None else 0
+            self._tables[snapshot.table] = hot
+            self._asked.pop(snapshot.table, None)
+            self.loads += 1
+        return hot
+
+    def _columns_to_load(self, plan: ReadPlan, names: Sequence[str], *, exactly: bool) -> list[str]:
+        """Those that are asked for, and those that changes are told by; all of them where that is little."""
+        schema = plan.schema
+        if not exactly and expected_bytes(plan, schema.names) <= self.budget.bytes_max * WHOLE_SHARE_MAX:
+            return list(schema.names)
+        needed = {*names, *plan.by, *filter(None, (schema.order_by,))}
+        return [name for name in schema.names if name in needed] or schema.names[:1]
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Cancelled("the lake is being closed")
+
+    # -- letting go
+
+    def evict(self, table: str | None = None) -> int:
+        """Bytes that are given back as soon as no query reads them. Of one table, or of all; pins end too."""
+        with self._lock:
+            names = list(self._tables) if table is None else [table]
+            gone = [self._tables.pop(name) for name in names if name in self._tables]
+            self.evictions += len(gone)
+            for name in names:
+                self._asked.pop(name, None)
+            return sum(hot.held.rows.bytes for hot in gone)
+
+    def _let_go(self, hot: _Hot) -> None:
+        with self._lock:
+            if self._tables.get(hot.table) is hot:
+                del self._tables[hot.table]
+                self.evictions += 1
+
+    def _make_room(self, wanted_bytes: int) -> None:
+        with self._lock:
+            for name in [name for name, hot in self._tables.items() if not hot.pinned]:
+                if self.budget.free_bytes >= wanted_bytes:
+                    return
+                del self._tables[name]
+                self.evictions += 1
+
+    def settle(self, timeout_s: float = 60.0) -> None:
+        """Wait until what was to be loaded in the background is."""
+        done = threading.Event()
+        with self._lock:
+            if self._loader is None:
+                return
+        self._queue.put(done.set)
+        done.wait(timeout_s)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            loader = self._loader
+        self._queue.put(None)
+        if loader is not None and loader is not threading.current_thread():
+            loader.join()
+        self.evict()
+
+    # -- looking at it
+
+    def stats(self) -> tuple[HotTableStats, ...]:
+        with self._lock:
+            return tuple(self._stats_of(hot) for hot in self._tables.values())
+
+    def _stats_of(self, hot: _Hot) -> HotTableStats:
+        held, age_s = hot.held, max(self._clock() - hot.loaded_s, 0.0)
+        columns = tuple(held.rows.columns.names)
+        return HotTableStats(hot.table, held.rows.rows, held.rows.bytes, age_s, hot.pinned, held.seq, columns, hot.hits)
+
+
+def _too_large(snapshot: Snapshot, takes: str, room: int) -> LimitExceeded:
+    return LimitExceeded(
+        f"table {snapshot.table} takes {takes} in memory, and the cache has {room:,} bytes that are not pinned: choose "
+        "fewer columns, evict another table, or raise cache_bytes_max",
+        limit="size",
+    )

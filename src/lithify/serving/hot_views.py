@@ -1,0 +1,63 @@
+"""Hot rows as DataFusion sees them, and when files are the better choice.
+
+The table that DataFusion reads is made once for each state of a hot table and goes with it; it reads the same memory.
+Strings that are kept as dictionaries are shown so first, which is faster. Where a query cannot be planned or run like
+that, or would give other types, they are shown as strings through a view.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+
+import pyarrow as pa
+from datafusion import SessionContext, col
+from datafusion.catalog import Table
+
+from lithify.model.hot_rows import HotRows
+from lithify.model.names import quoted
+from lithify.model.plans import ReadPlan
+from lithify.serving.groups import fits_memory
+from lithify.serving.relation import table_of_batches
+
+# Up to so many rows, a scan in memory takes less time than it takes to find out whether files would be faster.
+SCANNED_ROWS_MAX = 4_000_000
+LITTLE_RAW_BYTES = 4 * 2**20
+
+
+class HotViews:
+    def __init__(self, scratch: SessionContext) -> None:
+        self._scratch = scratch
+        self._tables: weakref.WeakKeyDictionary[HotRows, Table] = weakref.WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def table(self, hot: HotRows, ctx: SessionContext, *, plain: bool) -> Table:
+        """`ctx` is where a view of it is built, if one is needed."""
+        with self._lock:
+            table = self._tables.get(hot)
+            if table is None:
+                table = self._tables[hot] = table_of_batches(self._scratch, hot.batches(), hot.columns)
+        return _with_strings(ctx, table, hot) if plain and hot.has_dictionaries else table
+
+
+def _with_strings(ctx: SessionContext, table: Table, hot: HotRows) -> Table:
+    name = f"lithify_hot_{id(hot)}"
+    ctx.register_table(name, table)
+    columns = [
+        col(quoted(f.name)).cast(pa.string()).alias(f.name) if pa.types.is_dictionary(f.type) else col(quoted(f.name))
+        for f in hot.columns
+    ]
+    return Table(ctx.table(f"datafusion.public.{name}").select(*columns).into_view())
+
+
+def reads_most(plan: ReadPlan) -> bool:
+    """Whether a plan leaves at least half of what there is to read."""
+    if not plan.clean and not plan.touched:
+        return False
+    report = plan.pruning
+    return report is None or 2 * report.bytes_read >= report.bytes_total
+
+
+def reads_little(plan: ReadPlan) -> bool:
+    raw_bytes = sum(source.raw_bytes or 0 for source in (*plan.clean, *plan.touched))
+    return fits_memory(plan) and raw_bytes <= LITTLE_RAW_BYTES
