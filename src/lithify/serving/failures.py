@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lithify.errors import ComputeFailed, Corruption, InvalidRequest, LithifyError, NotFound
+from lithify.errors import ComputeFailed, Corruption, InvalidRequest, LimitExceeded, LithifyError, NotFound
 from lithify.model.plans import Source
 from lithify.serving.catalog import EmptyCatalog
 
@@ -30,7 +30,13 @@ def translated_errors(catalog: EmptyCatalog | None = None, sources: Sequence[Sou
         raise _translated(error, files) from error
 
 
+_EXHAUSTED = ("Resources exhausted", "Not enough memory")
 _MISSING = re.compile(r"table '([^']*)' not found")
+
+
+def is_exhausted(error: BaseException) -> bool:
+    """Whether the engine has met the limit of its memory."""
+    return any(sign in str(error) for sign in _EXHAUSTED)
 
 
 def _translated(error: BaseException, files: Sequence[Source]) -> LithifyError:
@@ -42,7 +48,13 @@ def _translated(error: BaseException, files: Sequence[Source]) -> LithifyError:
         return NotFound(f"table {name} does not exist in this lake: `lithify tables` lists what does")
     reading = ("Parquet", "External error", "Object at location", "Object Store")
     if any(sign in first for sign in reading) and (broken := first_broken(files)) is not None:
-        return Corruption(f"{broken} cannot be read as Parquet: restore this file from a copy ({first})")
+        said = f"{broken} cannot be read as Parquet: restore this file from a copy"
+        return Corruption(f"{said} ({first})", public=said)
+    if is_exhausted(error):
+        return LimitExceeded(
+            "the query needs more memory than it is given (query_memory_bytes_max): ask for less, or raise the limit",
+            limit="memory",
+        )
     planning = (
         "SQL error",
         "Error during planning",
@@ -53,7 +65,22 @@ def _translated(error: BaseException, files: Sequence[Source]) -> LithifyError:
     )
     if any(sign in first for sign in planning):
         return InvalidRequest(f"the query is not accepted: {first}")
-    return ComputeFailed(f"the query failed: {first}")
+    return ComputeFailed(f"the query failed: {first}", public=f"the query failed: {_without_values(first)}")
+
+
+# DataFusion's words at run time quote the value they stopped at.
+_KINDS = (
+    (re.compile(r"divide by zero", re.I), "it divides by zero"),
+    (re.compile(r"overflow", re.I), "a number does not fit its type"),
+    (re.compile(r"cast", re.I), "a value cannot be cast as the query asks"),
+    (re.compile(r"pars(?:e|ing)", re.I), "a text cannot be read as the query asks"),
+)
+
+
+def _without_values(text: str) -> str:
+    return next(
+        (said for pattern, said in _KINDS if pattern.search(text)), "an operation on its values is not possible"
+    )
 
 
 def first_broken(files: Sequence[Source]) -> str | None:

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import datetime as dt
-import enum
 import shutil
 import tempfile
 import threading
@@ -24,45 +22,43 @@ from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
-from datafusion import DataFrame, RuntimeEnvBuilder, SessionConfig, SessionContext, SQLOptions
+from datafusion import DataFrame, RuntimeEnvBuilder, SessionConfig, SessionContext
 from datafusion.catalog import Schema, Table
-from datafusion.plan import LogicalPlan
 
-from lithify.errors import InvalidRequest
+from lithify.errors import InvalidRequest, LithifyError
+from lithify.model.hot_rows import HotRows
 from lithify.model.names import quoted
 from lithify.model.plans import PlannedTable, ReadPlan, Source, Summary
-from lithify.model.predicates import UNKNOWN, Predicate
+from lithify.model.predicates import Predicate
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import Snapshot
+from lithify.serving.answers_kept import KeptAnswers
+from lithify.serving.apart import Apart
 from lithify.serving.catalog import CATALOG, NAMESPACE, EmptyCatalog, EmptyTables, Names, TableOf
-from lithify.serving.failures import translated_errors
-from lithify.serving.filters import NOT_READ, Place, Request, orders_floats, reads_floats, requests
+from lithify.serving.execution import Course, collect, cut
+from lithify.serving.failures import is_exhausted, translated_errors
+from lithify.serving.filters import NOT_READ, Place
 from lithify.serving.groups import GroupReader, TooLarge, fits_memory, rows_in_memory
-from lithify.serving.moment import asks_the_clock, at
+from lithify.serving.guard import check_condition, check_explained, check_text, is_tame, normalised
+from lithify.serving.hot_budget import Budget
+from lithify.serving.hot_views import HotViews
+from lithify.serving.limits import Limits
+from lithify.serving.limits import Source as AnswerSource
+from lithify.serving.look import READ_ONLY, Care, Look, look_at, planned_alike
+from lithify.serving.queries import Run
 from lithify.serving.relation import LinkFolder, in_memory, memory_table, relation, scan
-from lithify.serving.shortcuts import answer_of
 from lithify.store.local import translated
 
-_READ_ONLY = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
 # So few rows are not worth waking other threads for.
 ONE_THREAD_ROWS_MAX = 65_536
 ENGINE_FAULT = "Internal error"
-CLOCK = "asks for the current time in a way that is not understood"
-
-
-class Care(enum.Enum):
-    """Which statistics of Parquet files the engine must not see, because NaN does not count in them: a column of one
-    number and NaN would be taken for that number alone.
-    """
-
-    NONE = "none"
-    NO_FILE_STATISTICS = "floats are read"
-    NO_STATISTICS = "floats are compared or ordered"
 
 
 @dataclass(frozen=True)
 class TableUse:
-    """What a query would read of one table. `from_summary`: nothing, because the index alone answers it."""
+    """What a query would read of one table: nothing, if the index alone answers it (`from_summary`) or its rows are in
+    memory (`hot`).
+    """
 
     place: Place
     planned: PlannedTable
@@ -70,39 +66,111 @@ class TableUse:
     predicate: Predicate
     note: str | None
     from_summary: bool
+    hot: bool
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`source`: a kept answer, hot tables, or files. `snapshots`: the sequence number of each table's snapshot, by its
+    name.
+    """
+
+    rows: pa.Table
+    cut: bool
+    source: AnswerSource
+    snapshots: Mapping[str, int]
 
 
 class ServingEngine:
-    def __init__(self, memory_bytes_max: int, threads: int | None = None) -> None:
+    def __init__(self, memory_bytes_max: int, threads: int | None = None, cache_bytes_max: int = 0) -> None:
         self._threads = threads
+        self.cache = Budget(cache_bytes_max)
+        self.answers = KeptAnswers(self.cache)
         self._root: Path | None = None
         self._lock = threading.Lock()
         self._groups = GroupReader(threads)
         self._empty = EmptyTables()
         # Where rows become tables that queries are given; it keeps none itself.
         self._scratch = SessionContext()
-        self._runtime = RuntimeEnvBuilder().with_disk_manager_os().with_fair_spill_pool(memory_bytes_max)
+        self._memory_bytes_max = memory_bytes_max
+        self._apart = Apart(memory_bytes_max)
+        self._hot = HotViews(self._scratch)
         self._configs: dict[tuple[str, str, Care, bool], SessionConfig] = {}
 
     def sql(self, query: str, table_of: TableOf, names: Names) -> pa.Table:
         """Run one SELECT. `table_of(namespace, table)` answers None for a table that does not exist; it must not run a
         query itself, which waits until the table is asked for its plan.
         """
+        return self.run(query, table_of, names).rows
+
+    def run(
+        self, query: str, table_of: TableOf, names: Names, limits: Limits | None = None, run: Run | None = None
+    ) -> Outcome:
+        """Run one SELECT within its limits, here or in a process of its own."""
+        course = Course(limits, run)
+        opened: dict[Place, PlannedTable] = {}
+
+        def noted(namespace: str, name: str) -> PlannedTable | None:
+            place = namespace, name
+            if place not in opened and (found := table_of(namespace, name)) is not None:
+                opened[place] = found
+            return opened.get(place)
+
+        words = check_text(query)
+        key = (normalised(query), course.limits.rows_max)
+        if (kept := self.answers.find(key, lambda place: _identity(noted(*place)))) is not None:
+            return Outcome(kept.rows, kept.cut, "answer", kept.seqs)
+        rows = self._here(query, noted, names, course) if is_tame(words) else None
+        if rows is None:
+            rows = self._apart.run(query, noted, names, course)
+        rows = cut(rows, course)
+        snapshots = {f"{namespace}.{name}": planned.snapshot.seq for (namespace, name), planned in opened.items()}
+        if course.repeatable:
+            identities = {place: planned.snapshot.identity for place, planned in opened.items()}
+            self.answers.keep(key, rows, course.cut, identities, snapshots)
+        return Outcome(rows, course.cut, "hot" if course.hot else "files", snapshots)
+
+    def run_here(self, query: str, table_of: TableOf, names: Names, limits: Limits) -> pa.Table:
+        """Run one SELECT in this process, whatever it does to it."""
+        check_text(query)
+        rows = self._here(query, table_of, names, Course(limits))
+        assert rows is not None
+        return rows
+
+    def _here(self, query: str, table_of: TableOf, names: Names, course: Course) -> pa.Table | None:
+        """None if it could not be stopped in this process, and somebody may want to."""
         catalog = self._catalog(table_of, names)
         with translated_errors(catalog):
             look = self._look(query, catalog)
+            look.memory_bytes_max = course.limits.memory_bytes_max
             if (answer := look.shortcut()) is not None:
                 return answer
-            return self._run(look)
+            if course.can_be_stopped:
+                work = look.work()
+                if not work.can_be_stopped:
+                    return None
+                look.is_bounded = work.is_bounded
+            rows = self._run(look, course)
+            course.hot, course.repeatable = look.uses_hot, look.repeatable
+            return rows
 
     def explain(self, query: str, table_of: TableOf, names: Names) -> list[TableUse]:
         """What `sql` would read of each table, in the order in which the query names them. Nothing is run."""
+        check_explained(query)
         catalog = self._catalog(table_of, names)
         with translated_errors(catalog):
             look = self._look(query, catalog)
             from_summary = look.shortcut() is not None
             return [
-                TableUse(place, planned, look.plan(place), request.predicate, request.note, from_summary)
+                TableUse(
+                    place,
+                    planned,
+                    look.plan(place),
+                    request.predicate,
+                    request.note,
+                    from_summary,
+                    request.note != NOT_READ and planned.hot(request.columns) is not None,
+                )
                 for place, planned in catalog.opened.items()
                 for request in [look.requests[place]]
             ]
@@ -122,6 +190,7 @@ class ServingEngine:
         target = schema.select(wanted)
         query = f"SELECT {', '.join(map(quoted, wanted))} FROM {NAMESPACE}.t"
         if where is not None:
+            check_condition(where)
             query += f" WHERE ({where}\n)"
         catalog = self._catalog(
             lambda namespace, name: planned if (namespace, name) == (NAMESPACE, "t") else None,
@@ -134,56 +203,49 @@ class ServingEngine:
     def _catalog(self, table_of: TableOf, names: Names) -> EmptyCatalog:
         return EmptyCatalog(table_of, names, self._empty)
 
-    def _look(self, query: str, catalog: EmptyCatalog) -> _Look:
-        asked_for = query
-        ctx = self._context(CATALOG, NAMESPACE)
-        ctx.register_catalog_provider(CATALOG, catalog)
-        frame = ctx.sql_with_options(query, _READ_ONLY)
-        shape = _plain_schema(frame.schema())
-        note = None
-        if asks_the_clock(query):
-            fixed = at(query, dt.datetime.now(dt.UTC))
-            still = _planned_alike(ctx, fixed, shape.types) if fixed is not None else None
-            if fixed is not None and still is not None:
-                query, frame = fixed, still
-            else:
-                note = CLOCK
-        plan = frame.optimized_logical_plan()
-        schemas = {place: planned.schema.columns for place, planned in catalog.opened.items()}
-        asked = requests(plan, schemas, NAMESPACE)
-        if note is not None:
-            asked = {place: Request(request.columns, UNKNOWN, note) for place, request in asked.items()}
-        names = shape.names if query == asked_for else frame.schema().names
-        care = Care.NONE
-        if any(reads_floats(request, schemas[place]) for place, request in asked.items()):
-            care = Care.NO_STATISTICS if orders_floats(plan, schemas) else Care.NO_FILE_STATISTICS
-        return _Look(query, shape, names, plan, asked, catalog, care)
+    def _look(self, query: str, catalog: EmptyCatalog) -> Look:
+        return look_at(query, self._context(CATALOG, NAMESPACE), catalog)
 
-    def _run(self, look: _Look) -> pa.Table:
+    def _run(self, look: Look, course: Course | None = None) -> pa.Table:
+        course = course or Course()
         try:
-            return self._run_once(look)
+            return self._run_once(look, course)
+        except LithifyError:
+            raise
         except Exception as error:
+            if is_exhausted(error):
+                raise
+            if look.simplify():
+                # What the engine cannot do with dictionaries it can do with strings.
+                return self._run(look, course)
             if look.care is Care.NO_STATISTICS or ENGINE_FAULT not in str(error):
                 raise
             # What the engine makes of statistics fails for some conditions; it needs none of them for an answer.
             look.care = Care.NO_STATISTICS
-            return self._run_once(look)
+            return self._run_once(look, course)
 
-    def _run_once(self, look: _Look) -> pa.Table:
+    def _run_once(self, look: Look, course: Course) -> pa.Table:
         with self._session(look.care) as session:
             frame = self._frame(look, session, narrow=True)
+            if frame is None and look.simplify():
+                frame = self._frame(look, session, narrow=True)
             if frame is None:
                 frame = self._frame(look, session, narrow=False)
             assert frame is not None
-            return _result(frame).rename_columns(look.shape.names)
+            return collect(frame, course, small=look.small).rename_columns(look.shape.names)
 
-    def _frame(self, look: _Look, session: _Session, *, narrow: bool) -> DataFrame | None:
+    def _frame(self, look: Look, session: _Session, *, narrow: bool) -> DataFrame | None:
         """The query over the rows that it needs. Narrow: where they are in memory, also of only the columns that it
-        needs; None if it then means something else.
+        needs, or with strings as dictionaries; None if it then means something else.
         """
         tables: dict[Place, Table] = {}
         narrowed, small = False, True
         for place, request in look.requests.items():
+            if narrow and (hot := look.hot_rows(place)) is not None:
+                tables[place] = self._hot.table(hot, session.ctx, plain=look.plain)
+                narrowed |= len(hot.columns) < len(look.schema(place)) or hot.has_dictionaries
+                small &= hot.rows <= ONE_THREAD_ROWS_MAX
+                continue
             rows = self._rows(look, place, narrow=narrow)
             if rows is not None:
                 tables[place] = memory_table(self._scratch, rows)
@@ -195,7 +257,8 @@ class ServingEngine:
                 tables[place] = Table(view.into_view())
                 small = False
         # Relations are built in a context of their own, so that a query sees the lake's tables and nothing else.
-        outer = self._context(CATALOG, NAMESPACE, look.care, one_thread=small)
+        outer = self._context(CATALOG, NAMESPACE, look.care, one_thread=small, memory_bytes_max=look.memory_bytes_max)
+        look.small = small and look.is_bounded
         catalog = outer.catalog(CATALOG)
         namespaces = {namespace: Schema.memory_schema(outer) for namespace, _ in tables}
         for namespace, schema in namespaces.items():
@@ -203,10 +266,10 @@ class ServingEngine:
         for (namespace, name), table in tables.items():
             namespaces[namespace].register_table(name, table)
         if not narrowed:
-            return outer.sql_with_options(look.query, _READ_ONLY)
-        return _planned_alike(outer, look.query, look.shape.types, look.names)
+            return outer.sql_with_options(look.query, READ_ONLY)
+        return planned_alike(outer, look.query, look.shape.types, look.names)
 
-    def _rows(self, look: _Look, place: Place, *, narrow: bool) -> pa.Table | None:
+    def _rows(self, look: Look, place: Place, *, narrow: bool) -> pa.Table | None:
         """What a query needs of a table, in memory, if it is little."""
         plan, request = look.plan(place), look.requests[place]
         if request.note == NOT_READ or not fits_memory(plan):
@@ -222,17 +285,18 @@ class ServingEngine:
 
     def columns_of(self, schema: pa.Schema, where: str) -> list[str]:
         """The columns a condition reads: those without which it cannot be planned."""
+        check_condition(where)
         with self._session() as session, translated_errors():
             ctx = session.ctx
             ctx.register_record_batches("t", [[pa.RecordBatch.from_pylist([], schema=schema)]])
-            ctx.sql_with_options(f"SELECT 1 FROM datafusion.public.t WHERE ({where}\n)", _READ_ONLY)
+            ctx.sql_with_options(f"SELECT 1 FROM datafusion.public.t WHERE ({where}\n)", READ_ONLY)
             used: list[str] = []
             for name in schema.names:
                 rest = pa.schema([f for f in schema if f.name != name] or [pa.field("lithify_none", pa.int8())])
                 alias = f"without_{len(used)}_{schema.get_field_index(name)}"
                 ctx.register_record_batches(alias, [[pa.RecordBatch.from_pylist([], schema=rest)]])
                 try:
-                    ctx.sql_with_options(f"SELECT 1 FROM datafusion.public.{alias} t WHERE ({where}\n)", _READ_ONLY)
+                    ctx.sql_with_options(f"SELECT 1 FROM datafusion.public.{alias} t WHERE ({where}\n)", READ_ONLY)
                 except Exception:
                     used.append(name)
             return used
@@ -271,6 +335,7 @@ class ServingEngine:
             )
 
     def close(self) -> None:
+        self._apart.close()
         if self._root is not None:
             shutil.rmtree(self._root, ignore_errors=True)
             self._root = None
@@ -284,14 +349,24 @@ class ServingEngine:
             links.remove()
 
     def _context(
-        self, catalog: str, schema: str, care: Care = Care.NONE, *, one_thread: bool = False
+        self,
+        catalog: str,
+        schema: str,
+        care: Care = Care.NONE,
+        *,
+        one_thread: bool = False,
+        memory_bytes_max: int | None = None,
     ) -> SessionContext:
+        """One query's: its memory is counted for it alone."""
         place = catalog, schema, care, one_thread
         if place not in self._configs:
             config = self._config(catalog, schema, care)
             threads = 1 if one_thread else self._threads
             self._configs[place] = config.with_target_partitions(threads) if threads else config
-        return SessionContext(self._configs[place], self._runtime)
+        memory = RuntimeEnvBuilder().with_disk_manager_os()
+        return SessionContext(
+            self._configs[place], memory.with_fair_spill_pool(memory_bytes_max or self._memory_bytes_max)
+        )
 
     def _config(self, catalog: str, schema: str, care: Care) -> SessionConfig:
         config = (
@@ -325,6 +400,10 @@ class ServingEngine:
             return self._root
 
 
+def _identity(planned: PlannedTable | None) -> tuple[str, int, int] | None:
+    return planned.snapshot.identity if planned is not None else None
+
+
 class _Session:
     """Where relations are built, if there are any to build."""
 
@@ -353,74 +432,15 @@ class _Fixed:
     def plan(self, predicate: Predicate | None = None) -> ReadPlan:
         return self.made
 
+    def hot(self, columns: Sequence[str] | None) -> HotRows | None:
+        return None
+
+    def want_hot(self, columns: Sequence[str] | None) -> None:
+        """There is nobody to tell."""
+
     def summary(self) -> Summary | None:
         return None
 
 
-class _Look:
-    """A query as it was planned over empty tables, which gives columns of these `names`. What the user asked for has
-    those of `shape`: constants that were put in show in a name.
-    """
-
-    def __init__(
-        self,
-        query: str,
-        shape: pa.Schema,
-        names: Sequence[str],
-        optimised: LogicalPlan,
-        requests: Mapping[Place, Request],
-        catalog: EmptyCatalog,
-        care: Care,
-    ) -> None:
-        self.query, self.shape, self.names, self.requests, self.care = query, shape, names, requests, care
-        self._optimised, self._catalog = optimised, catalog
-
-    def plan(self, place: Place) -> ReadPlan:
-        plans = self._catalog.plans
-        if place not in plans:
-            predicate = self.requests[place].predicate
-            plans[place] = self._catalog.opened[place].plan(None if predicate == UNKNOWN else predicate)
-        return plans[place]
-
-    def shortcut(self) -> pa.Table | None:
-        opened = list(self._catalog.opened.values())
-        return answer_of(self._optimised, self.shape, opened[0]) if len(opened) == 1 else None
-
-
-def _planned_alike(
-    ctx: SessionContext, query: str, types: Sequence[pa.DataType], names: Sequence[str] | None = None
-) -> DataFrame | None:
-    """The query, if it can be planned here and gives columns of these types, and names if any are given."""
-    try:
-        frame = ctx.sql_with_options(query, _READ_ONLY)
-    except Exception:  # whoever asks has another way, which tells what is wrong
-        return None
-    shape = _plain_schema(frame.schema())
-    return frame if shape.types == types and (names is None or shape.names == names) else None
-
-
 def _result(frame: DataFrame) -> pa.Table:
-    """Collect, with string views as plain strings: the spelling that every Arrow consumer reads. Without empty batches
-    too: PySpark takes one in the middle for the end.
-    """
-    table = frame.to_arrow_table()
-    filled = pa.Table.from_batches([batch for batch in table.to_batches() if batch.num_rows], table.schema)
-    return filled.cast(_plain_schema(table.schema))
-
-
-def _plain_schema(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([pa.field(f.name, _plain(f.type), f.nullable) for f in schema])
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_string_view(kind):
-        return pa.string()
-    if pa.types.is_binary_view(kind):
-        return pa.binary()
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
-    if pa.types.is_struct(kind):
-        return pa.struct([f.with_type(_plain(f.type)) for f in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_plain(kind.key_type), kind.item_field.with_type(_plain(kind.item_type)))
-    return kind
+    return collect(frame, Course())

@@ -120,7 +120,11 @@ def in_memory(ctx: SessionContext, table: pa.Table) -> DataFrame:
 
 def memory_table(ctx: SessionContext, table: pa.Table) -> Table:
     """Rows that other contexts can be given under any name. This one keeps nothing of them."""
-    name = _register_rows(ctx, table)
+    return table_of_batches(ctx, table.to_batches(max_chunksize=65_536), table.schema)
+
+
+def table_of_batches(ctx: SessionContext, batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> Table:
+    name = _register_batches(ctx, batches, schema)
     try:
         return ctx.catalog("datafusion").schema("public").table(name)
     finally:
@@ -128,9 +132,12 @@ def memory_table(ctx: SessionContext, table: pa.Table) -> Table:
 
 
 def _register_rows(ctx: SessionContext, table: pa.Table) -> str:
+    return _register_batches(ctx, table.to_batches(max_chunksize=65_536), table.schema)
+
+
+def _register_batches(ctx: SessionContext, batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> str:
     name = f"lithify_rows_{next(_numbers)}"
-    batches = table.to_batches(max_chunksize=65_536) or [pa.RecordBatch.from_pylist([], schema=table.schema)]
-    ctx.register_record_batches(name, [batches])
+    ctx.register_record_batches(name, [list(batches) or [pa.RecordBatch.from_pylist([], schema=schema)]])
     return name
 
 

@@ -1,0 +1,62 @@
+"""What a query may take, and what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+
+from lithify.errors import LimitExceeded
+
+Source = Literal["answer", "hot", "files"]
+State = Literal["waiting", "running"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one query; None: no such limit. Rows beyond `rows_max` are cut, everything else stops the query."""
+
+    timeout_s: float | None = None
+    rows_max: int | None = None
+    memory_bytes_max: int | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`cut`: there were more rows. `source`: a kept answer, hot tables, or files. `snapshots`: the sequence number of
+    each table's snapshot, by its name.
+    """
+
+    id: str
+    rows: pa.Table
+    cut: bool
+    seconds: float
+    source: Source
+    snapshots: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class RunningQuery:
+    """`seconds`: since it was asked."""
+
+    id: str
+    sql: str
+    state: State
+    seconds: float
+
+
+def out_of_time(timeout_s: float) -> LimitExceeded:
+    return LimitExceeded(
+        f"the query was stopped after {timeout_s:g} seconds (query_timeout_s): ask for less, or raise the limit",
+        limit="time",
+    )
+
+
+def out_of_memory(memory_bytes_max: int) -> LimitExceeded:
+    return LimitExceeded(
+        f"the query needs more than {memory_bytes_max / 2**20:,.0f} MiB (query_memory_bytes_max): ask for less, or "
+        "raise the limit",
+        limit="memory",
+    )

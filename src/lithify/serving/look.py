@@ -1,0 +1,178 @@
+"""A query as it is seen before it runs: planned over empty tables of the right types.
+
+The optimised plan shows what the query asks of each table (`filters`), which columns it answers with, and whether
+statistics of files may be used for it. Tables are asked for their plans or their hot rows only through it, each once.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from datafusion import DataFrame, SessionContext, SQLOptions
+from datafusion.plan import LogicalPlan
+
+from lithify.model.hot_rows import HotRows
+from lithify.model.plans import ReadPlan
+from lithify.model.predicates import UNKNOWN
+from lithify.serving.catalog import CATALOG, NAMESPACE, EmptyCatalog
+from lithify.serving.filters import NOT_READ, Place, Request, orders_floats, reads_floats, requests
+from lithify.serving.guard import check_plan, is_repeatable
+from lithify.serving.hot_views import SCANNED_ROWS_MAX, reads_little, reads_most
+from lithify.serving.moment import asks_the_clock, at
+from lithify.serving.shortcuts import answer_of
+from lithify.serving.work import Scanned, Work, work_of
+
+READ_ONLY = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
+CLOCK = "asks for the current time in a way that is not understood"
+
+
+class Care(enum.Enum):
+    """Which statistics of Parquet files the engine must not see, because NaN does not count in them: a column of one
+    number and NaN would be taken for that number alone.
+    """
+
+    NONE = "none"
+    NO_FILE_STATISTICS = "floats are read"
+    NO_STATISTICS = "floats are compared or ordered"
+
+
+class Look:
+    """A query as it was planned over empty tables, which gives columns of these `names`. What the user asked for has
+    those of `shape`: constants that were put in show in a name.
+    """
+
+    def __init__(
+        self,
+        query: str,
+        shape: pa.Schema,
+        names: Sequence[str],
+        optimised: LogicalPlan,
+        requests: Mapping[Place, Request],
+        catalog: EmptyCatalog,
+        care: Care,
+    ) -> None:
+        self.query, self.shape, self.names, self.requests, self.care = query, shape, names, requests, care
+        self._optimised, self._catalog = optimised, catalog
+        self._hot: dict[Place, HotRows | None] = {}
+        self.plain = self.repeatable = False
+        # Set by whoever runs it: the memory that it may take, whether it ends by itself, and reads few rows.
+        self.memory_bytes_max: int | None = None
+        self.is_bounded = True
+        self.small = False
+
+    def schema(self, place: Place) -> pa.Schema:
+        return self._catalog.opened[place].schema.columns
+
+    def hot_rows(self, place: Place) -> HotRows | None:
+        """Rows in memory, unless files are faster. If they are not there, they may be the next time."""
+        if place not in self._hot:
+            self._hot[place] = self._find_hot(place)
+        return self._hot[place]
+
+    def _find_hot(self, place: Place) -> HotRows | None:
+        planned, request = self._catalog.opened[place], self.requests[place]
+        if request.note == NOT_READ:
+            return None
+        hot = planned.hot(request.columns)
+        if hot is None:
+            if reads_most(self.plan(place)):
+                planned.want_hot(request.columns)
+            return None
+        selective = hot.rows > SCANNED_ROWS_MAX and request.predicate != UNKNOWN
+        return None if selective and reads_little(self.plan(place)) else hot
+
+    @property
+    def uses_hot(self) -> bool:
+        return any(rows is not None for rows in self._hot.values())
+
+    def simplify(self) -> bool:
+        """Take hot strings as strings from now on. False: they were already."""
+        dictionaries = any(rows is not None and rows.has_dictionaries for rows in self._hot.values())
+        changed, self.plain = dictionaries and not self.plain, True
+        return changed
+
+    def plan(self, place: Place) -> ReadPlan:
+        plans = self._catalog.plans
+        if place not in plans:
+            predicate = self.requests[place].predicate
+            plans[place] = self._catalog.opened[place].plan(None if predicate == UNKNOWN else predicate)
+        return plans[place]
+
+    def work(self) -> Work:
+        """What it can have to do at most."""
+        return work_of(self._optimised, self._table, NAMESPACE)
+
+    def _table(self, place: Place) -> Scanned | None:
+        planned = self._catalog.opened.get(place)
+        if planned is None:
+            return None
+        hot = self.hot_rows(place)
+        return Scanned(hot.rows if hot is not None else self.plan(place).rows_max, planned.schema.key)
+
+    def shortcut(self) -> pa.Table | None:
+        opened = list(self._catalog.opened.values())
+        return answer_of(self._optimised, self.shape, opened[0]) if len(opened) == 1 else None
+
+
+def look_at(query: str, ctx: SessionContext, catalog: EmptyCatalog) -> Look:
+    """Plan a query over empty tables; `catalog` opens those that it names."""
+    asked_for = query
+    ctx.register_catalog_provider(CATALOG, catalog)
+    frame = ctx.sql_with_options(query, READ_ONLY)
+    check_plan(frame.logical_plan())
+    shape = plain_schema(frame.schema())
+    note = None
+    if asks_the_clock(query):
+        fixed = at(query, dt.datetime.now(dt.UTC))
+        still = planned_alike(ctx, fixed, shape.types) if fixed is not None else None
+        if fixed is not None and still is not None:
+            query, frame = fixed, still
+        else:
+            note = CLOCK
+    plan = frame.optimized_logical_plan()
+    schemas = {place: planned.schema.columns for place, planned in catalog.opened.items()}
+    asked = requests(plan, schemas, NAMESPACE)
+    if note is not None:
+        asked = {place: Request(request.columns, UNKNOWN, note) for place, request in asked.items()}
+    names = shape.names if query == asked_for else frame.schema().names
+    care = Care.NONE
+    if any(reads_floats(request, schemas[place]) for place, request in asked.items()):
+        care = Care.NO_STATISTICS if orders_floats(plan, schemas) else Care.NO_FILE_STATISTICS
+    look = Look(query, shape, names, plan, asked, catalog, care)
+    look.repeatable = is_repeatable(plan, asked_for)
+    return look
+
+
+def planned_alike(
+    ctx: SessionContext, query: str, types: Sequence[pa.DataType], names: Sequence[str] | None = None
+) -> DataFrame | None:
+    """The query, if it can be planned here and gives columns of these types, and names if any are given."""
+    try:
+        frame = ctx.sql_with_options(query, READ_ONLY)
+    except Exception:  # whoever asks has another way, which tells what is wrong
+        return None
+    shape = plain_schema(frame.schema())
+    return frame if shape.types == types and (names is None or shape.names == names) else None
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([pa.field(f.name, _plain(f.type), f.nullable) for f in schema])
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_dictionary(kind):
+        return _plain(kind.value_type)
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([f.with_type(_plain(f.type)) for f in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_plain(kind.key_type), kind.item_field.with_type(_plain(kind.item_type)))
+    return kind

@@ -1,0 +1,192 @@
+"""What stops a query, and that it really stops."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lithify import Lake
+from lithify.errors import Cancelled, Conflict, Forbidden, InvalidRequest, LimitExceeded, NotFound
+from lithify.serving.limits import Answer
+
+# It reads no table and never ends.
+ENDLESS_SCAN = "select count(*) from range(1000000000000) where value % 7 = 3"
+# 450 million pairs; the engine does not look up from them.
+LONG_JOIN = "select sum(a.id * b.id % 7) from shop.orders a join shop.orders b on a.side = b.side and a.id + b.id > 0"
+# It is planned and run in another process, in no time.
+ELSEWHERE = "select repeat(name, 2) as twice from shop.orders where id = 7"
+WAIT_S = 60.0
+ROWS = 30_000
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    pause = threading.Event()
+    for _ in range(int(WAIT_S / 0.05)):
+        if condition():
+            return
+        pause.wait(0.05)
+    raise AssertionError("it never came to that")
+
+
+def is_idle() -> bool:
+    before = time.process_time()
+    threading.Event().wait(0.2)
+    return time.process_time() - before < 0.1
+
+
+class TestRows:
+    def test_the_rest_is_cut_and_the_answer_says_so(self, lake: Lake) -> None:
+        answer = lake.query("select id from shop.orders order by id desc", rows_max=3)
+        assert answer.rows.column("id").to_pylist() == [ROWS - 1, ROWS - 2, ROWS - 3]
+        assert answer.cut
+
+    @pytest.mark.parametrize("query", ["select id from shop.orders where id < 3", "select count(*) from shop.orders"])
+    def test_what_fits_is_not_cut(self, lake: Lake, query: str) -> None:
+        assert not lake.query(query, rows_max=3).cut
+
+    def test_a_query_in_another_process_is_cut_too(self, lake: Lake) -> None:
+        answer = lake.query("select repeat(name, 2) from shop.orders", rows_max=3)
+        assert (answer.rows.num_rows, answer.cut) == (3, True)
+
+    def test_the_setting_is_the_default(self, lake: Lake) -> None:
+        answer = lake.query("select id from shop.orders")
+        assert (answer.rows.num_rows, answer.cut) == (10_000, True)
+
+    def test_sql_has_no_limit(self, lake: Lake) -> None:
+        assert lake.sql("select id from shop.orders").num_rows == ROWS
+
+
+class TestTime:
+    @pytest.mark.parametrize("query", [ENDLESS_SCAN, LONG_JOIN])
+    def test_a_query_is_stopped_and_its_work_ends(self, lake: Lake, query: str) -> None:
+        with pytest.raises(LimitExceeded, match=r"0\.3 seconds \(query_timeout_s\)") as caught:
+            lake.query(query, timeout_s=0.3)
+        assert caught.value.details["limit"] == "time"
+        assert lake.queries() == []
+        wait_for(is_idle)
+
+    def test_a_stopped_child_is_gone_and_another_takes_its_place(self, lake: Lake) -> None:
+        lake.query(ELSEWHERE)
+        (before,) = lake._serving._apart._idle
+        with pytest.raises(LimitExceeded):
+            lake.query(LONG_JOIN, timeout_s=0.3)
+        assert not before.alive
+        assert lake.query(ELSEWHERE).rows.to_pylist() == [{"twice": "name 7name 7"}]
+
+
+class TestMemory:
+    def test_a_query_that_cannot_do_with_it_is_stopped(self, lake: Lake) -> None:
+        query = "select count(*) from (select distinct id, name, concat(name, name) from shop.orders)"
+        with pytest.raises(LimitExceeded, match="query_memory_bytes_max") as caught:
+            lake.query(query, memory_bytes_max=2**16)
+        assert caught.value.details["limit"] == "memory"
+
+    def test_a_sort_spills(self, lake: Lake) -> None:
+        shuffled = "select row_number() over (order by value * 7919 % 1000003, value) n from range(1000000)"
+        assert lake.query(f"select max(n) from ({shuffled})", memory_bytes_max=16 * 2**20).rows.column(
+            0
+        ).to_pylist() == [1_000_000]
+
+    def test_a_value_that_does_not_fit_is_refused(self, lake: Lake) -> None:
+        with pytest.raises(LimitExceeded) as caught:
+            lake.query("select repeat('x', 2000000000)", memory_bytes_max=2**28)
+        assert caught.value.details["limit"] == "memory"
+
+    def test_sql_is_limited_too(self, lake: Lake) -> None:
+        with pytest.raises(LimitExceeded) as caught:
+            lake.sql("select length(repeat(name, 10000000)) from shop.orders")
+        assert caught.value.details["limit"] == "memory"
+
+
+class TestCancel:
+    @pytest.mark.parametrize("query", [ENDLESS_SCAN, LONG_JOIN])
+    def test_a_query_ends_and_so_does_its_work(self, lake: Lake, query: str) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            future = pool.submit(lake.query, query, id="mine")
+            wait_for(lambda: [running.id for running in lake.queries()] == ["mine"])
+            assert lake.cancel("mine")
+            with pytest.raises(Cancelled, match="query mine was cancelled"):
+                future.result(WAIT_S)
+        wait_for(is_idle)
+
+    def test_nothing_to_cancel(self, lake: Lake) -> None:
+        assert not lake.cancel("nobody")
+
+    def test_a_running_query_is_listed(self, lake: Lake) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            future: Future[Answer] = pool.submit(lake.query, ENDLESS_SCAN, id="mine")
+            wait_for(lambda: [running.state for running in lake.queries()] == ["running"])
+            (running,) = lake.queries()
+            assert (running.id, running.sql) == ("mine", ENDLESS_SCAN)
+            with pytest.raises(Conflict):
+                lake.query("select 1", id="mine")
+            lake.cancel("mine")
+            with pytest.raises(Cancelled):
+                future.result(WAIT_S)
+
+
+class TestTables:
+    @pytest.mark.parametrize("query", ["select count(*) from shop.orders", ELSEWHERE])
+    def test_a_table_that_may_not_be_read_is_not_opened(self, lake: Lake, query: str) -> None:
+        with pytest.raises(Forbidden, match=r"shop\.orders"):
+            lake.query(query, may_read=lambda name: name != "shop.orders")
+
+    @pytest.mark.parametrize("query", ["select * from shop.nothing", "select repeat(name, 2) from shop.nothing"])
+    def test_a_table_that_does_not_exist(self, lake: Lake, query: str) -> None:
+        with pytest.raises(NotFound, match=r"shop\.nothing"):
+            lake.query(query)
+
+    @pytest.mark.parametrize("name", ["shop.orders", "lake.shop.orders", '"lake"."shop"."orders"'])
+    def test_names_have_two_or_three_parts(self, lake: Lake, name: str) -> None:
+        assert lake.query(f"select id from {name} where id = 7").rows.to_pylist() == [{"id": 7}]
+
+    @pytest.mark.parametrize("query", ["select id from shop.orders where id = 7", ELSEWHERE])
+    def test_the_answer_tells_its_snapshots(self, lake: Lake, query: str) -> None:
+        assert lake.query(query).snapshots == {"shop.orders": lake.table("shop.orders").snapshot().seq}
+
+    def test_another_process_sees_the_same_snapshot(self, lake: Lake) -> None:
+        table = lake.create_table("shop.fresh", pa.schema([("id", pa.int64()), ("name", pa.string())]), key="id")
+        first = table.append([{"id": 1, "name": "a"}])
+        table.upsert([{"id": 1, "name": "b"}, {"id": 2, "name": "c"}])
+        query = "select repeat(name, 3) as n from shop.fresh order by id"
+        assert lake.query(query).rows.column("n").to_pylist() == ["bbb", "ccc"]
+        assert lake.query(query, as_of=first.seq).rows.column("n").to_pylist() == ["aaa"]
+
+
+def test_nothing_is_left_of_queries_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    # It sorts on disk when it is stopped.
+    spilling = (
+        "select max(n), max(r) from (select repeat('x', 9) r, row_number() over (order by value % 1000003) n from "
+    )
+    with Lake(folder / "lake") as lake:
+        with pytest.raises(LimitExceeded):
+            lake.query(f"{spilling} range(300000000))", timeout_s=2, memory_bytes_max=2**26)
+        lake.query("select repeat('x', 9)")
+        assert [path for path in folder.iterdir() if path.name.startswith("lithify-query-")]
+    assert [path.name for path in folder.iterdir()] == ["lake"]
+
+
+class TestConditions:
+    @pytest.mark.parametrize(
+        "where",
+        [
+            "exists (select 1 from main.t a, main.t b where a.id + b.id < 0)",
+            "length(repeat(name, 1000000)) > 1",
+            " and ".join(f"id <> {n}" for n in range(1_000)),
+        ],
+    )
+    def test_what_cannot_be_stopped_is_no_condition(self, lake: Lake, where: str) -> None:
+        with pytest.raises(InvalidRequest, match="condition is not accepted"):
+            lake.table("shop.orders").to_arrow(where=where)
+
+    def test_a_long_list_is_one(self, lake: Lake) -> None:
+        where = f"id in ({', '.join(map(str, range(5_000)))})"
+        assert lake.table("shop.orders").to_arrow(where=where).num_rows == 5_000
