@@ -1,7 +1,8 @@
-"""What all commands share: the options --lake and --json, the session behind them, and the exit codes.
+"""What all commands share: the options --lake, --server and --json, the session behind them, and the exit codes.
 
-`--lake` and `--json` may stand before or after the command's name. A command is a function of a `Session` and its
-own options; `command` adds the shared ones, so that none can lack them.
+They may stand before or after the command's name. A command is a function of a `Session` and its own options;
+`command` adds the shared ones, so that none can lack them. What a command does with a lake it does the same way with
+one behind a service, unless it is registered as `local`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,13 @@ from lithify.errors import InvalidRequest, LithifyError
 
 if TYPE_CHECKING:
     from lithify.app.lake import Lake
+    from lithify.client.lake import RemoteLake
+    from lithify.client.table import RemoteTable
+    from lithify.engine.table import Table
     from lithify.settings import Settings
+
+    AnyLake = Lake | RemoteLake
+    AnyTable = Table | RemoteTable
 
 OK, HANDLED, CRASHED, INTERRUPTED = 0, 1, 2, 130
 
@@ -32,6 +39,8 @@ LakeOption = Annotated[
     str | None,
     typer.Option("--lake", metavar="PATH", help="The lake's folder. Default: LITHIFY_LAKE, or `lake` in lithify.toml."),
 ]
+SERVER_HELP = "A service to talk to, in place of a lake's folder; its token is LITHIFY_TOKEN. Default: LITHIFY_SERVER."
+ServerOption = Annotated[str | None, typer.Option("--server", metavar="URL", help=SERVER_HELP)]
 JSON_HELP = "Answer with one JSON document."
 JsonOption = Annotated[bool, typer.Option("--json", metavar="", help=JSON_HELP)]
 TableArgument = Annotated[str, typer.Argument(metavar="NAME", help="The table: namespace.table")]
@@ -50,6 +59,7 @@ class Globals:
     """What was said before the command's name."""
 
     lake: str | None = None
+    server: str | None = None
     as_json: bool = False
 
 
@@ -60,6 +70,7 @@ class Session:
     out: Output
     as_json: bool
     lake_given: str | None
+    server_given: str | None = None
     _settings: Settings | None = field(default=None, repr=False)
 
     @property
@@ -85,13 +96,39 @@ class Session:
             return self.lake_given
         return str(self.settings.lake) if self.settings.lake is not None else None
 
+    @property
+    def server(self) -> str | None:
+        """From --server, or from the settings if nothing says --lake; None: the lake is a folder."""
+        if self.server_given is not None or self.lake_given is not None:
+            return self.server_given
+        if self.settings.server and self.settings.lake is not None:
+            raise InvalidRequest(
+                f"settings name both a lake ({self.settings.lake}) and a server ({self.settings.server}): "
+                "pass --lake or --server to say which"
+            )
+        return self.settings.server or None
+
     @contextlib.contextmanager
-    def lake(self, *, create: bool = False) -> Iterator[Lake]:
+    def lake(self) -> Iterator[AnyLake]:
+        """The lake that the command is about: a folder, or behind a service."""
+        server = self.server
+        if server is None:
+            with self.local_lake() as lake:
+                yield lake
+            return
+        from lithify.client.lake import connect
+
+        token = self.settings.token
+        with connect(server, None if token is None else token.get_secret_value()) as remote:
+            yield remote
+
+    @contextlib.contextmanager
+    def local_lake(self, *, create: bool = False) -> Iterator[Lake]:
         path = self.lake_path
         if not path:
             raise InvalidRequest(
                 'which lake? Pass --lake PATH, set LITHIFY_LAKE, or write lake = "PATH" into lithify.toml; '
-                "`lithify init PATH` makes one"
+                "`lithify init PATH` makes one, and --server URL talks to a service"
             )
         from lithify.app.lake import Lake
 
@@ -140,26 +177,39 @@ def group(app: typer.Typer, name: str, *, panel: str, help: str) -> typer.Typer:
 
 
 def command(
-    app: typer.Typer, name: str, *, panel: str, examples: str, json_help: str = JSON_HELP
+    app: typer.Typer, name: str, *, panel: str, examples: str, json_help: str = JSON_HELP, local: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register `function(session, …)` as a command; its docstring is the help, `examples` stand below it."""
+    """Register `function(session, …)` as a command; its docstring is the help, `examples` stand below it.
+
+    `local`: it needs the lake's folder, or none, and refuses --server.
+    """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         hints = get_type_hints(function, include_extras=True)
         own = [p.replace(annotation=hints[p.name]) for p in list(inspect.signature(function).parameters.values())[1:]]
 
         @functools.wraps(function)
-        def run(ctx: typer.Context, lake: str | None = None, as_json: bool = False, **options: Any) -> None:
+        def run(
+            ctx: typer.Context,
+            lake: str | None = None,
+            server: str | None = None,
+            as_json: bool = False,
+            **options: Any,
+        ) -> None:
             above = ctx.ensure_object(Globals)
             as_json = as_json or above.as_json
-            session = Session(make_output(as_json), as_json, lake if lake is not None else above.lake)
+            lake, server = lake if lake is not None else above.lake, server if server is not None else above.server
+            _check_place(ctx.command_path, lake, server, local)
+            session = Session(make_output(as_json), as_json, lake, server)
             with logging_to(session.out.log_line, lambda: session.log_format, logging.WARNING):
                 function(session, **options)
 
+        server_option = Annotated[str | None, typer.Option("--server", metavar="URL", help=SERVER_HELP, hidden=local)]
         json_option = Annotated[bool, typer.Option("--json", metavar="", help=json_help)]
         shared = [
             inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
             inspect.Parameter("lake", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=LakeOption),
+            inspect.Parameter("server", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=server_option),
             inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=json_option),
         ]
         signature = inspect.Signature([*(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own), *shared])
@@ -171,6 +221,17 @@ def command(
         return function
 
     return register
+
+
+def _check_place(name: str, lake: str | None, server: str | None, local: bool) -> None:
+    if server is None:
+        return
+    if local:
+        raise InvalidRequest(f"`{name}` does not work through a service: run it where the lake is, without --server")
+    if lake is not None:
+        raise InvalidRequest("--lake and --server name two places: pass one of them")
+    if not server:
+        raise InvalidRequest("--server is empty: write it as http://host:port")
 
 
 def _markup_safe(line: str) -> str:

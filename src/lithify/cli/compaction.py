@@ -15,8 +15,9 @@ from lithify.errors import InvalidRequest, LithifyError
 from lithify.model.words import plural
 
 if TYPE_CHECKING:
+    from lithify.cli.command import AnyTable
+    from lithify.client.documents import RemotePlan
     from lithify.engine.compact import CompactReport
-    from lithify.engine.table import Table
     from lithify.model.upkeep import CompactPlan
 
 PANEL = "Upkeep"
@@ -80,7 +81,7 @@ def compact(
                     else _done(table, lambda t, told: t.compact(tier, progress=told), report, "compacting")
                 )
                 rows += found
-                if not found and (why := _why_idle(session, table, tier)):
+                if not found and tier is not None and (why := table.why_idle(tier)):
                     idle.setdefault(why, []).append(name)
             except LithifyError as error:
                 if not all_tables:
@@ -90,16 +91,6 @@ def compact(
     notes = [f"nothing to do for {_names(tables)}: {why}" for why, tables in told.items()]
     empty = "nothing to compact: no partition has enough small files of enough age"
     _show(session, rows, dry_run, "compactions", empty, notes)
-
-
-def _why_idle(session: Session, table: Table, tier: str | None) -> str | None:
-    from lithify.engine.table_options import policy_for
-    from lithify.model.policies import idle_tier
-
-    definition = table.definition
-    if tier is None:
-        return None
-    return idle_tier(definition, policy_for(session.settings, definition.settings, table.name), tier)
 
 
 def _names(tables: Sequence[str]) -> str:
@@ -128,13 +119,13 @@ def optimize(
     _show(session, rows, dry_run, "optimizations", "nothing to order: base holds no rows yet; fold the table first")
 
 
-def _planned(plans: Sequence[CompactPlan]) -> list[dict[str, Any]]:
+def _planned(plans: Sequence[CompactPlan | RemotePlan]) -> list[dict[str, Any]]:
     return [
         {
             "table": plan.table,
             "origin": plan.origin,
             "partition": dict(plan.partition),
-            "files": len(plan.files),
+            "files": plan.file_count,
             "bytes_in": plan.bytes_in,
             "bytes_out": plan.bytes_out,
             "gain": plan.gain,
@@ -145,8 +136,8 @@ def _planned(plans: Sequence[CompactPlan]) -> list[dict[str, Any]]:
 
 
 def _done(
-    table: Table,
-    work: Callable[[Table, Callable[[CompactReport], None]], Sequence[CompactReport]],
+    table: AnyTable,
+    work: Callable[[AnyTable, Callable[[CompactReport], None]], Sequence[CompactReport]],
     report: Report,
     what: str,
 ) -> list[dict[str, Any]]:

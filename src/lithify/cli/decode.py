@@ -1,4 +1,4 @@
-"""JSON values, and values typed on a command line, read by the type of their column: the inverse of `values.jsonable`.
+"""JSON values, and values typed on a command line, read by the type of their column: the inverse of `jsonable`.
 
 JSON has no dates, decimals or binary, and arguments are only text. What does not fit is refused with its place, or left
 as it is, so that the table's own checks have the last word.
@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from lithify.cli.types import type_name
 from lithify.errors import InvalidRequest
+from lithify.model.types import type_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +35,7 @@ def decode_row(row: Any, columns: pa.Schema, place: str) -> dict[str, Any]:
 
 
 def decode(value: Any, kind: pa.DataType, place: str, nested: bool = False) -> Any:
-    """A JSON value by its column's type: the inverse of `values.jsonable`."""
+    """A JSON value by its column's type: the inverse of `json_values.jsonable`."""
     import pyarrow as pa
 
     types = pa.types

@@ -9,8 +9,9 @@ import typer
 
 from lithify.cli.command import Session, command
 from lithify.cli.query import PANEL, AsOfOption
-from lithify.cli.values import bytes_cell, jsonable
+from lithify.cli.values import bytes_cell
 from lithify.errors import InvalidRequest
+from lithify.model.json_values import jsonable
 from lithify.model.words import plural
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ def _fields(table: TableExplanation) -> dict[str, Any]:
 def _why(table: TableExplanation) -> tuple[str, ...]:
     if table.from_sidecar:
         return ("the sidecar alone answers this",)
+    if table.hot:
+        return ("its rows are in memory",)
     nothing = "nothing by its bounds" if table.otherwise_ruled_out else "nothing"
     told = [f"{each.text} rules out {_groups(each.groups_ruled_out, nothing)}" for each in table.conditions]
     if table.otherwise_ruled_out:

@@ -10,7 +10,8 @@ import typer
 from lithify.cli.command import HANDLED, Session, TableArgument, command, group
 from lithify.cli.output import Column
 from lithify.cli.upkeep import on_each, show_rows
-from lithify.cli.values import bytes_cell, count_cell, jsonable, seconds_cell
+from lithify.cli.values import bytes_cell, count_cell, seconds_cell
+from lithify.model.json_values import jsonable
 from lithify.model.words import plural
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def build(
 
 def inspect(session: Session, name: TableArgument) -> None:
     """Show what a table's sidecar holds: versions, blocks, files, row groups, bytes, dead bytes, columns."""
-    with session.lake() as lake:
+    with session.local_lake() as lake:
         found = lake.table(name).inspect_index()
     if session.as_json:
         session.out.record("", {}, jsonable(found))
@@ -143,9 +144,16 @@ def register(app: typer.Typer) -> None:
         commands,
         "build",
         panel=COMMANDS,
+        local=True,
         examples="lithify index build shop.orders\nlithify index build --all --skip-corrupt",
     )(build)
-    command(commands, "inspect", panel=COMMANDS, examples="lithify index inspect shop.orders --json")(inspect)
+    command(commands, "inspect", panel=COMMANDS, local=True, examples="lithify index inspect shop.orders --json")(
+        inspect
+    )
     command(
-        commands, "check", panel=COMMANDS, examples="lithify index check shop.orders\nlithify index check --all --json"
+        commands,
+        "check",
+        panel=COMMANDS,
+        local=True,
+        examples="lithify index check shop.orders\nlithify index check --all --json",
     )(check)

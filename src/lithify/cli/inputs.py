@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lithify.cli.decode import decode_row, value_of_text
-from lithify.cli.types import type_name
 from lithify.errors import InvalidRequest
+from lithify.model.types import type_name
 
 if TYPE_CHECKING:
     import pyarrow as pa

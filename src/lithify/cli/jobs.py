@@ -15,7 +15,7 @@ from lithify.errors import LithifyError
 from lithify.model.words import plural
 
 if TYPE_CHECKING:
-    from lithify.app.lake import Lake
+    from lithify.cli.command import AnyLake
 
 PANEL = "Upkeep"
 
@@ -65,16 +65,14 @@ def jobs(
     limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="Jobs at most.")] = 20,
 ) -> None:
     """Show the background jobs under way, in whichever process, or with --history those that ended."""
-    from lithify.app.maintenance import ended_jobs, running_cycle, unfinished_jobs
-
     with session.lake() as lake:
-        cycle = running_cycle(lake)
+        cycle = lake.running_cycle()
         if history:
-            found = [_ended(entry) for entry in ended_jobs(lake, limit)]
+            found = [_ended(entry) for entry in lake.ended_jobs(limit)]
             rows = [{**job, "shown": job.get("reason") or job.get("why")} for job in found]
             session.out.listing(ENDED, rows, {"jobs": found, "cycle": cycle}, empty="no job has ended yet")
         else:
-            found = [dataclasses.asdict(job) for job in unfinished_jobs(lake)[:limit]]
+            found = [dataclasses.asdict(job) for job in lake.jobs()[:limit]]
             session.out.listing(UNFINISHED, found, {"jobs": found, "cycle": cycle}, empty="no job is under way")
         if cycle is not None:
             session.out.note(
@@ -109,16 +107,14 @@ def stats(
             _table_stats(session, lake, name)
 
 
-def _all_stats(session: Session, lake: Lake) -> None:
-    from lithify.app.maintenance import past_cycles, table_upkeep
-
+def _all_stats(session: Session, lake: AnyLake) -> None:
     rows: list[dict[str, Any]] = []
     for table in lake.tables():
         try:
-            rows.append(table_upkeep(lake, table))
+            rows.append(lake.table_upkeep(table))
         except LithifyError as error:
             rows.append({"table": table, "error": error.message})
-    last = next(iter(past_cycles(lake, 1)), None)
+    last = next(iter(lake.past_cycles(1)), None)
     document = {"lake": lake.path, "tables": rows, "last_cycle": last}
     session.out.listing(TABLES, rows, document, empty="no tables yet: `lithify create` makes one")
     session.out.problems([f"{row['table']}: {row['error']}" for row in rows if "error" in row])
@@ -128,10 +124,8 @@ def _all_stats(session: Session, lake: Lake) -> None:
         session.out.note(f"last cycle: {_time(last.get('started_ms'))} UTC, {plural(last.get('done', 0), 'job')} done")
 
 
-def _table_stats(session: Session, lake: Lake, name: str) -> None:
-    from lithify.app.maintenance import table_upkeep
-
-    document = table_upkeep(lake, name)
+def _table_stats(session: Session, lake: AnyLake, name: str) -> None:
+    document = lake.table_upkeep(name)
     numbers = ("seq", "watermark", "base_files", "base_rows", "base_bytes")
     pending = ("pending_files", "pending_rows", "pending_bytes")
     fields = {

@@ -11,7 +11,8 @@ import typer
 
 from lithify.cli.command import HANDLED, Session, command
 from lithify.cli.output import Column
-from lithify.cli.values import human_seconds, jsonable
+from lithify.cli.values import human_seconds
+from lithify.model.json_values import jsonable
 
 if TYPE_CHECKING:
     from lithify.app.demo import DemoReport, Narrator, Step
@@ -114,5 +115,9 @@ def _show(session: Session, report: DemoReport) -> None:
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "demo", panel=PANEL, examples="lithify demo\nlithify demo --rows 100000 --lake /tmp/shop")(demo)
-    command(app, "doctor", panel=PANEL, examples="lithify doctor\nlithify doctor --lake ./lake --json")(doctor)
+    command(app, "demo", panel=PANEL, local=True, examples="lithify demo\nlithify demo --rows 100000 --lake /tmp/shop")(
+        demo
+    )
+    command(app, "doctor", panel=PANEL, local=True, examples="lithify doctor\nlithify doctor --lake ./lake --json")(
+        doctor
+    )

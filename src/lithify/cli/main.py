@@ -14,8 +14,22 @@ from typing import Annotated, Any
 
 import typer
 
-from lithify.cli import compaction, explain, index, jobs, machine, query, rows, run, tables, upkeep
-from lithify.cli.command import CRASHED, HANDLED, INTERRUPTED, OK, Globals, Group, JsonOption, LakeOption
+from lithify.cli import (
+    cache,
+    compaction,
+    explain,
+    index,
+    jobs,
+    machine,
+    query,
+    rows,
+    run,
+    serve,
+    tables,
+    tokens,
+    upkeep,
+)
+from lithify.cli.command import CRASHED, HANDLED, INTERRUPTED, OK, Globals, Group, JsonOption, LakeOption, ServerOption
 from lithify.cli.output import make_output
 from lithify.errors import LithifyError
 
@@ -103,18 +117,19 @@ app = typer.Typer(
 def _lithify(
     ctx: typer.Context,
     lake: LakeOption = None,
+    server: ServerOption = None,
     as_json: JsonOption = False,
     version: Annotated[
         bool,
         typer.Option("--version", metavar="", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
-    ctx.obj = Globals(lake, as_json)
+    ctx.obj = Globals(lake, server, as_json)
     if ctx.invoked_subcommand is None:
         typer.echo(ctx.get_help())
 
 
-for _module in (tables, rows, query, explain, upkeep, compaction, index, run, jobs, machine):
+for _module in (tables, rows, query, explain, upkeep, compaction, index, run, jobs, serve, tokens, cache, machine):
     _module.register(app)
 
 

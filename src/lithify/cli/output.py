@@ -14,7 +14,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lithify.cli.values import cell, dumps
+from lithify.cli.values import cell
+from lithify.model.json_values import dumps
 from lithify.model.words import plural
 
 if TYPE_CHECKING:

@@ -109,10 +109,10 @@ def snapshot(session: Session, name: TableArgument, as_of: AsOfOption = None) ->
             "watermark": pinned.watermark,
             "changes_version": pinned.changes_version,
             "base_version": pinned.base_version,
-            "base_files": len(pinned.base),
+            "base_files": pinned.base_files,
             "base_rows": pinned.base_rows,
             "base_bytes": pinned.base_bytes,
-            "pending_files": len(pinned.changes),
+            "pending_files": pinned.pending_files,
             "pending_rows": pinned.pending_rows,
             "pending_bytes": pinned.pending_bytes,
         }

@@ -56,10 +56,11 @@ def write(
         raise InvalidRequest("pass rows with --row or in a file, not both")
     with session.lake() as lake:
         table = lake.table(name)
-        columns = table.schema
+        definition = table.definition
+        columns = definition.columns
         data: Any = [row_of(text, columns) for text in row] if row else read_rows(file or STDIN, format, columns)
         started = clock.perf_counter()
-        match mode or ("upsert" if table.definition.keyed else "append"):
+        match mode or ("upsert" if definition.keyed else "append"):
             case "upsert":
                 commit = table.upsert(data, batch_id=batch_id)
             case "replace":
@@ -108,7 +109,8 @@ def delete(
         raise InvalidRequest("say what to delete in one way: KEY…, --where SQL, or --from FILE")
     with session.lake() as lake:
         table = lake.table(name)
-        columns, key = table.schema, table.definition.key
+        definition = table.definition
+        columns, key = definition.columns, definition.key
         started = clock.perf_counter()
         if where is not None:
             commit = table.delete_where(where, batch_id=batch_id, actor=actor, reason=reason)
@@ -141,9 +143,10 @@ def get(
     """Read one row by its key, fresh. Exit code 1 if there is none."""
     with session.lake() as lake:
         table = lake.table(name)
-        if not table.definition.keyed:
+        definition = table.definition
+        if not definition.keyed:
             raise InvalidRequest(f'table {name} has no key: read it with `lithify sql "select … from {name} where …"`')
-        wanted = keys_from_arguments([key], table.schema, table.definition.key, name)[0]
+        wanted = keys_from_arguments([key], definition.columns, definition.key, name)[0]
         row = table.get(wanted)
         if row is None:
             raise NotFound(f"table {name} has no row with key {key}")
@@ -180,7 +183,7 @@ def ingest(
     """Load files of any size on Spark: CSV, JSON lines or Parquet. All of it is visible at once, or nothing."""
     from lithify.cli.tables import describe_document
 
-    with session.lake() as lake:
+    with session.local_lake() as lake:
         with session.out.working(f"ingesting into {name}") as report:
             done = lake.ingest(
                 name,
@@ -224,6 +227,7 @@ def register(app: typer.Typer) -> None:
         app,
         "ingest",
         panel=PANEL,
+        local=True,
         examples="""
         lithify ingest shop.orders 'exports/orders-*.csv' --create --key id
         lithify ingest shop.orders exports/ --format json --on-bad-record quarantine

@@ -14,9 +14,10 @@ import typer
 
 from lithify.cli.command import Session
 from lithify.cli.output import Column
-from lithify.cli.types import type_name
-from lithify.cli.values import cell, dumps, human_seconds, jsonable
+from lithify.cli.values import cell, human_seconds
 from lithify.errors import InvalidRequest
+from lithify.model.json_values import dumps, jsonable
+from lithify.model.types import type_name
 from lithify.model.words import plural
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def write_rows(
 
 
 def to_records(rows: pa.Table) -> list[dict[str, Any]]:
-    """Rows as dicts, maps as objects; `values.dumps` spells their values."""
+    """Rows as dicts, maps as objects; `dumps` spells their values."""
     return [record for batch in _records(rows) for record in batch]
 
 

@@ -24,8 +24,9 @@ import typer
 from lithify.cli.command import HANDLED, INTERRUPTED, Session, command
 from lithify.cli.logs import iso_time, logging_to, print_line
 from lithify.cli.output import Column, Report, TextOutput, long_text
-from lithify.cli.values import dumps, human_bytes, human_seconds
+from lithify.cli.values import human_bytes, human_seconds
 from lithify.errors import InvalidRequest
+from lithify.model.json_values import dumps
 from lithify.model.words import plural
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def run(
     in_terminal = _in_terminal(session)
     level = logging.WARNING if in_terminal else logging.INFO
     told = logging_to(session.out.log_line, lambda: session.log_format, level, all_of_it=not in_terminal)
-    with session.lake() as lake, told:
+    with session.local_lake() as lake, told:
         maintenance = Maintenance(lake)
         if once:
             _once(session, maintenance, tier)
@@ -325,5 +326,6 @@ def register(app: typer.Typer) -> None:
         lithify run --every 10 --json
         lithify run --once --tier daily
         """,
+        local=True,
         json_help="Every event as a line of JSON; with --once, the report as one JSON document.",
     )(run)

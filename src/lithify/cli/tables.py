@@ -14,16 +14,17 @@ import typer
 
 from lithify.cli.command import Session, TableArgument, command
 from lithify.cli.output import Column
-from lithify.cli.types import parse_column, type_name
-from lithify.cli.values import bytes_cell, cell, count_cell, dumps, human_bytes, parse_bytes
+from lithify.cli.values import bytes_cell, cell, count_cell, human_bytes, parse_bytes
 from lithify.errors import InvalidRequest, LithifyError
+from lithify.model.json_values import dumps
 from lithify.model.names import DAY
+from lithify.model.types import parse_column, type_name
 from lithify.model.words import plural
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from lithify.app.lake import Lake
+    from lithify.cli.command import AnyLake
 
 PANEL = "Lake and tables"
 BYTES, DEFAULT = "_bytes", "default"
@@ -72,7 +73,7 @@ def init(
         session.lake_given = path
     wanted = session.lake_path
     existed = wanted is not None and (Path(wanted).expanduser() / "_lithify" / "lake.json").exists()
-    with session.lake(create=True) as lake:
+    with session.local_lake(create=True) as lake:
         document = {"lake": lake.path, "created": not existed}
         done = f"{lake.path} is a lake already" if existed else f"lake created in {lake.path}"
         session.out.message(done, document, f"Say where it is once: export LITHIFY_LAKE={lake.path}")
@@ -177,7 +178,7 @@ def partitions(session: Session, name: TableArgument) -> None:
     with session.lake() as lake:
         table = lake.table(name)
         snapshot = table.snapshot()
-        found = table.partitions(snapshot)
+        found = table.partitions(snapshot)  # type: ignore[arg-type]  # each kind of table takes its own kind of snapshot
         by, time = snapshot.schema.partitions, snapshot.schema.time
         columns = [
             *(Column(f"values.{column}", column, _partition_value, style="bold", wrap=column != DAY) for column in by),
@@ -191,7 +192,7 @@ def partitions(session: Session, name: TableArgument) -> None:
             ),
         ]
         rows = [dataclasses.asdict(part) for part in found]
-        pending = {"files": len(snapshot.changes), "rows": snapshot.pending_rows, "bytes": snapshot.pending_bytes}
+        pending = {"files": snapshot.pending_files, "rows": snapshot.pending_rows, "bytes": snapshot.pending_bytes}
         document = {
             "table": name,
             "seq": snapshot.seq,
@@ -201,11 +202,13 @@ def partitions(session: Session, name: TableArgument) -> None:
             "pending": pending,
         }
         shown = [{**row, **{f"values.{column}": value for column, value in row["values"].items()}} for row in rows]
-        empty = "base holds no rows yet; fold the table first" if snapshot.changes else "the table holds no rows yet"
+        empty = (
+            "base holds no rows yet; fold the table first" if snapshot.pending_files else "the table holds no rows yet"
+        )
         session.out.listing(columns, shown, document, empty=empty)
         if rows and not by:
             session.out.note(f"{name} is not partitioned: all of base is one")
-        if snapshot.changes:
+        if snapshot.pending_files:
             session.out.note(f"{_amount(pending, 'pending change')}, not in these yet")
 
 
@@ -221,7 +224,7 @@ def set_table_options(
 ) -> None:
     """Set options of a table: how its files are laid out, how long its log is kept, how it is looked after."""
     chosen = options_of(options)
-    with session.lake() as lake:
+    with session.local_lake() as lake:
         table = lake.table(name)
         table.set_options(chosen)
         held = table.options
@@ -253,7 +256,7 @@ def add_column(
 ) -> None:
     """Add a nullable column. Rows that are there already read null in it."""
     field = parse_column(column)
-    with session.lake() as lake:
+    with session.local_lake() as lake:
         lake.table(name).add_column(field)
         session.out.message(
             f"column {field.name} ({type_name(field.type)}) added to {name}", describe_document(lake, name)
@@ -271,7 +274,7 @@ def adopt(
     ] = True,
 ) -> None:
     """Take an existing Delta table or folder of Parquet files as a table's base, without copying its data."""
-    with session.lake() as lake:
+    with session.local_lake() as lake:
         with session.out.working(f"adopting {path}"):
             lake.adopt(name, path, key=key or None, order_by=order_by, verify=verify)
         document = describe_document(lake, name)
@@ -321,7 +324,7 @@ def _schema_file(path: Path) -> list[str]:
         raise InvalidRequest(f'{path} holds no schema: write {{"id": "int64", "amount": "decimal(10,2)"}}') from error
 
 
-def describe_document(lake: Lake, name: str) -> dict[str, Any]:
+def describe_document(lake: AnyLake, name: str) -> dict[str, Any]:
     from lithify.model.options import chosen, is_option
 
     table = lake.table(name)
@@ -342,12 +345,12 @@ def describe_document(lake: Lake, name: str) -> dict[str, Any]:
             "files": stats.base_files,
             "rows": stats.base_rows,
             "bytes": stats.base_bytes,
-            "path": str(table.base_path),
+            "path": None if table.base_path is None else str(table.base_path),
         },
     }
 
 
-def _table_row(lake: Lake, name: str) -> dict[str, Any]:
+def _table_row(lake: AnyLake, name: str) -> dict[str, Any]:
     """A damaged table is listed with its problem; the others are not its hostages."""
     try:
         stats = lake.table(name).stats()
@@ -392,7 +395,7 @@ def _shown(option: str, value: Any) -> str:
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "init", panel=PANEL, examples="lithify init ./lake")(init)
+    command(app, "init", panel=PANEL, local=True, examples="lithify init ./lake")(init)
     command(
         app,
         "create",
@@ -412,14 +415,18 @@ def register(app: typer.Typer) -> None:
         app,
         "set",
         panel=PANEL,
+        local=True,
         examples="lithify set shop.orders row_group_rows=65536 log_retain_hours=24\n"
         "lithify set shop.orders bloom_columns=none row_group_rows=default",
     )(set_table_options)
-    command(app, "add-column", panel=PANEL, examples="lithify add-column shop.orders note:string")(add_column)
+    command(app, "add-column", panel=PANEL, local=True, examples="lithify add-column shop.orders note:string")(
+        add_column
+    )
     command(
         app,
         "adopt",
         panel=PANEL,
+        local=True,
         examples="lithify adopt shop.orders /data/orders --key id\nlithify adopt logs.events /data/events",
     )(adopt)
     command(app, "drop", panel=PANEL, examples="lithify drop shop.orders --yes")(drop)

@@ -14,7 +14,7 @@ from lithify.cli.values import bytes_cell, count_cell, seconds_cell
 from lithify.errors import InvalidRequest, LithifyError
 
 if TYPE_CHECKING:
-    from lithify.engine.table import Table
+    from lithify.cli.command import AnyTable
 
 PANEL = "Upkeep"
 
@@ -103,7 +103,7 @@ def vacuum(
 
 
 def on_each(
-    session: Session, names: list[str] | None, all_tables: bool, verb: str, work: Callable[[Table, Report], Any]
+    session: Session, names: list[str] | None, all_tables: bool, verb: str, work: Callable[[AnyTable, Report], Any]
 ) -> list[dict[str, Any]]:
     """What `work` answers for each table, as rows; it may report how far it is. With --all one table's error is a row
     and does not stop the rest.

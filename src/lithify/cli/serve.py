@@ -1,0 +1,175 @@
+"""`lithify serve`: the lake over HTTP, with the engine, the scheduler and the Spark worker in this one process.
+
+It says where it listens as soon as it does. The first Ctrl-C or SIGTERM stops it without losing anything and exits with
+0; the second ends the process at once, as a power cut would.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lithify.cli.command import HANDLED, INTERRUPTED, Session, command
+from lithify.cli.logs import logging_to
+from lithify.errors import LithifyError
+
+if TYPE_CHECKING:
+    from lithify.app.lake import Lake
+    from lithify.app.tokens import Tokens
+    from lithify.settings import Settings
+
+PANEL = "Service"
+FIRST = "first"
+# Beyond shutdown_s, for what was cancelled and for closing the lake; a disk that hangs must not keep the process.
+OVERDUE_S = 60.0
+OVERDUE = "some work did not end in time, the process ends without it"
+
+
+def serve(
+    session: Session,
+    host: Annotated[
+        str | None, typer.Option("--host", metavar="ADDRESS", help="Where to listen. Default: 127.0.0.1, this machine.")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", metavar="N", min=0, max=65_535, help="Which port. Default: 8080; 0: any free one."),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate chain (PEM): speak HTTPS.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key (PEM).")] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", metavar="", help="Listen on another address than this machine's own without TLS."),
+    ] = False,
+    no_upkeep: Annotated[
+        bool,
+        typer.Option("--no-upkeep", metavar="", help="Leave folding and compaction to another process."),
+    ] = False,
+    demo: Annotated[
+        bool, typer.Option("--demo", metavar="", help="If there is no such lake, make a small one to try it on.")
+    ] = False,
+) -> None:
+    """Serve the lake over HTTP, until Ctrl-C.
+
+    It listens on this machine only, unless there is TLS or --insecure is given. At the first start it makes a token and
+    shows it once; `lithify tokens` makes further ones. Background work runs inside, Spark only when it is needed.
+    """
+    given = {"host": host, "port": port, "tls_cert": tls_cert, "tls_key": tls_key}
+    settings = session.settings.model_copy(update={name: value for name, value in given.items() if value is not None})
+    if demo and session.lake_path:
+        from lithify.app.demo_lake import make_if_missing
+
+        make_if_missing(Path(session.lake_path), settings)
+    with session.local_lake() as lake:
+        from lithify.http.server import check_address
+
+        check_address(settings, insecure=insecure)
+        told = logging_to(session.out.log_line, lambda: settings.log_format, logging.INFO, all_of_it=True)
+        with told:
+            _serve(session, lake, settings, upkeep=not no_upkeep)
+
+
+def _serve(session: Session, lake: Lake, settings: Settings, *, upkeep: bool) -> None:
+    from lithify.app.tokens import Tokens
+    from lithify.http.app import create_app
+    from lithify.http.logs import only_public
+    from lithify.http.server import Server, listen, tls_context
+
+    tls = None
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        tls = tls_context(settings.tls_cert, settings.tls_key)
+    socket = listen(settings.host, settings.port)
+    tokens = Tokens(lake.path)
+    url = _url(settings.host, socket.getsockname()[1], tls is not None)
+    problems: list[LithifyError] = []
+
+    def start_upkeep() -> None:
+        try:
+            lake.start_upkeep()
+        except LithifyError as error:
+            if not server.should_exit:
+                problems.append(error)
+                server.should_exit = True
+
+    def ready() -> None:
+        _tell_start(session, lake, url, tokens, None if first is None else first[1])
+        if upkeep:
+            # What it imports and looks at first need not keep the first requests waiting.
+            threading.Thread(target=start_upkeep, name="lithify-start-upkeep", daemon=True).start()
+
+    def stopping() -> None:
+        session.out.aside("stopping: requests under way end first; Ctrl-C again ends at once")
+        overdue = threading.Timer(settings.shutdown_s + OVERDUE_S, _force, (session, OVERDUE, HANDLED))
+        overdue.daemon = True
+        overdue.start()
+
+    server = Server(
+        create_app(lake, settings, tokens),
+        settings,
+        tls=tls,
+        on_ready=ready,
+        on_stop=stopping,
+        on_second_signal=lambda: _force(session, "ended at once", INTERRUPTED),
+    )
+    first = tokens.create_first(FIRST)
+    with only_public():
+        server.run([socket])
+    if problems:
+        raise problems[0]
+    if session.as_json:
+        _line({"event": "stopped"})
+
+
+def _url(host: str, port: int, tls: bool) -> str:
+    from lithify.http.hosts import EVERY_ADDRESS
+
+    name = "127.0.0.1" if host in EVERY_ADDRESS else host
+    return f"{'https' if tls else 'http'}://{f'[{name}]' if ':' in name else name}:{port}"
+
+
+def _tell_start(session: Session, lake: Lake, url: str, tokens: Tokens, secret: str | None) -> None:
+    if session.as_json:
+        _line({"event": "started", "url": url, "lake": str(lake.path), "token": secret})
+        return
+    session.out.message(f"serving {lake.path} at {url}", {}, f"what it can do: {url}/docs; Ctrl-C stops it")
+    if secret is not None:
+        session.out.note("the first token of this lake, which may do everything, shown only now:")
+        session.out.commands(secret, [f"curl -H 'Authorization: Bearer {secret}' {url}/v1/tables"])
+    elif not tokens.any_valid():
+        session.out.note("no token of this lake is valid: `lithify tokens create` makes one")
+    sys.stdout.flush()
+
+
+def _line(document: dict[str, Any]) -> None:
+    from lithify.model.json_values import dumps
+
+    sys.stdout.write(dumps(document) + "\n")
+    sys.stdout.flush()
+
+
+def _force(session: Session, how: str, code: int) -> None:
+    session.out.aside(f"{how}: what was acknowledged stays")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def register(app: typer.Typer) -> None:
+    command(
+        app,
+        "serve",
+        panel=PANEL,
+        local=True,
+        examples="""
+        lithify serve --lake ./lake
+        lithify serve --lake ./lake --port 8443 --host 0.0.0.0 --tls-cert chain.pem --tls-key key.pem
+        """,
+        json_help="Say where it listens, and that it stopped, as lines of JSON.",
+    )(serve)

@@ -1,0 +1,1 @@
+"""A lake behind a service: the methods of `Lake` and `Table` over HTTP. Nothing is decided here."""

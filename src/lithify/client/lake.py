@@ -1,0 +1,280 @@
+"""A lake behind a service: what `lithify.connect` answers. Its methods are those of `Lake`, where they make sense.
+
+What needs the server's files or its Spark (adopt, ingest, to_spark, the index) says so, and where to do it instead.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from lithify.client.cache import RemoteCache
+from lithify.client.documents import (
+    answered_rows,
+    as_of_document,
+    columns_document,
+    cycle_report_of,
+    facts_of,
+    field_of,
+    rebuilt,
+)
+from lithify.client.table import HISTORY_MAX, RemoteTable, only_local
+from lithify.client.transport import ARROW, TIMEOUT_S, Call, Transport
+from lithify.errors import InvalidRequest, LimitExceeded, NotFound, Unavailable
+from lithify.model.names import parse_table_name
+from lithify.model.schema import define
+
+if TYPE_CHECKING:
+    from lithify.app.explain import TableExplanation
+    from lithify.app.maintenance import RunningJob
+    from lithify.client.table import AsOf
+    from lithify.model.cycles import CycleReport
+    from lithify.serving.limits import Answer, RunningQuery, Source
+
+CYCLE_LOOK_S = 0.5
+
+
+def connect(
+    address: str,
+    token: str | None = None,
+    *,
+    timeout_s: float = TIMEOUT_S,
+    verify: bool | str | Path | ssl.SSLContext = True,
+) -> RemoteLake:
+    """A lake behind a service: `lithify.connect("http://127.0.0.1:8080", token="lith_…")`.
+
+    `timeout_s`: how long an answer may take; folds and other upkeep may take longer. `verify`: a file of certificates
+    (PEM) to trust, or False to trust whoever answers.
+    """
+    return RemoteLake(Transport(address, token, timeout_s=timeout_s, verify=verify))
+
+
+class RemoteLake:
+    """Get one from `lithify.connect`. Threads may share it."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self.cache = RemoteCache(transport)
+
+    def __enter__(self) -> RemoteLake:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"RemoteLake({self.path!r})"
+
+    @property
+    def path(self) -> str:
+        """The service's address."""
+        return self._transport.address
+
+    def close(self) -> None:
+        """Give back the connections. Nothing acknowledged depends on it."""
+        self._transport.close()
+
+    # -- tables
+
+    def create_table(
+        self,
+        name: str,
+        schema: Any,
+        key: str | Iterable[str] | None = None,
+        order_by: str | None = None,
+        time: str | None = None,
+        partition_by: str | Iterable[str] = (),
+        if_not_exists: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> RemoteTable:
+        """Create a table. `schema` is a pyarrow schema; `options` are listed in docs/settings.md."""
+        parse_table_name(name)
+        definition = define(_arrow_schema(schema), key, order_by, time, partition_by)
+        document = {
+            "name": name,
+            "columns": columns_document(definition.columns),
+            "key": list(definition.key),
+            "order_by": order_by,
+            "time": time,
+            "partition_by": list(definition.partition_by),
+            "if_not_exists": if_not_exists,
+            "options": dict(options or {}),
+        }
+        self._ask("POST", "/tables", json=document, again=if_not_exists)
+        return self.table(name)
+
+    def table(self, name: str) -> RemoteTable:
+        """Open a table."""
+        parse_table_name(name)
+        return RemoteTable(self._transport, name, self._ask("GET", f"/tables/{quote(name)}", again=True))
+
+    def tables(self) -> list[str]:
+        return list(field_of(self._get("/tables"), "tables"))
+
+    def drop_table(self, name: str) -> None:
+        """Drop a table and delete its files. An adopted base is left where it is."""
+        parse_table_name(name)
+        self._ask("DELETE", f"/tables/{quote(name)}")
+
+    # -- SQL
+
+    def sql(self, query: str, as_of: AsOf = None) -> pa.Table:
+        """Run a SELECT, fresh. All its rows, or LimitExceeded: an answer is never cut without a word."""
+        answer = self.query(query, as_of)
+        if answer.cut:
+            raise LimitExceeded(
+                f"the answer has more than the {answer.rows.num_rows:,} rows that this service answers with: add a "
+                "LIMIT, aggregate, or raise its setting query_rows_max; query() answers with the rows up to there",
+                limit="rows",
+            )
+        return answer.rows
+
+    def query(
+        self,
+        query: str,
+        as_of: AsOf = None,
+        *,
+        id: str | None = None,
+        timeout_s: float | None = None,
+        rows_max: int | None = None,
+    ) -> Answer:
+        """Run a SELECT within limits. `cut`: the answer was longer than `rows_max`, or than the service allows.
+        `id`: for `cancel`.
+        """
+        from lithify.serving.limits import Answer
+
+        wishes = {"as_of": as_of_document(as_of), "id": id, "timeout_s": timeout_s, "rows_max": rows_max}
+        document = {"sql": query} | {name: value for name, value in wishes.items() if value is not None}
+        response = self._transport.send(Call("POST", "/query/sql", json=document, accept=ARROW, again=True))
+        facts = facts_of(response.headers)
+        return Answer(
+            id=facts.get("id", ""),
+            rows=answered_rows(response.content, facts),
+            cut=facts.get("cut") == "true",
+            seconds=float(facts.get("seconds", 0)),
+            source=cast("Source", facts.get("source", "files")),
+            snapshots=json.loads(facts.get("snapshots", "{}")),
+        )
+
+    def explain(self, query: str, as_of: AsOf = None) -> list[TableExplanation]:
+        """What `sql` would read of each table that the query names, and why. Nothing is run."""
+        from lithify.app.explain import TableExplanation
+
+        found = self._ask("POST", "/query/explain", json={"sql": query, "as_of": as_of_document(as_of)}, again=True)
+        return [rebuilt(TableExplanation, table) for table in field_of(found, "tables")]
+
+    def cancel(self, id: str) -> bool:
+        """Stop a query of this token. True if one of this id ran or waited."""
+        try:
+            self._ask("POST", f"/query/{quote(id, safe='')}/cancel", again=True)
+        except NotFound:
+            return False
+        return True
+
+    def queries(self) -> list[RunningQuery]:
+        """Queries that run or wait now."""
+        from lithify.serving.limits import RunningQuery
+
+        return [rebuilt(RunningQuery, query) for query in field_of(self._get("/query/running"), "queries")]
+
+    # -- upkeep
+
+    def trigger_upkeep(self, tier: str | None = None, tables: Sequence[str] | None = None) -> str:
+        """Start a cycle of background work on the server; answers its id as soon as it has begun. Raises `Conflict`
+        with the running cycle's id (`details["cycle"]`) if there is one.
+        """
+        if tables is not None and len(tables) != 1:
+            raise InvalidRequest("a service runs a cycle for one table or for all: give one table, or none")
+        query = {"tier": tier, "table": tables[0] if tables else None}
+        return str(field_of(self._ask("POST", "/compaction/trigger", query=query), "cycle"))
+
+    def upkeep(
+        self, tier: str | None = None, tables: Sequence[str] | None = None, *, timeout_s: float = 3600
+    ) -> CycleReport:
+        """One cycle of background work on the server, now; waits for its report."""
+        cycle = self.trigger_upkeep(tier, tables)
+        until = time.monotonic() + timeout_s
+        while True:
+            found = next((past for past in self.past_cycles(20) if past.get("cycle") == cycle), None)
+            if found is not None:
+                return cycle_report_of(found)
+            if time.monotonic() > until:
+                raise Unavailable(
+                    f"cycle {cycle} has not ended within {timeout_s:g} s: it goes on; past_cycles() shows it later",
+                    cycle=cycle,
+                )
+            time.sleep(CYCLE_LOOK_S)
+
+    def jobs(self) -> list[RunningJob]:
+        """Background jobs under way, in whichever process."""
+        from lithify.app.maintenance import RunningJob
+
+        return [rebuilt(RunningJob, job) for job in field_of(self._get("/compaction/jobs"), "jobs")]
+
+    def ended_jobs(self, limit: int | None = None, table: str | None = None) -> list[dict[str, Any]]:
+        """Jobs that ended, newest first."""
+        query = {"limit": _bounded(limit), "table": table}
+        return list(field_of(self._get("/compaction/history", query), "jobs"))
+
+    def running_cycle(self) -> dict[str, Any] | None:
+        """Who runs a cycle of background work on this lake now, if anybody."""
+        cycle: dict[str, Any] | None = field_of(self._get("/compaction/jobs"), "cycle")
+        return cycle
+
+    def past_cycles(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """What earlier cycles did, newest first."""
+        return list(field_of(self._get("/compaction/history", {"limit": _bounded(limit)}), "cycles"))
+
+    def table_upkeep(self, name: str) -> dict[str, Any]:
+        """A table's numbers, what is due on it, its last job, and what failed and waits to be tried again."""
+        parse_table_name(name)
+        document: dict[str, Any] = dict(field_of(self._get("/compaction/stats", {"table": name}), "tables")[0])
+        if (problem := document.pop("error", None)) is not None:
+            raise Unavailable(str(problem), table=name)
+        return document
+
+    # -- what only a local lake can do
+
+    @property
+    def spark(self) -> NoReturn:
+        raise only_local("Spark", "open the lake with Lake(path) where it is, or read with to_arrow or sql")
+
+    def adopt(self, *_: Any, **__: Any) -> NoReturn:
+        raise only_local("adopt", "run `lithify adopt` where the lake is: the files to adopt must be there, too")
+
+    def ingest(self, *_: Any, **__: Any) -> NoReturn:
+        raise only_local("ingest", "write the rows with append or upsert, or run `lithify ingest` where the lake is")
+
+    def start_upkeep(self, *_: Any, **__: Any) -> NoReturn:
+        raise only_local("start_upkeep", "`lithify serve` does this by itself; trigger_upkeep starts a cycle")
+
+    def on_change(self, *_: Any, **__: Any) -> NoReturn:
+        raise only_local("on_change", "ask for changes(since=…) of a table again and again")
+
+    def _get(self, path: str, query: Mapping[str, Any] | None = None) -> Any:
+        return self._ask("GET", path, query=query, again=True)
+
+    def _ask(self, method: str, path: str, **request: Any) -> Any:
+        return self._transport.ask(Call(method, path, **request))
+
+
+def _bounded(limit: int | None) -> int:
+    return HISTORY_MAX if limit is None else min(limit, HISTORY_MAX)
+
+
+def _arrow_schema(schema: Any) -> pa.Schema:
+    if isinstance(schema, pa.Schema):
+        return schema
+    if hasattr(schema, "__arrow_c_schema__"):
+        return pa.schema(schema)
+    raise InvalidRequest(f"schema is a pyarrow schema, not {type(schema).__name__}")

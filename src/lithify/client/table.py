@@ -1,0 +1,375 @@
+"""A table behind a service. Rows are checked here, against the columns that the service told, and travel as Arrow.
+
+What is checked here is checked again there: this side only spares a refused batch the way, and refuses it in the same
+words as a local table. A write is one commit and so one request; it carries an Idempotency-Key, the batch id or one of
+its own, so that an answer that was lost is asked for again without writing twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from lithify.client.documents import (
+    RemotePlan,
+    RemoteSnapshot,
+    answered_rows,
+    as_of_document,
+    definition_of,
+    facts_of,
+    field_of,
+    ipc_of,
+    key_text,
+    named_as,
+    partition_of,
+    plan_of,
+    rebuilt,
+)
+from lithify.client.transport import ARROW, Call, Transport
+from lithify.errors import InvalidRequest, LimitExceeded, NotFound
+from lithify.model.batch import keys_of, rows_of
+from lithify.model.json_values import jsonable
+from lithify.model.schema import TableSchema, check_key_type
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from lithify.engine.compact import CompactReport
+    from lithify.engine.fold_report import FoldPlan, FoldReport
+    from lithify.engine.history import HistoryEntry, TableStats
+    from lithify.engine.partitions import PartitionStats
+    from lithify.engine.vacuum import VacuumReport
+    from lithify.engine.writer import Commit
+    from lithify.model.snapshot import Snapshot
+
+    OnReport = Callable[[CompactReport], None]
+    AsOf = int | str | dt.datetime | Snapshot | RemoteSnapshot | None
+
+COMPRESS_BYTES_MIN = 2**20
+HISTORY_MAX = 1_000
+
+
+def _quietly(report: CompactReport) -> None:
+    pass
+
+
+class RemoteTable:
+    """Get one from `RemoteLake.table`."""
+
+    def __init__(self, transport: Transport, name: str, document: Mapping[str, Any]) -> None:
+        self._transport, self.name = transport, name
+        self._path = f"/tables/{quote(name, safe='')}"
+        self._known = definition_of(document)
+
+    def __repr__(self) -> str:
+        return f"RemoteTable({self.name!r}, {self._transport.address!r})"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The user's columns."""
+        return self.definition.columns
+
+    @property
+    def definition(self) -> TableSchema:
+        """Columns, key, order_by, time and partition_by, as they are now."""
+        self._known = definition_of(self._get())
+        return self._known
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Every table option with the value that holds now: the table's own, or else the lake's."""
+        return self.definition.options
+
+    @property
+    def base_path(self) -> None:
+        """Base is on the server."""
+        return None
+
+    # -- writing
+
+    def append(self, data: Any, batch_id: str | None = None, *, actor: str | None = None) -> Commit:
+        """Add rows. On a table with a key this is the same as `upsert`: a key never stands twice."""
+        return self._put("append", data, batch_id, actor)
+
+    def upsert(self, data: Any, batch_id: str | None = None, *, actor: str | None = None) -> Commit:
+        """Insert rows, or replace those with the same key as a whole. The last row of a key in the batch wins."""
+        if not self._known.keyed:
+            raise InvalidRequest(
+                f"table {self.name} has no key, so there is nothing to upsert by: use append, or create it with a key"
+            )
+        return self._put("upsert", data, batch_id, actor)
+
+    def replace(self, data: Any, batch_id: str | None = None, *, actor: str | None = None) -> Commit:
+        """Delete, then write: these rows win whatever their order_by says."""
+        if not self._known.keyed:
+            raise InvalidRequest(f"table {self.name} has no key, so there is nothing to replace: use append")
+        return self._put("replace", data, batch_id, actor)
+
+    def _put(self, mode: str, data: Any, batch_id: str | None, actor: str | None) -> Commit:
+        _check_actor(actor)
+        rows = self._rows(data)
+        body = ipc_of(rows, COMPRESS_BYTES_MIN)
+        try:
+            return self._write("/rows", batch_id, query={"mode": mode}, content=body)
+        except LimitExceeded as error:
+            if error.details.get("limit") != "size":
+                raise
+            raise LimitExceeded(
+                f"{rows.num_rows:,} rows ({len(body):,} bytes) are too many for one request to {self.name}: write them "
+                "in several batches, or load them with `lithify ingest` where the lake is",
+                **error.details,
+            ) from error
+
+    def _write(self, path: str, batch_id: str | None, **request: Any) -> Commit:
+        from lithify.engine.writer import Commit, check_batch_id
+
+        check_batch_id(batch_id)
+        given = contextlib.nullcontext(checked_batch_id(batch_id)) if batch_id is not None else None
+        with given or self._transport.lanes.key() as key:
+            document = self._transport.ask(Call("POST", self._path + path, key=key, again=True, **request))
+        if refused := isinstance(document, dict) and document.get("refused"):
+            raise InvalidRequest(
+                f"{len(refused)} keys were refused and the others are deleted, seq {document['seq']}; the first of "
+                f"them: {refused[0]['message']}",
+                refused=refused,
+            )
+        commit = rebuilt(Commit, document)
+        # A key of our own is no batch of the caller's, who has asked once.
+        return commit if batch_id is not None else replace(commit, batch_id=None, replayed=False)
+
+    def _rows(self, data: Any) -> pa.Table:
+        """Rows of the columns that were told last; what those refuse may fit newer ones."""
+        if _is_spark_frame(data):
+            raise InvalidRequest(
+                "a Spark DataFrame cannot be written to a service: pass frame.toArrow() if it is small, or write it "
+                "with a local Lake where the lake is"
+            )
+        if isinstance(data, pa.RecordBatchReader):
+            data = data.read_all()
+        elif isinstance(data, Iterator):
+            data = list(data)
+        known = self._known
+        try:
+            return rows_of(data, known)
+        except InvalidRequest:
+            if self.definition.columns == known.columns:
+                raise
+            return rows_of(data, self._known)
+
+    def delete(
+        self, keys: Any, batch_id: str | None = None, *, actor: str | None = None, reason: str | None = None
+    ) -> Commit:
+        """Delete by key. On a table with no key: every row that is there now and matches the given columns."""
+        _check_actor(actor)
+        rows = keys_of(keys, self._known)
+        if not self._known.keyed:
+            for column in rows.schema:
+                check_key_type(column, "delete")
+        document = {"keys": jsonable(rows.to_pylist()), "reason": reason}
+        return self._write("/delete", batch_id, json=document)
+
+    def delete_where(
+        self,
+        condition: str,
+        batch_id: str | None = None,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> Commit:
+        """Delete the rows that a SQL condition holds for, as of one exact state of the table."""
+        _check_actor(actor)
+        return self._write("/delete-where", batch_id, json={"condition": condition, "reason": reason})
+
+    # -- reading
+
+    def snapshot(self, as_of: AsOf = None) -> RemoteSnapshot:
+        """Which state of the table a read sees now, or saw at a seq or a time."""
+        document = self._get("/snapshot", {"as_of": as_of_document(as_of)})
+        return replace(rebuilt(RemoteSnapshot, {**document, "schema": None}), schema=self._known)
+
+    def get(self, key: Any) -> dict[str, Any] | None:
+        """One row by its key, or None."""
+        if not self._known.keyed:
+            raise InvalidRequest(f"table {self.name} has no key: read rows with to_arrow(where=...)")
+        wanted = keys_of([key], self._known).to_pylist()[0]
+        try:
+            rows, _ = self._read("/row", {"key": key_text(wanted)})
+        except NotFound:
+            self._get()  # is it the row that is not there, or the table?
+            return None
+        row: dict[str, Any] = rows.to_pylist()[0]
+        return row
+
+    def to_arrow(self, columns: Sequence[str] | None = None, where: str | None = None, as_of: AsOf = None) -> pa.Table:
+        """Fresh rows: all of them, or LimitExceeded if the service does not answer with so many."""
+        wanted = None if columns is None else ",".join(columns)
+        query = {"columns": wanted, "where": where, "as_of": as_of_document(as_of)}
+        rows, facts = self._read("/rows", query)
+        if facts.get("cut") == "true":
+            raise LimitExceeded(
+                f"table {self.name} has more than the {rows.num_rows:,} rows that this service answers with: restrict "
+                "them with where=…, aggregate with sql, or raise its setting query_rows_max",
+                limit="rows",
+            )
+        return rows.cast(named_as(rows.schema, self._known.columns))
+
+    def changes(self, since: int = 0) -> pa.Table:
+        """Every change after the token `since` (a seq), in commit order, with `_seq` and `_op`; folds add nothing."""
+        if isinstance(since, bool) or not isinstance(since, int) or since < 0:
+            raise InvalidRequest(f"since is a seq of table {self.name}, a whole number from 0 on, not {since!r}")
+        pages = []
+        while True:
+            rows, facts = self._read("/changes", {"since": since})
+            pages.append(rows)
+            if facts.get("more") != "true":
+                return pages[0] if len(pages) == 1 else pa.concat_tables(pages, promote_options="default")
+            since = int(facts["next"])
+
+    # -- looking at it
+
+    def history(self, limit: int | None = None) -> list[HistoryEntry]:
+        """Writes, deletes (who, when, why), schema changes and folds, newest first."""
+        from lithify.engine.history import HistoryEntry
+
+        found = field_of(self._get("/history", {"limit": HISTORY_MAX if limit is None else limit}), "history")
+        return [rebuilt(HistoryEntry, entry) for entry in found]
+
+    def stats(self) -> TableStats:
+        from lithify.engine.history import TableStats
+
+        return rebuilt(TableStats, self._get("/stats"))
+
+    def partitions(self, as_of: AsOf = None) -> list[PartitionStats]:
+        """Files, rows, bytes and times of each partition of base."""
+        found = self._get("/partitions", {"as_of": as_of_document(as_of)})
+        return [partition_of(part, self._known) for part in field_of(found, "partitions")]
+
+    # -- upkeep: done by the server, answered when it is done
+
+    @overload
+    def fold(self, dry_run: Literal[False] = False) -> FoldReport: ...
+    @overload
+    def fold(self, dry_run: Literal[True]) -> FoldPlan: ...
+    def fold(self, dry_run: bool = False) -> FoldReport | FoldPlan:
+        """Move pending changes into base. Readers and writers go on meanwhile."""
+        from lithify.engine.fold_report import FoldPlan, FoldReport
+
+        document = self._work("/fold", dry_run)
+        return rebuilt(FoldPlan, document) if dry_run else rebuilt(FoldReport, document)
+
+    @overload
+    def compact(
+        self, tier: str | None = None, dry_run: Literal[False] = False, *, progress: OnReport = ...
+    ) -> list[CompactReport]: ...
+    @overload
+    def compact(self, tier: str | None = None, *, dry_run: Literal[True]) -> list[RemotePlan]: ...
+    def compact(
+        self, tier: str | None = None, dry_run: bool = False, *, progress: OnReport = _quietly
+    ) -> list[CompactReport] | list[RemotePlan]:
+        """Merge small base files into larger ones, as far as the table's tiers (or packing) call for it now.
+        `progress` is called with each report, all of them at the end.
+        """
+        return self._compaction("/compact", dry_run, progress, {"tier": tier})
+
+    @overload
+    def optimize(
+        self, by: str | Sequence[str] | None = None, dry_run: Literal[False] = False, *, progress: OnReport = ...
+    ) -> list[CompactReport]: ...
+    @overload
+    def optimize(self, by: str | Sequence[str] | None = None, *, dry_run: Literal[True]) -> list[RemotePlan]: ...
+    def optimize(
+        self, by: str | Sequence[str] | None = None, dry_run: bool = False, *, progress: OnReport = _quietly
+    ) -> list[CompactReport] | list[RemotePlan]:
+        """Write base anew in z-order of the given columns (default: key, then time)."""
+        columns = [by] if isinstance(by, str) else by if by is None else list(by)
+        return self._compaction("/optimize", dry_run, progress, {"by": columns})
+
+    def vacuum(self, retain_hours: float = 168, dry_run: bool = True) -> VacuumReport:
+        """Delete files that no version of the last `retain_hours` needs. Shows them only, unless `dry_run=False`."""
+        from lithify.engine.vacuum import VacuumReport
+
+        return rebuilt(VacuumReport, self._work("/vacuum", dry_run, retain_hours=retain_hours))
+
+    def why_idle(self, tier: str) -> str | None:
+        """Only the server's settings could tell."""
+        return None
+
+    def _compaction(
+        self, path: str, dry_run: bool, progress: OnReport, wishes: dict[str, Any]
+    ) -> list[CompactReport] | list[RemotePlan]:
+        from lithify.engine.compact import CompactReport
+
+        document = self._work(path, dry_run, **wishes)
+        if dry_run:
+            return [plan_of(plan) for plan in field_of(document, "planned")]
+        reports = [rebuilt(CompactReport, report) for report in field_of(document, "done")]
+        for report in reports:
+            progress(report)
+        return reports
+
+    def _work(self, path: str, dry_run: bool, **wishes: Any) -> Any:
+        given = {name: value for name, value in wishes.items() if value is not None}
+        return self._transport.ask(
+            Call("POST", self._path + path, json={"dry_run": dry_run, **given}, again=dry_run, work=True)
+        )
+
+    # -- what only a local table can do
+
+    def to_spark(self, *_: Any, **__: Any) -> NoReturn:
+        raise only_local("to_spark", "read with to_arrow, or open the lake with Lake(path) where it is")
+
+    def pin(self, *_: Any, **__: Any) -> NoReturn:
+        raise only_local("pin", "open the lake with Lake(path) where it is; lake.cache.pin keeps a table in memory")
+
+    def set_options(self, *_: Any, **__: Any) -> NoReturn:
+        raise only_local("set_options", "run `lithify set` where the lake is, or give options to create_table")
+
+    def add_column(self, *_: Any, **__: Any) -> NoReturn:
+        raise only_local("add_column", "run `lithify add-column` where the lake is")
+
+    def build_index(self, *_: Any, **__: Any) -> NoReturn:
+        raise only_local("build_index", "run `lithify index build` where the lake is")
+
+    def check_index(self, *_: Any, **__: Any) -> NoReturn:
+        raise only_local("check_index", "run `lithify index check` where the lake is")
+
+    def inspect_index(self, *_: Any, **__: Any) -> NoReturn:
+        raise only_local("inspect_index", "run `lithify index inspect` where the lake is")
+
+    def _read(self, path: str, query: Mapping[str, Any]) -> tuple[pa.Table, dict[str, str]]:
+        response = self._transport.send(Call("GET", self._path + path, query, accept=ARROW, again=True))
+        facts = facts_of(response.headers)
+        return answered_rows(response.content, facts), facts
+
+    def _get(self, path: str = "", query: Mapping[str, Any] | None = None) -> Any:
+        return self._transport.ask(Call("GET", self._path + path, query, again=True))
+
+
+def only_local(what: str, instead: str) -> InvalidRequest:
+    return InvalidRequest(f"{what} does not work through a service: {instead}")
+
+
+def checked_batch_id(batch_id: str) -> str:
+    """A header holds printable ASCII only; everything else about a batch id is the server's to say."""
+    if (
+        not isinstance(batch_id, str)
+        or not batch_id.isascii()
+        or not batch_id.isprintable()
+        or batch_id != batch_id.strip()
+    ):
+        raise InvalidRequest("through a service a batch_id holds printable ASCII only, without spaces around it")
+    return batch_id
+
+
+def _check_actor(actor: str | None) -> None:
+    if actor is not None:
+        raise InvalidRequest("through a service the actor is the token's name: leave actor out, and say why in reason")
+
+
+def _is_spark_frame(data: Any) -> bool:
+    return any(cls.__module__.startswith("pyspark.sql") and cls.__name__ == "DataFrame" for cls in type(data).__mro__)

@@ -1,0 +1,28 @@
+"""Batch ids in lanes, for writers that give every write one.
+
+An ordinary batch id is remembered by itself for 30 days, which is too much memory where each of a million writes has
+its own. Ids of a lane, `lane-<32 hex digits>.<number>`, share one: the log remembers the lane's last write only. That
+is enough, because a lane is used by one write at a time, with higher and higher numbers, and is given up when the fate
+of a write is not known. So an id that is not the lane's last one is either new, which is to say higher, or a mistake.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_ID = re.compile(r"(lane-[0-9a-f]{32})\.([0-9]{1,15})")
+
+
+class InLane(NamedTuple):
+    lane: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.lane}.{self.number}"
+
+
+def in_lane(batch_id: object) -> InLane | None:
+    """None for an ordinary batch id."""
+    found = _ID.fullmatch(batch_id) if isinstance(batch_id, str) else None
+    return InLane(found[1], int(found[2])) if found is not None else None
