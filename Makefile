@@ -49,8 +49,8 @@ fmt: $(READY) ## Format the code and apply safe lint fixes
 bench: $(READY) $(JAVA) ## Run the benchmarks
 	$(BIN)/python -m benchmarks
 
-serve: ## Serve a lake over HTTP (comes with the service)
-	@echo "The HTTP service is not part of this version. Query the lake with: lithify sql --lake $(LAKE) 'select ...'" >&2; exit 1
+serve: $(READY) ## Serve LAKE (lithify-demo) over HTTP; a small demo lake is made if there is none
+	$(BIN)/lithify serve --demo --lake $(LAKE)
 
 warm: $(READY) $(JAVA) ## Record Spark's classes once, so that every later JVM starts faster
 	@$(BIN)/python -c "from lithify.spark.class_archive import record; print(record())"

@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks import commits, compaction, folds, opening, reads, sidecar, steady, upserts
+from benchmarks import commits, compaction, folds, opening, reads, service, serving, sidecar, steady, upserts
 from benchmarks.report import Report, machine
 from lithify import Lake, Settings
 
@@ -21,6 +21,8 @@ SUITES = {
     "steady": steady.run,
     "opening": opening.run,
     "sidecar": sidecar.run,
+    "serving": serving.run,
+    "service": service.run,
 }
 
 
@@ -36,7 +38,9 @@ def main() -> None:
     report.say(machine())
     started = time.monotonic()
     try:
-        with Lake(folder / "lake", settings=Settings(spark_driver_memory="4g")) as lake:
+        # What is measured here is files; the suites about caches have lakes of their own.
+        settings = Settings(spark_driver_memory="4g", cache_bytes_max=0)
+        with Lake(folder / "lake", settings=settings) as lake:
             for name in chosen.suites or SUITES:
                 SUITES[name](lake, report, chosen.scale)
     finally:

@@ -43,6 +43,23 @@ def test_an_error_pickles_whole(kind: type[LithifyError]) -> None:
     assert again.details == {"table": "a.t"}
 
 
+def test_the_public_message_crosses_too() -> None:
+    again = pickle.loads(
+        pickle.dumps(errors.InvalidRequest("row 3: 'secret' does not fit", public="row 3 does not fit"))
+    )
+    assert again.public == "row 3 does not fit"
+    assert again.message == "row 3: 'secret' does not fit"
+
+
+def test_the_public_message_is_the_message_unless_one_is_given() -> None:
+    assert errors.NotFound("table a.t does not exist").public == "table a.t does not exist"
+
+
+@pytest.mark.parametrize("kind", [errors.ComputeFailed, errors.OutOfResources])
+def test_what_another_program_said_is_not_made_public(kind: type[LithifyError]) -> None:
+    assert "secret" not in kind("Cannot cast string 'secret' to Int64").public
+
+
 def test_the_drawing_shows_every_kind() -> None:
     assert errors.__doc__
     for kind in KINDS:

@@ -15,6 +15,8 @@ def parameters(function: object) -> list[str]:
 
 def test_exported_names() -> None:
     assert sorted(lithify.__all__) == [
+        "Answer",
+        "CacheStats",
         "Cancelled",
         "Commit",
         "CommitUnknown",
@@ -28,6 +30,7 @@ def test_exported_names() -> None:
         "FoldReport",
         "Forbidden",
         "HistoryEntry",
+        "HotTableStats",
         "IndexBuild",
         "IndexCheck",
         "IndexInspection",
@@ -39,6 +42,7 @@ def test_exported_names() -> None:
         "NotFound",
         "OutOfResources",
         "PartitionStats",
+        "RunningQuery",
         "Settings",
         "Snapshot",
         "Table",
@@ -46,6 +50,7 @@ def test_exported_names() -> None:
         "TableStats",
         "Unavailable",
         "VacuumReport",
+        "connect",
     ]
     assert all(hasattr(lithify, name) for name in lithify.__all__)
     assert lithify.__version__
@@ -64,18 +69,22 @@ def test_the_lake() -> None:
         "options",
     ]
     assert parameters(Lake.sql)[1:] == ["query", "as_of"]
-    assert parameters(Lake.explain)[1:] == ["query", "as_of"]
+    assert parameters(Lake.explain)[1:] == ["query", "as_of", "may_read"]
     assert parameters(Lake.adopt)[1:3] == ["name", "path"]
     public = {name for name in vars(Lake) if not name.startswith("_")}
     assert public >= {"create_table", "table", "tables", "drop_table", "adopt", "sql", "spark", "close"}
     assert hasattr(Lake, "__enter__")
 
 
+def test_connecting() -> None:
+    assert parameters(lithify.connect) == ["address", "token", "timeout_s", "verify"]
+
+
 def test_the_table() -> None:
     contract = {
-        "append": ["data", "batch_id"],
-        "upsert": ["data", "batch_id"],
-        "replace": ["data", "batch_id"],
+        "append": ["data", "batch_id", "actor"],
+        "upsert": ["data", "batch_id", "actor"],
+        "replace": ["data", "batch_id", "actor"],
         "delete": ["keys", "batch_id", "actor", "reason"],
         "delete_where": ["condition", "batch_id", "actor", "reason"],
         "get": ["key"],

@@ -6,11 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lithify.app.cache import CacheStats
     from lithify.app.explain import TableExplanation
     from lithify.app.lake import Lake
+    from lithify.client.lake import connect
     from lithify.engine.compact import CompactReport
     from lithify.engine.fold_report import FoldPlan, FoldReport
     from lithify.engine.history import HistoryEntry, TableStats
+    from lithify.engine.hot import HotTableStats
     from lithify.engine.index_build import IndexBuild, IndexCheck, IndexInspection
     from lithify.engine.ingest import IngestReport
     from lithify.engine.partitions import PartitionStats
@@ -34,12 +37,15 @@ if TYPE_CHECKING:
     from lithify.model.cycles import CycleReport
     from lithify.model.snapshot import Snapshot
     from lithify.model.upkeep import CompactPlan
+    from lithify.serving.limits import Answer, RunningQuery
     from lithify.settings import Settings
 
 __version__ = "0.1.0"
 
 # Imported when first asked for: `lithify --help` should not wait for Arrow, Delta and DataFusion.
 _HOMES = {
+    "Answer": "serving.limits",
+    "CacheStats": "app.cache",
     "Cancelled": "errors",
     "Commit": "engine.writer",
     "CommitUnknown": "errors",
@@ -53,6 +59,7 @@ _HOMES = {
     "FoldReport": "engine.fold_report",
     "Forbidden": "errors",
     "HistoryEntry": "engine.history",
+    "HotTableStats": "engine.hot",
     "IndexBuild": "engine.index_build",
     "IndexCheck": "engine.index_build",
     "IndexInspection": "engine.index_build",
@@ -64,6 +71,7 @@ _HOMES = {
     "NotFound": "errors",
     "OutOfResources": "errors",
     "PartitionStats": "engine.partitions",
+    "RunningQuery": "serving.limits",
     "Settings": "settings",
     "Snapshot": "model.snapshot",
     "Table": "engine.table",
@@ -71,9 +79,12 @@ _HOMES = {
     "TableStats": "engine.history",
     "Unavailable": "errors",
     "VacuumReport": "engine.vacuum",
+    "connect": "client.lake",
 }
 
 __all__ = [
+    "Answer",
+    "CacheStats",
     "Cancelled",
     "Commit",
     "CommitUnknown",
@@ -87,6 +98,7 @@ __all__ = [
     "FoldReport",
     "Forbidden",
     "HistoryEntry",
+    "HotTableStats",
     "IndexBuild",
     "IndexCheck",
     "IndexInspection",
@@ -98,6 +110,7 @@ __all__ = [
     "NotFound",
     "OutOfResources",
     "PartitionStats",
+    "RunningQuery",
     "Settings",
     "Snapshot",
     "Table",
@@ -105,6 +118,7 @@ __all__ = [
     "TableStats",
     "Unavailable",
     "VacuumReport",
+    "connect",
 ]
 
 

@@ -13,7 +13,8 @@
         ├── OutOfResources   memory ran out or a worker died: smaller pieces may succeed
         └── LimitExceeded    a query met one of its limits, which `details["limit"]` names: ask for less, or raise it
 
-Every error has a stable `code`, a message that names the thing and says what to do, and pickles.
+Every error has a stable `code`, a message that names the thing and says what to do, and pickles. The message may quote
+a value that somebody wrote; `public` never does, and is what the service answers and logs.
 """
 
 from __future__ import annotations
@@ -25,21 +26,29 @@ class LithifyError(Exception):
     """Root of all errors that Lithify raises on purpose."""
 
     code: ClassVar[str] = "error"
+    # Said in place of messages that pass on what another program said, which may quote values.
+    _public_default: ClassVar[str | None] = None
 
-    def __init__(self, message: str, **details: Any) -> None:
+    def __init__(self, message: str, *, public: str | None = None, **details: Any) -> None:
         super().__init__(message)
         self.message = message
         self.details = details
+        self._public = public
+
+    @property
+    def public(self) -> str:
+        """The message without values of rows. Whoever puts a value into a message gives this one too."""
+        return self._public or self._public_default or self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, self.details)
+        return _rebuild, (type(self), self.message, self._public, self.details)
 
     def __str__(self) -> str:
         return self.message
 
 
-def _rebuild(kind: type[LithifyError], message: str, details: dict[str, Any]) -> LithifyError:
-    return kind(message, **details)
+def _rebuild(kind: type[LithifyError], message: str, public: str | None, details: dict[str, Any]) -> LithifyError:
+    return kind(message, public=public, **details)
 
 
 class InvalidRequest(LithifyError):
@@ -76,11 +85,14 @@ class Cancelled(LithifyError):
 
 class ComputeFailed(LithifyError):
     code = "compute_failed"
+    _public_default: ClassVar[str | None] = "the computation failed"
 
 
 class OutOfResources(ComputeFailed):
     code = "out_of_resources"
+    _public_default = "memory ran out, or a worker died"
 
 
 class LimitExceeded(ComputeFailed):
     code = "limit_exceeded"
+    _public_default = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import getpass
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -188,7 +189,7 @@ class Settings(BaseSettings):
         None, description="A local folder for the tables' indexes, for a lake on a slow or remote mount."
     )
     log_format: Literal["text", "json"] = Field(
-        "text", description="How `lithify run` writes its log lines: text (key=value) or json."
+        "text", description="How `lithify run` and `lithify serve` write their log lines: text (key=value) or json."
     )
     fold_share_max: float = Field(
         0.1, ge=0.0001, le=100, description="Share of changed rows above which changes are folded."
@@ -226,6 +227,12 @@ class Settings(BaseSettings):
     tiers: tuple[dict[str, Any], ...] = Field(
         (), description="Changes to the tiers of tables with a time column, by name, and further tiers."
     )
+
+    @property
+    def cache_bytes(self) -> int:
+        if self.cache_bytes_max is not None:
+            return self.cache_bytes_max
+        return min(16 * 2**30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
 
     @classmethod
     def settings_customise_sources(

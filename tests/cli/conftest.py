@@ -50,7 +50,7 @@ def tmp_path() -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("LITHIFY_LAKE", "LITHIFY_TRACEBACK", "COLUMNS"):
+    for name in ("LITHIFY_LAKE", "LITHIFY_SERVER", "LITHIFY_TOKEN", "LITHIFY_TRACEBACK", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
 

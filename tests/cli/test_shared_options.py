@@ -47,10 +47,24 @@ COMMANDS = {
     "index check": ("a.b",),
     "run": ("--once",),
     "jobs": (),
+    "serve": (),
+    "tokens create": ("someone", "--scope", "read"),
+    "tokens list": (),
+    "tokens revoke": ("someone",),
+    "cache pin": ("a.b",),
+    "cache unpin": ("a.b",),
+    "cache evict": ("a.b",),
+    "cache stats": (),
     "demo": (),
     "doctor": (),
 }
-ABOUT_A_TABLE = [name for name, arguments in COMMANDS.items() if arguments[:1] == ("a.b",) and name != "create"]
+WITH_A_SERVER = {name for name in COMMANDS if name.startswith("cache ")}
+WITHOUT_A_LAKE = WITH_A_SERVER | {"demo", "doctor"}
+ABOUT_A_TABLE = [
+    name
+    for name, arguments in COMMANDS.items()
+    if arguments[:1] == ("a.b",) and name not in {"create", *WITHOUT_A_LAKE}
+]
 HEAVY = {"pyarrow", "deltalake", "datafusion", "pyspark", "pandas", "numpy", "lithify.app", "lithify.engine"}
 
 
@@ -96,7 +110,7 @@ def test_unknown_table(cli: Run, name: str) -> None:
     assert answer.json["error"]["code"] == "not_found"
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("demo", "doctor")])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in WITHOUT_A_LAKE])
 def test_no_lake(run: Run, name: str) -> None:
     answer = run(*name.split(), *COMMANDS[name])
     assert answer.code == 1
@@ -104,7 +118,14 @@ def test_no_lake(run: Run, name: str) -> None:
     assert "Traceback" not in answer.err
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("demo", "doctor", "init")])
+@pytest.mark.parametrize("name", sorted(WITH_A_SERVER))
+def test_what_only_a_server_has(cli: Run, name: str) -> None:
+    answer = cli(*name.split(), *COMMANDS[name], "--json")
+    assert (answer.code, answer.json["error"]["code"]) == (1, "invalid_request")
+    assert "--server" in answer.json["error"]["message"]
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in {"init", *WITHOUT_A_LAKE}])
 def test_a_folder_that_is_no_lake(run: Run, tmp_path: Path, name: str) -> None:
     answer = run(*name.split(), *COMMANDS[name], "--lake", str(tmp_path), "--json")
     assert answer.code == 1

@@ -25,7 +25,8 @@ class TableExplanation:
 
     `otherwise_ruled_out`: row groups that no condition rules out by bounds, but bloom filters or partition values do,
     at least. `note`: why nothing could be ruled out, or that the optimised query does not read the table at all.
-    `from_sidecar`: the answer stands in the sidecar, and no file is read. `resolved`: whether pending changes are
+    `from_sidecar`: the answer stands in the sidecar, and no file is read. `hot`: the rows are in memory, and no file is
+    read for them. `resolved`: whether pending changes are
     resolved and kept already; None: they are too many, and are merged while base is read.
     """
 
@@ -48,6 +49,7 @@ class TableExplanation:
     pending_beside: int
     resolved: bool | None
     from_sidecar: bool
+    hot: bool
 
 
 def explanation_of(use: TableUse, *, resolved: bool) -> TableExplanation:
@@ -56,7 +58,7 @@ def explanation_of(use: TableUse, *, resolved: bool) -> TableExplanation:
     report = plan.pruning or _unpruned(len(plan.clean) + len(plan.touched), snapshot.base_bytes)
     conditions = tuple(Condition(text, count) for text, count in report.reasons)
     ruled_out = report.groups_total - report.groups_read
-    unread = use.from_summary or use.note == NOT_READ
+    unread = use.from_summary or use.hot or use.note == NOT_READ
     return TableExplanation(
         table=snapshot.table,
         seq=snapshot.seq,
@@ -77,6 +79,7 @@ def explanation_of(use: TableUse, *, resolved: bool) -> TableExplanation:
         pending_beside=report.files_total - len(snapshot.base),
         resolved=None if plan.overlay is None else resolved,
         from_sidecar=use.from_summary,
+        hot=use.hot and not use.from_summary,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -12,19 +13,23 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
+from lithify.app.cache import Cache
 from lithify.app.explain import TableExplanation, explanation_of
 from lithify.engine.catalog import Catalog, open_lake
 from lithify.engine.compute import SessionCompute
 from lithify.engine.ingest import IngestReport, Progress, find_files, format_of, ingest
 from lithify.engine.loaded import Listener, LoadedTables
+from lithify.engine.reader import Reader
 from lithify.engine.runtime import Runtime
 from lithify.engine.table import AsOf, Table
 from lithify.engine.worker import WorkerCompute
-from lithify.errors import CommitUnknown, Conflict, InvalidRequest, LithifyError, NotFound
+from lithify.errors import CommitUnknown, Conflict, Forbidden, InvalidRequest, LithifyError, NotFound
 from lithify.model.names import TableName, parse_table_name
 from lithify.model.plans import PlannedTable
 from lithify.model.policies import policy_of
 from lithify.model.schema import define
+from lithify.serving.limits import Answer, Limits, RunningQuery
+from lithify.serving.queries import RunningQueries
 from lithify.serving.query import ServingEngine
 from lithify.settings import Settings, load_settings
 from lithify.store.local import Store
@@ -32,9 +37,11 @@ from lithify.store.local import Store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lithify.app.maintenance import Maintenance
+    from lithify.app.maintenance import Maintenance, RunningJob
     from lithify.app.scheduler import Scheduler
     from lithify.model.cycles import CycleReport
+
+MayRead = Callable[[str], bool]
 
 
 class Lake:
@@ -61,10 +68,11 @@ class Lake:
         self._shared_spark = spark
         self._own_spark: SparkSession | None = None
         self._lock = threading.RLock()
-        self._serving = ServingEngine(self._settings.query_memory_bytes_max)
+        self._serving = ServingEngine(self._settings.query_memory_bytes_max, cache_bytes_max=self._settings.cache_bytes)
         # A session of the user's does all the work it is given for; otherwise heavy tasks get a process of their own.
         compute = SessionCompute(self._spark) if spark is not None else WorkerCompute.from_settings(self._settings)
         self._runtime = Runtime(self.path, self._settings, self._store, self._serving, self._spark, compute)
+        self._queries = RunningQueries(self._settings.queries_max, self._settings.query_wait_s_max)
         self._catalog = Catalog(self._runtime)
         self._loaded = LoadedTables(self._runtime, self._catalog.open)
         self._tables: dict[TableName, Table] = {}
@@ -90,6 +98,10 @@ class Lake:
         """
         if self._scheduler is not None:
             self._scheduler.stop()
+        elif self._upkeep is not None:
+            self._upkeep.stop()
+        self._queries.cancel_all()
+        self._runtime.hot.close()
         self._loaded.close()
         with self._lock:
             self._closed = True
@@ -118,7 +130,8 @@ class Lake:
         """Create a table. `schema` is a pyarrow schema, or a Spark one; `options` are listed in docs/settings.md."""
         parsed = parse_table_name(name)
         definition = define(_arrow_schema(schema), key, order_by, time, partition_by)
-        self._catalog.create(parsed, definition, if_not_exists=if_not_exists, options=options)
+        if self._catalog.create(parsed, definition, if_not_exists=if_not_exists, options=options):
+            self._loaded.forget(parsed)  # one whose folder was lost may still be open
         return self.table(name)
 
     def table(self, name: str) -> Table:
@@ -139,6 +152,7 @@ class Lake:
         parsed = parse_table_name(name)
         self._check_open()
         self._catalog.drop(parsed)
+        self._runtime.hot.evict(str(parsed))
         self._loaded.forget(parsed)
         with self._lock:
             self._tables.pop(parsed, None)
@@ -230,7 +244,11 @@ class Lake:
 
         `tier`: that tier's work only. Raises `Conflict` with the running cycle's id if there is one.
         """
-        return self._maintenance().cycle.run(tier, tables)
+        return self.maintenance.cycle.run(tier, tables)
+
+    def trigger_upkeep(self, tier: str | None = None, tables: Sequence[str] | None = None) -> str:
+        """As `upkeep`, but in the background: answers the cycle's id as soon as it has begun. `close` ends it."""
+        return self.maintenance.trigger(tier, tables)
 
     def start_upkeep(self, every_s: float | None = None) -> None:
         """Keep the lake in shape in the background from now on, until `close`, as `lithify run` does."""
@@ -238,11 +256,48 @@ class Lake:
             self._check_open()
             if self._scheduler is not None:
                 raise InvalidRequest("upkeep of this lake has been started already; it ends with close")
-            scheduler = self._maintenance().scheduler(every_s=every_s)
+            scheduler = self.maintenance.scheduler(every_s=every_s)
             scheduler.start()
             self._scheduler = scheduler
 
-    def _maintenance(self) -> Maintenance:
+    def jobs(self) -> list[RunningJob]:
+        """Background jobs under way, in whichever process."""
+        from lithify.app.maintenance import unfinished_jobs
+
+        return unfinished_jobs(self)
+
+    def ended_jobs(self, limit: int | None = None, table: str | None = None) -> list[dict[str, Any]]:
+        """Jobs that ended, newest first."""
+        from lithify.app.maintenance import ended_jobs
+
+        return ended_jobs(self, limit, table)
+
+    def running_cycle(self) -> dict[str, Any] | None:
+        """Who runs a cycle of background work on this lake now, if anybody."""
+        from lithify.app.maintenance import running_cycle
+
+        return running_cycle(self)
+
+    def past_cycles(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """What earlier cycles did, newest first."""
+        from lithify.app.maintenance import past_cycles
+
+        return past_cycles(self, limit)
+
+    def table_upkeep(self, name: str) -> dict[str, Any]:
+        """A table's numbers, what is due on it, its last job, and what failed and waits to be tried again."""
+        from lithify.app.maintenance import table_upkeep
+
+        return table_upkeep(self, name)
+
+    @property
+    def scheduler(self) -> Scheduler | None:
+        """What `start_upkeep` has started, if it has."""
+        return self._scheduler
+
+    @property
+    def maintenance(self) -> Maintenance:
+        """Background work of this lake in this process: its cycle, what is due, and what was asked for."""
         from lithify.app.maintenance import Maintenance
 
         with self._lock:
@@ -259,10 +314,50 @@ class Lake:
 
         return self._serving.sql(query, self._planned(as_of), self._names)
 
-    def explain(self, query: str, as_of: AsOf = None) -> list[TableExplanation]:
+    def query(
+        self,
+        query: str,
+        as_of: AsOf = None,
+        *,
+        id: str | None = None,
+        timeout_s: float | None = None,
+        rows_max: int | None = None,
+        memory_bytes_max: int | None = None,
+        may_read: MayRead | None = None,
+    ) -> Answer:
+        """Run a SELECT within limits, which are the settings' where none are given. What stopped it stands in the
+        error's `details["limit"]`.
+
+        At most `queries_max` run at once; the others wait for `query_wait_s_max`. `id` names the query for `cancel`;
+        `may_read(name)` is asked before a table is opened.
+        """
+        self._check_open()
+        settings = self._settings
+        limits = Limits(
+            timeout_s if timeout_s is not None else settings.query_timeout_s,
+            rows_max if rows_max is not None else settings.query_rows_max,
+            memory_bytes_max if memory_bytes_max is not None else settings.query_memory_bytes_max,
+        )
+        activity = self._runtime.activity
+        with activity.asked(), self._queries.running(query, id) as run:
+            started = time.monotonic()
+            outcome = self._serving.run(query, self._planned(as_of, may_read), self._names, limits, run)
+            seconds = time.monotonic() - started
+            activity.answered(outcome.source, outcome.rows.num_rows, seconds, cut=outcome.cut)
+            return Answer(run.id, outcome.rows, outcome.cut, seconds, outcome.source, outcome.snapshots)
+
+    def cancel(self, id: str) -> bool:
+        """Stop a query, or take it out of the line. True if there was one."""
+        return self._queries.cancel(id)
+
+    def queries(self) -> list[RunningQuery]:
+        """Queries of `query` that run or wait now, the oldest first."""
+        return self._queries.list()
+
+    def explain(self, query: str, as_of: AsOf = None, *, may_read: MayRead | None = None) -> list[TableExplanation]:
         """What `sql` would read of each table that the query names, and why. Nothing is run."""
         self._check_open()
-        planned = self._planned(as_of)
+        planned = self._planned(as_of, may_read)
         resolved: dict[tuple[str, int, int], bool] = {}
 
         def table_of(namespace: str, name: str) -> PlannedTable | None:
@@ -274,8 +369,11 @@ class Lake:
         uses = self._serving.explain(query, table_of, self._names)
         return [explanation_of(use, resolved=resolved[use.plan.snapshot.identity]) for use in uses]
 
-    def _planned(self, as_of: AsOf) -> Callable[[str, str], PlannedTable | None]:
+    def _planned(self, as_of: AsOf, may_read: MayRead | None = None) -> Callable[[str, str], PlannedTable | None]:
         def table_of(namespace: str, table: str) -> PlannedTable | None:
+            name = f"{namespace}.{table}"
+            if may_read is not None and not may_read(name):
+                raise Forbidden(f"this token may not read table {name}: use one that may", table=name)
             try:
                 return self.table(f"{namespace}.{table}").planned(as_of)
             except (InvalidRequest, NotFound):
@@ -290,6 +388,14 @@ class Lake:
         for name in self._catalog.tables():
             names.setdefault(name.namespace, set()).add(name.table)
         return names
+
+    @property
+    def cache(self) -> Cache:
+        """Tables and answers that are kept in memory."""
+        return Cache(self._runtime, self._serving, self._reader_of)
+
+    def _reader_of(self, name: str) -> Reader:
+        return self.table(name)._reader
 
     @property
     def spark(self) -> SparkSession:

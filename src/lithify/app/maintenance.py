@@ -4,30 +4,38 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from lithify.app.lake import Lake
-from lithify.app.scheduler import Scheduler, cron_trigger, tier_is_off
+from lithify.app.scheduler import STOP_GRACE_S, Scheduler, cron_trigger, tier_is_off
+from lithify.app.turns import Turn, Turns
 from lithify.engine import jobs, leases
-from lithify.engine.cycle import LEASE, Cycle, cycle_history
+from lithify.engine.cycle import LEASE, Cycle, check_may_compact, cycle_history
 from lithify.engine.cycle_run import OnEvent
 from lithify.engine.handles import Handles
+from lithify.engine.hot import HotTableStats
 from lithify.engine.reader import Reader
+from lithify.engine.table import Table
 from lithify.engine.table_options import policy_for
 from lithify.engine.upkeep import Upkeep
-from lithify.errors import InvalidRequest, LithifyError, NotFound
+from lithify.engine.worker import WorkerCompute, WorkerStatus
+from lithify.errors import Conflict, InvalidRequest, LithifyError, NotFound
 from lithify.model.compaction import PACK
-from lithify.model.cycles import CycleReport
+from lithify.model.cycles import DONE, FAILED, CycleReport, Skipped
 from lithify.model.names import TableName, parse_table_name
 from lithify.model.tiers import Tier, declared, tier_named
+from lithify.model.upkeep import CompactPlan, Plan
 
 logger = logging.getLogger(__name__)
 
 # A cycle goes round all tables, so a bound below their number would open every one anew each time.
 OPEN_TABLES_MAX = 500
+PINS_MAX = 4
+T = TypeVar("T")
 
 
 class Maintenance:
@@ -37,6 +45,7 @@ class Maintenance:
         self._lake, self._runtime = lake, lake._runtime
         self._open = _OpenLogs(OPEN_TABLES_MAX, lambda name: Handles(self._runtime, name))
         self._own_tiers: dict[str, tuple[Tier, ...]] | None = None
+        self._turns, self._pins = Turns(self._runtime.settings.jobs_max), Turns(PINS_MAX)
         self.counters = self._runtime.counters
         self.cycle = Cycle(
             self._runtime,
@@ -60,6 +69,65 @@ class Maintenance:
         return Scheduler(
             self.cycle, self.tiers, every_s=every_s, only_tier=only_tier, on_event=on_event, on_report=on_report
         )
+
+    def stop(self) -> None:
+        """End the cycle that runs, if any, as a scheduler does, and start no other."""
+        self.cycle.stop(STOP_GRACE_S)
+
+    # -- what somebody asks for
+
+    def trigger(self, tier: str | None = None, tables: Sequence[str] | None = None) -> str:
+        """Start a cycle in the background; answers its id. Raises `Conflict` with the running cycle's id if there is
+        one, and also where this node may not run any: the request is right, but not here.
+        """
+        try:
+            check_may_compact(self._runtime)
+        except InvalidRequest as error:
+            raise Conflict(error.message, roles=list(self._runtime.settings.roles)) from error
+        return self.cycle.start(tier, tables)
+
+    def asked(self, name: str, kind: str, work: Callable[[Table], T]) -> T:
+        """Do this on a table now and wait for it, counted as a job. One at a time per table, `jobs_max` in all."""
+        table = self._lake.table(name)
+        with self._turns.take(Turn(table.name, kind, self._runtime.now_ms())):
+            started_s, outcome = time.monotonic(), FAILED
+            try:
+                result = work(table)
+                outcome = DONE
+            finally:
+                self.counters.jobs.labels(kind, outcome).inc()
+                self.counters.job_seconds.labels(kind).observe(time.monotonic() - started_s)
+        return result
+
+    def pin(self, name: str, columns: Sequence[str] | None = None) -> HotTableStats:
+        """Load a table into the hot cache and keep it, as `lake.cache.pin` does; one load per table, a few in all."""
+        with self._pins.take(Turn(self._lake.table(name).name, "pin", self._runtime.now_ms())):
+            return self._lake.cache.pin(name, columns)
+
+    def turns(self) -> list[Turn]:
+        """What was asked for here and runs now."""
+        return self._turns.running()
+
+    def candidates(self, tables: Sequence[str], tier: str | None = None) -> tuple[list[Candidate], list[Skipped]]:
+        """What a cycle would do now, table by table, and the tables that cannot be looked at. Nothing is done."""
+        if tier is not None:
+            self._check_tier(tier)
+        found: list[Candidate] = []
+        skipped: list[Skipped] = []
+        for name in tables:
+            try:
+                found += [_candidate(plan) for plan in self._upkeep(name, 0).plans(self._runtime.now_ms(), tier)]
+            except LithifyError as error:
+                if name in self._lake.tables():  # not if it was dropped meanwhile
+                    skipped.append(Skipped(name, error.message, damaged=True))
+        return found, skipped
+
+    def worker(self) -> WorkerStatus | None:
+        """The Spark worker, if heavy work goes to one."""
+        compute = self._runtime.compute
+        return compute.status() if isinstance(compute, WorkerCompute) else None
+
+    # -- tiers
 
     def tiers(self) -> list[Tier]:
         """The lake's tiers, and those that only tables declare or turn on, as the last cycle saw them."""
@@ -119,6 +187,45 @@ class _OpenLogs:
 
 
 # -- what an operator sees
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What a cycle would do. `tier`: of a compaction, the tier or `pack`; `partition` is empty for the others."""
+
+    table: str
+    kind: str
+    tier: str | None
+    partition: Mapping[str, str | None]
+    files: int
+    bytes_in: int
+    bytes_out: int
+    why: str
+    gain: str
+
+
+def _candidate(plan: Plan) -> Candidate:
+    tier, partition = (plan.origin, dict(plan.partition)) if isinstance(plan, CompactPlan) else (None, {})
+    numbers = len(plan.files), plan.bytes_in, plan.bytes_out
+    return Candidate(plan.table, plan.kind, tier, partition, *numbers, plan.why, plan.gain)
+
+
+def chosen_tables(lake: Lake, table: str | None = None, namespace: str | None = None) -> list[str]:
+    """All tables, those of a namespace, or one; raises `NotFound` if there are none of that name."""
+    present = lake.tables()
+    if table is not None:
+        parse_table_name(table)
+        if table not in present:
+            raise NotFound(f"table {table} does not exist in this lake: `lithify tables` lists what does")
+        if namespace is not None and namespace != table.partition(".")[0]:
+            raise InvalidRequest(f"table {table} is not in namespace {namespace}: give one of them")
+        return [table]
+    if namespace is None:
+        return present
+    found = [name for name in present if name.partition(".")[0] == namespace]
+    if not found:
+        raise NotFound(f"there is no table in a namespace {namespace!r}: `lithify tables` lists what does exist")
+    return found
 
 
 @dataclass(frozen=True)

@@ -121,10 +121,7 @@ class Scheduler:
         """Start nothing new; let running jobs end, then cancel those that can be."""
         if self._scheduler is not None and self._scheduler.running:
             self._scheduler.pause()
-        self._cycle.close()
-        if not self._cycle.wait(grace_s):
-            self._cycle.cancel()
-            self._cycle.wait()
+        self._cycle.stop(grace_s)
         if self._scheduler is not None and self._scheduler.running:
             self._scheduler.shutdown(wait=True)
 

@@ -68,6 +68,7 @@ def write_frame(
         jobs.abandon(runtime, job, log)
     else:
         handles.changes_index.after_commit(log.version, solid(files), ())
+        runtime.activity.committed(1, commit.rows)
         jobs.finish(runtime, job)
     return commit
 

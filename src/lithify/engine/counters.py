@@ -16,6 +16,13 @@ class Counters:
         self.cycles = Counter("lithify_cycles", "Cycles by how they ended.", ["outcome"], registry=self.registry)
         self.cycle_running = Gauge("lithify_cycle_running", "1 while a cycle runs here.", registry=self.registry)
         self.cycle_ended = Gauge("lithify_cycle_ended_seconds", "When the last cycle ended.", registry=self.registry)
+        self.cycle_seconds = Histogram(
+            "lithify_cycle_seconds",
+            "How long cycles took, by what they were for.",
+            ["what"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
         self.jobs = Counter(
             "lithify_jobs", "Jobs by kind and by how they ended.", ["kind", "outcome"], registry=self.registry
         )

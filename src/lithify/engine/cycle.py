@@ -7,9 +7,10 @@ the id of the cycle that runs. `cycle_run` says what a cycle does.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from lithify.engine import leases
@@ -18,6 +19,8 @@ from lithify.engine.cycle_run import CycleParts, CycleRun, Maintained, OnEvent, 
 from lithify.engine.runtime import Runtime
 from lithify.errors import Conflict, InvalidRequest, NotFound
 from lithify.model.cycles import CycleReport
+
+logger = logging.getLogger(__name__)
 
 LEASE = "cycle"
 
@@ -58,14 +61,50 @@ class Cycle:
 
         Raises `Conflict` with the running cycle's id if there is one, `InvalidRequest` for a tier that nobody declared.
         """
-        check_may_compact(self.runtime)
-        if tier is not None:
-            self._check_tier(tier)
-        chosen = self._chosen(tables)
-        wanted = Wanted(chosen, tier, frozenset(only) if only is not None else None, vacuum)
+        wanted = self._wanted(tier, tables, frozenset(only) if only is not None else None, vacuum)
         run = CycleRun(self._parts, wanted, timeout_s, on_event)
         with self._turn(run) as held:
             return run.run(held)
+
+    def start(self, tier: str | None = None, tables: Collection[str] | None = None) -> str:
+        """As `run`, and refused as it is, but on a thread of its own: answers the cycle's id once it has its turn."""
+        run = CycleRun(self._parts, self._wanted(tier, tables))
+        turn = ExitStack()
+        held = turn.enter_context(self._turn(run))
+
+        def work() -> None:
+            with turn:
+                try:
+                    run.run(held)
+                except Exception:
+                    logger.exception("cycle %s failed", run.id)
+
+        thread = threading.Thread(target=work, name=f"lithify-cycle-{run.id[:8]}", daemon=True)
+        try:
+            thread.start()
+        except BaseException:
+            turn.close()
+            raise
+        return run.id
+
+    def _wanted(
+        self,
+        tier: str | None,
+        tables: Collection[str] | None,
+        only: frozenset[str] | None = None,
+        vacuum: bool = False,
+    ) -> Wanted:
+        check_may_compact(self.runtime)
+        if tier is not None:
+            self._check_tier(tier)
+        return Wanted(self._chosen(tables), tier, only, vacuum)
+
+    def stop(self, grace_s: float) -> None:
+        """Start nothing new; let running jobs end, then cancel those that can be."""
+        self.close()
+        if not self.wait(grace_s):
+            self.cancel()
+            self.wait()
 
     def close(self) -> None:
         """No further cycle, and no further job of the running one."""

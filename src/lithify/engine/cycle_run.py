@@ -314,6 +314,7 @@ class CycleRun:
         counters = self._parts.counters
         counters.cycles.labels("stopped" if report.stopped else "ended").inc()
         counters.cycle_ended.set(self._runtime.now_ms() / 1000)
+        counters.cycle_seconds.labels(report.what).observe(report.seconds)
         counters.jobs_waiting.set(len(report.waiting))
         if self._held is not None and self._held.lost.is_set():
             counters.leases_lost.inc()

@@ -6,21 +6,23 @@ watermark are ignored. The other way round, a fold in between would make rows va
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import weakref
 from functools import partial
 from pathlib import Path
 
 from lithify.engine.runtime import Runtime
-from lithify.errors import InvalidRequest, NotFound
+from lithify.errors import Corruption, InvalidRequest, NotFound
 from lithify.log.base import BaseLog
 from lithify.log.changes import BASE_PATH, ChangesLog
-from lithify.log.delta import DeltaLog
+from lithify.log.delta import DeltaLog, Lost
 from lithify.model.names import TableName
 from lithify.model.options import defaults_of
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import DataFile, Snapshot
 
+LOOKS_MAX = 5
 # Every snapshot that somebody in this process still holds. Vacuum spares their files.
 _held: weakref.WeakValueDictionary[int, Snapshot] = weakref.WeakValueDictionary()
 _handles: weakref.WeakValueDictionary[int, Handles] = weakref.WeakValueDictionary()
@@ -62,9 +64,18 @@ class Handles:
             if as_of.table_id != self.incarnation:
                 raise InvalidRequest(f"as_of is a snapshot of another table than {self.name}: take one of this table")
             return as_of
-        snapshot = self._take(as_of)
+        snapshot = self._taken(as_of)
         _held[id(snapshot)] = snapshot
         return snapshot
+
+    def _taken(self, as_of: int | str | dt.datetime | None) -> Snapshot:
+        for _ in range(LOOKS_MAX):
+            # Trimmed or archived under us, a version has newer ones in its place: look again.
+            with contextlib.suppress(Lost):
+                return self._take(as_of)
+        raise Corruption(
+            f"the log of table {self.name} cannot be read at its newest version: restore its commits from a copy"
+        )
 
     def _take(self, as_of: int | str | dt.datetime | None) -> Snapshot:
         with self.changes.log.lock:
@@ -79,6 +90,11 @@ class Handles:
             if kept is None or (kept.changes_version, kept.base_version) != versions:
                 kept = self._snapshot = self._build(self.changes, self.base)
             return kept
+
+    @property
+    def kept_snapshot(self) -> Snapshot | None:
+        """The last one that was taken of the head, if it is still kept. Looks at nothing."""
+        return self._snapshot
 
     def forget_snapshot(self) -> None:
         """At any time, from any thread: it is only kept for the next reader."""

@@ -11,12 +11,15 @@ from typing import Any
 import pyarrow as pa
 
 from lithify.engine.handles import Handles
-from lithify.errors import InvalidRequest, NotFound
+from lithify.errors import InvalidRequest, LimitExceeded, NotFound
 from lithify.log.delta import CommitRecord
 from lithify.model.merge import Op
 from lithify.model.names import OP, SEQ
 from lithify.model.snapshot import Snapshot
 from lithify.store.parquet import open_file, read
+
+# Of one commit that a page of changes has to hold as a whole.
+PAGE_COMMIT_ROWS_MAX = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,58 @@ def _entry(record: CommitRecord, which: str, info: Mapping[str, Any]) -> History
 
 def incremental(handles: Handles, since: int) -> pa.Table:
     """The original adds of the changes log after `since`: folds and compactions contribute nothing."""
+    found = incremental_up_to(handles, since, None)
+    assert found is not None
+    return found
+
+
+def incremental_up_to(handles: Handles, since: int, rows_max: int | None) -> pa.Table | None:
+    """None if there are more rows than that."""
+    found = _originals(handles, since)
+    tables, total = [found.columns.empty_table()], 0
+    for seq, add in found.adds:
+        rows = _load(handles, found, seq, add)
+        total += rows.num_rows
+        if rows_max is not None and total > rows_max:
+            return None
+        tables.append(rows)
+    return pa.concat_tables(tables)
+
+
+@dataclass(frozen=True)
+class ChangesPage:
+    """Changes up to the seq `next`, from which to go on. `more`: there are some already."""
+
+    rows: pa.Table
+    next: int
+    more: bool
+
+
+def changes_page(handles: Handles, since: int, rows_max: int) -> ChangesPage:
+    """Whole commits, as many as it takes for `rows_max` rows; never less than one, which is refused if it is huge."""
+    found = _originals(handles, since)
+    tables, total, last = [found.columns.empty_table()], 0, since
+    for seq, add in found.adds:
+        if total >= rows_max and seq > last:
+            return ChangesPage(pa.concat_tables(tables), last, more=True)
+        rows = _load(handles, found, seq, add, rows_max=PAGE_COMMIT_ROWS_MAX)
+        tables.append(rows)
+        total, last = total + rows.num_rows, seq
+    return ChangesPage(pa.concat_tables(tables), found.newest, more=False)
+
+
+@dataclass(frozen=True)
+class _Originals:
+    """The files of the original commits after `since`, oldest first, and the columns that their rows have today."""
+
+    since: int
+    newest: int
+    columns: pa.Schema
+    names: list[str]
+    adds: list[tuple[int, Mapping[str, Any]]]
+
+
+def _originals(handles: Handles, since: int) -> _Originals:
     with handles.changes.log.lock:
         handles.changes.log.refresh()
         handles.check_alive()
@@ -112,24 +167,38 @@ def incremental(handles: Handles, since: int) -> pa.Table:
             records = list(handles.changes.log.commit_records(first - 1))
     columns = pa.schema([*schema.columns.remove_metadata(), pa.field(SEQ, pa.int64()), pa.field(OP, pa.string())])
     columns = pa.schema([f.with_nullable(True) for f in columns])
-    tables = [columns.empty_table()]
+    adds: list[tuple[int, Mapping[str, Any]]] = []
     for record in records:
         seq = record.info.get("seq")
-        for add in record.adds if isinstance(seq, int) and seq > since and add_is_original(record) else ():
-            path = handles.changes.log.path / add["path"]
-            op = Op(add["partitionValues"][OP])
-            try:
-                inside = open_file(path).schema_arrow.names
-                rows = read(path, pa.schema([columns.field(n) for n in schema.names if n in inside]))
-            except NotFound:
-                raise NotFound(
-                    f"changes of table {handles.name} after seq {since} are no longer complete: vacuum has removed "
-                    f"{path.name}; start again from a full read, then from seq {newest}"
-                ) from None
-            rows = rows.append_column(SEQ, pa.repeat(pa.scalar(seq, pa.int64()), rows.num_rows))
-            rows = rows.append_column(OP, pa.repeat(pa.scalar(op.value), rows.num_rows))
-            tables.append(pa.concat_tables([columns.empty_table(), rows], promote_options="default"))
-    return pa.concat_tables(tables)
+        if isinstance(seq, int) and seq > since and add_is_original(record):
+            adds += [(seq, add) for add in record.adds]
+    return _Originals(since, newest, columns, schema.names, adds)
+
+
+def _load(
+    handles: Handles, found: _Originals, seq: int, add: Mapping[str, Any], rows_max: int | None = None
+) -> pa.Table:
+    path = handles.changes.log.path / add["path"]
+    op = Op(add["partitionValues"][OP])
+    try:
+        file = open_file(path)
+        count = file.metadata.num_rows
+        if rows_max is not None and count > rows_max:
+            raise LimitExceeded(
+                f"write {seq} of table {handles.name} has {count:,} rows, more than {rows_max:,}: read the table as of "
+                f"seq {seq} instead, then go on with changes since {seq}",
+                limit="rows",
+            )
+        inside = file.schema_arrow.names
+        rows = read(path, pa.schema([found.columns.field(n) for n in found.names if n in inside]))
+    except NotFound:
+        raise NotFound(
+            f"changes of table {handles.name} after seq {found.since} are no longer complete: vacuum has removed "
+            f"{path.name}; start again from a full read, then from seq {found.newest}"
+        ) from None
+    rows = rows.append_column(SEQ, pa.repeat(pa.scalar(seq, pa.int64()), rows.num_rows))
+    rows = rows.append_column(OP, pa.repeat(pa.scalar(op.value), rows.num_rows))
+    return pa.concat_tables([found.columns.empty_table(), rows], promote_options="default")
 
 
 def add_is_original(record: CommitRecord) -> bool:
@@ -137,9 +206,9 @@ def add_is_original(record: CommitRecord) -> bool:
     return all(add.get("dataChange", True) for add in record.adds)
 
 
-def stats_of(handles: Handles, snapshot: Snapshot) -> TableStats:
+def stats_of(snapshot: Snapshot) -> TableStats:
     return TableStats(
-        str(handles.name),
+        snapshot.table,
         snapshot.seq,
         snapshot.watermark,
         len(snapshot.base),

@@ -196,6 +196,12 @@ class LoadedTables:
         with self._changed:
             return [str(name) for name in self._tables]
 
+    def last_seen(self) -> list[Snapshot]:
+        """The newest snapshot that this process has of each open table, without a look at its logs."""
+        with self._changed:
+            kept = [loaded.handles.kept_snapshot for loaded in self._tables.values()]
+        return [snapshot for snapshot in kept if snapshot is not None]
+
     def check_open(self) -> None:
         if self._closed:
             raise InvalidRequest("this lake is closed: open it again with Lake(path)")

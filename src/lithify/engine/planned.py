@@ -9,7 +9,7 @@ are never pruned.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ import numpy as np
 from lithify.engine.coverage import Coverage, Flags, Reasons, Selection
 from lithify.errors import Corruption
 from lithify.model.group_stats import ABSENT, HAS_MAX, HAS_MIN, MAX_EXACT, MIN_EXACT, NULLS_KNOWN, ColumnStats, Kind
+from lithify.model.hot_rows import HotRows
 from lithify.model.plans import PruningReport, ReadPlan, Source
 from lithify.model.predicates import Predicate, both, columns_of, conjuncts
 from lithify.model.schema import TableSchema
@@ -82,6 +83,8 @@ class SnapshotPlanner:
     plan_of: Callable[[Snapshot, Predicate | None], ReadPlan]
     coverage_of: Callable[[Snapshot], Coverage]
     set_aside: Callable[[Snapshot, Corruption], None]
+    hot_rows: Callable[[Snapshot, Sequence[str] | None], HotRows | None]
+    want: Callable[[Snapshot, Sequence[str] | None], None]
 
     @property
     def schema(self) -> TableSchema:
@@ -89,6 +92,12 @@ class SnapshotPlanner:
 
     def plan(self, predicate: Predicate | None = None) -> ReadPlan:
         return self.plan_of(self.snapshot, predicate)
+
+    def hot(self, columns: Sequence[str] | None) -> HotRows | None:
+        return self.hot_rows(self.snapshot, columns)
+
+    def want_hot(self, columns: Sequence[str] | None) -> None:
+        self.want(self.snapshot, columns)
 
     def summary(self) -> IndexSummary | None:
         if self.snapshot.changes:

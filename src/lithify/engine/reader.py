@@ -28,6 +28,7 @@ from lithify.engine.planned import SnapshotPlanner, pruned, usable
 from lithify.engine.table_index import SOLID_ROWS_MIN, TableIndex
 from lithify.errors import Corruption, NotFound
 from lithify.model.batch import keys_of
+from lithify.model.hot_rows import HotRows
 from lithify.model.merge import Change, Op, Overlay, lookup, resolve, settle
 from lithify.model.plans import PlannedTable, ReadPlan, Source, source_of
 from lithify.model.predicates import UNKNOWN, Compare, Predicate, both
@@ -75,7 +76,19 @@ class Reader:
         return self._handles.incarnation
 
     def planned(self, snapshot: Snapshot) -> PlannedTable:
-        return SnapshotPlanner(snapshot, self._pruned, self._base_coverage, self._set_aside)
+        return SnapshotPlanner(
+            snapshot, self._pruned, self._base_coverage, self._set_aside, self._hot_rows, self._want_hot
+        )
+
+    @property
+    def handles(self) -> Handles:
+        return self._handles
+
+    def _hot_rows(self, snapshot: Snapshot, columns: Sequence[str] | None) -> HotRows | None:
+        return self._handles.runtime.hot.rows(self, snapshot, columns)
+
+    def _want_hot(self, snapshot: Snapshot, columns: Sequence[str] | None) -> None:
+        self._handles.runtime.hot.want(self, snapshot, columns)
 
     def plan(self, snapshot: Snapshot) -> ReadPlan:
         """Of everything."""
@@ -253,6 +266,9 @@ class Reader:
     def get(self, snapshot: Snapshot, key: Any) -> dict[str, Any] | None:
         schema = snapshot.schema
         wanted = keys_of([key], schema)
+        if (hot := self._handles.runtime.hot.rows(self, snapshot, None)) is not None:
+            found = hot.row(wanted, schema.key).to_pylist()
+            return found[0] if found else None
         made = self._made(snapshot)
         plan = made.plan
         same = both(_equals(name, wanted.column(name)[0]) for name in schema.key)

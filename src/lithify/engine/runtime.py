@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lithify.engine.activity import Activity
 from lithify.engine.compute import Compute
 from lithify.settings import Settings
 from lithify.store.local import Store
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lithify.engine.counters import Counters
+    from lithify.engine.hot import HotTables
     from lithify.engine.table_index import Indexes
     from lithify.serving.query import ServingEngine
 
@@ -73,6 +75,7 @@ class Runtime:
     new_id: Callable[[], str] = lambda: uuid.uuid4().hex
     pause: Callable[[float], None] = time.sleep
     owner: Owner = field(default_factory=Owner.this_process)
+    activity: Activity = field(default_factory=Activity)
 
     @cached_property
     def counters(self) -> Counters:
@@ -86,6 +89,12 @@ class Runtime:
         from lithify.engine.table_index import Indexes
 
         return Indexes(self)
+
+    @cached_property
+    def hot(self) -> HotTables:
+        from lithify.engine.hot import HotTables
+
+        return HotTables(self.serving.cache)
 
     @property
     def owner_label(self) -> str:

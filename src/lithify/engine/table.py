@@ -17,14 +17,22 @@ from lithify.engine.compact import CompactReport
 from lithify.engine.fold import Folder
 from lithify.engine.fold_report import FoldPlan, FoldReport
 from lithify.engine.handles import Handles
-from lithify.engine.history import HistoryEntry, TableStats, history_of, incremental, stats_of
+from lithify.engine.history import (
+    ChangesPage,
+    HistoryEntry,
+    TableStats,
+    changes_page,
+    history_of,
+    incremental,
+    stats_of,
+)
 from lithify.engine.index_build import IndexBuild, IndexCheck, IndexInspection, Progress, build, check, inspect, quiet
 from lithify.engine.loaded import Loaded, LoadedTables, dropped
 from lithify.engine.partitions import FileFacts, PartitionStats, facts_in, partitions_of
 from lithify.engine.pins import pinned
 from lithify.engine.reader import Reader
 from lithify.engine.schema_change import add_column
-from lithify.engine.table_options import set_options
+from lithify.engine.table_options import policy_for, set_options
 from lithify.engine.upkeep import OnReport, Upkeep, quietly
 from lithify.engine.vacuum import Vacuum, VacuumReport
 from lithify.engine.writer import Commit, Request, SeqMoved
@@ -33,6 +41,7 @@ from lithify.model.batch import keys_of, rows_of
 from lithify.model.merge import Op
 from lithify.model.names import TableName
 from lithify.model.plans import PlannedTable, ReadPlan
+from lithify.model.policies import idle_tier
 from lithify.model.schema import TableSchema, check_key_type
 from lithify.model.snapshot import DataFile, Snapshot
 from lithify.model.upkeep import CompactPlan
@@ -96,31 +105,36 @@ class Table:
         return self._handles.schema()
 
     @property
+    def known_definition(self) -> TableSchema:
+        """As it was when this process last looked, told without waiting for a commit under way."""
+        return self._handles.changes.schema
+
+    @property
     def base_path(self) -> Path:
         """The plain Delta table that every other engine can read: the rows as of the last fold."""
         return self._handles.base_folder
 
     # -- writing
 
-    def append(self, data: Any, batch_id: str | None = None) -> Commit:
+    def append(self, data: Any, batch_id: str | None = None, *, actor: str | None = None) -> Commit:
         """Add rows. On a table with a key this is the same as `upsert`: a key never stands twice."""
-        return self._put("append", data, batch_id)
+        return self._put("append", data, batch_id, actor)
 
-    def upsert(self, data: Any, batch_id: str | None = None) -> Commit:
+    def upsert(self, data: Any, batch_id: str | None = None, *, actor: str | None = None) -> Commit:
         """Insert rows, or replace those with the same key as a whole. The last row of a key in the batch wins."""
         if not self._handles.changes.schema.keyed:
             raise InvalidRequest(
                 f"table {self.name} has no key, so there is nothing to upsert by: use append, or create it with a key"
             )
-        return self._put("upsert", data, batch_id)
+        return self._put("upsert", data, batch_id, actor)
 
-    def replace(self, data: Any, batch_id: str | None = None) -> Commit:
+    def replace(self, data: Any, batch_id: str | None = None, *, actor: str | None = None) -> Commit:
         """Delete, then write: these rows win whatever their order_by says."""
         schema = self._handles.changes.schema
         if not schema.keyed:
             raise InvalidRequest(f"table {self.name} has no key, so there is nothing to replace: use append")
         op = Op.REPLACE if schema.order_by else Op.UPSERT
-        return self._write(Request("replace", {op: self._rows(data)}, batch_id))
+        return self._write(Request("replace", {op: self._rows(data)}, batch_id, _who(actor, None)))
 
     def _write(self, request: Request) -> Commit:
         while True:
@@ -134,12 +148,12 @@ class Table:
         with loaded.handles.changes.log.lock:
             return loaded.writer.replay(operation, batch_id)
 
-    def _put(self, operation: str, data: Any, batch_id: str | None) -> Commit:
+    def _put(self, operation: str, data: Any, batch_id: str | None, actor: str | None) -> Commit:
         if _is_spark_frame(data):
             from lithify.engine.bulk import write_frame
 
-            return write_frame(self._handles, data, operation, batch_id)
-        return self._write(Request(operation, {Op.UPSERT: self._rows(data)}, batch_id))
+            return write_frame(self._handles, data, operation, batch_id, dict(_who(actor, None)))
+        return self._write(Request(operation, {Op.UPSERT: self._rows(data)}, batch_id, _who(actor, None)))
 
     def _rows(self, data: Any) -> pa.Table:
         """Rows of the schema that this process knows; what that refuses may fit a newer one."""
@@ -279,6 +293,10 @@ class Table:
         """Every change after the token `since` (a seq), in commit order, with `_seq` and `_op`; folds add nothing."""
         return incremental(self._handles, since)
 
+    def changes_page(self, since: int, rows_max: int) -> ChangesPage:
+        """As `changes`, but only as many commits as it takes for `rows_max` rows, and where to go on from there."""
+        return changes_page(self._handles, since, rows_max)
+
     # -- looking at it
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
@@ -286,7 +304,7 @@ class Table:
         return history_of(self._handles, limit)
 
     def stats(self) -> TableStats:
-        return stats_of(self._handles, self.snapshot())
+        return stats_of(self.snapshot())
 
     def partitions(self, as_of: AsOf = None) -> list[PartitionStats]:
         """Files, rows, bytes and times of each partition of base, told by log and sidecar: no data file is opened.
@@ -345,6 +363,11 @@ class Table:
             return Upkeep(self._handles, self._reader).compactions(self._runtime.now_ms(), tier)
         with self._lane() as (handles, reader):
             return Upkeep(handles, reader).compact(tier, progress)
+
+    def why_idle(self, tier: str) -> str | None:
+        """Why this tier has no work on this table, ever; None if it may have some."""
+        definition = self.definition
+        return idle_tier(definition, policy_for(self._runtime.settings, definition.settings, self.name), tier)
 
     @overload
     def optimize(

@@ -106,12 +106,16 @@ class OrderStatus:
 
 @dataclass(frozen=True)
 class WorkerStatus:
-    """`pid` is None while there is no child; `rss_bytes` is of all its processes, as of the last heartbeat."""
+    """`pid` is None while there is no child; `rss_bytes` is of all its processes, as of the last heartbeat. `starts`
+    and `deaths` count since the lake was opened.
+    """
 
     pid: int | None
     rss_bytes: int
     deaths_in_a_row: int
     orders: tuple[OrderStatus, ...]
+    starts: int = 0
+    deaths: int = 0
 
 
 class _Order:
@@ -148,6 +152,7 @@ class WorkerCompute:
         self._orders: dict[str, _Order] = {}
         self._idle_since = clock()
         self._deaths, self._died_at, self._last_words = 0, 0.0, ""
+        self._starts_ever = self._deaths_ever = 0
         self._closed = False
 
     @classmethod
@@ -191,7 +196,7 @@ class WorkerCompute:
         with self._lock:
             pid, rss_bytes = (self._child.pid, self._child.rss_bytes) if self._child is not None else (None, 0)
             orders = tuple(OrderStatus(order.function, order.done, order.of) for order in self._orders.values())
-            return WorkerStatus(pid, rss_bytes, self._deaths, orders)
+            return WorkerStatus(pid, rss_bytes, self._deaths, orders, self._starts_ever, self._deaths_ever)
 
     # -- orders
 
@@ -228,6 +233,7 @@ class WorkerCompute:
                 if self._child is None:
                     self._check_health()
                     self._child = WorkerProcess(self._options.config, self)
+                    self._starts_ever += 1
                 if not self._child.ending:
                     self._orders[order.id] = order
                     return self._child
@@ -280,6 +286,7 @@ class WorkerCompute:
             orders = list(self._orders.values())
             if how in (End.DIED, End.KILLED):
                 self._deaths += 1
+                self._deaths_ever += 1
                 self._died_at = self._clock()
                 self._last_words = f"Its last words: {' | '.join(tail)}" if tail else "It said nothing."
                 log.warning("the Spark worker died: %s. %s", _cause(how, why, code), self._last_words)

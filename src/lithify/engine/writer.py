@@ -23,11 +23,12 @@ import pyarrow.compute as pc
 from lithify.engine.attempts import swap_with_retries
 from lithify.engine.handles import Handles
 from lithify.engine.table_index import solid
-from lithify.errors import CommitUnknown, InvalidRequest, LithifyError, NotFound
+from lithify.errors import CommitUnknown, Conflict, InvalidRequest, LithifyError, NotFound
 from lithify.log.changes import batch_txn
 from lithify.log.delta import Lost
 from lithify.model.batch import conform, latest_per_key, sort_by_key
 from lithify.model.compose import compose
+from lithify.model.lanes import InLane, in_lane
 from lithify.model.merge import Change, Op
 from lithify.model.schema import TableSchema
 from lithify.store.parquet import Layout, Written, encode, footer_in
@@ -142,6 +143,7 @@ class Writer:
         changes.log.checkpoint_if_due()
         for entry in staged.members:
             entry.outcome = entry.commit(str(self._handles.name), seq)
+        self._runtime.activity.committed(len(staged.members), sum(e.upserted + e.deleted for e in staged.members))
         if large := solid(file for file, _ in staged.files):
             self._handles.changes_index.after_commit(changes.log.version, large, ())
 
@@ -251,7 +253,12 @@ class Writer:
             info = changes.record_of_seq(seq).info
         except NotFound:
             info = {}
-        info = next((write for write in info.get("writes", ()) if write.get("batch_id") == batch_id), info)
+        writes = info.get("writes", (info,))
+        mine = next((write for write in writes if write.get("batch_id") == batch_id), None)
+        if mine is None and (place := in_lane(batch_id)) is not None:
+            _check_goes_up(place, writes)
+            return None
+        info = info if mine is None else mine
         return Commit(
             str(self._handles.name),
             seq,
@@ -261,6 +268,23 @@ class Writer:
             info.get("deleted", -1),
             batch_id,
             replayed=True,
+        )
+
+
+def _check_goes_up(place: InLane, writes: Sequence[Mapping[str, Any]]) -> None:
+    """The last write of the lane must be an earlier one."""
+    last = max(
+        (
+            other.number
+            for write in writes
+            if (other := in_lane(write.get("batch_id"))) is not None and other.lane == place.lane
+        ),
+        default=-1,
+    )
+    if last > place.number:
+        raise Conflict(
+            f"batch {place} comes after {place.lane}.{last}: the ids of a lane only go up, and whether an earlier one "
+            "was written is no longer known; use a new lane, or an ordinary batch id"
         )
 
 

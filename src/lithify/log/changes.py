@@ -17,6 +17,7 @@ import pyarrow as pa
 from lithify.errors import Corruption, NotFound
 from lithify.log.archive import LogLimits
 from lithify.log.delta import CommitRecord, DeltaLog
+from lithify.model.lanes import in_lane
 from lithify.model.merge import Op
 from lithify.model.names import OP, SEQ
 from lithify.model.schema import TableSchema, from_properties
@@ -34,7 +35,9 @@ LIVE_COMMITS_MIN, LIVE_COMMITS_MAX = 200, 500
 
 
 def batch_txn(batch_id: str) -> str:
-    return f"lithify.batch.{batch_id}"
+    """What remembers a batch id; those of a lane share it."""
+    place = in_lane(batch_id)
+    return f"lithify.batch.{batch_id if place is None else place.lane}"
 
 
 def job_txn(job_id: str) -> str:

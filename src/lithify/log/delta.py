@@ -186,14 +186,23 @@ class DeltaLog:
                 self._catch_up()
 
     def _catch_up(self) -> None:
-        """A log that was trimmed meanwhile no longer leads from this handle's version to the head: open it anew."""
+        """A log that was trimmed meanwhile no longer leads from this handle's version to the head: open it anew.
+
+        deltalake takes a log that is gone for one without news; the newest commit of one that is not is always there.
+        """
+        lost: Exception | None = None
         try:
             self._table.update_incremental()
         except (DeltaError, OSError) as error:
-            table = open_table(self.path, self._store)
-            if table.version() < self.version:
-                raise translated_error(error, self.path) from error
-            self._table = table
+            lost = error
+        if lost is None and self._commits.live_path(self.version).exists():
+            return
+        table = open_table(self.path, self._store)
+        if table.version() < self.version:
+            if lost is not None:
+                raise translated_error(lost, self.path) from lost
+            raise self._commits.gone(self.version)
+        self._table = table
 
     def _at_head(self) -> bool:
         """The head moves only by the next commit, and the next never goes before ours does. Looking for the two of them

@@ -79,7 +79,10 @@ def _key_mapping(value: Any, key: Sequence[str]) -> Mapping[str, Any]:
         raise InvalidRequest("this table has no key: say which columns to delete by, e.g. delete([{'user_id': 7}])")
     values = value if isinstance(value, tuple) else (value,)
     if len(values) != len(key):
-        raise InvalidRequest(f"the key has {len(key)} columns ({', '.join(key)}) but {value!r} gives {len(values)}")
+        wanted = f"the key has {len(key)} columns ({', '.join(key)}) but"
+        raise InvalidRequest(
+            f"{wanted} {value!r} gives {len(values)}", public=f"{wanted} a value was given for {len(values)}"
+        )
     return dict(zip(key, values, strict=True))
 
 
@@ -136,8 +139,10 @@ def _array(values: list[Any], column: pa.Field, what: str) -> pa.Array:
         )
     for number, value in enumerate(values):
         if value is not None and (loss := _loss(value, kind)):
+            place = f"column {column.name!r}, {what} {number}:"
             raise InvalidRequest(
-                f"column {column.name!r}, {what} {number}: {_shown(value)} does not fit {kind}: {loss}"
+                f"{place} {_shown(value)} does not fit {kind}: {loss}",
+                public=f"{place} the value does not fit {kind}: {loss}",
             )
     try:
         return pa.array(values, type=kind)
@@ -179,9 +184,10 @@ def _by_value(values: list[Any], column: pa.Field, convert: Any, what: str) -> p
         try:
             converted.append(None if value is None else convert(value).as_py())
         except (pa.ArrowException, TypeError, ValueError, OverflowError, UnicodeError) as error:
+            place = f"column {column.name!r}, {what} {number}:"
             raise InvalidRequest(
-                f"column {column.name!r}, {what} {number}: {_shown(value)} does not fit {column.type}: "
-                f"{_first_line(error)}"
+                f"{place} {_shown(value)} does not fit {column.type}: {_first_line(error)}",
+                public=f"{place} the value does not fit {column.type}",
             ) from error
     return pa.array(converted, type=column.type)
 
@@ -213,13 +219,19 @@ def conform(table: pa.Table, columns: pa.Schema) -> pa.Table:
     try:
         result.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise InvalidRequest(f"the batch holds invalid values: {_bad_column(result)}: {_first_line(error)}") from error
+        said = f"the batch holds invalid values: {_bad_column(result)}"
+        raise InvalidRequest(f"{said}: {_first_line(error)}", public=said) from error
     for column in columns:
         if not column.nullable and result.column(column.name).null_count:
             _refuse_null(result, column.name, "column")
     _check_years(result)
     check_row_sizes(result)
-    return result.cast(pa.schema([pa.field(f.name, f.type, f.nullable) for f in columns]))
+    try:
+        return result.cast(pa.schema([pa.field(f.name, f.type, f.nullable) for f in columns]))
+    except pa.ArrowInvalid as error:
+        # Whole columns have been checked: what is left are nulls deeper inside.
+        nested = ", ".join(repr(column.name) for column in columns if pa.types.is_nested(column.type))
+        raise InvalidRequest(f"a required value inside of a nested column ({nested}) is null: give it one") from error
 
 
 def _check_years(table: pa.Table) -> None:
@@ -253,20 +265,25 @@ def check_convertible(source: pa.Schema, columns: pa.Schema) -> None:
             raise InvalidRequest(f"column {column.name!r} is missing and may not be null: give it a value in every row")
 
 
+class _NotConverted(ValueError):
+    """Refused by us, without naming a value."""
+
+
 def _cast(values: pa.ChunkedArray, column: pa.Field) -> pa.ChunkedArray:
     if values.type == column.type:
         return values
     try:
         if not _convertible(values.type, column.type):
-            raise pa.ArrowInvalid(f"{values.type} is not converted to {column.type}")
+            raise _NotConverted(f"{values.type} is not converted to {column.type}")
         result = values.cast(column.type, safe=True)
         if not _same_values(values, result):
-            raise pa.ArrowInvalid("some values would lose digits")
+            raise _NotConverted("some values would lose digits")
         return result
     except (pa.ArrowException, ValueError) as error:
-        raise InvalidRequest(
-            f"column {column.name!r}: {values.type} does not fit {column.type}: {_first_line(error)}"
-        ) from error
+        said = f"column {column.name!r}: {values.type} does not fit {column.type}"
+        # Arrow's own words quote the value that it stopped at.
+        why = _first_line(error) if isinstance(error, _NotConverted) else "not every value can be converted"
+        raise InvalidRequest(f"{said}: {_first_line(error)}", public=f"{said}: {why}") from error
 
 
 def _same_values(source: pa.ChunkedArray, target: pa.ChunkedArray) -> bool:

@@ -125,11 +125,12 @@ def as_error(error: BaseException, doing: str) -> LithifyError:
     if isinstance(error, LithifyError):
         return error
     failure = classify(error)
-    said = " ".join(f"{type(error).__name__}: {error}".split())
+    said, public = " ".join(f"{type(error).__name__}: {error}".split()), f"{doing}: {failure.reason}"
     if failure.kind == "recoverable":
-        return OutOfResources(f"{doing}: {failure.reason} ({said})", reason=failure.reason)
+        return OutOfResources(f"{doing}: {failure.reason} ({said})", public=public, reason=failure.reason)
     if failure.kind == "unknown":
-        return ComputeFailed(f"{doing}: {said}", unknown=True)
+        return ComputeFailed(f"{doing}: {said}", public=public, unknown=True)
     if isinstance(error, OSError):
-        return Unavailable(f"{doing}: {failure.reason} ({said})", reason=failure.reason)
-    return ComputeFailed(f"{doing}: {failure.reason} ({said})", reason=failure.reason)
+        full = {"disk_full": True} if error.errno in (errno.ENOSPC, errno.EDQUOT) else {}
+        return Unavailable(f"{doing}: {failure.reason} ({said})", public=public, reason=failure.reason, **full)
+    return ComputeFailed(f"{doing}: {failure.reason} ({said})", public=public, reason=failure.reason)

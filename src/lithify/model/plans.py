@@ -12,6 +12,7 @@ from lithify.model.schema import TableSchema
 from lithify.model.snapshot import DataFile, Snapshot
 
 if TYPE_CHECKING:
+    from lithify.model.hot_rows import HotRows
     from lithify.model.predicates import Predicate
 
 ADOPTED = "adopt"
@@ -72,6 +73,12 @@ class ReadPlan:
         return self.snapshot.schema
 
     @property
+    def rows_max(self) -> int:
+        """No more rows than this are in the table, or match the predicate that the plan was made for."""
+        shown = self.overlay.rows.num_rows if self.overlay is not None else 0
+        return shown + sum(source.rows for source in (*self.clean, *self.touched, *self.changes))
+
+    @property
     def by(self) -> tuple[str, ...]:
         """The columns that tell a hidden row: the key, or the pending row key."""
         return self.schema.key or self.snapshot.row_key
@@ -100,6 +107,12 @@ class PlannedTable(Protocol):
 
     def plan(self, predicate: Predicate | None = None) -> ReadPlan:
         """Without a predicate: everything."""
+
+    def hot(self, columns: Sequence[str] | None) -> HotRows | None:
+        """All rows, at least of these columns (None: of all), where they are in memory."""
+
+    def want_hot(self, columns: Sequence[str] | None) -> None:
+        """Most of the table has just been read from files."""
 
     def summary(self) -> Summary | None:
         """None where changes are pending, or where the index does not know every file."""

@@ -71,6 +71,14 @@ class Snapshot:
         """The same for the same rows, and for no others: a table that is created anew has another id."""
         return (self.table_id or self.table, self.changes_version, self.base_version)
 
+    @property
+    def base_files(self) -> int:
+        return len(self.base)
+
+    @property
+    def pending_files(self) -> int:
+        return len(self.changes)
+
     @cached_property
     def pending_rows(self) -> int:
         return sum(file.rows for file in self.changes)

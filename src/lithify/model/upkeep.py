@@ -55,6 +55,10 @@ class CompactPlan:
     kind: str = field(default="compact", init=False)
 
     @property
+    def file_count(self) -> int:
+        return len(self.files)
+
+    @property
     def bytes_in(self) -> int:
         return sum(file.size_bytes for file in self.files)
 

@@ -23,11 +23,11 @@ class Store:
     def step(self, name: str) -> None:
         """A named place where a crash test may stop the process."""
 
-    def write_new(self, path: Path, data: bytes | memoryview) -> None:
+    def write_new(self, path: Path, data: bytes | memoryview, mode: int = 0o644) -> None:
         """Create `path` with `data`, durable but for its directory entry. Fails if it exists."""
         with translated(path):
             self.step("store.write")
-            fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+            fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
             try:
                 view = memoryview(data)
                 while view:
@@ -40,10 +40,10 @@ class Store:
             finally:
                 os.close(fd)
 
-    def replace(self, path: Path, data: bytes) -> None:
+    def replace(self, path: Path, data: bytes, mode: int = 0o644) -> None:
         """Write `path` as a whole: temporary file, fsync, rename, fsync of the folder."""
         temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
-        self.write_new(temporary, data)
+        self.write_new(temporary, data, mode)
         with translated(path):
             try:
                 self.step("store.rename")
@@ -230,7 +230,8 @@ def os_error(error: OSError, path: Path | str) -> LithifyError:
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
             return Unavailable(
-                f"no space left while writing {place}: free some disk space, then retry; nothing was changed"
+                f"no space left while writing {place}: free some disk space, then retry; nothing was changed",
+                disk_full=True,
             )
         case errno.EACCES | errno.EPERM | errno.EROFS:
             return Unavailable(f"no permission for {place}: check the owner and mode of the folder")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from lithify.cli.types import parse_column, parse_type, type_name
 from lithify.errors import InvalidRequest
+from lithify.model.types import parse_column, parse_type, type_name
 
 PLAIN = {
     "int8": pa.int8(),

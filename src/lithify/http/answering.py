@@ -1,0 +1,147 @@
+"""Queries on behalf of a caller: within the settings' limits, over the tables that its token may read.
+
+A query gets a thread of its own kind, so that queries that wait for their turn never keep writes from theirs. If the
+client goes away, the query is cancelled: nobody would read its answer.
+
+Ids of queries carry the token's id inside the lake, so that callers see and cancel only their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import orjson
+import pyarrow as pa
+from anyio import CapacityLimiter, to_thread
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lithify.errors import Cancelled, Conflict, LimitExceeded
+from lithify.http.access import Caller
+from lithify.http.columns import answer_columns
+from lithify.http.formats import answered
+from lithify.http.service import Service
+from lithify.serving.limits import Answer
+
+# Beyond those that run: they wait in line inside the lake, for a bounded time.
+WAITING_MAX = 60
+SEPARATOR = ":"
+AT_ONCE_VALUES_MAX = 1_000
+AT_ONCE_BYTES_MAX = 64 * 2**10
+Result = TypeVar("Result")
+
+
+def inner_id(caller: Caller, id: str) -> str:
+    return f"{caller.token_id}{SEPARATOR}{id}"
+
+
+def outer_id(caller: Caller, id: str) -> str | None:
+    """The id by which this caller knows a query of its own."""
+    own = caller.token_id + SEPARATOR
+    return id.removeprefix(own) if id.startswith(own) else None
+
+
+def lowered(asked: float | None, limit: float) -> float:
+    return limit if asked is None else min(asked, limit)
+
+
+async def answer_of(
+    request: Request,
+    service: Service,
+    caller: Caller,
+    sql: str,
+    as_of: int | str | None = None,
+    *,
+    id: str | None = None,
+    timeout_s: float | None = None,
+    rows_max: int | None = None,
+    may_read: Callable[[str], bool] | None = None,
+) -> Answer:
+    """`may_read` may narrow further what the token may read."""
+    lake, limits = service.lake, service.settings
+    known = id or uuid.uuid4().hex
+    inner = inner_id(caller, known)
+
+    def allowed(table: str) -> bool:
+        return caller.may("read", table) and (may_read is None or may_read(table))
+
+    def run() -> Answer:
+        return lake.query(
+            sql,
+            as_of,
+            id=inner,
+            timeout_s=lowered(timeout_s, limits.query_timeout_s),
+            rows_max=int(lowered(rows_max, limits.query_rows_max)),
+            may_read=allowed,
+        )
+
+    try:
+        return await _unless_gone(request, service, run, lambda: lake.cancel(inner))
+    except (Cancelled, Conflict) as error:
+        raise type(error)(error.public.replace(inner, known)) from error
+
+
+async def _unless_gone(
+    request: Request, service: Service, run: Callable[[], Answer], stop: Callable[[], object]
+) -> Answer:
+    places = service.settings.queries_max + WAITING_MAX
+    if service.asking >= places:
+        raise LimitExceeded("too many queries wait already: send it again after a moment", limit="queue")
+    service.asking += 1
+    try:
+        # Never waited for: there are as many threads as places.
+        work = asyncio.ensure_future(to_thread.run_sync(run, limiter=CapacityLimiter(1)))
+        gone = asyncio.ensure_future(_gone(request))
+        try:
+            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                stop()
+            return await work
+        finally:
+            gone.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await gone
+    finally:
+        service.asking -= 1
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def facts_of(answer: Answer, id: str) -> dict[str, Any]:
+    """What every page of an answer says."""
+    return {
+        "id": id,
+        "cut": answer.cut,
+        "seconds": round(answer.seconds, 6),
+        "source": answer.source,
+        "snapshots": dict(answer.snapshots),
+    }
+
+
+async def in_thread(rows: pa.Table, work: Callable[[], Result]) -> Result:
+    """Spell an answer: at once if it is small, and otherwise where nobody else waits for it."""
+    if rows.num_rows * rows.num_columns <= AT_ONCE_VALUES_MAX and rows.nbytes <= AT_ONCE_BYTES_MAX:
+        return work()
+    return await to_thread.run_sync(work)
+
+
+def response_of(facts: Mapping[str, Any], rows: pa.Table, kind: str, next: str | None = None) -> Response:
+    document = {**facts, "columns": answer_columns(rows.schema), "row_count": rows.num_rows}
+    headers = {
+        "Id": facts["id"],
+        "Row-Count": str(rows.num_rows),
+        "Cut": "true" if facts["cut"] else "false",
+        "Seconds": f"{facts['seconds']:.6f}",
+        "Source": facts["source"],
+        "Snapshots": orjson.dumps(facts["snapshots"]).decode(),
+    }
+    if next is not None:
+        document["next"] = headers["Next"] = next
+    return answered(rows, kind, document, headers)

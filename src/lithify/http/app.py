@@ -1,0 +1,75 @@
+"""The app: what stands around every request, and the routes inside.
+
+From the outside in: measures (`MeasureRequests`), an id and a log line (`Frame`), the Host header (`Hosts`), the bounds
+of the body (`Bodies`), the token (`Access`), then the route with its scope.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from fastapi.openapi.utils import get_openapi
+from starlette.middleware import Middleware
+
+from lithify import __version__
+from lithify.app.lake import Lake
+from lithify.app.tokens import Tokens
+from lithify.http import describe, health
+from lithify.http.access import Access, Public, endpoints_of
+from lithify.http.bodies import Bodies
+from lithify.http.failures import add_handlers
+from lithify.http.hosts import Hosts
+from lithify.http.logs import Frame
+from lithify.http.metrics import MeasureRequests, Metrics
+from lithify.http.routes import cache, compaction, history, query, rows, tables, upkeep
+from lithify.http.service import Service
+from lithify.settings import Settings
+
+V1 = "/v1"
+ROUTERS: tuple[tuple[APIRouter, str], ...] = (
+    (health.router, ""),
+    (describe.router, ""),
+    # In this order: a fixed path stands before one with a parameter that would match it.
+    *((module.router, V1) for module in (cache, query, history, upkeep, rows, tables, compaction)),
+)
+
+
+def create_app(lake: Lake, settings: Settings, tokens: Tokens) -> FastAPI:
+    metrics = Metrics(lake)
+    endpoints = tuple(found for router, prefix in ROUTERS for found in endpoints_of(router, prefix))
+    open_to_all = frozenset(found.path for found in endpoints if isinstance(found.marker, Public))
+    app = FastAPI(
+        title="Lithify",
+        version=__version__,
+        description=describe.DESCRIPTION,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        middleware=[
+            Middleware(MeasureRequests, metrics=metrics),
+            Middleware(Frame, root=lake.path),
+            Middleware(Hosts, host=settings.host, allowed=settings.allowed_hosts),
+            Middleware(Bodies, bytes_max=settings.body_bytes_max),
+            Middleware(Access, tokens=tokens, public_paths=open_to_all),
+        ],
+    )
+    app.state.service = Service(lake, settings, tokens, metrics)
+    app.state.endpoints = endpoints
+    app.state.templates = {found.function: found.path for found in endpoints}
+    for router, prefix in ROUTERS:
+        app.include_router(router, prefix=prefix)
+    add_handlers(app, lake.path)
+    _describe(app)
+    return app
+
+
+def _describe(app: FastAPI) -> None:
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+            app.openapi_schema = describe.completed(document)
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]

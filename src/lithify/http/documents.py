@@ -1,0 +1,349 @@
+"""What requests ask for and what answers say, about tables, rows and queries, with an example of each.
+
+Requests are taken strictly: a field that is not known, or a number in the place of a text, is refused rather than
+guessed at.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+SQL_LENGTH_MAX = 200_000
+COLUMNS_MAX = 5_000
+KEYS_MAX = 100_000
+QUERY_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+
+
+def _encodable(text: str) -> str:
+    """Half a surrogate pair is legal in JSON and no text anywhere else."""
+    text.encode()
+    return text
+
+
+Text = Annotated[str, AfterValidator(_encodable)]
+AsOf = Annotated[int, Field(ge=0, le=2**63 - 1)] | Annotated[Text, Field(min_length=1, max_length=64)]
+Reason = Annotated[Text, Field(max_length=1_000)]
+
+
+class _Asked(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _Said(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+
+# -- tables
+
+
+class ColumnDocument(_Asked):
+    """A column of a table."""
+
+    name: Text = Field(description="Its name.", examples=["amount"], max_length=255)
+    type: Text = Field(
+        description="int8, int16, int32, int64, float32, float64, string, binary, bool, date, timestamp (UTC), "
+        "timestamp_ntz, decimal(p,s), list<…>, struct<name:…,…> or map<…,…>; `!` after an inner type: required.",
+        examples=["decimal(10,2)"],
+        max_length=10_000,
+    )
+    nullable: bool = Field(True, description="Whether it may be null. Key columns never may.")
+
+
+class CreateTable(_Asked):
+    """A table to be created."""
+
+    name: Text = Field(description="namespace.table", examples=["shop.orders"], max_length=257)
+    columns: list[ColumnDocument] = Field(description="Its columns, in order.", min_length=1, max_length=COLUMNS_MAX)
+    key: list[Text] = Field(
+        [], description="Columns that tell rows apart. Without them the table takes appends only.", max_length=100
+    )
+    order_by: Text | None = Field(
+        None, description="For late events: of two rows with the same key the one with the higher value here wins."
+    )
+    time: Text | None = Field(None, description="Time column: base is partitioned by its day.")
+    partition_by: list[Text] = Field([], description="Partition columns of base.", max_length=100)
+    options: dict[Text, Any] = Field({}, description="Table options, as listed in docs/settings.md.")
+    if_not_exists: bool = Field(
+        False, description="Answer 200 if the same table is there already, in place of 409. So does an Idempotency-Key."
+    )
+
+
+CREATE_EXAMPLE = {
+    "name": "shop.orders",
+    "columns": [
+        {"name": "id", "type": "int64"},
+        {"name": "amount", "type": "decimal(10,2)"},
+        {"name": "status", "type": "string"},
+    ],
+    "key": ["id"],
+}
+
+
+class TablesDocument(_Said):
+    """The tables that this token may read."""
+
+    tables: list[str] = Field(description="Their names, in order.", examples=[["shop.customers", "shop.orders"]])
+
+
+class AmountDocument(_Said):
+    """How much is somewhere."""
+
+    files: int = Field(description="Files.", examples=[2])
+    rows: int = Field(description="Rows in them.", examples=[120_000])
+    bytes: int = Field(description="Their size.", examples=[1_048_576])
+
+
+class TableDocument(_Said):
+    """A table: its columns, its settings and its state."""
+
+    table: str = Field(description="Its name.", examples=["shop.orders"])
+    columns: list[ColumnDocument] = Field(description="Its columns, in order.")
+    key: list[str] = Field(description="Columns that tell rows apart; none: it takes appends.", examples=[["id"]])
+    order_by: str | None = Field(description="Of two rows with the same key the one with the higher value here wins.")
+    time: str | None = Field(description="Time column, by whose day base is partitioned.")
+    partition_by: list[str] = Field(description="Partition columns of base.")
+    options: dict[str, Any] = Field(description="Options that the table sets itself.")
+    options_effective: dict[str, Any] = Field(description="Every option with the value that holds.")
+    seq: int = Field(description="Number of its newest write.", examples=[42])
+    watermark: int = Field(description="Number of the newest write that is folded into base.", examples=[40])
+    pending: AmountDocument = Field(description="Changes that are not folded yet.")
+    base: AmountDocument = Field(description="Rows as of the last fold.")
+
+
+class CreatedTable(TableDocument):
+    """A table, and whether it is new."""
+
+    created: bool = Field(description="False: it was there already.")
+
+
+class DroppedTable(_Said):
+    """A table that is gone."""
+
+    table: str = Field(description="Its name.", examples=["shop.orders"])
+    dropped: Literal[True] = Field(description="Its files are deleted; an adopted base stays where it is.")
+
+
+# -- rows
+
+
+class CommitDocument(_Said):
+    """A durable write."""
+
+    table: str = Field(description="The table.", examples=["shop.orders"])
+    seq: int = Field(description="Its number; reads and `changes` take it.", examples=[42])
+    operation: str = Field(description="append, upsert, replace, delete or delete where.", examples=["upsert"])
+    rows: int = Field(description="Rows written and keys deleted; -1 if a repeated write is too old to tell.")
+    upserted: int = Field(description="Rows written, one per key.", examples=[2])
+    deleted: int = Field(description="Keys deleted, whether they were there or not.", examples=[0])
+    batch_id: str | None = Field(description="The Idempotency-Key.", examples=["feed-2026-11-15"])
+    replayed: bool = Field(description="This key had been written before; nothing was changed now.")
+
+
+COMMIT_EXAMPLE = {
+    "table": "shop.orders",
+    "seq": 42,
+    "operation": "upsert",
+    "rows": 2,
+    "upserted": 2,
+    "deleted": 0,
+    "batch_id": "feed-2026-11-15",
+    "replayed": False,
+}
+
+
+class RefusedKey(_Said):
+    """A key that was not deleted."""
+
+    index: int = Field(description="Its place in `keys`, from 0.", examples=[1])
+    code: str = Field(description="The kind of error.", examples=["invalid_request"])
+    message: str = Field(description="What is wrong with it.")
+
+
+class PartlyDeleted(CommitDocument):
+    """Some keys were deleted, in one commit; others were refused."""
+
+    refused: list[RefusedKey] = Field(description="What was refused, and why.")
+
+
+class DeleteKeys(_Asked):
+    """Keys to delete."""
+
+    keys: list[Any] = Field(
+        description="Values of the key column; or objects (or lists) with a value for each key column. On a table with "
+        "no key: objects of any columns, the same ones in all of them; every row that matches is deleted.",
+        min_length=1,
+        max_length=KEYS_MAX,
+        examples=[[7, 9]],
+    )
+    reason: Reason | None = Field(None, description="Why; kept in the history.", examples=["erasure request 118"])
+
+
+class DeleteWhere(_Asked):
+    """Which rows to delete."""
+
+    condition: Text = Field(
+        description="A SQL condition over the table's columns.",
+        min_length=1,
+        max_length=SQL_LENGTH_MAX,
+        examples=["status = 'test'"],
+    )
+    reason: Reason | None = Field(None, description="Why; kept in the history.", examples=["test data"])
+
+
+class RowDocument(_Said):
+    """One row."""
+
+    table: str = Field(description="The table.", examples=["shop.orders"])
+    row: dict[str, Any] = Field(description="Its columns.", examples=[{"id": 1, "amount": "9.90", "status": "paid"}])
+
+
+class AnswerColumn(_Said):
+    """A column of an answer."""
+
+    name: str = Field(description="Its name.", examples=["amount"])
+    type: str = Field(description="Its type.", examples=["decimal(10,2)"])
+
+
+class ChangesDocument(_Said):
+    """Changes in the order of their commits."""
+
+    table: str = Field(description="The table.", examples=["shop.orders"])
+    since: int = Field(description="The seq that was asked for.", examples=[40])
+    next: int = Field(description="Ask for `since` this the next time.", examples=[42])
+    more: bool = Field(description="There are more changes already: ask for them now.")
+    row_count: int = Field(description="Rows in this answer.", examples=[1])
+    columns: list[AnswerColumn] = Field(description="The table's columns, then _seq and _op (upsert, replace, delete).")
+    rows: list[list[Any]] = Field(description="A delete holds the key only.", examples=[[[1, "9.90", 42, "upsert"]]])
+
+
+# -- queries
+
+
+class SqlRequest(_Asked):
+    """A query."""
+
+    sql: Text = Field(
+        description="One SELECT.",
+        min_length=1,
+        max_length=SQL_LENGTH_MAX,
+        examples=["select status, count(*) as orders from shop.orders group by status"],
+    )
+    as_of: AsOf | None = Field(None, description="A seq, or a time in ISO 8601; default: now.", examples=[42])
+    rows_max: int | None = Field(
+        None, ge=1, description="Rows at most; it can only lower the setting query_rows_max.", examples=[100]
+    )
+    timeout_s: float | None = Field(
+        None, gt=0, description="Seconds at most; it can only lower the setting query_timeout_s.", examples=[5]
+    )
+    id: str | None = Field(
+        None, pattern=QUERY_ID, description="A name of your own, to cancel it by.", examples=["report-7"]
+    )
+    page_rows: int | None = Field(
+        None, ge=1, description="Answer in pages of so many rows; `next` is the path of the next one.", examples=[1000]
+    )
+
+
+SQL_EXAMPLES = {
+    "plain": {
+        "summary": "A query",
+        "value": {"sql": "select status, count(*) as orders from shop.orders group by status"},
+    },
+    "paged": {
+        "summary": "In pages, of an earlier state, with limits",
+        "value": {"sql": "select * from shop.orders", "as_of": 42, "page_rows": 1000, "timeout_s": 5, "id": "report-7"},
+    },
+}
+
+
+class QueryAnswer(_Said):
+    """Rows, and how they came about."""
+
+    id: str = Field(description="The query's id.", examples=["report-7"])
+    columns: list[AnswerColumn] = Field(description="What the values of a row are.")
+    row_count: int = Field(description="Rows in this answer, or on this page.", examples=[2])
+    cut: bool = Field(description="There would have been more rows than the limit.")
+    seconds: float = Field(description="How long it took.", examples=[0.012])
+    source: str = Field(
+        description="answer: kept from an earlier query; hot: from memory; files: read.", examples=["hot"]
+    )
+    snapshots: dict[str, int] = Field(
+        description="Which state of each table it saw: name and seq.", examples=[{"shop.orders": 42}]
+    )
+    next: str | None = Field(
+        None, description="Path of the next page, if there is one.", examples=["/v1/query/results/report-7?page=2"]
+    )
+    rows: list[list[Any]] = Field(description="Values in the order of columns.", examples=[[["paid", 3], ["new", 1]]])
+
+
+class ExplainRequest(_Asked):
+    """A query to look at."""
+
+    sql: Text = Field(
+        description="One SELECT.",
+        min_length=1,
+        max_length=SQL_LENGTH_MAX,
+        examples=["select * from shop.orders where id = 7"],
+    )
+    as_of: AsOf | None = Field(None, description="A seq, or a time in ISO 8601; default: now.", examples=[42])
+
+
+class ConditionDocument(_Said):
+    """A condition, and what it is good for."""
+
+    text: str = Field(description="The condition.", examples=["id = 7"])
+    groups_ruled_out: int = Field(description="Row groups that its bounds rule out.", examples=[11])
+
+
+class ExplainedTable(_Said):
+    """What a query would read of one table."""
+
+    table: str = Field(description="The table.", examples=["shop.orders"])
+    seq: int = Field(description="The state that it would see.", examples=[42])
+    changes_version: int = Field(description="Version of the changes log.")
+    base_version: int = Field(description="Version of base.")
+    files_total: int = Field(description="Files there are.")
+    files_read: int = Field(description="Files that would be read.")
+    groups_total: int = Field(description="Row groups there are.")
+    groups_read: int = Field(description="Row groups that would be read.")
+    bytes_total: int = Field(description="Bytes of those files.")
+    bytes_read: int = Field(description="Bytes of the row groups that would be read.")
+    files_unknown: int = Field(description="Files that the index does not know; they count as one row group.")
+    conditions: list[ConditionDocument] = Field(description="Conditions of the query on this table.")
+    otherwise_ruled_out: int = Field(description="Row groups ruled out by bloom filters or partition values, at least.")
+    note: str | None = Field(description="Why nothing could be ruled out, or that the table is not read at all.")
+    pending_files: int = Field(description="Files of pending changes.")
+    pending_rows: int = Field(description="Pending changes.")
+    pending_beside: int = Field(description="Change files that stand beside base as they are.")
+    resolved: bool | None = Field(description="Pending changes are resolved already; null: too many for memory.")
+    from_sidecar: bool = Field(description="The index alone answers it.")
+    hot: bool = Field(description="Its rows are in memory, and no file is read.")
+
+
+class ExplainDocument(_Said):
+    """What a query would read, table by table."""
+
+    tables: list[ExplainedTable] = Field(description="In the order in which the query names them.")
+
+
+class RunningQueryDocument(_Said):
+    """A query under way."""
+
+    id: str = Field(description="Its id, to cancel it by.", examples=["report-7"])
+    sql: str = Field(description="What it asks.", examples=["select count(*) from shop.orders"])
+    state: str = Field(description="waiting or running.", examples=["running"])
+    seconds: float = Field(description="Since it came.", examples=[1.5])
+
+
+class RunningQueries(_Said):
+    """Queries that run or wait."""
+
+    queries: list[RunningQueryDocument] = Field(description="Those of this token; for an admin all of them.")
+
+
+class CancelledQuery(_Said):
+    """A query that is being stopped."""
+
+    id: str = Field(description="Its id.", examples=["report-7"])
+    cancelled: Literal[True] = Field(description="It ends with the error `cancelled`.")

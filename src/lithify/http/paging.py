@@ -1,0 +1,110 @@
+"""Answers that are kept for a while, so that their pages can be asked for one after the other.
+
+All pages come from one answer, so they fit together whatever is written meanwhile. An answer is kept for the token that
+asked, for five minutes, as a compact copy: as Arrow hands it over it may hold on to a whole table. All of them together
+take a bounded number of bytes; the least recently used goes first.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from lithify.errors import LimitExceeded, NotFound
+from lithify.http.rows_out import arrow_stream
+
+BYTES_MAX = 128 * 2**20
+SECONDS_MAX = 300.0
+
+
+@dataclass(frozen=True)
+class Paged:
+    """An answer in pages of `page_rows`, and what is said about it on each of them."""
+
+    id: str
+    rows: pa.Table
+    page_rows: int
+    facts: Mapping[str, Any]
+
+    @property
+    def pages(self) -> int:
+        return max(1, -(-int(self.rows.num_rows) // self.page_rows))
+
+    def page(self, number: int) -> pa.Table:
+        """Pages count from 1."""
+        if not 1 <= number <= self.pages:
+            raise NotFound(f"the answer {self.id} has the pages 1 to {self.pages}, and no page {number}")
+        return self.rows.slice((number - 1) * self.page_rows, self.page_rows)
+
+    def next(self, number: int) -> str | None:
+        """The path of the page after this one."""
+        return f"/v1/query/results/{self.id}?page={number + 1}" if number < self.pages else None
+
+
+@dataclass
+class _Kept:
+    answer: Paged
+    bytes: int
+    until: float
+
+
+@dataclass
+class KeptAnswers:
+    bytes_max: int = BYTES_MAX
+    seconds_max: float = SECONDS_MAX
+    clock: Callable[[], float] = time.monotonic
+    _kept: OrderedDict[tuple[str, str], _Kept] = field(default_factory=OrderedDict, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    @property
+    def bytes(self) -> int:
+        with self._lock:
+            return sum(kept.bytes for kept in self._kept.values())
+
+    def keep(self, owner: str, answer: Paged) -> None:
+        """Replaces an earlier answer of the same owner and id."""
+        # Before it is copied: its columns may be views of something larger, but take at least this much.
+        if answer.rows.nbytes > self.bytes_max:
+            raise self._too_large(answer)
+        packed = b"".join(arrow_stream(answer.rows))
+        if len(packed) > self.bytes_max:
+            raise self._too_large(answer)
+        rows = pa.ipc.open_stream(pa.py_buffer(packed)).read_all()
+        copy = Paged(answer.id, rows, answer.page_rows, answer.facts)
+        with self._lock:
+            self._kept.pop((owner, answer.id), None)
+            self._forget_old()
+            room = self.bytes_max - len(packed)
+            while self._kept and sum(kept.bytes for kept in self._kept.values()) > room:
+                self._kept.popitem(last=False)
+            self._kept[owner, answer.id] = _Kept(copy, len(packed), self.clock() + self.seconds_max)
+
+    def get(self, owner: str, id: str) -> Paged:
+        with self._lock:
+            self._forget_old()
+            kept = self._kept.get((owner, id))
+            if kept is None:
+                raise NotFound(
+                    f"there is no kept answer {id} of this token: pages are kept for {self.seconds_max / 60:.0f} "
+                    "minutes at most, less when memory is short; send the query again"
+                )
+            self._kept.move_to_end((owner, id))
+            return kept.answer
+
+    def _forget_old(self) -> None:
+        now = self.clock()
+        for place in [place for place, kept in self._kept.items() if kept.until <= now]:
+            del self._kept[place]
+
+    def _too_large(self, answer: Paged) -> LimitExceeded:
+        return LimitExceeded(
+            f"the answer takes {answer.rows.nbytes / 2**20:,.0f} MiB, more than the {self.bytes_max / 2**20:,.0f} MiB "
+            "that pages are kept in: ask for fewer rows or columns, or without page_rows",
+            limit="size",
+        )

@@ -1,0 +1,106 @@
+"""The connection under the requests, with the bounds that uvicorn leaves to others.
+
+The size of a request's line and headers, the time they may take to come, and the number of connections are bounded;
+what is no HTTP is answered in the one shape of failures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from lithify.http.failures import Failure, refused
+from lithify.http.logs import request_id
+
+HEAD_BYTES_MAX = 64 * 2**10
+HEADERS_MAX = 200
+HEAD_S_MAX = 20.0
+CONNECTIONS_MAX = 1_000
+_REASONS = {400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fields Too Large", 503: "Unavailable"}
+
+
+class Protocol(HttpToolsProtocol):
+    _head_bytes = 0
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > CONNECTIONS_MAX:
+            self._refuse(refused(503, "the service has too many connections", {"Retry-After": "1"}))
+        else:
+            self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_has_come()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        # After a refusal, what was still on its way is not looked at.
+        if not self.transport.is_closing():
+            super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head_bytes = 0
+        self._expect_head()
+
+    def on_url(self, url: bytes) -> None:
+        if self._fits(len(url)):
+            super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._fits(len(name) + len(value)):
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._head_has_come()
+        if not self.transport.is_closing():
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if self.cycle is not None:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self.cycle is not None:
+            super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(refused(400, "this is no HTTP/1.1 request"))
+
+    def _fits(self, size: int) -> bool:
+        self._head_bytes += size
+        fits = self._head_bytes <= HEAD_BYTES_MAX and len(self.headers) < HEADERS_MAX
+        if not fits and not self.transport.is_closing():
+            self._refuse(refused(431, f"the address and headers have more than {HEAD_BYTES_MAX:,} bytes together"))
+        return fits
+
+    def _expect_head(self) -> None:
+        self._head_has_come()
+        self._head_timer = self.loop.call_later(HEAD_S_MAX, self._too_slow)
+
+    def _head_has_come(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _too_slow(self) -> None:
+        if not self.transport.is_closing():
+            self._refuse(refused(408, "no complete request has come"))
+
+    def _refuse(self, failure: Failure) -> None:
+        id = request_id("")
+        body = orjson.dumps(failure.document(id))
+        headers: dict[str, Any] = {
+            "Content-Type": "application/json",
+            "Content-Length": len(body),
+            "Connection": "close",
+            "X-Request-Id": id,
+            **failure.headers,
+        }
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        self.transport.write(f"HTTP/1.1 {failure.status} {_REASONS[failure.status]}\r\n{lines}\r\n".encode() + body)
+        self.transport.close()

@@ -1,0 +1,72 @@
+"""What a table is like and what happened to it: snapshot, stats, partitions, history."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from lithify.engine.history import stats_of
+from lithify.http.access import Caller, needs
+from lithify.http.describe import failing
+from lithify.http.routes.tables import DAMAGED, TablePath
+from lithify.http.service import LakeDep
+from lithify.http.upkeep_documents import (
+    HISTORY_MAX,
+    HistoryDocument,
+    HistoryEntryDocument,
+    PartitionDocument,
+    PartitionsDocument,
+    SnapshotDocument,
+    StatsDocument,
+)
+from lithify.model.json_values import jsonable
+
+AsOf = Annotated[
+    str | None,
+    Query(description="A seq, or a time in ISO 8601; by default now.", min_length=1, max_length=64, examples=["42"]),
+]
+Reader = Annotated[Caller, needs("read", table=True)]
+
+router = APIRouter(prefix="/tables/{name}", tags=["tables"])
+FAILING = failing(_424=DAMAGED)
+
+
+@router.get("/snapshot", summary="The version that a read would see", responses=FAILING)
+def snapshot(name: TablePath, lake: LakeDep, _: Reader, as_of: AsOf = None) -> SnapshotDocument:
+    """Its `seq` is a token: `as_of` reads the same rows again, and `changes?since=` what came after them.
+
+    404 if the table is not there, or no longer as of that moment.
+    """
+    taken = lake.table(name).snapshot(as_of)
+    return SnapshotDocument(
+        table_id=taken.table_id,
+        changes_version=taken.changes_version,
+        base_version=taken.base_version,
+        **jsonable(stats_of(taken)),
+    )
+
+
+@router.get("/stats", summary="Size of a table and of its pending changes", responses=FAILING)
+def stats(name: TablePath, lake: LakeDep, _: Reader) -> StatsDocument:
+    """Told by the logs: no data file is opened."""
+    return StatsDocument.model_validate(lake.table(name).stats())
+
+
+@router.get("/partitions", summary="Partitions of base with their files, rows, bytes and times", responses=FAILING)
+def partitions(name: TablePath, lake: LakeDep, _: Reader, as_of: AsOf = None) -> PartitionsDocument:
+    """Told by log and index: no data file is opened. A table that is not partitioned has one, without values."""
+    found = [PartitionDocument.model_validate(jsonable(part)) for part in lake.table(name).partitions(as_of)]
+    return PartitionsDocument(table=name, partitions=found)
+
+
+@router.get("/history", summary="What happened to a table, newest first", responses=FAILING)
+def history(
+    name: TablePath,
+    lake: LakeDep,
+    _: Reader,
+    limit: Annotated[int, Query(description="Entries at most.", ge=1, le=HISTORY_MAX)] = 100,
+) -> HistoryDocument:
+    """Writes, deletes (who, when, why), schema changes, folds and compactions."""
+    entries = [HistoryEntryDocument.model_validate(entry) for entry in lake.table(name).history(limit)]
+    return HistoryDocument(table=name, history=entries)

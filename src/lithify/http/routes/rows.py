@@ -1,0 +1,300 @@
+"""Rows: write, delete, get one, read many, read what changed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import orjson
+import pyarrow as pa
+from fastapi import APIRouter, Body, Header, Query, Request, Response
+
+from lithify.engine.table import Commit, Table
+from lithify.errors import Conflict, InvalidRequest, NotFound
+from lithify.http.access import Caller, needs
+from lithify.http.answering import answer_of, facts_of, in_thread, outer_id, response_of
+from lithify.http.bodies import BodyDep
+from lithify.http.columns import answer_columns
+from lithify.http.describe import failing
+from lithify.http.documents import (
+    COMMIT_EXAMPLE,
+    SQL_LENGTH_MAX,
+    ChangesDocument,
+    CommitDocument,
+    DeleteKeys,
+    DeleteWhere,
+    PartlyDeleted,
+    RefusedKey,
+    RowDocument,
+)
+from lithify.http.formats import ARROW, JSON, NDJSON, answered, read_rows
+from lithify.http.keys import checked_keys, exact_keys, key_of_text
+from lithify.http.routes.query import ROW_ANSWERS, Format, TakesJson
+from lithify.http.routes.tables import DAMAGED, IdempotencyKey, TablePath
+from lithify.http.rows_out import ndjson
+from lithify.http.service import LakeDep, ServiceDep
+from lithify.model.names import parse_table_name, quoted
+
+router = APIRouter(prefix="/tables/{name}", tags=["rows"])
+Mode = Literal["upsert", "append", "replace"]
+Writer = Annotated[Caller, needs("write", table=True)]
+Reader = Annotated[Caller, needs("read", table=True)]
+AsOf = Annotated[
+    str | None,
+    Query(description="A seq, or a time in ISO 8601; by default now.", min_length=1, max_length=64, examples=["42"]),
+]
+
+_WRITING: dict[int | str, dict[str, Any]] = failing(
+    _409="The Idempotency-Key was used for another operation, or other writers were faster again and again.",
+    _413="The body is too large, or would be when it is unpacked.",
+    _415="The body is in no format that this takes.",
+    _424=DAMAGED,
+    _503="The write could not be done, or its outcome is not known: send it again with the same Idempotency-Key.",
+    _507="The disk is full; reads go on.",
+)
+_ROWS_EXAMPLE = [{"id": 1, "amount": "9.90", "status": "paid"}, {"id": 2, "amount": "5.00", "status": None}]
+_ROWS_BODY = {
+    "requestBody": {
+        "required": True,
+        "description": 'An array of objects, one object, or {"rows": […]}; one object per line; or an Arrow stream.',
+        "content": {
+            JSON: {
+                "schema": {"anyOf": [{"type": "array", "items": {"type": "object"}}, {"type": "object"}]},
+                "example": _ROWS_EXAMPLE,
+            },
+            NDJSON: {
+                "schema": {"type": "string"},
+                "example": "".join(orjson.dumps(row).decode() + "\n" for row in _ROWS_EXAMPLE),
+            },
+            ARROW: {"schema": {"type": "string", "format": "binary"}},
+        },
+    }
+}  # fmt: skip
+
+
+@router.post(
+    "/rows",
+    summary="Write rows",
+    responses={200: {"content": {JSON: {"example": COMMIT_EXAMPLE}}}, **_WRITING},
+    openapi_extra=_ROWS_BODY,
+)
+def write(
+    name: TablePath,
+    service: ServiceDep,
+    caller: Writer,
+    body: BodyDep,
+    mode: Annotated[
+        Mode | None,
+        Query(description="By default upsert on a table with a key, append on one without. replace beats order_by."),
+    ] = None,
+    content_type: Annotated[str | None, Header(include_in_schema=False)] = None,
+    idempotency_key: IdempotencyKey = None,
+) -> CommitDocument:
+    """All of them in one commit, durable when the answer comes, or none of them.
+
+    Values are spelled as in answers: integers beyond ±2^53, decimals, dates, times and binary (base64) as texts.
+    """
+
+    def put(table: Table) -> CommitDocument:
+        known = table.known_definition
+        chosen: Mode = mode or ("upsert" if known.keyed else "append")
+        try:
+            rows = read_rows(body, content_type, known.columns, bytes_max)
+        except InvalidRequest:
+            # They may fit columns that another process has added since.
+            if (columns := table.schema) == known.columns:
+                raise
+            rows = read_rows(body, content_type, columns, bytes_max)
+        write_rows = {"upsert": table.upsert, "append": table.append, "replace": table.replace}[chosen]
+        return _committed(write_rows(rows, idempotency_key, actor=caller.name), chosen)
+
+    bytes_max = service.settings.body_bytes_max
+    return service.with_table(name, put)
+
+
+def _committed(commit: Commit, operation: str) -> CommitDocument:
+    if commit.replayed and commit.operation != operation:
+        raise Conflict(
+            f"this Idempotency-Key was used for another operation on table {commit.table} ({commit.operation}, seq "
+            f"{commit.seq}); nothing was changed: use a key of its own for each write"
+        )
+    return CommitDocument.model_validate(commit)
+
+
+@router.post(
+    "/delete",
+    summary="Delete rows by their keys",
+    responses={
+        200: {"content": {JSON: {"example": {**COMMIT_EXAMPLE, "operation": "delete", "upserted": 0, "deleted": 2}}}},
+        207: {"description": "Some keys were refused; the others are deleted.", "model": PartlyDeleted},
+        **_WRITING,
+    },
+    dependencies=[TakesJson],
+)
+def delete(
+    name: TablePath,
+    order: Annotated[
+        DeleteKeys,
+        Body(
+            openapi_examples={
+                "values": {
+                    "summary": "A key of one column",
+                    "value": {"keys": [7, 9], "reason": "erasure request 118"},
+                },
+                "objects": {"summary": "A key of several columns", "value": {"keys": [{"order": 42, "line": 1}]}},
+            }
+        ),
+    ],
+    lake: LakeDep,
+    caller: Writer,
+    body: BodyDep,
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
+) -> CommitDocument | PartlyDeleted:
+    """In one commit. A key that is not there is no failure. Keys that are no keys of this table are refused, each with
+    its place: 207 if the others are deleted, 400 if there are no others.
+    """
+    table = lake.table(name)
+    keys, refused = checked_keys(order.keys, table.definition, lambda: exact_keys(body))
+    if keys is None:
+        first = refused[0].error.public
+        raise InvalidRequest(first if len(refused) == 1 else f"none of the {len(refused)} keys is accepted: {first}")
+    done = table.delete(keys, idempotency_key, actor=caller.name, reason=order.reason)
+    commit = _committed(done, "delete")
+    if not refused:
+        return commit
+    response.status_code = 207
+    shown = [RefusedKey(index=one.index, code=one.error.code, message=one.error.public) for one in refused]
+    return PartlyDeleted(**commit.model_dump(), refused=shown)
+
+
+@router.post(
+    "/delete-where", summary="Delete the rows that a condition holds for", responses=_WRITING, dependencies=[TakesJson]
+)
+def delete_where(
+    name: TablePath,
+    order: Annotated[
+        DeleteWhere,
+        Body(
+            openapi_examples={
+                "test data": {"summary": "Test data", "value": {"condition": "status = 'test'", "reason": "test data"}}
+            }
+        ),
+    ],
+    lake: LakeDep,
+    caller: Writer,
+    idempotency_key: IdempotencyKey = None,
+) -> CommitDocument:
+    """As of one exact state of the table, in one commit. The condition stands in the history."""
+    table = lake.table(name)
+    done = table.delete_where(order.condition, idempotency_key, actor=caller.name, reason=order.reason)
+    return _committed(done, "delete where")
+
+
+@router.get("/row", summary="Get one row by its key", responses={200: {"model": RowDocument}, **failing(_424=DAMAGED)})
+def get(
+    name: TablePath,
+    lake: LakeDep,
+    _: Reader,
+    kind: Format,
+    key: Annotated[
+        str,
+        Query(
+            description="The key's value as plain text; a JSON object for a key of several columns.",
+            max_length=10_000,
+            examples=["7", '{"order": 42, "line": 1}'],
+        ),
+    ],
+) -> Response:
+    """Fresh. 404 if there is none."""
+    table = lake.table(name)
+    definition = table.definition
+    if not definition.keyed:
+        raise InvalidRequest(f"table {name} has no key: read it with a condition, GET /v1/tables/{name}/rows?where=…")
+    row = table.get(key_of_text(key, definition))
+    if row is None:
+        raise NotFound(f"table {name} has no row with this key")
+    columns = pa.schema([column.with_nullable(True) for column in table.schema])
+    found = pa.Table.from_pylist([row], schema=columns)
+    if kind != JSON:
+        return answered(found, kind, {}, {"Row-Count": "1"})
+    spelled = orjson.loads(b"".join(ndjson(found)))
+    return Response(orjson.dumps({"table": name, "row": spelled}), media_type=JSON)
+
+
+@router.get("/rows", summary="Read rows", responses=ROW_ANSWERS, response_class=Response)
+async def read(
+    name: TablePath,
+    request: Request,
+    service: ServiceDep,
+    caller: Reader,
+    kind: Format,
+    columns: Annotated[
+        str | None, Query(description="Names with commas between them; by default all.", examples=["id,status"])
+    ] = None,
+    where: Annotated[
+        str | None,
+        Query(description="A SQL condition over the table's columns.", max_length=SQL_LENGTH_MAX, examples=["id > 7"]),
+    ] = None,
+    as_of: AsOf = None,
+    limit: Annotated[
+        int | None, Query(description="Rows at most; it can only lower the setting query_rows_max.", ge=1)
+    ] = None,
+) -> Response:
+    """Fresh rows of one table, in no particular order. `cut` tells whether there would have been more."""
+    parsed = parse_table_name(name)
+    wanted = [column.strip() for column in columns.split(",")] if columns is not None else None
+    asked = "*" if wanted is None else ", ".join(map(quoted, wanted))
+    sql = f"SELECT {asked} FROM {quoted(parsed.namespace)}.{quoted(parsed.table)}"
+    if where is not None:
+        # A comment at its end must not swallow the bracket.
+        sql += f" WHERE ({where}\n)"
+    answer = await answer_of(
+        request, service, caller, sql, as_of, rows_max=limit, may_read=lambda table: table == str(parsed)
+    )
+    facts = facts_of(answer, outer_id(caller, answer.id) or answer.id)
+    return await in_thread(answer.rows, lambda: response_of(facts, answer.rows, kind))
+
+
+@router.get(
+    "/changes",
+    summary="What changed since a seq",
+    responses={
+        200: {**ROW_ANSWERS[200], "model": ChangesDocument},
+        **failing(
+            _406="None of the formats in Accept is answered.",
+            _422="One write is too large for an answer.",
+            _424=DAMAGED,
+        ),
+    },
+    response_class=Response,
+)
+def changes(
+    name: TablePath,
+    lake: LakeDep,
+    service: ServiceDep,
+    _: Reader,
+    kind: Format,
+    since: Annotated[int, Query(description="`next` of the last answer; 0: from the beginning.", ge=0, le=2**62)] = 0,
+    limit: Annotated[
+        int | None, Query(description="About so many rows; whole commits are never divided.", ge=1)
+    ] = None,
+) -> Response:
+    """Rows in the order of their commits, with `_seq` and `_op`; folds add nothing. Whole commits, up to about
+    `query_rows_max` rows: `more` tells whether to ask again at once. 404 if vacuum has removed some of them.
+    """
+    rows_max = min(limit or service.settings.query_rows_max, service.settings.query_rows_max)
+    page = lake.table(name).changes_page(since, rows_max)
+    document = {
+        "table": name,
+        "since": since,
+        "next": page.next,
+        "more": page.more,
+        "row_count": page.rows.num_rows,
+        "columns": answer_columns(page.rows.schema),
+    }
+    headers = {
+        "Row-Count": str(page.rows.num_rows),
+        "Next": str(page.next),
+        "More": "true" if page.more else "false",
+    }
+    return answered(page.rows, kind, document, headers)

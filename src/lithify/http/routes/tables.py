@@ -1,0 +1,122 @@
+"""Tables: list, create, describe, drop."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Header, Path, Response
+
+from lithify.app.lake import Lake
+from lithify.http.access import Caller, needs
+from lithify.http.columns import column_documents, schema_of
+from lithify.http.describe import failing
+from lithify.http.documents import (
+    CREATE_EXAMPLE,
+    CreatedTable,
+    CreateTable,
+    DroppedTable,
+    TableDocument,
+    TablesDocument,
+)
+from lithify.http.routes.query import TakesJson
+from lithify.http.service import LakeDep
+from lithify.model.json_values import jsonable
+from lithify.model.names import parse_table_name
+from lithify.model.options import chosen
+
+router = APIRouter(prefix="/tables", tags=["tables"])
+TablePath = Annotated[str, Path(description="The table: namespace.table", max_length=257, examples=["shop.orders"])]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        description="A name for this write. Sent again with the same name it is not written again; the first answer is "
+        "given once more, with `replayed`.",
+        min_length=1,
+        max_length=256,
+        examples=["feed-2026-11-15"],
+    ),
+]
+DAMAGED = "The table's log or files are damaged; other tables are not affected."
+
+
+@router.get("", summary="List the tables")
+def list_tables(lake: LakeDep, caller: Annotated[Caller, needs("read", per_table=True)]) -> TablesDocument:
+    """Those that the token may read."""
+    return TablesDocument(tables=[name for name in lake.tables() if caller.may("read", name)])
+
+
+@router.post(
+    "",
+    summary="Create a table",
+    status_code=201,
+    responses={
+        200: {"description": "The same table was there already.", "model": CreatedTable},
+        **failing(
+            _409="A table of this name is there already, or another one than the same.",
+            _415="The body is no application/json.",
+            _424=DAMAGED,
+        ),
+    },
+    dependencies=[TakesJson],
+)
+def create(
+    order: Annotated[
+        CreateTable, Body(openapi_examples={"keyed": {"summary": "A table with a key", "value": CREATE_EXAMPLE}})
+    ],
+    lake: LakeDep,
+    caller: Annotated[Caller, needs("write", per_table=True)],
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
+) -> CreatedTable:
+    """201 if it is new. With `if_not_exists` or an Idempotency-Key, 200 if the same table is there already."""
+    name = str(parse_table_name(order.name))
+    caller.check("write", name)
+    created = name not in lake.tables()
+    lake.create_table(
+        name,
+        schema_of(order.columns),
+        order.key or None,
+        order.order_by,
+        order.time,
+        order.partition_by,
+        if_not_exists=order.if_not_exists or idempotency_key is not None,
+        options=order.options,
+    )
+    response.status_code = 201 if created else 200
+    return CreatedTable(created=created, **described(lake, name).model_dump())
+
+
+@router.get("/{name}", summary="Describe a table", responses=failing(_424=DAMAGED))
+def describe(name: TablePath, lake: LakeDep, _: Annotated[Caller, needs("read", table=True)]) -> TableDocument:
+    """Columns, key, options, and how much of it is folded."""
+    return described(lake, name)
+
+
+@router.delete(
+    "/{name}", summary="Drop a table", responses=failing(_409="Somebody else creates or drops it now.", _424=DAMAGED)
+)
+def drop(name: TablePath, lake: LakeDep, _: Annotated[Caller, needs("admin", table=True)]) -> DroppedTable:
+    """Deletes its files, and cannot be undone. An adopted base is left where it is."""
+    lake.drop_table(name)
+    return DroppedTable(table=name, dropped=True)
+
+
+def described(lake: Lake, name: str) -> TableDocument:
+    table = lake.table(name)
+    definition, stats = table.definition, table.stats()
+    return TableDocument.model_validate(
+        {
+            "table": name,
+            "columns": column_documents(definition.columns),
+            "key": list(definition.key),
+            "order_by": definition.order_by,
+            "time": definition.time,
+            "partition_by": list(definition.partition_by),
+            "options": jsonable(chosen(definition.settings)),
+            "options_effective": jsonable(definition.options),
+            "seq": stats.seq,
+            "watermark": stats.watermark,
+            "pending": {"files": stats.pending_files, "rows": stats.pending_rows, "bytes": stats.pending_bytes},
+            "base": {"files": stats.base_files, "rows": stats.base_rows, "bytes": stats.base_bytes},
+        }
+    )

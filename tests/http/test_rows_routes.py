@@ -1,0 +1,549 @@
+"""Write, delete and read rows over HTTP."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from lithify import Lake, Settings
+from lithify.app.tokens import Tokens
+from lithify.engine import history
+from lithify.http import formats, keys
+from lithify.http.app import create_app
+
+ClientWith = Callable[..., TestClient]
+NDJSON, ARROW = "application/x-ndjson", "application/vnd.apache.arrow.stream"
+ROWS = "/v1/tables/shop.orders/rows"
+DELETE = "/v1/tables/shop.orders/delete"
+SECRET = "5ecret"
+
+
+def refused(answer: Any, status: int, code: str) -> str:
+    document = answer.json()
+    assert (answer.status_code, document["code"]) == (status, code), document
+    assert document.keys() >= {"code", "message", "what_to_do", "id"}
+    assert SECRET not in answer.text
+    return str(document["message"])
+
+
+def stream(rows: pa.Table, **options: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        writer.write_table(rows)
+    return bytes(sink.getvalue())
+
+
+def ids(lake: Lake) -> list[int]:
+    return sorted(lake.table("shop.orders").to_arrow(["id"]).column("id").to_pylist())
+
+
+# -- writing
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b'[{"id": 7, "amount": "9.90", "status": "new"}, {"id": 8}]', "application/json"),
+        (b'{"rows": [{"id": 7, "amount": 9.90, "status": "new"}, {"id": 8}]}', "application/json; charset=utf-8"),
+        (b'{"id": 7, "amount": "9.90", "status": "new"}\n{"id": 8}\n', NDJSON),
+        (
+            stream(pa.table({"id": [7, 8], "amount": pa.array([Decimal("9.90"), None]), "status": ["new", None]})),
+            ARROW,
+        ),
+        (
+            stream(pa.table({"id": [7, 8], "amount": ["9.90", None], "status": ["new", None]}), compression="zstd"),
+            ARROW,
+        ),
+    ],
+    ids=["array", "rows", "ndjson", "arrow", "packed arrow"],
+)
+def test_rows_are_written(client: TestClient, lake: Lake, body: bytes, kind: str) -> None:
+    answer = client.post(ROWS, content=body, headers={"Content-Type": kind})
+    assert answer.status_code == 200, answer.text
+    commit = answer.json()
+    assert {**commit, "seq": 0} == {
+        "table": "shop.orders",
+        "seq": 0,
+        "operation": "upsert",
+        "rows": 2,
+        "upserted": 2,
+        "deleted": 0,
+        "batch_id": None,
+        "replayed": False,
+    }
+    assert lake.table("shop.orders").get(7) == {"id": 7, "amount": Decimal("9.90"), "status": "new"}
+    assert ids(lake) == [1, 2, 3, 7, 8]
+    assert lake.table("shop.orders").snapshot().seq == commit["seq"]
+
+
+def test_one_object_is_one_row(client: TestClient, lake: Lake) -> None:
+    assert client.post(ROWS, json={"id": 7}).json()["rows"] == 1
+    assert ids(lake) == [1, 2, 3, 7]
+
+
+def test_the_history_names_the_token(client_with: ClientWith, lake: Lake) -> None:
+    client_with("write").post(ROWS, json={"id": 7})
+    assert lake.table("shop.orders").history(1)[0].actor == "write"
+
+
+@pytest.mark.parametrize("mode", ["upsert", "append", "replace"])
+def test_modes(client: TestClient, lake: Lake, mode: str) -> None:
+    answer = client.post(ROWS, params={"mode": mode}, json=[{"id": 1, "status": mode}])
+    assert answer.json()["operation"] == mode
+    row = lake.table("shop.orders").get(1)
+    assert row is not None
+    assert row["status"] == mode
+
+
+def test_a_table_without_a_key_takes_appends(client: TestClient, lake: Lake) -> None:
+    path = "/v1/tables/log.events/rows"
+    assert client.post(path, json={"user_id": 3, "what": "c"}).json()["operation"] == "append"
+    assert lake.table("log.events").to_arrow().num_rows == 3
+    assert "no key" in refused(
+        client.post(path, params={"mode": "upsert"}, json={"user_id": 1}), 400, "invalid_request"
+    )
+    assert client.post(path, params={"mode": "other"}, json={"user_id": 1}).status_code == 400
+
+
+def test_every_type_survives_the_way_there_and_back(client: TestClient) -> None:
+    types = ["bool", "int8", "int64", "float32", "float64", "string", "binary", "date", "timestamp", "timestamp_ntz"]
+    types += [
+        "decimal(38,10)",
+        "list<int64>",
+        "struct<a:int64,b:list<string>>",
+        "map<string,float64>",
+        "map<int64,date>",
+    ]
+    columns = [{"name": f"c{n}", "type": kind} for n, kind in enumerate(types)]
+    client.post(
+        "/v1/tables", json={"name": "a.b", "columns": [{"name": "id", "type": "int64"}, *columns], "key": ["id"]}
+    )
+    values = [True, -128, "9223372036854775807", 0.5, "NaN", "ü\n", "AP8=", "0001-01-01", "9999-12-31T23:59:59.999999Z"]
+    values += ["2026-11-15T12:00:00", "1234567890123456789012345678.0000000001", [1, None], {"a": 1, "b": ["x"]}]
+    values += [{"k": "Infinity"}, [[7, "2026-11-15"]]]
+    row = {"id": 1, **{f"c{n}": value for n, value in enumerate(values)}}
+    assert client.post("/v1/tables/a.b/rows", json=[row]).status_code == 200
+    assert client.get("/v1/tables/a.b/row", params={"key": "1"}).json() == {"table": "a.b", "row": row}
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "no JSON"),
+        (b"[", "no JSON"),
+        (b"[]", "empty"),
+        (b'{"id": "5ecret"}', "row 0, column 'id': the value does not fit int64"),
+        (b'[{"id": 1}, {"id": 1.5}]', "row 1, column 'id'"),
+        (b'{"id": 1, "amount": "5ecret"}', "column 'amount'"),
+        (b'{"id": 1, "amount": 12345678901.00}', "column 'amount'"),
+        (b'{"id": 1, "status": ["5ecret"]}', "column 'status'"),
+        (b'{"id": 1, "nope": "5ecret"}', "column 'nope' is not in the table"),
+        (b'{"status": "5ecret"}', "'id' is missing"),
+        (b'[{"id": 4}, {"id": null, "status": "5ecret"}]', "'id' is null in row 1"),
+        (b"[" * 100 + b"]" * 100, "nested deeper"),
+        (b'{"id": "\\ud800"}', "no JSON"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused_without_their_values(
+    client: TestClient, lake: Lake, body: bytes, said: str
+) -> None:
+    answer = client.post(ROWS, content=body, headers={"Content-Type": "application/json"})
+    assert said in refused(answer, 400, "invalid_request")
+    assert ids(lake) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pa.table({"id": [SECRET]}),
+        pa.table({"id": [4.5]}),
+        pa.table({"id": [4], "amount": [SECRET]}),
+        pa.table({"id": [4], "amount": ["12345678901.5"]}),
+        pa.table({"id": [4], "amount": [9.999]}),
+        pa.table({"id": [4], "status": [b"5ecret\xff"]}),
+        pa.table({"id": [4], "status": [7]}),
+        pa.table({"id": pa.array([None], pa.int64())}),
+        pa.table({"id": pa.array([2**63], pa.uint64())}),
+        pa.table([[1], [2]], names=["id", "id"]),
+        pa.table({"id": pa.array([], pa.int64())}),
+    ],
+    ids=lambda rows: str(rows.schema).replace("\n", " "),
+)
+def test_arrow_rows_that_do_not_fit_are_refused_without_their_values(
+    client: TestClient, lake: Lake, rows: pa.Table
+) -> None:
+    refused(client.post(ROWS, content=stream(rows), headers={"Content-Type": ARROW}), 400, "invalid_request")
+    assert ids(lake) == [1, 2, 3]
+
+
+def test_a_bad_line_is_named(client: TestClient) -> None:
+    answer = client.post(ROWS, content=b'{"id": 1}\n\n{"id": "5ecret"}\n', headers={"Content-Type": NDJSON})
+    assert refused(answer, 400, "invalid_request").startswith("line 3, column 'id'")
+    answer = client.post(ROWS, content=b'{"id": 1}\n{"id": 5ecret}\n', headers={"Content-Type": NDJSON})
+    assert refused(answer, 400, "invalid_request").startswith("line 2 is no JSON")
+
+
+def test_a_null_deep_inside_is_refused(client: TestClient, lake: Lake) -> None:
+    inner = pa.struct([pa.field("x", pa.int64(), nullable=False)])
+    lake.create_table("a.b", pa.schema([("id", pa.int64()), ("s", inner)]), key="id")
+    rows = pa.table({"id": pa.array([1]), "s": pa.array([{"x": None}], inner)})
+    answer = client.post("/v1/tables/a.b/rows", content=stream(rows), headers={"Content-Type": ARROW})
+    refused(answer, 400, "invalid_request")
+
+
+def test_bodies_in_other_formats(client: TestClient) -> None:
+    refused(client.post(ROWS, content=b"id\n1\n", headers={"Content-Type": "text/csv"}), 415, "unsupported_media_type")
+    refused(client.post(ROWS, content=b'{"id": 1}'), 415, "unsupported_media_type")
+
+
+def test_packed_bodies_are_unpacked(client: TestClient, lake: Lake) -> None:
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    assert client.post(ROWS, content=gzip.compress(b'{"id": 7}'), headers=headers).status_code == 200
+    assert ids(lake) == [1, 2, 3, 7]
+
+
+@pytest.fixture
+def small(lake: Lake, tokens: Tokens) -> FastAPI:
+    """A service that takes bodies of 64 KiB."""
+    return create_app(lake, Settings(body_bytes_max=2**16), tokens)
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b'{"id": 1, "status": "' + b"x" * 2**16 + b'"}', "application/json"),
+        (stream(pa.table({"id": [1], "status": ["x" * 2**22]}), compression="zstd"), ARROW),
+        (stream(pa.table({"id": range(1000), "status": pa.array(["x" * 1000] * 1000).dictionary_encode()})), ARROW),
+        (stream(pa.table({"id": pa.nulls(2**20)})), ARROW),
+    ],
+    ids=["plain", "compressed", "dictionary", "nulls"],
+)
+def test_bodies_that_are_or_become_too_large(
+    small: FastAPI, tokens: Tokens, lake: Lake, body: bytes, kind: str
+) -> None:
+    _, secret = tokens.create("w", ("write",))
+    with TestClient(small, "http://127.0.0.1", headers={"Authorization": f"Bearer {secret}"}) as client:
+        answer = client.post(ROWS, content=body, headers={"Content-Type": kind})
+        refused(answer, 413, "limit_exceeded")
+        assert answer.json()["details"] == {"limit": "size"}
+    assert ids(lake) == [1, 2, 3]
+
+
+def test_writing_needs_its_scope_and_its_table(client_with: ClientWith, stranger: TestClient) -> None:
+    refused(stranger.post(ROWS, json={"id": 7}), 401, "unauthenticated")
+    refused(client_with("read").post(ROWS, json={"id": 7}), 403, "forbidden")
+    other = client_with("write", table="log.events")
+    refused(other.post(ROWS, json={"id": 7}), 403, "forbidden")
+    refused(other.post(DELETE, json={"keys": [1]}), 403, "forbidden")
+
+
+@pytest.mark.parametrize(("name", "status"), [("shop.nope", 404), ("Shop.Orders", 400)])
+def test_tables_that_are_not_there(client: TestClient, name: str, status: int) -> None:
+    at = f"/v1/tables/{name}"
+    answers = [
+        client.post(f"{at}/rows", json={"id": 1}),
+        client.post(f"{at}/delete", json={"keys": [1]}),
+        client.post(f"{at}/delete-where", json={"condition": "id = 1"}),
+        client.get(f"{at}/row", params={"key": "1"}),
+        client.get(f"{at}/rows"),
+        client.get(f"{at}/changes"),
+    ]
+    assert [answer.status_code for answer in answers] == [status] * 6
+
+
+def test_a_table_that_was_created_anew_is_written_to(client: TestClient, lake: Lake) -> None:
+    client.post(ROWS, json={"id": 7})
+    lake.drop_table("shop.orders")
+    assert "shop.orders" in refused(client.post(ROWS, json={"id": 7}), 404, "not_found")
+    lake.create_table("shop.orders", pa.schema({"other": pa.int64()}), key="other")
+    assert client.post(ROWS, json={"other": 1}).status_code == 200
+    assert "'id' is not in the table" in refused(client.post(ROWS, json={"id": 7}), 400, "invalid_request")
+
+
+def test_a_column_that_another_process_added_is_taken(client: TestClient, lake: Lake) -> None:
+    client.post(ROWS, json={"id": 7})
+    with Lake(lake.path) as other:
+        other.table("shop.orders").add_column(pa.field("note", pa.string()))
+    assert client.post(ROWS, json={"id": 8, "note": "new"}).status_code == 200
+    row = lake.table("shop.orders").get(8)
+    assert row is not None
+    assert row["note"] == "new"
+
+
+# -- the same write again
+
+
+KEY = {"Idempotency-Key": "feed-1"}
+
+
+def test_the_same_key_writes_once(client: TestClient, lake: Lake) -> None:
+    first = client.post(ROWS, json={"id": 7}, headers=KEY).json()
+    lake.table("shop.orders").delete([7])
+    again = client.post(ROWS, json={"id": 7}, headers=KEY).json()
+    assert again == {**first, "replayed": True}
+    assert first["batch_id"] == "feed-1"
+    assert ids(lake) == [1, 2, 3]
+
+
+def test_the_same_key_deletes_once(client: TestClient, lake: Lake) -> None:
+    first = client.post(DELETE, json={"keys": [1]}, headers=KEY).json()
+    lake.table("shop.orders").upsert([{"id": 1}])
+    assert client.post(DELETE, json={"keys": [1]}, headers=KEY).json() == {**first, "replayed": True}
+    assert ids(lake) == [1, 2, 3]
+
+
+def test_the_same_key_deletes_where_once(client: TestClient, lake: Lake) -> None:
+    path = "/v1/tables/shop.orders/delete-where"
+    first = client.post(path, json={"condition": "id < 3"}, headers=KEY).json()
+    lake.table("shop.orders").upsert([{"id": 1}])
+    assert client.post(path, json={"condition": "id < 3"}, headers=KEY).json() == {**first, "replayed": True}
+    assert ids(lake) == [1, 3]
+
+
+def test_a_key_is_for_one_operation(client: TestClient, lake: Lake) -> None:
+    assert client.post(ROWS, json={"id": 7}, headers=KEY).status_code == 200
+    said = refused(client.post(DELETE, json={"keys": [7]}, headers=KEY), 409, "conflict")
+    assert "used for another operation" in said
+    refused(client.post(ROWS, params={"mode": "append"}, json={"id": 8}, headers=KEY), 409, "conflict")
+    assert ids(lake) == [1, 2, 3, 7]
+
+
+def test_keys_have_a_length(client: TestClient) -> None:
+    refused(client.post(ROWS, json={"id": 7}, headers={"Idempotency-Key": "x" * 257}), 400, "invalid_request")
+    refused(client.post(ROWS, json={"id": 7}, headers={"Idempotency-Key": ""}), 400, "invalid_request")
+
+
+# -- deleting
+
+
+def test_rows_are_deleted_by_their_keys(client: TestClient, lake: Lake) -> None:
+    answer = client.post(DELETE, json={"keys": [1, {"id": 2}, ["3"], 99], "reason": "erasure request 118"})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["deleted"] == 4
+    assert ids(lake) == []
+    entry = lake.table("shop.orders").history(1)[0]
+    assert (entry.operation, entry.reason, entry.actor) == (
+        "delete",
+        "erasure request 118",
+        "read-write-maintain-admin",
+    )
+
+
+def test_some_keys_are_refused_and_the_others_deleted(client: TestClient, lake: Lake) -> None:
+    keys = [1, "5ecret", None, {"id": 2}, {"nope": 1}, [1, 2], 1.5, True, {}]
+    seq = lake.table("shop.orders").snapshot().seq
+    answer = client.post(DELETE, json={"keys": keys})
+    assert answer.status_code == 207, answer.text
+    document = answer.json()
+    assert (document["deleted"], document["seq"]) == (2, seq + 1)
+    assert [one["index"] for one in document["refused"]] == [1, 2, 4, 5, 6, 7, 8]
+    assert {one["code"] for one in document["refused"]} == {"invalid_request"}
+    assert all(one["message"].startswith(f"key {one['index']}") for one in document["refused"] if one["index"] != 2)
+    assert SECRET not in answer.text
+    assert ids(lake) == [3]
+
+
+def test_if_all_keys_are_refused_nothing_is_deleted(client: TestClient, lake: Lake) -> None:
+    assert "none of the 2 keys" in refused(client.post(DELETE, json={"keys": ["a", "b"]}), 400, "invalid_request")
+    assert "key 0" in refused(client.post(DELETE, json={"keys": ["a"]}), 400, "invalid_request")
+    assert ids(lake) == [1, 2, 3]
+
+
+def test_too_many_refused_keys_are_not_listed(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "REFUSED_MAX", 3)
+    assert "more than 3 keys" in refused(client.post(DELETE, json={"keys": [1, *"abcd"]}), 400, "invalid_request")
+
+
+def test_decimal_keys_keep_all_their_digits(client: TestClient, lake: Lake) -> None:
+    lake.create_table("a.b", pa.schema({"id": pa.decimal128(38, 20)}), key="id")
+    lake.table("a.b").upsert([{"id": Decimal("0.12345678901234567890")}, {"id": Decimal("0.12345678901234567891")}])
+    body = b'{"keys": [0.12345678901234567890, "x"]}'
+    answer = client.post("/v1/tables/a.b/delete", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 207
+    assert lake.table("a.b").to_arrow().to_pylist() == [{"id": Decimal("0.12345678901234567891")}]
+
+
+def test_keys_of_several_columns(client: TestClient, lake: Lake) -> None:
+    lake.create_table("a.b", pa.schema({"day": pa.date32(), "n": pa.int64()}), key=("day", "n"))
+    days = [dt.date(2026, 11, day) for day in (14, 15, 16)]
+    lake.table("a.b").upsert([{"day": day, "n": 1} for day in days])
+    keys = [{"day": "2026-11-14", "n": 1}, ["2026-11-15", 1], ["2026-11-16"], {"n": 1}]
+    answer = client.post("/v1/tables/a.b/delete", json={"keys": keys})
+    assert (answer.status_code, answer.json()["deleted"]) == (207, 2)
+    found = client.get("/v1/tables/a.b/row", params={"key": '{"day": "2026-11-16", "n": 1}'})
+    assert found.json()["row"] == {"day": "2026-11-16", "n": 1}
+
+
+def test_a_table_without_a_key_deletes_by_columns(client: TestClient, lake: Lake) -> None:
+    path = "/v1/tables/log.events/delete"
+    answer = client.post(path, json={"keys": [{"user_id": 1}, {"what": "b"}, 7]})
+    assert answer.status_code == 207
+    assert [one["index"] for one in answer.json()["refused"]] == [1, 2]
+    assert lake.table("log.events").to_arrow().to_pylist() == [{"user_id": 2, "what": "b"}]
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"keys": []}, {"keys": 1}, {"keys": [1], "why": "x"}, {"keys": [1], "reason": 7}, [], {"keys": None}]
+)
+def test_deletes_that_are_none(client: TestClient, body: Any) -> None:
+    refused(client.post(DELETE, json=body), 400, "invalid_request")
+
+
+def test_deletes_take_json(client: TestClient) -> None:
+    for path, body in ((DELETE, b'{"keys": [1]}'), (DELETE + "-where", b'{"condition": "id = 1"}')):
+        answer = client.post(path, content=body, headers={"Content-Type": "text/plain"})
+        refused(answer, 415, "unsupported_media_type")
+
+
+def test_rows_are_deleted_by_a_condition(client: TestClient, lake: Lake) -> None:
+    path = "/v1/tables/shop.orders/delete-where"
+    answer = client.post(path, json={"condition": "amount > 2", "reason": "too dear"})
+    assert (answer.status_code, answer.json()["deleted"]) == (200, 2)
+    assert ids(lake) == [1]
+    assert "nope" in refused(client.post(path, json={"condition": "nope = 1"}), 400, "invalid_request")
+    refused(client.post(path, json={"condition": "id in (select user_id from log.events)"}), 400, "invalid_request")
+    assert ids(lake) == [1]
+
+
+# -- reading
+
+
+def test_one_row(client: TestClient) -> None:
+    answer = client.get("/v1/tables/shop.orders/row", params={"key": "2"})
+    assert answer.json() == {"table": "shop.orders", "row": {"id": 2, "amount": "2.50", "status": "paid"}}
+    assert "no row with this key" in refused(
+        client.get("/v1/tables/shop.orders/row", params={"key": "99"}), 404, "not_found"
+    )
+    for key in ("5ecret", "", "1.5", '{"id": "5ecret"}', "{"):
+        refused(client.get("/v1/tables/shop.orders/row", params={"key": key}), 400, "invalid_request")
+    refused(client.get("/v1/tables/shop.orders/row"), 400, "invalid_request")
+    refused(client.get("/v1/tables/log.events/row", params={"key": "1"}), 400, "invalid_request")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "text"),
+    [
+        (pa.string(), "plain text", "plain text"),
+        (pa.string(), '{"id": 1}', '{"id": 1}'),
+        (pa.string(), "7", "7"),
+        (pa.int64(), 2**53 + 1, str(2**53 + 1)),
+        (pa.int64(), 7, '{"id": "7"}'),
+        (pa.bool_(), True, "true"),
+        (pa.date32(), dt.date(2026, 11, 15), "2026-11-15"),
+        (pa.timestamp("us", "UTC"), dt.datetime(2026, 11, 15, 12, tzinfo=dt.UTC), "2026-11-15T12:00:00Z"),
+        (pa.decimal128(10, 2), Decimal("1.50"), "1.5"),
+        (pa.binary(), b"\x00\xff", "AP8="),
+    ],
+)
+def test_keys_in_addresses(client: TestClient, lake: Lake, kind: pa.DataType, value: Any, text: str) -> None:
+    lake.create_table("a.b", pa.schema({"id": kind, "x": pa.int64()}), key="id").upsert([{"id": value, "x": 5}])
+    answer = client.get("/v1/tables/a.b/row", params={"key": text})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["row"]["x"] == 5
+
+
+def test_rows_are_read(client: TestClient) -> None:
+    document = client.get(ROWS, params={"columns": "id,amount", "where": "id > 1 -- not one"}).json()
+    assert sorted(document["rows"]) == [[2, "2.50"], [3, "3.50"]]
+    assert document["columns"] == [{"name": "id", "type": "int64"}, {"name": "amount", "type": "decimal(10,2)"}]
+    assert (document["row_count"], document["cut"]) == (2, False)
+    assert document["snapshots"] == {"shop.orders": 1}
+    document = client.get(ROWS, params={"limit": 2}).json()
+    assert (document["row_count"], document["cut"]) == (2, True)
+
+
+def test_rows_are_read_as_of_an_earlier_state(client: TestClient) -> None:
+    client.post(ROWS, json={"id": 7})
+    assert client.get(ROWS).json()["row_count"] == 4
+    assert client.get(ROWS, params={"as_of": "1"}).json()["row_count"] == 3
+    refused(client.get(ROWS, params={"as_of": "99"}), 404, "not_found")
+    refused(client.get(ROWS, params={"as_of": "yesterday"}), 400, "invalid_request")
+
+
+def test_rows_come_as_arrow(client: TestClient) -> None:
+    answer = client.get(ROWS, headers={"Accept": ARROW})
+    assert answer.headers["content-type"] == ARROW
+    assert answer.headers["x-lithify-row-count"] == "3"
+    assert pa.ipc.open_stream(answer.content).read_all().sort_by("id").column("id").to_pylist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("params", "status"),
+    [
+        ({"columns": "nope"}, 400),
+        ({"columns": ""}, 400),
+        ({"where": "nope = 1"}, 400),
+        ({"where": "1 = 1) UNION SELECT user_id, NULL, what FROM log.events --"}, 400),
+        ({"limit": "0"}, 400),
+    ],
+)
+def test_reads_that_are_refused(client: TestClient, params: dict[str, str], status: int) -> None:
+    assert client.get(ROWS, params=params).status_code == status
+
+
+def test_a_condition_cannot_reach_another_table(client_with: ClientWith) -> None:
+    """Whatever its token may read: this route is about one table."""
+    answer = client_with("read").get(ROWS, params={"where": "id in (select user_id from log.events)"})
+    refused(answer, 403, "forbidden")
+
+
+def test_changes_since(client: TestClient) -> None:
+    path = "/v1/tables/shop.orders/changes"
+    first = client.get(path).json()
+    assert (first["row_count"], first["next"], first["more"]) == (3, 1, False)
+    assert [column["name"] for column in first["columns"]] == ["id", "amount", "status", "_seq", "_op"]
+    client.post(DELETE, json={"keys": [1]})
+    client.post(ROWS, json={"id": 7})
+    later = client.get(path, params={"since": first["next"]}).json()
+    assert later["rows"] == [[1, None, None, 2, "delete"], [7, None, None, 3, "upsert"]]
+    assert client.get(path, params={"since": later["next"]}).json()["rows"] == []
+    refused(client.get(path, params={"since": 99}), 400, "invalid_request")
+    refused(client.get(path, params={"since": -1}), 400, "invalid_request")
+
+
+def test_changes_come_in_whole_commits(client: TestClient, lake: Lake) -> None:
+    for n in range(10, 14):
+        lake.table("shop.orders").upsert([{"id": n}])
+    path, since, seen = "/v1/tables/shop.orders/changes", 0, []
+    more = True
+    while more:
+        page = client.get(path, params={"since": since, "limit": 2}).json()
+        assert page["row_count"] <= 3
+        seen += [row[0] for row in page["rows"]]
+        since, more = page["next"], page["more"]
+    assert seen == [1, 2, 3, 10, 11, 12, 13]
+    assert since == 5
+
+
+def test_one_huge_write_is_no_page_of_changes(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "PAGE_COMMIT_ROWS_MAX", 2)
+    answer = client.get("/v1/tables/shop.orders/changes")
+    assert "read the table as of seq 1" in refused(answer, 422, "limit_exceeded")
+
+
+def test_changes_as_arrow_tell_the_token_in_a_header(client: TestClient) -> None:
+    answer = client.get("/v1/tables/shop.orders/changes", headers={"Accept": ARROW})
+    assert (answer.headers["x-lithify-next"], answer.headers["x-lithify-more"]) == ("1", "false")
+    assert pa.ipc.open_stream(answer.content).read_all().num_rows == 3
+
+
+def test_reading_needs_its_scope(client_with: ClientWith) -> None:
+    writer, other = client_with("write"), client_with("read", table="log.events")
+    for path in ("rows", "changes", "row?key=1"):
+        refused(writer.get(f"/v1/tables/shop.orders/{path}"), 403, "forbidden")
+        refused(other.get(f"/v1/tables/shop.orders/{path}"), 403, "forbidden")
+
+
+def test_a_large_answer_streams(client: TestClient, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "WHOLE_BYTES_MAX", 0)
+    lines = client.get(ROWS, headers={"Accept": NDJSON}).content.splitlines()
+    assert sorted(orjson.loads(line)["id"] for line in lines) == [1, 2, 3]

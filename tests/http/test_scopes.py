@@ -1,0 +1,183 @@
+"""Which scope each route needs. A new route has to be entered here, and every wrong scope is tried on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from lithify.http.access import Need, Public
+from support.shared_service import SharedService, shared_service
+
+ClientWith = Callable[..., TestClient]
+READ, WRITE, MAINTAIN, WATCH, PUBLIC = ("read",), ("write",), ("maintain",), ("read", "maintain"), ()
+SCOPES = ("read", "write", "maintain", "admin")
+
+
+class Route(NamedTuple):
+    """`reach`: what a token for some tables may do there. "table": the one in the path must be among them; "own": the
+    route asks for each table; "lake": nothing.
+    """
+
+    scopes: tuple[str, ...]
+    reach: str
+    body: Any = None
+
+
+ROUTES = {
+    "GET /health/live": Route(PUBLIC, "lake"),
+    "GET /health/ready": Route(PUBLIC, "lake"),
+    "GET /openapi.json": Route(PUBLIC, "lake"),
+    "GET /docs": Route(PUBLIC, "lake"),
+    "GET /metrics": Route(WATCH, "lake"),
+    "GET /v1/tables": Route(READ, "own"),
+    "POST /v1/tables": Route(WRITE, "own", {"name": "shop.new", "columns": [{"name": "id", "type": "int64"}]}),
+    "GET /v1/tables/{name}": Route(READ, "table"),
+    "DELETE /v1/tables/{name}": Route(("admin",), "table"),
+    "POST /v1/tables/{name}/rows": Route(WRITE, "table", [{"id": 9}]),
+    "POST /v1/tables/{name}/delete": Route(WRITE, "table", {"keys": [1]}),
+    "POST /v1/tables/{name}/delete-where": Route(WRITE, "table", {"condition": "id = 1"}),
+    "GET /v1/tables/{name}/row": Route(READ, "table"),
+    "GET /v1/tables/{name}/rows": Route(READ, "table"),
+    "GET /v1/tables/{name}/changes": Route(READ, "table"),
+    "GET /v1/tables/{name}/snapshot": Route(READ, "table"),
+    "GET /v1/tables/{name}/stats": Route(READ, "table"),
+    "GET /v1/tables/{name}/partitions": Route(READ, "table"),
+    "GET /v1/tables/{name}/history": Route(READ, "table"),
+    "POST /v1/tables/{name}/fold": Route(MAINTAIN, "table", {"dry_run": True}),
+    "POST /v1/tables/{name}/compact": Route(MAINTAIN, "table", {"dry_run": True}),
+    "POST /v1/tables/{name}/optimize": Route(MAINTAIN, "table", {"dry_run": True}),
+    "POST /v1/tables/{name}/vacuum": Route(MAINTAIN, "table", {"dry_run": True}),
+    "POST /v1/query/sql": Route(READ, "own", {"sql": "select 1"}),
+    "GET /v1/query/results/{id}": Route(READ, "own"),
+    "POST /v1/query/explain": Route(READ, "own", {"sql": "select 1"}),
+    "GET /v1/query/running": Route(READ, "own"),
+    "POST /v1/query/{id}/cancel": Route(READ, "own"),
+    "POST /v1/query/cache/pin": Route(MAINTAIN, "own", {"table": "shop.orders"}),
+    "POST /v1/query/cache/unpin": Route(MAINTAIN, "own", {"table": "shop.orders"}),
+    "POST /v1/query/cache/evict": Route(MAINTAIN, "own", {"table": "shop.orders"}),
+    "GET /v1/query/cache/stats": Route(WATCH, "own"),
+    "GET /v1/compaction/status": Route(WATCH, "own"),
+    "GET /v1/compaction/stats": Route(WATCH, "own"),
+    "GET /v1/compaction/candidates": Route(WATCH, "own"),
+    "GET /v1/compaction/jobs": Route(WATCH, "own"),
+    "GET /v1/compaction/history": Route(WATCH, "own"),
+    "POST /v1/compaction/trigger": Route(MAINTAIN, "own"),
+}
+GUARDED = [name for name, route in ROUTES.items() if route.scopes]
+WRONG = [(name, scope) for name in GUARDED for scope in SCOPES if scope not in ROUTES[name].scopes and scope != "admin"]
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[SharedService]:
+    with shared_service() as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def app(shared: SharedService) -> FastAPI:
+    return shared.app
+
+
+@pytest.fixture(scope="module")
+def client_with(shared: SharedService) -> ClientWith:
+    return shared.client
+
+
+@pytest.fixture(scope="module")
+def stranger(shared: SharedService) -> TestClient:
+    return shared.client()
+
+
+def call(client: TestClient, name: str, table: str = "shop.orders") -> Any:
+    method, path = name.split()
+    query = {"key": 1} if path.endswith("/row") else {}
+    # The others still need these tables.
+    place = table.partition(".")[0] + ".gone" if method == "DELETE" and table == "shop.orders" else table
+    path = path.replace("{name}", place).replace("{id}", "none")
+    body = ROUTES[name].body
+    return client.request(method, path, params=query, json=body)
+
+
+def test_every_route_is_entered_with_its_scope(app: FastAPI) -> None:
+    found = {}
+    for endpoint in app.state.endpoints:
+        marker = endpoint.marker
+        assert marker is not None, f"{endpoint.path} says neither needs(...) nor public()"
+        (method,) = endpoint.methods
+        if isinstance(marker, Public):
+            found[f"{method} {endpoint.path}"] = (PUBLIC, "lake")
+        else:
+            assert isinstance(marker, Need)
+            reach = "table" if marker.table else "own" if marker.per_table else "lake"
+            found[f"{method} {endpoint.path}"] = (marker.scopes, reach)
+    assert found == {name: (route.scopes, route.reach) for name, route in ROUTES.items()}
+
+
+def test_nothing_is_served_besides(stranger: TestClient) -> None:
+    """What the framework would add by itself, like its own page of documentation, has no scope."""
+    entered = {path.split(" ")[1] for path in ROUTES}
+    for path in ("/redoc", "/docs/oauth2-redirect", "/v1/docs", "/v1/openapi.json"):
+        assert path not in entered
+        assert stranger.get(path).status_code == 401
+
+
+@pytest.mark.parametrize("name", GUARDED)
+def test_without_a_token(stranger: TestClient, name: str) -> None:
+    answer = call(stranger, name)
+    assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
+    assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+
+
+@pytest.mark.parametrize(("name", "scope"), WRONG)
+def test_with_a_wrong_scope(client_with: ClientWith, name: str, scope: str) -> None:
+    answer = call(client_with(scope), name)
+    assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+
+
+@pytest.mark.parametrize("name", GUARDED)
+def test_each_right_scope_and_admin_are_let_in(client_with: ClientWith, name: str) -> None:
+    for scope in {*ROUTES[name].scopes, "admin"}:
+        assert call(client_with(scope), name).status_code not in (401, 403)
+
+
+@pytest.mark.parametrize("name", [name for name in GUARDED if "{name}" in name])
+def test_a_token_for_another_table(client_with: ClientWith, name: str) -> None:
+    limited = client_with(*ROUTES[name].scopes, table="log.none")
+    assert call(limited, name).status_code == 403
+    assert call(limited, name, "log.none").status_code == 404
+
+
+@pytest.mark.parametrize("name", [name for name in GUARDED if ROUTES[name].reach == "lake"])
+def test_a_token_for_some_tables_has_no_right_to_the_lake(client_with: ClientWith, name: str) -> None:
+    assert call(client_with("admin", table="shop.*"), name).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("POST /v1/query/sql", {"sql": "select * from shop.orders"}),
+        ("POST /v1/query/explain", {"sql": "select * from shop.orders"}),
+        ("POST /v1/query/sql", {"sql": "select 1 from log.events, lake.shop.orders"}),
+        ("POST /v1/tables", {"name": "shop.new", "columns": [{"name": "id", "type": "int64"}]}),
+        ("POST /v1/query/cache/pin", {"table": "shop.orders"}),
+        ("POST /v1/query/cache/unpin", {"table": "shop.orders"}),
+        ("POST /v1/query/cache/evict", {"table": "shop.orders"}),
+        ("POST /v1/query/cache/evict", {}),
+    ],
+)
+def test_a_table_that_a_body_names(client_with: ClientWith, name: str, body: Any) -> None:
+    limited = client_with("read", "write", "maintain", table="log.events")
+    method, path = name.split()
+    answer = limited.request(method, path, json=body)
+    assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+
+
+def test_no_name_of_another_table_is_told(client_with: ClientWith) -> None:
+    limited = client_with("read", table="log.events")
+    assert limited.get("/v1/tables").json()["tables"] == ["log.events"]
+    answer = limited.post("/v1/query/sql", json={"sql": "select * from information_schema.tables"})
+    assert "orders" not in answer.text
