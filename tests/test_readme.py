@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -54,3 +56,34 @@ def test_the_command_lines(tmp_path: Path) -> None:
 def test_links_lead_to_files() -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", README):
         assert (ROOT / target).exists(), target
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")
+def test_the_curl_lines_and_the_client(tmp_path: Path) -> None:
+    section = README.split("## Over HTTP\n", 1)[1].split("\n## ", 1)[0]
+    shell, python = (re.search(rf"```{kind}\n(.*?)```", section, re.S) for kind in ("bash", "python"))
+    assert shell is not None
+    assert python is not None
+    command = [sys.executable, "-m", "lithify.cli", "--json", "serve", "--demo", "--no-upkeep", "--port", "0"]
+    server = subprocess.Popen([*command, "--lake", str(tmp_path / "lake")], stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        said = json.loads(server.stdout.readline())
+
+        def here(text: str) -> str:
+            return text.replace("http://127.0.0.1:8080", said["url"]).replace("lith_...", said["token"])
+
+        lines = here(shell[1]).replace("curl ", "curl --silent --fail-with-body ")
+        told = subprocess.run(["bash", "-euo", "pipefail", "-c", lines], capture_output=True, text=True, timeout=60)
+        assert told.returncode == 0, told.stdout + told.stderr
+        assert '"shop.orders"' in told.stdout
+        assert '"row_count":1' in told.stdout
+        assert '"upserted":1' in told.stdout
+        code = f"import lithify\n{here(python[1])}\nprint(lake.table('shop.customers').get(1)['country'])"
+        asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+        assert asked.stdout.strip() == "FR", asked.stderr
+    finally:
+        server.terminate()
+        assert server.wait(60) == 0
+        assert server.stdout is not None
+        server.stdout.close()

@@ -35,7 +35,7 @@ ROUTES = {
     "GET /metrics": Route(WATCH, "lake"),
     "GET /v1/tables": Route(READ, "own"),
     "POST /v1/tables": Route(WRITE, "own", {"name": "shop.new", "columns": [{"name": "id", "type": "int64"}]}),
-    "GET /v1/tables/{name}": Route(READ, "table"),
+    "GET /v1/tables/{name}": Route(("read", "write"), "table"),
     "DELETE /v1/tables/{name}": Route(("admin",), "table"),
     "POST /v1/tables/{name}/rows": Route(WRITE, "table", [{"id": 9}]),
     "POST /v1/tables/{name}/delete": Route(WRITE, "table", {"keys": [1]}),

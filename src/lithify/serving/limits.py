@@ -8,7 +8,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from lithify.errors import LimitExceeded
+from lithify.errors import InvalidRequest, LimitExceeded
 
 Source = Literal["answer", "hot", "files"]
 State = Literal["waiting", "running"]
@@ -21,6 +21,14 @@ class Limits:
     timeout_s: float | None = None
     rows_max: int | None = None
     memory_bytes_max: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.timeout_s is not None and not self.timeout_s > 0:
+            raise InvalidRequest(f"timeout_s is a number of seconds above 0, not {self.timeout_s}")
+        if self.rows_max is not None and self.rows_max < 0:
+            raise InvalidRequest(f"rows_max is a number of rows, not {self.rows_max}")
+        if self.memory_bytes_max is not None and self.memory_bytes_max <= 0:
+            raise InvalidRequest(f"memory_bytes_max is a number of bytes above 0, not {self.memory_bytes_max}")
 
 
 @dataclass(frozen=True)

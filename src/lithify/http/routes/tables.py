@@ -87,7 +87,7 @@ def create(
 
 
 @router.get("/{name}", summary="Describe a table", responses=failing(_424=DAMAGED))
-def describe(name: TablePath, lake: LakeDep, _: Annotated[Caller, needs("read", table=True)]) -> TableDocument:
+def describe(name: TablePath, lake: LakeDep, _: Annotated[Caller, needs("read", "write", table=True)]) -> TableDocument:
     """Columns, key, options, and how much of it is folded."""
     return described(lake, name)
 
