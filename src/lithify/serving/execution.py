@@ -18,7 +18,7 @@ import concurrent.futures
 import functools
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -38,10 +38,18 @@ _PAGE_BYTES = 4_096
 
 
 class Course:
-    """A query on its way: its limits, and what has been used of them. Without a run, nobody can cancel it."""
+    """A query on its way: its limits, and what has been used of them. Without a run, nobody can cancel it.
 
-    def __init__(self, limits: Limits | None = None, run: Run | None = None) -> None:
-        self.limits, self.run = limits or Limits(), run
+    `others_bytes` tells how much memory of the process is not the query's, and may grow meanwhile: that of the caches.
+    """
+
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        run: Run | None = None,
+        others_bytes: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self.limits, self.run, self._others_bytes = limits or Limits(), run, others_bytes
         self.started_at = time.monotonic()
         self.cut = False
         self.hot = self.repeatable = False
@@ -58,6 +66,11 @@ class Course:
         if left_s is not None and left_s <= 0:
             assert self.limits.timeout_s is not None
             raise out_of_time(self.limits.timeout_s)
+
+    def resident_bytes(self) -> int | None:
+        """Memory of the process without that of others; None where the system does not tell."""
+        resident = resident_bytes()
+        return None if resident is None else resident - self._others_bytes()
 
     @property
     def can_be_stopped(self) -> bool:
@@ -96,7 +109,7 @@ def _batches(frame: DataFrame, course: Course) -> list[pa.RecordBatch]:
     with _stopped_at_the_end(future), _stop_on_cancel(future, course):
         memory_max = course.limits.memory_bytes_max
         resident_max = None
-        if memory_max is not None and (now := resident_bytes()) is not None:
+        if memory_max is not None and (now := course.resident_bytes()) is not None:
             resident_max = now + memory_max * (1 + UNCOUNTED_SHARE) + UNCOUNTED_BYTES
         while True:
             left_s = course.left_s()
@@ -107,7 +120,7 @@ def _batches(frame: DataFrame, course: Course) -> list[pa.RecordBatch]:
                 raise
             except concurrent.futures.TimeoutError:
                 course.check()
-            if resident_max is not None and (resident_bytes() or 0) > resident_max:
+            if resident_max is not None and (course.resident_bytes() or 0) > resident_max:
                 assert memory_max is not None
                 raise out_of_memory(memory_max)
 

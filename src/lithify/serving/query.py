@@ -107,7 +107,7 @@ class ServingEngine:
         self, query: str, table_of: TableOf, names: Names, limits: Limits | None = None, run: Run | None = None
     ) -> Outcome:
         """Run one SELECT within its limits, here or in a process of its own."""
-        course = Course(limits, run)
+        course = Course(limits, run, lambda: self.cache.bytes)
         opened: dict[Place, PlannedTable] = {}
 
         def noted(namespace: str, name: str) -> PlannedTable | None:
