@@ -39,6 +39,7 @@ LOCAL = {
     "tokens create": ("x", "--scope", "read"),
     "tokens revoke": ("x",),
 }
+MANY = f"select o0.id from {', '.join(f'shop.orders o{n}' for n in range(9))} order by 1"
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +127,18 @@ class TestLooking:
         target = tmp_path / "orders.csv"
         assert remote("sql", "select id from shop.orders order by id", "-o", str(target)).code == 0
         assert target.read_text() == "id\n1\n2\n3\n"
+
+    def test_the_first_rows_of_more_than_the_service_answers_with(self, remote: Run) -> None:
+        answer = remote("sql", MANY)
+        assert (answer.code, answer.err) == (0, "")
+        assert "100 of more than 10,000 rows shown" in answer.out
+        assert remote("sql", MANY, "--limit", "2", "--format", "csv").out == "id\n1\n1\n"
+
+    @pytest.mark.parametrize("arguments", [("--format", "csv"), ("--limit", "0"), ("--limit", "10001")], ids=" ".join)
+    def test_all_rows_of_more_than_the_service_answers_with(self, remote: Run, arguments: tuple[str, ...]) -> None:
+        answer = remote("sql", MANY, *arguments)
+        assert (answer.code, answer.out) == (1, "")
+        assert "query_rows_max" in answer.err
 
 
 class TestChanging:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lithify.cli.command import Session, TableArgument, command
 from lithify.cli.output import Column
-from lithify.cli.rowset import FormatOption, LimitOption, OutputOption, check_format, write_rows
+from lithify.cli.rowset import FormatOption, LimitOption, OutputOption, check_format, rows_wanted, write_rows
 from lithify.cli.values import cell
-from lithify.errors import InvalidRequest
+from lithify.errors import InvalidRequest, LimitExceeded
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lithify.cli.command import AnyLake
 
 PANEL = "Queries"
 
@@ -42,8 +47,22 @@ def sql(
         raise InvalidRequest('the query is empty: pass a SELECT, e.g. lithify sql "select count(*) from shop.orders"')
     with session.lake() as lake:
         started = time.perf_counter()
-        rows = lake.sql(text, as_of=as_of)
-        write_rows(session, rows, chosen, output, limit, time.perf_counter() - started)
+        rows, cut = _answer(session, lake, text, as_of, rows_wanted(session, chosen, output, limit))
+        write_rows(session, rows, chosen, output, limit, time.perf_counter() - started, cut=cut)
+
+
+def _answer(session: Session, lake: AnyLake, text: str, as_of: str | None, wanted: int | None) -> tuple[pa.Table, bool]:
+    """The rows, and whether there are more. A service answers with so many rows at most: enough if fewer are wanted."""
+    if session.server is None or wanted is None:
+        return lake.sql(text, as_of=as_of), False
+    answer = lake.query(text, as_of)
+    if answer.cut and answer.rows.num_rows < wanted:
+        raise LimitExceeded(
+            f"the service answers with at most {answer.rows.num_rows:,} rows, and --limit asks for {wanted:,}: lower "
+            "it, or raise the service's setting query_rows_max",
+            limit="rows",
+        )
+    return answer.rows, answer.cut
 
 
 def changes(

@@ -59,6 +59,7 @@ def write(
         definition = table.definition
         columns = definition.columns
         data: Any = [row_of(text, columns) for text in row] if row else read_rows(file or STDIN, format, columns)
+        _load_libraries()
         started = clock.perf_counter()
         match mode or ("upsert" if definition.keyed else "append"):
             case "upsert":
@@ -111,6 +112,7 @@ def delete(
         table = lake.table(name)
         definition = table.definition
         columns, key = definition.columns, definition.key
+        _load_libraries()
         started = clock.perf_counter()
         if where is not None:
             commit = table.delete_where(where, batch_id=batch_id, actor=actor, reason=reason)
@@ -130,6 +132,15 @@ def delete(
             durable = f"seq {commit.seq}, durable in {human_seconds(seconds)}"
             text = f"{plural(commit.deleted, 'key')} deleted from {name}: {durable}"
         session.out.message(text, {**dataclasses.asdict(commit), "seconds": seconds})
+
+
+def _load_libraries() -> None:
+    """What the first write of a process loads (pandas too, by pyarrow) is no part of the time that a write takes."""
+    import pyarrow as pa
+
+    import lithify.engine.writer  # noqa: F401
+
+    pa.array([])
 
 
 def get(

@@ -65,6 +65,13 @@ def check_format(session: Session, format: RowFormat | None, output: str | None)
     return chosen
 
 
+def rows_wanted(session: Session, format: RowFormat, output: str | None, limit: int | None) -> int | None:
+    """How many rows are shown at most; None: all."""
+    if limit is None and format == "table" and not session.as_json and output is None:
+        return ROWS_SHOWN
+    return limit or None
+
+
 def write_rows(
     session: Session,
     rows: pa.Table,
@@ -73,16 +80,18 @@ def write_rows(
     limit: int | None,
     seconds: float,
     facts: Mapping[str, Any] | None = None,
+    *,
+    cut: bool = False,
 ) -> None:
+    """`cut`: there are more rows than these."""
     total = rows.num_rows
-    if limit is None and format == "table" and not session.as_json and output is None:
-        limit = ROWS_SHOWN
-    if limit:
-        rows = rows.slice(0, limit)
+    if wanted := rows_wanted(session, format, output, limit):
+        rows = rows.slice(0, wanted)
     document: dict[str, Any] = {
         **(facts or {}),
         "columns": [{"name": f.name, "type": type_name(f.type)} for f in rows.schema],
         "row_count": total,
+        **({"cut": True} if cut else {}),
         "seconds": round(seconds, 6),
     }
     if output is not None:
@@ -93,7 +102,7 @@ def write_rows(
         _check_names(rows)
         session.out.record("", {}, {**document, "rows": to_records(rows)})
     elif format == "table":
-        _to_terminal(session, rows, total, seconds)
+        _to_terminal(session, rows, total, seconds, cut)
     else:
         _to_stdout(rows, format)
 
@@ -103,16 +112,17 @@ def to_records(rows: pa.Table) -> list[dict[str, Any]]:
     return [record for batch in _records(rows) for record in batch]
 
 
-def _to_terminal(session: Session, rows: pa.Table, total: int, seconds: float) -> None:
+def _to_terminal(session: Session, rows: pa.Table, total: int, seconds: float, cut: bool) -> None:
     columns = [Column(str(n), f.name, right=_is_number(f.type)) for n, f in enumerate(rows.schema)]
     values = [column.to_pylist() for column in rows.columns]
     lines = [{str(n): column[row] for n, column in enumerate(values)} for row in range(rows.num_rows)]
     session.out.listing(columns, lines, {}, empty=f"no rows ({', '.join(rows.column_names)})")
-    count = (
-        plural(total, "row")
-        if rows.num_rows == total
-        else f"{rows.num_rows:,} of {plural(total, 'row')} shown (--limit 0 shows all)"
-    )
+    if cut:
+        count = f"{rows.num_rows:,} of more than {plural(total, 'row')} shown"
+    elif rows.num_rows == total:
+        count = plural(total, "row")
+    else:
+        count = f"{rows.num_rows:,} of {plural(total, 'row')} shown (--limit 0 shows all)"
     if total:
         session.out.note(f"{count}, {human_seconds(seconds)}")
 

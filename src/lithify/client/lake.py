@@ -134,7 +134,8 @@ class RemoteLake:
         if answer.cut:
             raise LimitExceeded(
                 f"the answer has more than the {answer.rows.num_rows:,} rows that this service answers with: add a "
-                "LIMIT, aggregate, or raise its setting query_rows_max; query() answers with the rows up to there",
+                "LIMIT, aggregate, or raise its setting query_rows_max; in Python, query() answers with the rows up to "
+                "there",
                 limit="rows",
             )
         return answer.rows

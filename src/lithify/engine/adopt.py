@@ -213,7 +213,7 @@ def _is_int96(path: Path, column: str) -> bool:
 def _verify_keys(runtime: Runtime, path: Path, sources: Sequence[Source], schema: TableSchema) -> None:
     if not schema.keyed or not sources:
         return
-    bad = runtime.serving.duplicate_keys(sources, schema.select(schema.key))
+    bad = runtime.serving.questions.duplicate_keys(sources, schema.select(schema.key))
     if bad.num_rows:
         examples = ", ".join(str(tuple(row[n] for n in schema.key)) for row in bad.to_pylist())
         raise InvalidRequest(

@@ -177,7 +177,8 @@ class Reader:
         paths = {file.path for file in files}
         sources = [source for file, source in standing if file.path in paths]
         assert schema.order_by
-        losers = self._handles.runtime.serving.losers(sources, resolved.contested, schema.key, schema.order_by)
+        questions = self._handles.runtime.serving.questions
+        losers = questions.losers(sources, resolved.contested, schema.key, schema.order_by)
         return settle(schema, resolved, losers)
 
     def change(self, file: DataFile, snapshot: Snapshot) -> Change:

@@ -190,7 +190,7 @@ class Table:
     ) -> Commit:
         """Delete the rows that a SQL condition holds for, as of one exact state of the table."""
         schema = self.definition
-        by = list(schema.key) or self._runtime.serving.columns_of(schema.columns, condition)
+        by = list(schema.key) or self._runtime.serving.questions.columns_of(schema.columns, condition)
         if not by:
             raise InvalidRequest(
                 f"the condition {condition!r} names no column: to delete everything from a table with no key, "

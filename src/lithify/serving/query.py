@@ -11,30 +11,24 @@ cannot read files: there is no function for it, and DDL, DML and SET are refused
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import shutil
-import tempfile
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
 
 import pyarrow as pa
-from datafusion import DataFrame, RuntimeEnvBuilder, SessionConfig, SessionContext
+from datafusion import DataFrame, SessionContext
 from datafusion.catalog import Schema, Table
 
 from lithify.errors import InvalidRequest, LithifyError
 from lithify.model.hot_rows import HotRows
 from lithify.model.names import quoted
-from lithify.model.plans import PlannedTable, ReadPlan, Source, Summary
+from lithify.model.plans import PlannedTable, ReadPlan, Summary
 from lithify.model.predicates import Predicate
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import Snapshot
 from lithify.serving.answers_kept import KeptAnswers
 from lithify.serving.apart import Apart
 from lithify.serving.catalog import CATALOG, NAMESPACE, EmptyCatalog, EmptyTables, Names, TableOf
+from lithify.serving.contexts import Contexts, Session
 from lithify.serving.execution import Course, collect, cut
 from lithify.serving.failures import is_exhausted, translated_errors
 from lithify.serving.filters import NOT_READ, Place
@@ -46,8 +40,8 @@ from lithify.serving.limits import Limits
 from lithify.serving.limits import Source as AnswerSource
 from lithify.serving.look import READ_ONLY, Care, Look, look_at, planned_alike
 from lithify.serving.queries import Run
-from lithify.serving.relation import LinkFolder, in_memory, memory_table, relation, scan
-from lithify.store.local import translated
+from lithify.serving.questions import Questions
+from lithify.serving.relation import memory_table, relation
 
 # So few rows are not worth waking other threads for.
 ONE_THREAD_ROWS_MAX = 65_536
@@ -83,19 +77,16 @@ class Outcome:
 
 class ServingEngine:
     def __init__(self, memory_bytes_max: int, threads: int | None = None, cache_bytes_max: int = 0) -> None:
-        self._threads = threads
+        self._contexts = Contexts(memory_bytes_max, threads)
+        self.questions = Questions(self._contexts)
         self.cache = Budget(cache_bytes_max)
         self.answers = KeptAnswers(self.cache)
-        self._root: Path | None = None
-        self._lock = threading.Lock()
         self._groups = GroupReader(threads)
         self._empty = EmptyTables()
         # Where rows become tables that queries are given; it keeps none itself.
         self._scratch = SessionContext()
-        self._memory_bytes_max = memory_bytes_max
         self._apart = Apart(memory_bytes_max)
         self._hot = HotViews(self._scratch)
-        self._configs: dict[tuple[str, str, Care, bool], SessionConfig] = {}
 
     def sql(self, query: str, table_of: TableOf, names: Names) -> pa.Table:
         """Run one SELECT. `table_of(namespace, table)` answers None for a table that does not exist; it must not run a
@@ -204,7 +195,7 @@ class ServingEngine:
         return EmptyCatalog(table_of, names, self._empty)
 
     def _look(self, query: str, catalog: EmptyCatalog) -> Look:
-        return look_at(query, self._context(CATALOG, NAMESPACE), catalog)
+        return look_at(query, self._contexts.context(CATALOG, NAMESPACE), catalog)
 
     def _run(self, look: Look, course: Course | None = None) -> pa.Table:
         course = course or Course()
@@ -225,7 +216,7 @@ class ServingEngine:
             return self._run_once(look, course)
 
     def _run_once(self, look: Look, course: Course) -> pa.Table:
-        with self._session(look.care) as session:
+        with self._contexts.session(look.care) as session:
             frame = self._frame(look, session, narrow=True)
             if frame is None and look.simplify():
                 frame = self._frame(look, session, narrow=True)
@@ -234,7 +225,7 @@ class ServingEngine:
             assert frame is not None
             return collect(frame, course, small=look.small).rename_columns(look.shape.names)
 
-    def _frame(self, look: Look, session: _Session, *, narrow: bool) -> DataFrame | None:
+    def _frame(self, look: Look, session: Session, *, narrow: bool) -> DataFrame | None:
         """The query over the rows that it needs. Narrow: where they are in memory, also of only the columns that it
         needs, or with strings as dictionaries; None if it then means something else.
         """
@@ -257,7 +248,9 @@ class ServingEngine:
                 tables[place] = Table(view.into_view())
                 small = False
         # Relations are built in a context of their own, so that a query sees the lake's tables and nothing else.
-        outer = self._context(CATALOG, NAMESPACE, look.care, one_thread=small, memory_bytes_max=look.memory_bytes_max)
+        outer = self._contexts.context(
+            CATALOG, NAMESPACE, look.care, one_thread=small, memory_bytes_max=look.memory_bytes_max
+        )
         look.small = small and look.is_bounded
         catalog = outer.catalog(CATALOG)
         namespaces = {namespace: Schema.memory_schema(outer) for namespace, _ in tables}
@@ -283,136 +276,13 @@ class ServingEngine:
         except TooLarge:
             return None
 
-    def columns_of(self, schema: pa.Schema, where: str) -> list[str]:
-        """The columns a condition reads: those without which it cannot be planned."""
-        check_condition(where)
-        with self._session() as session, translated_errors():
-            ctx = session.ctx
-            ctx.register_record_batches("t", [[pa.RecordBatch.from_pylist([], schema=schema)]])
-            ctx.sql_with_options(f"SELECT 1 FROM datafusion.public.t WHERE ({where}\n)", READ_ONLY)
-            used: list[str] = []
-            for name in schema.names:
-                rest = pa.schema([f for f in schema if f.name != name] or [pa.field("lithify_none", pa.int8())])
-                alias = f"without_{len(used)}_{schema.get_field_index(name)}"
-                ctx.register_record_batches(alias, [[pa.RecordBatch.from_pylist([], schema=rest)]])
-                try:
-                    ctx.sql_with_options(f"SELECT 1 FROM datafusion.public.{alias} t WHERE ({where}\n)", READ_ONLY)
-                except Exception:
-                    used.append(name)
-            return used
-
-    def losers(self, base: Sequence[Source], contested: pa.Table, key: Sequence[str], order_by: str) -> pa.Table:
-        """Keys of `contested` whose base row has a higher order_by (nulls lowest)."""
-        columns = contested.schema
-        if not base or not contested.num_rows:
-            return contested.select(list(key)).slice(0, 0)
-        with self._session() as session, translated_errors(sources=base):
-            ctx, links = session.ctx, session.links
-            ctx.register_view("b", scan(ctx, base, columns, links))
-            ctx.register_view("c", in_memory(ctx, contested))
-            keys = ", ".join(f"c.{quoted(name)}" for name in key)
-            same = " AND ".join(f"b.{quoted(name)} = c.{quoted(name)}" for name in key)
-            order = quoted(order_by)
-            frame = ctx.sql(
-                f"SELECT {keys} FROM datafusion.public.c c JOIN datafusion.public.b b ON {same} "
-                f"WHERE b.{order} IS NOT NULL AND (c.{order} IS NULL OR b.{order} > c.{order})"
-            )
-            target = contested.select(list(key)).schema
-            return _result(frame).cast(pa.schema([f.with_nullable(True) for f in target])).cast(target)
-
-    def duplicate_keys(self, base: Sequence[Source], columns: pa.Schema, limit: int = 5) -> pa.Table:
-        """Keys that stand more than once, or are null, in files that were not written by us."""
-        with self._session() as session, translated_errors(sources=base):
-            ctx, links = session.ctx, session.links
-            ctx.register_view("b", scan(ctx, base, columns, links))
-            keys = ", ".join(quoted(name) for name in columns.names)
-            null = " OR ".join(f"{quoted(name)} IS NULL" for name in columns.names)
-            return _result(
-                ctx.sql(
-                    f"SELECT {keys}, count(*) AS rows FROM datafusion.public.b GROUP BY {keys} HAVING count(*) > "
-                    f"1 OR {null} LIMIT {limit}"
-                )
-            )
-
     def close(self) -> None:
         self._apart.close()
-        if self._root is not None:
-            shutil.rmtree(self._root, ignore_errors=True)
-            self._root = None
-
-    @contextlib.contextmanager
-    def _session(self, care: Care = Care.NONE) -> Iterator[_Session]:
-        links = LinkFolder(self._folder())
-        try:
-            yield _Session(lambda: self._context("datafusion", "public", care), links)
-        finally:
-            links.remove()
-
-    def _context(
-        self,
-        catalog: str,
-        schema: str,
-        care: Care = Care.NONE,
-        *,
-        one_thread: bool = False,
-        memory_bytes_max: int | None = None,
-    ) -> SessionContext:
-        """One query's: its memory is counted for it alone."""
-        place = catalog, schema, care, one_thread
-        if place not in self._configs:
-            config = self._config(catalog, schema, care)
-            threads = 1 if one_thread else self._threads
-            self._configs[place] = config.with_target_partitions(threads) if threads else config
-        memory = RuntimeEnvBuilder().with_disk_manager_os()
-        return SessionContext(
-            self._configs[place], memory.with_fair_spill_pool(memory_bytes_max or self._memory_bytes_max)
-        )
-
-    def _config(self, catalog: str, schema: str, care: Care) -> SessionConfig:
-        config = (
-            SessionConfig()
-            .with_default_catalog_and_schema(catalog, schema)
-            .set("datafusion.execution.parquet.coerce_int96", "us")
-            .set("datafusion.execution.time_zone", "UTC")
-            # Changed keys that are integers and lie this close are looked up in an array instead of a hash table.
-            .set("datafusion.execution.perfect_hash_join_min_key_density", "0.001")
-            .set("datafusion.execution.perfect_hash_join_small_build_threshold", "1000000")
-            # Hidden keys are few beside base: share them with every scan instead of shuffling base to meet them.
-            .set("datafusion.optimizer.hash_join_single_partition_threshold", str(64 * 2**20))
-            .set("datafusion.optimizer.hash_join_single_partition_threshold_rows", "4000000")
-        )
-        if care is not Care.NONE:
-            config = config.set("datafusion.execution.collect_statistics", "false")
-        if care is Care.NO_STATISTICS:
-            config = (
-                config.set("datafusion.execution.parquet.pruning", "false")
-                .set("datafusion.execution.parquet.enable_page_index", "false")
-                .set("datafusion.optimizer.enable_dynamic_filter_pushdown", "false")
-            )
-        return config
-
-    def _folder(self) -> Path:
-        with self._lock:
-            if self._root is None:
-                with translated(tempfile.gettempdir()):
-                    self._root = Path(tempfile.mkdtemp(prefix="lithify-serving-"))
-                atexit.register(shutil.rmtree, self._root, ignore_errors=True)
-            return self._root
+        self._contexts.close()
 
 
 def _identity(planned: PlannedTable | None) -> tuple[str, int, int] | None:
     return planned.snapshot.identity if planned is not None else None
-
-
-class _Session:
-    """Where relations are built, if there are any to build."""
-
-    def __init__(self, make: Callable[[], SessionContext], links: LinkFolder) -> None:
-        self._make, self.links = make, links
-
-    @cached_property
-    def ctx(self) -> SessionContext:
-        return self._make()
 
 
 @dataclass(frozen=True)
@@ -440,7 +310,3 @@ class _Fixed:
 
     def summary(self) -> Summary | None:
         return None
-
-
-def _result(frame: DataFrame) -> pa.Table:
-    return collect(frame, Course())

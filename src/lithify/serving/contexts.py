@@ -1,0 +1,101 @@
+"""DataFusion's contexts, each for one query: how it is set up, what it may take, where its links lie."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from pathlib import Path
+
+from datafusion import RuntimeEnvBuilder, SessionConfig, SessionContext
+
+from lithify.serving.look import Care
+from lithify.serving.relation import LinkFolder
+from lithify.store.local import translated
+
+
+class Session:
+    """Where relations are built, if there are any to build."""
+
+    def __init__(self, make: Callable[[], SessionContext], links: LinkFolder) -> None:
+        self._make, self.links = make, links
+
+    @cached_property
+    def ctx(self) -> SessionContext:
+        return self._make()
+
+
+class Contexts:
+    def __init__(self, memory_bytes_max: int, threads: int | None = None) -> None:
+        self._memory_bytes_max, self._threads = memory_bytes_max, threads
+        self._root: Path | None = None
+        self._lock = threading.Lock()
+        self._configs: dict[tuple[str, str, Care, bool], SessionConfig] = {}
+
+    def close(self) -> None:
+        if self._root is not None:
+            shutil.rmtree(self._root, ignore_errors=True)
+            self._root = None
+
+    @contextlib.contextmanager
+    def session(self, care: Care = Care.NONE) -> Iterator[Session]:
+        links = LinkFolder(self._folder())
+        try:
+            yield Session(lambda: self.context("datafusion", "public", care), links)
+        finally:
+            links.remove()
+
+    def context(
+        self,
+        catalog: str,
+        schema: str,
+        care: Care = Care.NONE,
+        *,
+        one_thread: bool = False,
+        memory_bytes_max: int | None = None,
+    ) -> SessionContext:
+        """One query's: its memory is counted for it alone."""
+        place = catalog, schema, care, one_thread
+        if place not in self._configs:
+            config = self._config(catalog, schema, care)
+            threads = 1 if one_thread else self._threads
+            self._configs[place] = config.with_target_partitions(threads) if threads else config
+        memory = RuntimeEnvBuilder().with_disk_manager_os()
+        return SessionContext(
+            self._configs[place], memory.with_fair_spill_pool(memory_bytes_max or self._memory_bytes_max)
+        )
+
+    def _config(self, catalog: str, schema: str, care: Care) -> SessionConfig:
+        config = (
+            SessionConfig()
+            .with_default_catalog_and_schema(catalog, schema)
+            .set("datafusion.execution.parquet.coerce_int96", "us")
+            .set("datafusion.execution.time_zone", "UTC")
+            # Changed keys that are integers and lie this close are looked up in an array instead of a hash table.
+            .set("datafusion.execution.perfect_hash_join_min_key_density", "0.001")
+            .set("datafusion.execution.perfect_hash_join_small_build_threshold", "1000000")
+            # Hidden keys are few beside base: share them with every scan instead of shuffling base to meet them.
+            .set("datafusion.optimizer.hash_join_single_partition_threshold", str(64 * 2**20))
+            .set("datafusion.optimizer.hash_join_single_partition_threshold_rows", "4000000")
+        )
+        if care is not Care.NONE:
+            config = config.set("datafusion.execution.collect_statistics", "false")
+        if care is Care.NO_STATISTICS:
+            config = (
+                config.set("datafusion.execution.parquet.pruning", "false")
+                .set("datafusion.execution.parquet.enable_page_index", "false")
+                .set("datafusion.optimizer.enable_dynamic_filter_pushdown", "false")
+            )
+        return config
+
+    def _folder(self) -> Path:
+        with self._lock:
+            if self._root is None:
+                with translated(tempfile.gettempdir()):
+                    self._root = Path(tempfile.mkdtemp(prefix="lithify-serving-"))
+                atexit.register(shutil.rmtree, self._root, ignore_errors=True)
+            return self._root
