@@ -48,6 +48,7 @@ logger = logging.getLogger(__name__)
 
 TRIM_EVERY_CHECKPOINTS, TRIM_EVERY_COMMITS = 16, 320  # whichever comes first
 TRIM_FILES_MAX = 2_000  # on the way of a write; more is left to upkeep and to the next time
+TXNS_KEPT_MAX = 1_000
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
@@ -272,6 +273,7 @@ class DeltaLog:
             lambda: self._table.create_write_transaction(
                 actions, "append", self._table.schema(), self.partition_columns, **options
             ),
+            txns,
         )
 
     def add_column(self, column: pa.Field, info: Mapping[str, Any], write_id: str) -> int:
@@ -285,9 +287,14 @@ class DeltaLog:
             lambda: self._table.alter.set_table_properties(dict(properties), raise_if_not_exists=False, **options),
         )
 
-    def _swap(self, write_id: str, attempt: Any) -> int:
+    def _swap(self, write_id: str, attempt: Any, txns: Mapping[str, int] | None = None) -> int:
         with self.lock:
-            return self._swap_locked(write_id, attempt)
+            before, known = self._txns
+            target = self._swap_locked(write_id, attempt)
+            # Between two versions lies one commit, which was ours: what it did not set is as it was.
+            if self.version == target == before + 1:
+                self._txns = target, {**(known if len(known) < TXNS_KEPT_MAX else {}), **(txns or {})}
+            return target
 
     def _swap_locked(self, write_id: str, attempt: Any) -> int:
         assert not self._pinned, "a handle on the past cannot commit"

@@ -11,7 +11,7 @@ from typing import Any
 from deltalake import CommitProperties, Transaction
 
 # Forgotten after the table's retention of transactions; the counters never are.
-_EXPIRING = ("lithify.batch.", "lithify.job.")
+_EXPIRING = ("lithify.batch.", "lithify.lane.", "lithify.job.")
 
 
 @dataclass(frozen=True)
