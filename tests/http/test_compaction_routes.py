@@ -11,6 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from lithify import Lake, Settings
+from lithify.model.names import TableName
 from lithify.store.faults import FaultyStore, Gate
 
 WAIT_S = 60
@@ -270,6 +271,7 @@ def test_a_token_for_one_table_may_not_name_another(client_with: ClientWith, wha
 
 
 def damage(lake: Lake, table: str) -> None:
-    """No commit of its changes can be read any more."""
+    """No commit of its changes can be read any more, by whoever opens it now."""
+    lake._loaded.forget(TableName(*table.split(".")))
     for commit in (lake.path / table.replace(".", "/") / "changes" / "_delta_log").glob("*.json"):
         commit.write_bytes(b"\x00garbage\n" * 3)

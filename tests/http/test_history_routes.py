@@ -11,6 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from lithify import Lake
+from lithify.model.names import TableName
 
 ROUTES = ("snapshot", "stats", "partitions", "history")
 
@@ -121,6 +122,7 @@ class TestEach:
 
     def test_a_damaged_table_fails_alone(self, client: TestClient, lake: Lake, what: str) -> None:
         damage(lake.path / "shop" / "orders" / "changes" / "_delta_log")
+        lake._loaded.forget(TableName("shop", "orders"))  # what is open knows its log already
         answer = client.get(f"/v1/tables/shop.orders/{what}")
         assert (answer.status_code, answer.json()["code"]) == (424, "corruption")
         assert str(lake.path) not in answer.text
