@@ -98,7 +98,16 @@ def test_waits_grow_and_end() -> None:
     server = Server(503)
     with pytest.raises(Unavailable, match="busy"):
         server.transport().send(READ)
-    assert server.waits_s == [0.1, 0.2, 0.4, 0.8]
+    assert server.waits_s == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5, 5, 5])
+
+
+def test_a_server_that_answered_before_is_waited_for_longer() -> None:
+    server = Server(200, httpx.ConnectError)
+    transport = server.transport()
+    transport.send(READ)
+    with pytest.raises(Unavailable):
+        transport.send(READ)
+    assert len(server.requests) == 1 + 10
 
 
 def test_the_server_says_how_long_to_wait() -> None:
@@ -143,7 +152,7 @@ def test_nobody_there_is_unavailable_with_the_address() -> None:
     server = Server(httpx.ConnectError)
     with pytest.raises(Unavailable, match=r"http://lake.test:8080 cannot be reached .* is `lithify serve` running"):
         server.transport().send(WRITE)
-    assert len(server.requests) == 5
+    assert len(server.requests) == 4
 
 
 def test_a_write_whose_answers_are_all_lost_says_how_to_go_on() -> None:

@@ -87,3 +87,20 @@ def test_whatever_the_descriptions_hold_is_text() -> None:
     assert "<script>" not in text
     assert "<i>" not in text
     assert "/<x>" not in text
+
+
+def test_every_operation_with_a_token_names_its_scope(stranger: TestClient, document: dict[str, Any]) -> None:
+    named = {(method, path): operation.get("x-scopes") for method, path, operation in operations(document)}
+
+    assert named["get", "/v1/tables/{name}/rows"] == ["read"]
+    assert named["get", "/metrics"] == ["read", "maintain"]
+    assert {path for (_, path), scopes in named.items() if not scopes} == {"/health/live", "/health/ready"}
+    assert "<td>scope</td><td>read or maintain</td>" in stranger.get("/docs").text
+
+
+def test_the_page_shows_what_is_in_bodies_and_answers(stranger: TestClient) -> None:
+    text = stranger.get("/docs").text
+
+    assert "<td>body rows_max</td>" in text
+    assert "{&quot;id&quot;: string, &quot;cancelled&quot;: true}" in text
+    assert "Document<" not in text

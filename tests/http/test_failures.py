@@ -270,3 +270,16 @@ def test_too_many_connections(served: Any, monkeypatch: pytest.MonkeyPatch) -> N
     assert b"Retry-After: 1" in answer
     monkeypatch.undo()
     assert httpx.get(f"{served.url}/health/live").status_code == 200
+
+
+def test_a_query_parameter_that_the_route_does_not_know(client: TestClient) -> None:
+    document = check_shape(client.get("/v1/tables/shop.orders/rows?limt=2"), 400, "invalid_request")
+
+    assert "'limt'" in document["message"]
+    assert "as_of, columns, limit, where" in document["message"]
+
+
+def test_every_field_of_a_body_that_does_not_fit_is_named(client: TestClient) -> None:
+    document = check_shape(client.post("/v1/query/sql", json={"query": "select 1"}), 400, "invalid_request")
+
+    assert document["message"] == "body 'sql': Field required (and 1 more: 'query')"

@@ -108,10 +108,12 @@ def test_revoking_leaves_the_others(tokens: Tokens) -> None:
     assert all(tokens.find(secret) for secret in kept)
 
 
-def test_revoking_twice_is_no_error_by_id(tokens: Tokens) -> None:
+@pytest.mark.parametrize("by", ["id", "name"])
+def test_revoking_twice_is_no_error(tokens: Tokens, by: str) -> None:
     token, _ = tokens.create("a", ["read"])
+    name = token.id if by == "id" else "a"
 
-    assert tokens.revoke(token.id) == tokens.revoke(token.id)
+    assert tokens.revoke(name) == tokens.revoke(name)
 
 
 def test_a_name_that_several_valid_tokens_have_is_not_enough(tokens: Tokens) -> None:
@@ -261,6 +263,13 @@ def test_there_is_no_first_token_after_others_even_revoked_ones(tokens: Tokens) 
 
     assert tokens.create_first("first") is None
     assert not tokens.any_valid()
+
+
+def test_a_lake_with_tokens_is_not_written_to_for_a_first_one(tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens.create("a", ["read"])
+    monkeypatch.setattr(tokens, "_changing", lambda: pytest.fail("a lake that may only be read could not be served"))
+
+    assert tokens.create_first("first") is None
 
 
 def test_tokens_made_at_the_same_time_are_all_kept(lake_path: Path) -> None:

@@ -134,3 +134,17 @@ def test_evicting_everything_forgets_answers(lake: Lake, table: Table) -> None:
     assert lake.cache.evict() > 0
     assert lake.cache.stats().answers.count == 0
     assert lake.cache.stats().bytes == 0
+
+
+def test_the_letter_case_of_a_column_that_is_replaced_counts(lake: Lake, table: Table) -> None:
+    replaced = lake.sql("SELECT * REPLACE (5 AS v) FROM a.u").to_pylist()
+    assert replaced == [{"id": 0, "v": 5}]
+    assert lake.query("SELECT * REPLACE (5 AS V) FROM a.u").source != "answer"
+
+
+def test_a_closed_lake_keeps_no_answers(folder: Path) -> None:
+    with Lake(folder / "other", settings=Settings(cache_bytes_max=64 * 2**20)) as lake:
+        lake.create_table("a.t", COLUMNS, key="id").upsert([{"id": 1, "v": 1}])
+        lake.sql(QUERY)
+        assert lake.cache.stats().answers.count == 1
+    assert (lake.cache.stats().answers.count, lake.cache.stats().bytes) == (0, 0)

@@ -111,6 +111,15 @@ def test_a_folder_without_write_permission_is_refused(lake: Lake) -> None:
     assert trouble.ids(lake) == before
 
 
+def test_a_folder_that_cannot_be_looked_into_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    with pytest.raises(Unavailable, match=r"no permission for .*: check the owner"):
+        Lake(lake.path)
+
+
 def test_a_file_size_limit_is_refused(lake: Lake) -> None:
     results = children.queue()
     child = children.start(trouble.write_with_size_limit, str(lake.path), results, scratch=lake.path.parent)
@@ -163,3 +172,21 @@ def test_a_disk_that_fills_up_at_any_page(small_disk: Path, made: Path, name: st
         if error is None:
             return
     pytest.fail("it never fitted")
+
+
+def test_a_fold_that_fills_the_disk_gives_its_room_back(small_disk: Path, made: Path) -> None:
+    """Its own files are what fills it: they go although no fence finds room before, and writes go on."""
+
+    def fill() -> None:
+        folder = max((path / "a/t/base").glob("fold-*"), key=lambda found: found.stat().st_mtime_ns)
+        with (folder / "more.parquet").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(resource.getpagesize()))
+
+    path = copied(made, small_disk / "lake")
+    with Lake(path, store=FaultyStore("fold.written", fill)) as lake:
+        with pytest.raises(OSError, match="No space left"):
+            lake.table("a.t").fold()
+        lake.table("a.t").upsert([{"id": 3, "v": "new"}])
+        assert trouble.ids(lake)["a.t"] == [1, 2, 3]
+        assert not unsettled(path)

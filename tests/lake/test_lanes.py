@@ -8,7 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lithify import Conflict, Lake, Table
+from lithify import Conflict, Lake, NotFound, Table
+from lithify.log.changes import ChangesLog
+from lithify.log.records import CommitRecord
 
 LANE, OTHER = f"lane-{'a' * 32}", f"lane-{'b' * 32}"
 
@@ -54,6 +56,23 @@ def test_a_number_below_the_last_is_refused(table: Table) -> None:
     with pytest.raises(Conflict, match="only go up"):
         table.append([{"x": 1}], batch_id=f"{LANE}.1")
     assert table.to_arrow().num_rows == 1
+
+
+def test_a_write_is_known_by_its_number_when_its_commit_has_left_the_log(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(log: ChangesLog, seq: int) -> CommitRecord:
+        raise NotFound(f"seq {seq} is no longer in the log")
+
+    first = table.append([{"x": 1}], batch_id=f"{LANE}.2")
+    monkeypatch.setattr(ChangesLog, "record_of_seq", gone)
+
+    again = table.append([{"x": 1}], batch_id=f"{LANE}.2")
+    assert (again.seq, again.replayed) == (first.seq, True)
+    with pytest.raises(Conflict, match="only go up"):
+        table.append([{"x": 1}], batch_id=f"{LANE}.1")
+    assert not table.append([{"x": 3}], batch_id=f"{LANE}.3").replayed
+    assert table.to_arrow().num_rows == 2
 
 
 @pytest.mark.parametrize("ordinary", ["lane-1.2", f"{LANE}.", f"{LANE}.1.2", f"x{LANE}.1", f"{LANE}.-1"])

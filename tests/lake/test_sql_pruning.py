@@ -625,3 +625,51 @@ def test_rows_are_told_apart_by_what_can_be_told() -> None:
     assert kept(Prefix("name", "name-00")) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
     assert kept(predicate_of_where("x > 100", COLUMNS)) == [3]
     assert kept(predicate_of_where("price = 1.5", COLUMNS)) == [6]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (
+            "SELECT s['a'] AS a, name FROM (SELECT s, upper(name) AS name, ok FROM t) q WHERE ok",
+            [{"a": "x", "name": "N"}],
+        ),
+        ("SELECT s['a'] AS a, id + 1 AS id FROM (SELECT s, -id AS id, ok FROM t) q WHERE ok", [{"a": "x", "id": -4}]),
+        (
+            "SELECT q.s['a'] AS a FROM (SELECT s, -id AS id, ok FROM t) q JOIN t ON t.id = -q.id WHERE q.ok",
+            [{"a": "x"}],
+        ),
+    ],
+)
+def test_a_name_given_in_a_subquery_is_not_taken_for_the_column(
+    folder: Path, query: str, expected: list[dict[str, Any]]
+) -> None:
+    inside = pa.struct([("a", pa.string())])
+    with Lake(folder / "lake") as lake:
+        table = lake.create_table(
+            "main.t",
+            pa.schema([("id", pa.int64()), ("s", inside), ("ok", pa.bool_()), ("name", pa.string())]),
+            key="id",
+        )
+        table.upsert([{"id": 5, "s": {"a": "x"}, "ok": True, "name": "n"}])
+        assert lake.sql(query).to_pylist() == expected
+
+
+@pytest.mark.parametrize("condition", ["reverse(x.name) <> '-'", "length(x.name) > 0", "nullif(x.name, '-') <> ''"])
+def test_a_condition_on_the_optional_side_of_a_right_join_stays_there(folder: Path, condition: str) -> None:
+    columns = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    with Lake(folder / "lake") as lake:
+        lake.create_table("main.x", columns, key="id").upsert([{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
+        lake.create_table("main.y", columns, key="id").upsert([{"id": 1, "name": "a"}, {"id": 2, "name": "c"}])
+        found = lake.sql(f"SELECT y.name FROM x RIGHT JOIN y ON x.name = y.name WHERE {condition}")
+        assert found.to_pylist() == [{"name": "a"}]
+
+
+@pytest.mark.parametrize("condition", ["id > 0", "id < 0"])
+def test_the_types_of_an_answer_are_those_of_the_query_whatever_is_found(folder: Path, condition: str) -> None:
+    columns = pa.schema([("id", pa.int64()), ("kind", pa.string()), ("price", pa.decimal128(10, 2))])
+    with Lake(folder / "lake") as lake:
+        table = lake.create_table("main.t", columns, key="id")
+        table.upsert([{"id": n, "kind": "a", "price": Decimal(n)} for n in range(1, 4)])
+        query = f"SELECT kind, count(DISTINCT id) AS n, sum(price) AS p FROM t WHERE {condition} GROUP BY kind"
+        assert lake.query(query).rows.schema.field("p").type == pa.decimal128(20, 2)

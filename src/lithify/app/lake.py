@@ -24,7 +24,7 @@ from lithify.engine.runtime import Runtime
 from lithify.engine.table import AsOf, Table
 from lithify.engine.worker import WorkerCompute
 from lithify.errors import CommitUnknown, Conflict, Forbidden, InvalidRequest, LithifyError, NotFound
-from lithify.model.names import TableName, parse_table_name
+from lithify.model.names import TableName, is_table_name, parse_table_name
 from lithify.model.plans import PlannedTable
 from lithify.model.policies import policy_of
 from lithify.model.schema import define
@@ -374,6 +374,8 @@ class Lake:
             name = f"{namespace}.{table}"
             if may_read is not None and not may_read(name):
                 raise Forbidden(f"this token may not read table {name}: use one that may", table=name)
+            if not is_table_name(name):
+                return None  # quoted, it may be anything, a path too: nothing on disk is asked about it
             try:
                 return self.table(f"{namespace}.{table}").planned(as_of)
             except (InvalidRequest, NotFound):
@@ -434,6 +436,10 @@ def _local_path(path: str | Path) -> Path:
     text = str(path)
     if "://" in text:
         parts = urlsplit(text)
+        if parts.scheme in ("http", "https"):
+            raise InvalidRequest(
+                f"{text} is an address, not a folder: for a service use lithify.connect, or --server in place of --lake"
+            )
         if parts.scheme != "file":
             raise InvalidRequest(
                 f"{text}: only local folders (and file:// addresses) can be lakes so far, not {parts.scheme}://"

@@ -224,8 +224,12 @@ def chosen_tables(lake: Lake, table: str | None = None, namespace: str | None = 
         return present
     found = [name for name in present if name.partition(".")[0] == namespace]
     if not found:
-        raise NotFound(f"there is no table in a namespace {namespace!r}: `lithify tables` lists what does exist")
+        raise no_namespace(namespace)
     return found
+
+
+def no_namespace(namespace: str) -> NotFound:
+    return NotFound(f"there is no table in a namespace {namespace!r}: `lithify tables` lists what does exist")
 
 
 @dataclass(frozen=True)

@@ -132,16 +132,19 @@ class Tokens:
 
     def create_first(self, name: str) -> tuple[Token, str] | None:
         """An admin token if the lake has never had one; of two processes at once, one gets it."""
+        if self._read():
+            return None  # before the lock, which a lake that may only be read has no place for
         with self._changing():
             return None if self._read() else self._create(name, ("admin",), (), None, [])
 
     def revoke(self, id_or_name: str) -> Token:
-        """End a token for good. By its id, or by its name if one valid token has it."""
+        """End a token for good. By its id, or by its name if one valid token has it; again, nothing changes."""
         with self._changing():
             known = self._read()
             found = [token for token in known if token.id == id_or_name] or [
                 token for token in known if token.name == id_or_name and token.revoked_at is None
             ]
+            found = found or [token for token in known if token.name == id_or_name][-1:]
             if not found:
                 raise NotFound(f"there is no token {id_or_name!r}: `lithify tokens list` shows what there is")
             if len(found) > 1:

@@ -26,9 +26,11 @@ NEEDS_TOKEN = "pass a token of this lake to lithify.connect, or set LITHIFY_TOKE
 
 
 def _kinds(root: type[LithifyError]) -> Iterator[tuple[str, type[LithifyError]]]:
+    """Those of `lithify.errors`: others that happen to be loaded share their codes."""
     for kind in root.__subclasses__():
-        yield kind.code, kind
-        yield from _kinds(kind)
+        if kind.__module__ == root.__module__:
+            yield kind.code, kind
+            yield from _kinds(kind)
 
 
 _BY_CODE: dict[str, type[LithifyError]] = {

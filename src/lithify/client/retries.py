@@ -16,14 +16,21 @@ RETRIED_STATUSES = frozenset({429, 502, 503, 504})
 
 @dataclass(frozen=True)
 class Retries:
-    attempts_max: int = 5
+    """`stranger_attempts_max`: to a server that has never answered, which is rather a wrong address than a restart."""
+
+    attempts_max: int = 10
+    stranger_attempts_max: int = 4
     total_s_max: float = 30.0
     first_wait_s: float = 0.1
     wait_s_max: float = 5.0
 
-    def wait_s(self, attempt: int, elapsed_s: float, asked_s: float | None, draw: float) -> float | None:
-        """Seconds to wait after `attempt` (the first is 1) has failed; None: give up. `draw` is from 0 to 1."""
-        if attempt >= self.attempts_max:
+    def wait_s(
+        self, attempt: int, elapsed_s: float, asked_s: float | None, draw: float, *, known: bool = True
+    ) -> float | None:
+        """Seconds to wait after `attempt` (the first is 1) has failed; None: give up. `draw` is from 0 to 1; `known`:
+        this server has answered before.
+        """
+        if attempt >= (self.attempts_max if known else self.stranger_attempts_max):
             return None
         bound_s = min(self.wait_s_max, self.first_wait_s * 2 ** (attempt - 1))
         wait_s = bound_s * (0.5 + draw / 2)

@@ -77,7 +77,7 @@ class Transport:
         trusted = _trusted(verify) if self.address.startswith("https") else False
         self._client = client or httpx.Client(verify=trusted, limits=httpx.Limits(max_connections=CONNECTIONS_MAX))
         self.lanes = Lanes()
-        self._closed = False
+        self._closed = self._known = False
 
     def close(self) -> None:
         self._closed = True
@@ -108,6 +108,7 @@ class Transport:
                 cause: Exception | None = error
                 repeat = (call.again or not arrived) and not _is_distrust(error)
             else:
+                self._known = True
                 if response.is_success:
                     return response
                 failure, cause = error_of(response.status_code, response.content, self.address), None
@@ -115,7 +116,9 @@ class Transport:
                 repeat = call.again and response.status_code in RETRIED_STATUSES and not isinstance(failure, Cancelled)
                 asked_s = asked_wait_s(response.headers.get("retry-after"), dt.datetime.now(dt.UTC))
             elapsed_s = time.monotonic() - started
-            wait_s = self._retries.wait_s(attempt, elapsed_s, asked_s, self._draw()) if repeat else None
+            wait_s = None
+            if repeat:
+                wait_s = self._retries.wait_s(attempt, elapsed_s, asked_s, self._draw(), known=self._known)
             if wait_s is None:
                 raise (_perhaps_written(failure, call.key) if call.key and arrived else failure) from cause
             self._sleep(wait_s)

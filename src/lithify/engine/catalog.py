@@ -23,7 +23,7 @@ from lithify.log.delta import DeltaLog
 from lithify.model.names import CONTROL_FOLDER, TableName
 from lithify.model.options import stored
 from lithify.model.schema import TableSchema
-from lithify.store.local import Store
+from lithify.store.local import Store, translated
 
 LAKE_FORMAT = 1
 
@@ -31,7 +31,9 @@ LAKE_FORMAT = 1
 def open_lake(root: Path, store: Store, *, create: bool) -> None:
     """Check that `root` is a lake this version can use; make it one if it is empty."""
     marker = root / CONTROL_FOLDER / "lake.json"
-    if marker.exists():
+    with translated(root):
+        marked, is_file = marker.exists(), root.exists() and not root.is_dir()
+    if marked:
         try:
             described = json.loads(store.read(marker))
             version = int(described["format"])
@@ -45,7 +47,7 @@ def open_lake(root: Path, store: Store, *, create: bool) -> None:
                 "upgrade lithify"
             )
         return
-    if root.exists() and not root.is_dir():
+    if is_file:
         raise InvalidRequest(f"{root} is a file, not a folder: give the lake a folder")
     if not create:
         raise NotFound(f"{root} is no lake: create one with `lithify init {root}`")

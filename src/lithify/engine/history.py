@@ -112,10 +112,11 @@ def incremental_up_to(handles: Handles, since: int, rows_max: int | None) -> pa.
     found = _originals(handles, since)
     tables, total = [found.columns.empty_table()], 0
     for seq, add in found.adds:
-        rows = _load(handles, found, seq, add)
-        total += rows.num_rows
-        if rows_max is not None and total > rows_max:
+        try:
+            rows = _load(handles, found, seq, add, rows_max=None if rows_max is None else rows_max - total)
+        except LimitExceeded:
             return None
+        total += rows.num_rows
         tables.append(rows)
     return pa.concat_tables(tables)
 

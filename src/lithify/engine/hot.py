@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from traceback import clear_frames
 from typing import TYPE_CHECKING
 
 from lithify.engine.hot_refresh import Held, brought_to, is_older
@@ -138,11 +139,15 @@ class HotTables:
             return
         now_s = self._clock()
         with self._lock:
+            wanted = set(snapshot.schema.names if columns is None else columns)
+            hot = self._tables.get(snapshot.table)
+            if hot is not None and wanted <= set(hot.held.rows.columns.names):
+                return  # the query is of an earlier state, which loading it again does not bring back
             asked = self._asked.pop(snapshot.table, None)
             if asked is None or now_s - asked.last_s > ASKED_WITHIN_S:
                 asked = _Asked()
             asked.times, asked.last_s = asked.times + 1, now_s
-            asked.columns.update(snapshot.schema.names if columns is None else columns)
+            asked.columns.update(wanted)
             self._asked[snapshot.table] = asked
             while len(self._asked) > ASKED_TABLES_MAX:
                 self._asked.popitem(last=False)
@@ -221,7 +226,9 @@ class HotTables:
         try:
             future.set_result(self._loaded(reader, names, exactly=exactly, pinned=pinned))
         except BaseException as error:
-            future.set_exception(error)
+            _let_go_of_rows(error)
+            # Where it came from leads back to this future, and the two would keep what its callers hold, too.
+            future.set_exception(error.with_traceback(None) if isinstance(error, LithifyError) else error)
             if not isinstance(error, Exception):
                 raise
         finally:
@@ -232,9 +239,15 @@ class HotTables:
     def _loaded(self, reader: Reader, names: Sequence[str], *, exactly: bool, pinned: bool) -> _Hot:
         snapshot = reader.handles.snapshot()
         plan = reader.plan(snapshot)
+        with self._lock:
+            room = self.budget.bytes_max - sum(hot.held.rows.bytes for hot in self._tables.values() if hot.pinned)
+            before = self._tables.get(snapshot.table)
         wanted = self._columns_to_load(plan, names, exactly=exactly)
+        if before is not None and before.held.table_id == snapshot.table_id:
+            # What was pinned stays so; what others read goes only where both are too much.
+            more = self._columns_to_load(plan, [*wanted, *before.held.rows.columns.names], exactly=exactly)
+            wanted = more if before.pinned or expected_bytes(plan, more) <= room else wanted
         size_bytes = expected_bytes(plan, wanted)
-        room = self.budget.bytes_max - sum(hot.held.rows.bytes for hot in list(self._tables.values()) if hot.pinned)
         if size_bytes > room:
             raise _too_large(snapshot, f"about {size_bytes:,} bytes", room)
         try:
@@ -318,6 +331,13 @@ class HotTables:
         held, age_s = hot.held, max(self._clock() - hot.loaded_s, 0.0)
         columns = tuple(held.rows.columns.names)
         return HotTableStats(hot.table, held.rows.rows, held.rows.bytes, age_s, hot.pinned, held.seq, columns, hot.hits)
+
+
+def _let_go_of_rows(error: BaseException | None) -> None:
+    """A failure is kept together with the frames it passed through, and those keep blocks that nobody will use."""
+    while error is not None:
+        clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def _too_large(snapshot: Snapshot, takes: str, room: int) -> LimitExceeded:

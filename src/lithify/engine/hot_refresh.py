@@ -55,8 +55,11 @@ class Held:
 
 def is_older(held: Held, snapshot: Snapshot) -> bool:
     """Whether the snapshot is of the past of what is held: nothing is wrong, it only cannot be served."""
-    same = held.table_id == snapshot.table_id and held.columns == snapshot.schema.columns
-    return same and (snapshot.seq < held.seq or snapshot.base_version < held.base_version)
+    if held.table_id != snapshot.table_id:
+        return False
+    # Columns are only ever added.
+    fewer_columns = len(snapshot.schema.columns) < len(held.columns)
+    return fewer_columns or snapshot.seq < held.seq or snapshot.base_version < held.base_version
 
 
 def brought_to(held: Held, snapshot: Snapshot, reader: Reader) -> Held | None:

@@ -32,7 +32,7 @@ from lithify.engine.handles import Handles, table_folder
 from lithify.engine.journal import Journal
 from lithify.engine.runtime import Owner, Runtime
 from lithify.engine.table_index import solid
-from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
+from lithify.errors import CommitUnknown, Conflict, Corruption, InvalidRequest, LithifyError, NotFound
 from lithify.log.changes import ChangesLog, job_txn
 from lithify.log.delta import DeltaLog, Lost
 from lithify.model.names import is_job_folder, parse_table_name
@@ -144,9 +144,14 @@ def abandon(runtime: Runtime, job: Job, log: DeltaLog, outcome: str = "given up"
 
 def give_up(runtime: Runtime, job: Job, log: DeltaLog, error: BaseException) -> None:
     """Clean up after whatever stopped the job. Nothing was committed, or the log says that it was."""
+    outcome, reason = "cancelled" if _was_stopped(error) else "failed", _reason(error)
     try:
         taken = is_fenced(job, log)
-        abandon(runtime, job, log, "cancelled" if _was_stopped(error) else "failed", reason=_reason(error))
+        try:
+            abandon(runtime, job, log, outcome, reason=reason)
+        except LithifyError:
+            _make_room(runtime, job, log, error)
+            abandon(runtime, job, log, outcome, reason=reason)
     except LithifyError as second:
         # What stopped the job says more than what stopped its cleaning up, e.g. on a full disk.
         logger.warning("%s %s of %s is left to recovery: %s", job.kind, job.id, job.table, second)
@@ -155,6 +160,14 @@ def give_up(runtime: Runtime, job: Job, log: DeltaLog, error: BaseException) -> 
         _under_way.discard(job.id)
     if taken and isinstance(error, Exception):
         raise given_up(job) from error
+
+
+def _make_room(runtime: Runtime, job: Job, log: DeltaLog, error: BaseException) -> None:
+    """The job's own files may be what fills the disk, so that its fence finds no room. They can go before it: only we
+    could commit them, the log says that we have not, and we will not.
+    """
+    if job.state == WRITING and not isinstance(error, CommitUnknown) and _settled(job, log) is None:
+        _delete_folder(runtime, job, log)
 
 
 def check_not_fenced(job: Job, log: DeltaLog) -> None:

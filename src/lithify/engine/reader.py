@@ -182,6 +182,10 @@ class Reader:
         return settle(schema, resolved, losers)
 
     def change(self, file: DataFile, snapshot: Snapshot) -> Change:
+        with self._lock:
+            return self._change(file, snapshot)
+
+    def _change(self, file: DataFile, snapshot: Snapshot) -> Change:
         path = self._handles.changes.log.path / file.path
         cached = self._changes.get(file.path)
         columns = snapshot.schema.select(file.columns) if file.op is Op.DELETE else snapshot.schema.columns

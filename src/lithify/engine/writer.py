@@ -24,7 +24,7 @@ from lithify.engine.attempts import swap_with_retries
 from lithify.engine.handles import Handles
 from lithify.engine.table_index import solid
 from lithify.errors import CommitUnknown, Conflict, InvalidRequest, LithifyError, NotFound
-from lithify.log.changes import batch_txn
+from lithify.log.changes import batch_txn, lane_txn
 from lithify.log.delta import Lost
 from lithify.model.batch import conform, latest_per_key, sort_by_key
 from lithify.model.compose import compose
@@ -163,6 +163,8 @@ class Writer:
             txns |= entry.request.txns
             if entry.request.batch_id is not None:
                 txns[batch_txn(entry.request.batch_id)] = changes.seq + 1
+            if (place := in_lane(entry.request.batch_id)) is not None:
+                txns[lane_txn(place.lane)] = max(place.number, txns.get(lane_txn(place.lane), 0))
         info = _info(members, self._runtime.settings.actor)
         self._runtime.store.step("write.staged")
         staged.may_stand = True
@@ -255,8 +257,8 @@ class Writer:
             info = {}
         writes = info.get("writes", (info,))
         mine = next((write for write in writes if write.get("batch_id") == batch_id), None)
-        if mine is None and (place := in_lane(batch_id)) is not None:
-            _check_goes_up(place, writes)
+        place = in_lane(batch_id)
+        if mine is None and place is not None and _goes_up(place, changes.log.txn(lane_txn(place.lane))):
             return None
         info = info if mine is None else mine
         return Commit(
@@ -271,21 +273,14 @@ class Writer:
         )
 
 
-def _check_goes_up(place: InLane, writes: Sequence[Mapping[str, Any]]) -> None:
-    """The last write of the lane must be an earlier one."""
-    last = max(
-        (
-            other.number
-            for write in writes
-            if (other := in_lane(write.get("batch_id"))) is not None and other.lane == place.lane
-        ),
-        default=-1,
-    )
-    if last > place.number:
+def _goes_up(place: InLane, last: int | None) -> bool:
+    """Whether the last write of the lane was an earlier one. If it was a later one, that is a mistake."""
+    if last is not None and last > place.number:
         raise Conflict(
             f"batch {place} comes after {place.lane}.{last}: the ids of a lane only go up, and whether an earlier one "
             "was written is no longer known; use a new lane, or an ordinary batch id"
         )
+    return last is None or last < place.number
 
 
 def _together(schema: TableSchema, members: Sequence[_Entry]) -> Mapping[Op, pa.Table]:

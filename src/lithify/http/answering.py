@@ -80,9 +80,12 @@ async def answer_of(
         )
 
     try:
-        return await _unless_gone(request, service, run, lambda: lake.cancel(inner))
+        service.held.check()
+        answer = await _unless_gone(request, service, run, lambda: lake.cancel(inner))
     except (Cancelled, Conflict) as error:
         raise type(error)(error.public.replace(inner, known)) from error
+    service.held.hold(request.scope["state"], answer.rows)
+    return answer
 
 
 async def _unless_gone(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.middleware import Middleware
 
@@ -16,12 +16,13 @@ from lithify import __version__
 from lithify.app.lake import Lake
 from lithify.app.tokens import Tokens
 from lithify.http import describe, health
-from lithify.http.access import Access, Public, endpoints_of
+from lithify.http.access import Access, Need, Public, endpoints_of
 from lithify.http.bodies import Bodies
 from lithify.http.failures import add_handlers
 from lithify.http.hosts import Hosts
 from lithify.http.logs import Frame
 from lithify.http.metrics import MeasureRequests, Metrics
+from lithify.http.parameters import only_known_parameters
 from lithify.http.routes import cache, compaction, history, query, rows, tables, upkeep
 from lithify.http.service import Service
 from lithify.settings import Settings
@@ -59,17 +60,24 @@ def create_app(lake: Lake, settings: Settings, tokens: Tokens) -> FastAPI:
     app.state.endpoints = endpoints
     app.state.templates = {found.function: found.path for found in endpoints}
     for router, prefix in ROUTERS:
-        app.include_router(router, prefix=prefix)
+        app.include_router(router, prefix=prefix, dependencies=[Depends(only_known_parameters)] if prefix else [])
     add_handlers(app, lake.path)
     _describe(app)
     return app
 
 
 def _describe(app: FastAPI) -> None:
+    scopes = {
+        (method, found.path): found.marker.scopes
+        for found in app.state.endpoints
+        for method in found.methods
+        if isinstance(found.marker, Need)
+    }
+
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-            app.openapi_schema = describe.completed(document)
+            app.openapi_schema = describe.completed(document, scopes)
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]

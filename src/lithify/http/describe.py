@@ -7,6 +7,7 @@ the one shape, in place of what the framework would say.
 from __future__ import annotations
 
 import html
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import orjson
@@ -20,6 +21,18 @@ DESCRIPTION = (
     "that it names. Integers beyond ±2^53, decimals and times travel as texts."
 )
 METHODS = ("get", "post", "put", "patch", "delete")
+SHAPE_DEPTH = 3
+_ORDER = (  # of the page: beginnings of paths, with a blank where they end
+    *(
+        "/v1/tables ",
+        "/v1/tables/{name} ",
+        "/v1/tables/{name}/row",
+        "/v1/tables/{name}/delete",
+        "/v1/tables/{name}/changes",
+    ),
+    *("/v1/query/sql", "/v1/query/results", "/v1/query/explain", "/v1/query/running", "/v1/query/{id}"),
+    *("/v1/tables", "/v1/compaction", "/v1/query/cache"),
+)
 ERROR = {
     "title": "Error",
     "type": "object",
@@ -34,7 +47,7 @@ ERROR = {
     "example": {
         "code": "not_found",
         "message": "table shop.order does not exist in this lake",
-        "what_to_do": "Check the name; GET /v1/tables lists the tables that there are.",
+        "what_to_do": "Check the name, key or id; GET /v1/tables lists the tables that there are.",
         "id": "5f3a0c1d9e7b2a46",
     },
 }
@@ -59,17 +72,19 @@ async def docs(request: Request, _: Annotated[None, public()]) -> HTMLResponse:
     return HTMLResponse(page(request.app.openapi()))
 
 
-def completed(document: dict[str, Any]) -> dict[str, Any]:
-    """The framework's document with our failures in it."""
+def completed(document: dict[str, Any], scopes: Mapping[tuple[str, str], Sequence[str]]) -> dict[str, Any]:
+    """The framework's document with our failures in it, and with the scopes of which a caller needs one."""
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     schemas["Error"] = ERROR
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
-    for path in document["paths"].values():
+    for name, path in document["paths"].items():
         for method in METHODS:
             if method in path:
                 responses = path[method]["responses"]
+                if (method.upper(), name) in scopes:
+                    path[method]["x-scopes"] = list(scopes[method.upper(), name])
                 if "HTTPValidationError" in str(responses.get("422", "")):
                     del responses["422"]
                 for status, description in _FAILURES.items():
@@ -85,32 +100,99 @@ def failing(**descriptions: str) -> dict[int | str, dict[str, Any]]:
 
 def page(document: dict[str, Any]) -> str:
     said = html.escape
+    schemas = document.get("components", {}).get("schemas", {})
+    found = sorted(
+        (
+            (path, method, methods[method])
+            for path, methods in document["paths"].items()
+            for method in METHODS
+            if method in methods
+        ),
+        key=lambda operation: _place(operation[0]),
+    )
     parts = [f"<h1>{said(document['info']['title'])} {said(document['info']['version'])}</h1>"]
     parts.append(f"<p>{said(document['info'].get('description', ''))} <a href='/openapi.json'>openapi.json</a></p>")
-    for path, methods in document["paths"].items():
-        for method in METHODS:
-            if method in methods:
-                parts.append(_operation(path, method, methods[method]))
+    entries = (
+        f"<tr><td>{method.upper()}</td><td><a href='#{_anchor(path, method)}'>{said(path)}</a></td>"
+        f"<td>{said(operation.get('summary', ''))}</td></tr>"
+        for path, method, operation in found
+    )
+    parts.append(f"<table>{''.join(entries)}</table>")
+    parts.extend(_operation(path, method, operation, schemas) for path, method, operation in found)
     return f"<!doctype html><html lang='en'><meta charset='utf-8'><title>Lithify</title>{_STYLE}{''.join(parts)}</html>"
 
 
-def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
+def _place(path: str) -> int:
+    """What is wanted first stands first."""
+    return next((n for n, start in enumerate(_ORDER) if f"{path} ".startswith(start)), len(_ORDER))
+
+
+def _anchor(path: str, method: str) -> str:
+    return method + "".join(letter if letter.isalnum() else "-" for letter in path)
+
+
+def _operation(path: str, method: str, operation: dict[str, Any], schemas: dict[str, Any]) -> str:
     said = html.escape
-    lines = [f"<h2><b>{method.upper()}</b> <code>{said(path)}</code></h2><p>{said(operation.get('summary', ''))}</p>"]
+    title = f"<b>{method.upper()}</b> <code>{said(path)}</code>"
+    lines = [f"<h2 id='{_anchor(path, method)}'>{title}</h2><p>{said(operation.get('summary', ''))}</p>"]
     if text := operation.get("description"):
         lines.append(f"<p class='more'>{said(text)}</p>")
-    rows = [
+    rows = [("scope", " or ".join(operation["x-scopes"]), "")] if operation.get("x-scopes") else []
+    rows += [
         (f"{each['in']} {each['name']}", "required" if each.get("required") else "", each.get("description", ""))
         for each in operation.get("parameters", ())
     ]
     for kind, content in operation.get("requestBody", {}).get("content", {}).items():
         rows.append(("body", kind, _example(content)))
+        rows += _fields(content.get("schema", {}), schemas)
+    failures = []
     for status, response in operation["responses"].items():
+        if not status.startswith("2"):
+            failures += [] if status in _FAILURES else [f"{status}: {response.get('description', '')}"]
+            continue
         for kind, content in response.get("content", {}).items():
-            if status not in _FAILURES:
-                rows.append((f"answer {status}", kind, _example(content) or response.get("description", "")))
+            shape = _example(content) or _shape(content.get("schema", {}), schemas, SHAPE_DEPTH)
+            rows.append((f"answer {status}", kind, shape or response.get("description", "")))
+    if failures:
+        rows.append(("fails with", "", " ".join(failures)))
     cells = ("<tr>" + "".join(f"<td>{said(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
     return "".join(lines) + f"<table>{''.join(cells)}</table>"
+
+
+def _fields(schema: dict[str, Any], schemas: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """What a body may have, field by field."""
+    schema = _resolved(schema, schemas)
+    required = schema.get("required", ())
+    return [
+        (f"body {name}", "required" if name in required else "", field.get("description") or _shape(field, schemas, 2))
+        for name, field in schema.get("properties", {}).items()
+    ]
+
+
+def _shape(schema: dict[str, Any], schemas: dict[str, Any], depth: int) -> str:
+    """A schema in one line: {"table": string, "rows": integer, "tables": [{…}]}."""
+    schema = _resolved(schema, schemas)
+    if choices := schema.get("anyOf") or schema.get("oneOf"):
+        return " | ".join(dict.fromkeys(_shape(choice, schemas, depth) for choice in choices))
+    if schema.get("properties"):
+        if depth == 0:
+            return "{…}"
+        inner = (f'"{name}": {_shape(each, schemas, depth - 1)}' for name, each in schema["properties"].items())
+        return "{" + ", ".join(inner) + "}"
+    if schema.get("type") == "array":
+        return f"[{_shape(schema.get('items', {}), schemas, depth)}]"
+    if schema.get("format") == "binary":
+        return ""
+    return orjson.dumps(schema["const"]).decode() if "const" in schema else str(schema.get("type", "any"))
+
+
+def _resolved(schema: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
+    """What a reference stands for; what is one choice or null, as that choice."""
+    choices = [choice for choice in schema.get("anyOf", ()) if choice.get("type") != "null"]
+    if len(choices) == 1:
+        schema = choices[0]
+    name = str(schema.get("$ref", "")).rpartition("/")[2]
+    return dict(schemas.get(name, {})) if name else schema
 
 
 def _example(content: dict[str, Any]) -> str:
@@ -118,7 +200,7 @@ def _example(content: dict[str, Any]) -> str:
     if found is None and content.get("examples"):
         found = next(iter(content["examples"].values())).get("value")
     if found is None:
-        return str(content.get("schema", {}).get("$ref", "")).rpartition("/")[2]
+        return ""
     return found if isinstance(found, str) else orjson.dumps(found).decode()
 
 

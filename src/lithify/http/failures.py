@@ -61,7 +61,7 @@ WHAT_TO_DO: Mapping[str, str] = {
     "invalid_request": "Change the request as the message says; nothing was changed.",
     "unauthenticated": "Send a valid token: Authorization: Bearer lith_…; `lithify tokens create` makes one.",
     "forbidden": "Use a token with this scope for this table; `lithify tokens create --scope … --table …` makes one.",
-    "not_found": "Check the name; GET /v1/tables lists the tables that there are.",
+    "not_found": "Check the name, key or id; GET /v1/tables lists the tables that there are.",
     "no_such_route": "Check the address; /docs lists the routes.",
     "method_not_allowed": "Use a method that the Allow header lists; /docs describes them.",
     "not_acceptable": "Ask for a format that this route answers in; /docs lists them.",
@@ -215,5 +215,6 @@ def _unfit(errors: Sequence[Mapping[str, Any]]) -> str:
     if first["type"] in ("value_error", "assertion_error"):
         said = "the value is not accepted"
     where = f"{kind} parameter" if kind in ("query", "path", "header", "cookie") else kind
-    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    others = ", ".join(repr(".".join(map(str, error["loc"][1:]))[:100]) for error in errors[1:4])
+    more = f" (and {len(errors) - 1} more: {others})" if len(errors) > 1 else ""
     return f"{where} {place!r}: {said}{more}" if place else f"{where}: {said}{more}"

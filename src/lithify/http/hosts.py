@@ -26,7 +26,7 @@ class Hosts:
         self._any_address = host in EVERY_ADDRESS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not self.allows(Headers(scope=scope).get("host", "")):
+        if scope["type"] == "http" and not all(map(self.allows, Headers(scope=scope).getlist("host") or [""])):
             state = scope["state"]
             failure = refused(421, "the service is not known by the name in the Host header")
             state["code"] = failure.code

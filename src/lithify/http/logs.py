@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lithify.errors import LithifyError
 from lithify.http.failures import INTERNAL, Failure, failure_of, places, refused
+from lithify.http.held import release
 
 logger = logging.getLogger("lithify.http")
 REQUEST_ID = "X-Request-Id"
@@ -76,6 +77,7 @@ class Frame:
             if not status:
                 await failure.response(state["id"])(scope, receive, answer)
         finally:
+            release(state)
             state["route"] = template(scope)
             _tell(scope, status, time.perf_counter() - begun)
 

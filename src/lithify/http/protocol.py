@@ -1,7 +1,10 @@
 """The connection under the requests, with the bounds that uvicorn leaves to others.
 
-The size of a request's line and headers, the time they may take to come, and the number of connections are bounded;
-what is no HTTP is answered in the one shape of failures.
+The size of a request's line and headers, the time they may take to come, the time that an answer waits for somebody to
+read it, and the number of connections are bounded; what is no HTTP is answered in the one shape of failures.
+
+The parser hands over a header when it is complete and copies what it has so far with every piece that comes: bytes that
+bring no part of a request to its end are counted here. Headers after a body (trailers) are not taken.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from lithify.http.logs import request_id
 HEAD_BYTES_MAX = 64 * 2**10
 HEADERS_MAX = 200
 HEAD_S_MAX = 20.0
+# An answer that is not read at least so fast is given up, and its rows with it.
+SENT_BYTES_MIN, SENT_S_MAX = 64 * 2**10, 30.0
 CONNECTIONS_MAX = 1_000
 _REASONS = {400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fields Too Large", 503: "Unavailable"}
 
@@ -25,6 +30,10 @@ _REASONS = {400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fie
 class Protocol(HttpToolsProtocol):
     _head_bytes = 0
     _head_timer: asyncio.TimerHandle | None = None
+    _in_head = _moved = _deaf = False
+    _stuck_bytes = 0
+    _unsent_bytes = 0
+    _send_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -35,36 +44,48 @@ class Protocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_has_come()
+        self._sent()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         # After a refusal, what was still on its way is not looked at.
-        if not self.transport.is_closing():
-            super().data_received(data)
+        if self._deaf or self.transport.is_closing():
+            return
+        self._moved = False
+        super().data_received(data)
+        self._stuck_bytes = 0 if self._moved else self._stuck_bytes + len(data)
+        if self._stuck_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
+            self._refuse_head()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._in_head = self._moved = True
         self._head_bytes = 0
         self._expect_head()
 
     def on_url(self, url: bytes) -> None:
+        self._moved = True
         if self._fits(len(url)):
             super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._fits(len(name) + len(value)):
+        self._moved = True
+        if self._fits(len(name) + len(value)) and self._in_head:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
+        self._in_head = False
         self._head_has_come()
         if not self.transport.is_closing():
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
+        self._moved = True
         if self.cycle is not None:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self._moved = True
         if self.cycle is not None:
             super().on_message_complete()
 
@@ -75,8 +96,32 @@ class Protocol(HttpToolsProtocol):
         self._head_bytes += size
         fits = self._head_bytes <= HEAD_BYTES_MAX and len(self.headers) < HEADERS_MAX
         if not fits and not self.transport.is_closing():
-            self._refuse(refused(431, f"the address and headers have more than {HEAD_BYTES_MAX:,} bytes together"))
+            self._refuse_head()
         return fits
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_sending()
+
+    def resume_writing(self) -> None:
+        self._sent()
+        super().resume_writing()
+
+    def _watch_sending(self) -> None:
+        self._sent()
+        self._unsent_bytes = self.transport.get_write_buffer_size()
+        self._send_timer = self.loop.call_later(SENT_S_MAX, self._check_sending)
+
+    def _check_sending(self) -> None:
+        if self._unsent_bytes - self.transport.get_write_buffer_size() < SENT_BYTES_MIN:
+            self.transport.abort()
+        else:
+            self._watch_sending()
+
+    def _sent(self) -> None:
+        if self._send_timer is not None:
+            self._send_timer.cancel()
+            self._send_timer = None
 
     def _expect_head(self) -> None:
         self._head_has_come()
@@ -91,7 +136,27 @@ class Protocol(HttpToolsProtocol):
         if not self.transport.is_closing():
             self._refuse(refused(408, "no complete request has come"))
 
+    def _refuse_head(self) -> None:
+        self._refuse(refused(431, f"the address and headers have more than {HEAD_BYTES_MAX:,} bytes together"))
+
+    def _others_answer_is_due(self) -> bool:
+        """A request before this one is being answered on this connection: what is sent now would be taken for that."""
+        if self.cycle is None or self.cycle.response_complete:
+            return False
+        in_own_body = self.cycle.more_body and not self._in_head and not self.pipeline
+        return not in_own_body or self.cycle.response_started
+
+    def _end_after_that(self) -> None:
+        self._head_has_come()
+        self._deaf = True
+        self.cycle.keep_alive = False
+        if self.pipeline:
+            self.transport.close()
+
     def _refuse(self, failure: Failure) -> None:
+        if self._others_answer_is_due():
+            self._end_after_that()
+            return
         id = request_id("")
         body = orjson.dumps(failure.document(id))
         headers: dict[str, Any] = {

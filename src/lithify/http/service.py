@@ -12,11 +12,14 @@ from lithify.app.lake import Lake
 from lithify.app.tokens import Tokens
 from lithify.engine.table import Table
 from lithify.errors import NotFound
+from lithify.http.held import HeldRows
 from lithify.http.metrics import Metrics
 from lithify.http.paging import KeptAnswers
 from lithify.settings import Settings
 
 TABLES_KEPT_MAX = 1_000
+# Answers on their way out, in multiples of what one query may take.
+ANSWERS_AT_ONCE = 2
 Result = TypeVar("Result")
 
 
@@ -31,7 +34,11 @@ class Service:
     # Answers of which further pages may be asked for, and how many requests are at a query now.
     answers: KeptAnswers = field(default_factory=KeptAnswers)
     asking: int = 0
+    held: HeldRows = field(init=False)
     _tables: dict[str, Table] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self.held = HeldRows(ANSWERS_AT_ONCE * self.settings.query_memory_bytes_max)
 
     def with_table(self, name: str, work: Callable[[Table], Result]) -> Result:
         """Do something with a table that was opened before, if it was: to look it up anew is to wait for the commit

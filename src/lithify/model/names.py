@@ -52,6 +52,11 @@ def parse_table_name(text: str) -> TableName:
     return TableName(*parts)
 
 
+def is_table_name(text: str) -> bool:
+    parts = text.split(".")
+    return len(parts) == 2 and all(len(part) <= NAME_LENGTH_MAX and _PART.fullmatch(part) for part in parts)
+
+
 def check_column_name(name: str) -> None:
     if not name or len(name) > COLUMN_LENGTH_MAX:
         raise InvalidRequest(f"column name {_shown(name)} must have 1 to {COLUMN_LENGTH_MAX} characters")

@@ -34,7 +34,7 @@ class Contexts:
         self._memory_bytes_max, self._threads = memory_bytes_max, threads
         self._root: Path | None = None
         self._lock = threading.Lock()
-        self._configs: dict[tuple[str, str, Care, bool], SessionConfig] = {}
+        self._configs: dict[tuple[str, str, Care, bool, bool], SessionConfig] = {}
 
     def close(self) -> None:
         if self._root is not None:
@@ -56,13 +56,17 @@ class Contexts:
         care: Care = Care.NONE,
         *,
         one_thread: bool = False,
+        hash_joins: bool = True,
         memory_bytes_max: int | None = None,
     ) -> SessionContext:
         """One query's: its memory is counted for it alone."""
-        place = catalog, schema, care, one_thread
+        place = catalog, schema, care, one_thread, hash_joins
         if place not in self._configs:
             config = self._config(catalog, schema, care)
             threads = 1 if one_thread else self._threads
+            if not hash_joins:
+                config = config.set("datafusion.optimizer.prefer_hash_join", "false")
+                threads = max(self._threads or 2, 2)  # with one, the engine takes no other join
             self._configs[place] = config.with_target_partitions(threads) if threads else config
         memory = RuntimeEnvBuilder().with_disk_manager_os()
         return SessionContext(
@@ -75,6 +79,9 @@ class Contexts:
             .with_default_catalog_and_schema(catalog, schema)
             .set("datafusion.execution.parquet.coerce_int96", "us")
             .set("datafusion.execution.time_zone", "UTC")
+            # It takes `x` for the column x of the table where a subquery or a view has given that name to something
+            # else, as soon as a field of a struct is asked for beside it.
+            .set("datafusion.optimizer.enable_leaf_expression_pushdown", "false")
             # Changed keys that are integers and lie this close are looked up in an array instead of a hash table.
             .set("datafusion.execution.perfect_hash_join_min_key_density", "0.001")
             .set("datafusion.execution.perfect_hash_join_small_build_threshold", "1000000")

@@ -74,6 +74,22 @@ _WILD = frozenset(
         "pivot",
     ]
 )
+# Over a window they are made anew for every row: the square of the rows in time, and in memory that nobody counts.
+_COLLECTING = frozenset(
+    [
+        "array_agg",
+        "string_agg",
+        "median",
+        "approx_median",
+        "approx_distinct",
+        "percentile_cont",
+        "quantile_cont",
+        "approx_percentile_cont",
+        "approx_percentile_cont_with_weight",
+    ]
+)
+# One value holds all rows of a group; the query around may put it beside every row again.
+_WHOLE = frozenset(["array_agg", "string_agg"])
 _JOINING = frozenset(
     [
         "concat",
@@ -187,9 +203,11 @@ def is_tame(words: Words) -> bool:
     if words.odd:
         return False
     called = {text.strip('"').lower() for kind, text in tokens if kind in ("word", "quoted")}
+    counts = Counter(text for kind, text in tokens if kind == "word")
     if called & _WILD and not _only_harmless(tokens):
         return False
-    counts = Counter(text for kind, text in tokens if kind == "word")
+    if ("over" in called and called & _COLLECTING) or (counts["select"] > 1 and called & _WHOLE):
+        return False
     operators = sum(counts[word] for word in _OPERATORS)
     operators += sum(kind == "symbol" and text not in ",().;" for kind, text in tokens)
     return (

@@ -116,8 +116,11 @@ class _Reading:
     ) -> Generator[tuple[pa.Table, Room]]:
         check_whole(source.path, source.size_bytes)
         constants = dict(source.constants)
-        options = {"page_checksum_verification": True, "read_dictionary": list(dictionaries)}
         try:
+            metadata = pq.read_metadata(source.path)
+            # A column that was added later, or is the same in the whole file, is not in it.
+            inside = [name for name in dictionaries if name in metadata.schema.to_arrow_schema().names]
+            options = {"page_checksum_verification": True, "read_dictionary": inside, "metadata": metadata}
             with pq.ParquetFile(source.path, **options) as file:
                 known = set(file.schema_arrow.names)
                 names = [name for name in columns.names if name in known and name not in constants]

@@ -57,7 +57,8 @@ class RunningQuery:
 
 def out_of_time(timeout_s: float) -> LimitExceeded:
     return LimitExceeded(
-        f"the query was stopped after {timeout_s:g} seconds (query_timeout_s): ask for less, or raise the limit",
+        f"the query was stopped after {timeout_s:g} s (timeout_s if it was given, else query_timeout_s): ask for less, "
+        "or raise the limit",
         limit="time",
     )
 

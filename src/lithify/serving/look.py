@@ -58,6 +58,7 @@ class Look:
         self._optimised, self._catalog = optimised, catalog
         self._hot: dict[Place, HotRows | None] = {}
         self.plain = self.repeatable = False
+        self.hash_joins = not _filters_a_right_join(optimised)
         # Set by whoever runs it: the memory that it may take, whether it ends by itself, and reads few rows.
         self.memory_bytes_max: int | None = None
         self.is_bounded = True
@@ -144,6 +145,18 @@ def look_at(query: str, ctx: SessionContext, catalog: EmptyCatalog) -> Look:
     look = Look(query, shape, names, plan, asked, catalog, care)
     look.repeatable = is_repeatable(plan, asked_for)
     return look
+
+
+def _filters_a_right_join(plan: LogicalPlan) -> bool:
+    """Whether a condition stands above a right join. The engine's hash join mistakes a column of the optional side
+    for one of the same name of the other side, and checks the condition there.
+    """
+    filtered = False
+    for line in map(str.strip, plan.display_indent().splitlines()):
+        if filtered and line.startswith("Right Join:"):
+            return True
+        filtered = line.startswith("Filter:") or (filtered and line.startswith(("Projection:", "SubqueryAlias:")))
+    return False
 
 
 def planned_alike(

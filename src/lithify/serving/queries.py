@@ -120,8 +120,8 @@ class RunningQueries:
             if run.state == "running":
                 return
         raise LimitExceeded(
-            f"{self._places_max} queries run already (queries_max) and none ended within {self._wait_s_max:g} seconds "
-            "(query_wait_s_max): try again later",
+            f"{self._places_max} queries run already (queries_max) and no place came free within "
+            f"{self._wait_s_max:g} s (query_wait_s_max): try again later",
             limit="queue",
         )
 

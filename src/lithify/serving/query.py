@@ -223,7 +223,7 @@ class ServingEngine:
             if frame is None:
                 frame = self._frame(look, session, narrow=False)
             assert frame is not None
-            return collect(frame, course, small=look.small).rename_columns(look.shape.names)
+            return _as_planned(collect(frame, course, small=look.small), look.shape)
 
     def _frame(self, look: Look, session: Session, *, narrow: bool) -> DataFrame | None:
         """The query over the rows that it needs. Narrow: where they are in memory, also of only the columns that it
@@ -249,7 +249,12 @@ class ServingEngine:
                 small = False
         # Relations are built in a context of their own, so that a query sees the lake's tables and nothing else.
         outer = self._contexts.context(
-            CATALOG, NAMESPACE, look.care, one_thread=small, memory_bytes_max=look.memory_bytes_max
+            CATALOG,
+            NAMESPACE,
+            look.care,
+            one_thread=small,
+            hash_joins=look.hash_joins,
+            memory_bytes_max=look.memory_bytes_max,
         )
         look.small = small and look.is_bounded
         catalog = outer.catalog(CATALOG)
@@ -278,7 +283,19 @@ class ServingEngine:
 
     def close(self) -> None:
         self._apart.close()
+        self.answers.clear()
         self._contexts.close()
+
+
+def _as_planned(rows: pa.Table, shape: pa.Schema) -> pa.Table:
+    """Under the planned names and types: what the optimiser makes of a query may have wider decimals."""
+    rows = rows.rename_columns(shape.names)
+    if rows.schema.types == shape.types:
+        return rows
+    try:
+        return rows.cast(pa.schema([f.with_type(kind) for f, kind in zip(rows.schema, shape.types, strict=True)]))
+    except pa.ArrowInvalid:  # one of them is needed
+        return rows
 
 
 def _identity(planned: PlannedTable | None) -> tuple[str, int, int] | None:

@@ -22,8 +22,8 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _ODD_SYMBOLS = frozenset("\\$`#{}@'\"\x00")
-# Names are given there whose letter case may be kept.
-_CASE_MATTERS = frozenset({"struct", "named_struct", "window", "map"})
+# Names are given there whose letter case may be kept: of fields, of windows, of columns that `*` leaves out.
+_CASE_MATTERS = frozenset({"struct", "named_struct", "window", "map", "exclude", "except", "replace", "rename"})
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,13 @@ from lithify.http.compaction_documents import (
     UnpinOrder,
 )
 from lithify.http.describe import failing
+from lithify.http.json_route import JsonRoute
 from lithify.http.routes.query import TakesJson
 from lithify.http.routes.tables import DAMAGED
 from lithify.http.routes.upkeep import JsonIfAny
 from lithify.http.service import LakeDep
 
-router = APIRouter(prefix="/query/cache", tags=["cache"])
+router = APIRouter(prefix="/query/cache", tags=["cache"], route_class=JsonRoute)
 
 
 @router.post(

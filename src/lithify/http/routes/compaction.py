@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from lithify.app.lake import Lake
-from lithify.app.maintenance import Maintenance, chosen_tables
+from lithify.app.maintenance import Maintenance, chosen_tables, no_namespace
 from lithify.errors import LithifyError, NotFound
 from lithify.http.access import Caller, Scope, needs
 from lithify.http.compaction_documents import (
@@ -177,11 +177,17 @@ def _seen_by(caller: Caller) -> Callable[[str], bool]:
 def _chosen(
     lake: Lake, caller: Caller, scopes: tuple[Scope, ...], table: str | None, namespace: str | None
 ) -> list[str]:
-    """The tables that were asked for, as far as the caller may. One that is named must be allowed."""
+    """The tables that were asked for, as far as the caller may. One that is named must be allowed; a namespace of which
+    no table is, is not there.
+    """
     if table is not None and not any(caller.may(scope, table) for scope in scopes):
         caller.check(scopes[0], table)
-    chosen = chosen_tables(lake, table, namespace)
-    return [name for name in chosen if any(caller.may(scope, name) for scope in scopes)]
+    chosen = [
+        name for name in chosen_tables(lake, table, namespace) if any(caller.may(scope, name) for scope in scopes)
+    ]
+    if namespace is not None and not chosen:
+        raise no_namespace(namespace)
+    return chosen
 
 
 # -- telling

@@ -23,11 +23,12 @@ from lithify.http.documents import (
     SqlRequest,
 )
 from lithify.http.formats import ARROW, CSV, JSON, NDJSON, accepted, check_json
+from lithify.http.json_route import JsonRoute
 from lithify.http.paging import Paged
 from lithify.http.service import LakeDep, ServiceDep
 from lithify.model.json_values import jsonable
 
-router = APIRouter(prefix="/query", tags=["query"])
+router = APIRouter(prefix="/query", tags=["query"], route_class=JsonRoute)
 
 
 async def answer_format(accept: Annotated[str | None, Header(include_in_schema=False)] = None) -> str:
@@ -120,6 +121,7 @@ async def sql(
 )
 def results(
     id: QueryId,
+    request: Request,
     service: ServiceDep,
     caller: Reader,
     kind: Format,
@@ -129,7 +131,9 @@ def results(
     another token: send the query again.
     """
     paged = service.answers.get(caller.token_id, id)
-    return response_of(paged.facts, paged.page(page), kind, paged.next(page))
+    rows = paged.page(page)
+    service.held.hold(request.scope["state"], rows)
+    return response_of(paged.facts, rows, kind, paged.next(page))
 
 
 @router.post(

@@ -27,6 +27,7 @@ from lithify.http.documents import (
     RowDocument,
 )
 from lithify.http.formats import ARROW, JSON, NDJSON, answered, read_rows
+from lithify.http.json_route import JsonRoute
 from lithify.http.keys import checked_keys, exact_keys, key_of_text
 from lithify.http.routes.query import ROW_ANSWERS, Format, TakesJson
 from lithify.http.routes.tables import DAMAGED, IdempotencyKey, TablePath
@@ -34,7 +35,7 @@ from lithify.http.rows_out import ndjson
 from lithify.http.service import LakeDep, ServiceDep
 from lithify.model.names import parse_table_name, quoted
 
-router = APIRouter(prefix="/tables/{name}", tags=["rows"])
+router = APIRouter(prefix="/tables/{name}", tags=["rows"], route_class=JsonRoute)
 Mode = Literal["upsert", "append", "replace"]
 Writer = Annotated[Caller, needs("write", table=True)]
 Reader = Annotated[Caller, needs("read", table=True)]
@@ -270,6 +271,7 @@ async def read(
 )
 def changes(
     name: TablePath,
+    request: Request,
     lake: LakeDep,
     service: ServiceDep,
     _: Reader,
@@ -283,7 +285,9 @@ def changes(
     `query_rows_max` rows: `more` tells whether to ask again at once. 404 if vacuum has removed some of them.
     """
     rows_max = min(limit or service.settings.query_rows_max, service.settings.query_rows_max)
+    service.held.check()
     page = lake.table(name).changes_page(since, rows_max)
+    service.held.hold(request.scope["state"], page.rows)
     document = {
         "table": name,
         "since": since,

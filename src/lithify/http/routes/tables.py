@@ -18,13 +18,14 @@ from lithify.http.documents import (
     TableDocument,
     TablesDocument,
 )
+from lithify.http.json_route import JsonRoute
 from lithify.http.routes.query import TakesJson
 from lithify.http.service import LakeDep
 from lithify.model.json_values import jsonable
 from lithify.model.names import parse_table_name
 from lithify.model.options import chosen
 
-router = APIRouter(prefix="/tables", tags=["tables"])
+router = APIRouter(prefix="/tables", tags=["tables"], route_class=JsonRoute)
 TablePath = Annotated[str, Path(description="The table: namespace.table", max_length=257, examples=["shop.orders"])]
 IdempotencyKey = Annotated[
     str | None,

@@ -15,6 +15,7 @@ from lithify.engine.compact import CompactReport
 from lithify.http.access import Caller, needs
 from lithify.http.describe import failing
 from lithify.http.formats import check_json
+from lithify.http.json_route import JsonRoute
 from lithify.http.routes.tables import DAMAGED, TablePath
 from lithify.http.service import LakeDep
 from lithify.http.upkeep_documents import (
@@ -49,7 +50,7 @@ async def json_if_any(content_type: Annotated[str | None, Header(include_in_sche
 
 
 JsonIfAny = Depends(json_if_any)
-router = APIRouter(prefix="/tables/{name}", tags=["upkeep"], dependencies=[JsonIfAny])
+router = APIRouter(prefix="/tables/{name}", tags=["upkeep"], route_class=JsonRoute, dependencies=[JsonIfAny])
 
 
 def _example(summary: str, **value: Any) -> dict[str, Any]:
