@@ -81,8 +81,13 @@ class TestHeads:
 
             assert received(connection).startswith(b"HTTP/1.1 421 ")
 
+    @pytest.mark.parametrize(
+        "second",
+        [b"nonsense\r\n\r\n", b"GET /health/live HTTP/1.1\r\n" + b"X: y\r\n" * 300 + b"\r\n"],
+        ids=["no-http", "many-headers"],
+    )
     def test_no_refusal_is_sent_in_place_of_the_answer_that_is_due(
-        self, served: Served, lake: Lake, monkeypatch: pytest.MonkeyPatch
+        self, served: Served, lake: Lake, second: bytes, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         asked, go_on = threading.Event(), threading.Event()
 
@@ -96,7 +101,7 @@ class TestHeads:
         with connected(served) as connection:
             connection.sendall(f"GET /v1/tables HTTP/1.1\r\n{HOST}{token}\r\n".encode())
             assert asked.wait(30)
-            connection.sendall(b"nonsense\r\n\r\n")
+            connection.sendall(second)
             connection.settimeout(0.5)
             with pytest.raises(TimeoutError):
                 connection.recv(1)

@@ -19,12 +19,13 @@ SCOPES = ("read", "write", "maintain", "admin")
 
 class Route(NamedTuple):
     """`reach`: what a token for some tables may do there. "table": the one in the path must be among them; "own": the
-    route asks for each table; "lake": nothing.
+    route asks for each table; "lake": nothing. `every`: all of the scopes are needed, not one.
     """
 
     scopes: tuple[str, ...]
     reach: str
     body: Any = None
+    every: bool = False
 
 
 ROUTES = {
@@ -39,7 +40,7 @@ ROUTES = {
     "DELETE /v1/tables/{name}": Route(("admin",), "table"),
     "POST /v1/tables/{name}/rows": Route(WRITE, "table", [{"id": 9}]),
     "POST /v1/tables/{name}/delete": Route(WRITE, "table", {"keys": [1]}),
-    "POST /v1/tables/{name}/delete-where": Route(WRITE, "table", {"condition": "id = 1"}),
+    "POST /v1/tables/{name}/delete-where": Route(("read", "write"), "table", {"condition": "id = 1"}, every=True),
     "GET /v1/tables/{name}/row": Route(READ, "table"),
     "GET /v1/tables/{name}/rows": Route(READ, "table"),
     "GET /v1/tables/{name}/changes": Route(READ, "table"),
@@ -68,7 +69,12 @@ ROUTES = {
     "POST /v1/compaction/trigger": Route(MAINTAIN, "own"),
 }
 GUARDED = [name for name, route in ROUTES.items() if route.scopes]
-WRONG = [(name, scope) for name in GUARDED for scope in SCOPES if scope not in ROUTES[name].scopes and scope != "admin"]
+WRONG = [
+    (name, scope)
+    for name in GUARDED
+    for scope in SCOPES
+    if scope != "admin" and (ROUTES[name].every or scope not in ROUTES[name].scopes)
+]
 
 
 @pytest.fixture(scope="module")
@@ -109,12 +115,12 @@ def test_every_route_is_entered_with_its_scope(app: FastAPI) -> None:
         assert marker is not None, f"{endpoint.path} says neither needs(...) nor public()"
         (method,) = endpoint.methods
         if isinstance(marker, Public):
-            found[f"{method} {endpoint.path}"] = (PUBLIC, "lake")
+            found[f"{method} {endpoint.path}"] = (PUBLIC, "lake", False)
         else:
             assert isinstance(marker, Need)
             reach = "table" if marker.table else "own" if marker.per_table else "lake"
-            found[f"{method} {endpoint.path}"] = (marker.scopes, reach)
-    assert found == {name: (route.scopes, route.reach) for name, route in ROUTES.items()}
+            found[f"{method} {endpoint.path}"] = (marker.scopes, reach, marker.every)
+    assert found == {name: (route.scopes, route.reach, route.every) for name, route in ROUTES.items()}
 
 
 def test_nothing_is_served_besides(stranger: TestClient) -> None:
@@ -140,8 +146,9 @@ def test_with_a_wrong_scope(client_with: ClientWith, name: str, scope: str) -> N
 
 @pytest.mark.parametrize("name", GUARDED)
 def test_each_right_scope_and_admin_are_let_in(client_with: ClientWith, name: str) -> None:
-    for scope in {*ROUTES[name].scopes, "admin"}:
-        assert call(client_with(scope), name).status_code not in (401, 403)
+    route = ROUTES[name]
+    for scopes in [("admin",), *([route.scopes] if route.every else [(scope,) for scope in route.scopes])]:
+        assert call(client_with(*scopes), name).status_code not in (401, 403)
 
 
 @pytest.mark.parametrize("name", [name for name in GUARDED if "{name}" in name])

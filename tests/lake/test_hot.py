@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 from collections.abc import Callable, Iterator
@@ -334,6 +335,20 @@ def test_a_table_too_large_is_refused_and_nothing_is_kept(lake: Lake, table: Tab
 
     assert lake.cache.stats().bytes == 0, "also while the error is still held"
     assert answer(lake) == [{"n": 5_000, "v": 5_000}]
+
+
+def test_a_pin_that_fails_keeps_nothing_until_the_garbage_collector_comes_by(lake: Lake, table: Table) -> None:
+    lake.cache.pin("a.t", ["v"])
+    lake._serving.cache.bytes_max = lake.cache.stats().bytes + 150_000
+    gc.collect()
+    gc.disable()
+    try:
+        with contextlib.suppress(LimitExceeded):
+            lake.cache.pin("a.t")
+        lake.cache.evict()
+        assert lake.cache.stats().bytes == 0
+    finally:
+        gc.enable()
 
 
 def test_a_pinned_table_is_not_given_up_for_another(lake: Lake, table: Table) -> None:

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lithify import Lake
+from lithify.engine import reader as reader_module
 from lithify.engine.base_part import KEYS_AT_ONCE_MAX, BasePart
 from lithify.engine.handles import Handles, snapshots_held
 from lithify.engine.reader import let_go
@@ -241,3 +242,27 @@ def test_a_snapshot_that_a_handle_keeps_for_the_next_reader_does_not_stop_vacuum
 
     held = {file.path for snapshot in snapshots_held(kept.incarnation) for file in snapshot.base}
     assert not held & old
+
+
+def test_a_change_file_is_read_and_counted_once_however_many_ask(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = lake.create_table("a.t", SCHEMA, key="id")
+    table.upsert(rows(1))
+    snapshot, reader = table.snapshot(), table._reader
+    read, times, another = reader_module.read, list[Path](), threading.Event()
+
+    def counted(path: Path, columns: pa.Schema) -> pa.Table:
+        times.append(path)
+        if len(times) > 1:
+            another.set()
+        another.wait(0.2)
+        return read(path, columns)
+
+    monkeypatch.setattr(reader_module, "read", counted)
+    threads = [threading.Thread(target=reader.change, args=(snapshot.changes[0], snapshot)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(times) == 1
+    assert reader._changes_bytes == sum(kept.nbytes for kept in reader._changes.values())

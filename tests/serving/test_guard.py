@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lithify.errors import InvalidRequest
-from lithify.serving.guard import LENGTH_MAX, check_plan, check_text, is_repeatable, is_tame, normalised
+from lithify.serving.guard import (
+    LENGTH_MAX,
+    check_condition,
+    check_plan,
+    check_text,
+    is_repeatable,
+    is_tame,
+    normalised,
+)
 from lithify.serving.sql_words import words_of
 
 CHAIN = 1_000
@@ -250,3 +258,14 @@ class TestNormalised:
     )
     def test_what_is_quoted_counts_as_it_is(self, one: str, other: str) -> None:
         assert normalised(one) != normalised(other)
+
+
+@pytest.mark.parametrize("where", ["1=1) or (1=1", "(id = 1", "id = 1)", ")("])
+def test_a_condition_stays_within_its_brackets(where: str) -> None:
+    with pytest.raises(InvalidRequest, match="brackets do not match"):
+        check_condition(where)
+
+
+@pytest.mark.parametrize("where", ["name = ')'", "(id = 1) or (id = 2)", "id in (1, 2) -- )"])
+def test_brackets_in_texts_and_comments_do_not_count(where: str) -> None:
+    check_condition(where)

@@ -227,8 +227,7 @@ class HotTables:
             future.set_result(self._loaded(reader, names, exactly=exactly, pinned=pinned))
         except BaseException as error:
             _let_go_of_rows(error)
-            # Where it came from leads back to this future, and the two would keep what its callers hold, too.
-            future.set_exception(error.with_traceback(None) if isinstance(error, LithifyError) else error)
+            future.set_exception(error)
             if not isinstance(error, Exception):
                 raise
         finally:
@@ -334,9 +333,13 @@ class HotTables:
 
 
 def _let_go_of_rows(error: BaseException | None) -> None:
-    """A failure is kept together with the frames it passed through, and those keep blocks that nobody will use."""
+    """A failure keeps the frames it passed through, and those keep blocks that nobody will use. They also keep the
+    future that keeps the failure, so it would all stay until the garbage collector comes by.
+    """
     while error is not None:
         clear_frames(error.__traceback__)
+        if isinstance(error, LithifyError):  # of any other, somebody will want to know where it came from
+            error.__traceback__ = None
         error = error.__cause__ or error.__context__
 
 

@@ -54,10 +54,11 @@ class Caller:
 
 
 class Need:
-    """The scopes of which a caller needs one, as a dependency that answers the caller."""
+    """The scopes of which a caller needs one, or every one, as a dependency that answers the caller."""
 
-    def __init__(self, scopes: tuple[Scope, ...], table: bool, per_table: bool) -> None:
-        self.scopes, self.table, self.per_table = scopes, table, per_table
+    def __init__(self, scopes: tuple[Scope, ...], table: bool, per_table: bool, every: bool) -> None:
+        self.scopes, self.table, self.per_table, self.every = scopes, table, per_table, every
+        self._enough = all if every else any
 
     async def __call__(self, request: Request, _: Annotated[Any, Depends(_bearer)] = None) -> Caller:
         caller = cast("Caller | None", getattr(request.state, "caller", None))
@@ -65,12 +66,12 @@ class Need:
             raise Refusal(401, NO_TOKEN, CHALLENGE)
         table = str(request.path_params["name"]) if self.table else None
         if self.per_table:
-            allowed = any(caller.token.has(scope) for scope in self.scopes)
+            allowed = self._enough(caller.token.has(scope) for scope in self.scopes)
         else:
-            allowed = any(caller.may(scope, table) for scope in self.scopes)
+            allowed = self._enough(caller.may(scope, table) for scope in self.scopes)
         if not allowed:
-            which = " or ".join(self.scopes)
-            if any(caller.token.has(scope) for scope in self.scopes):
+            which = (" and " if self.every else " or ").join(self.scopes)
+            if self._enough(caller.token.has(scope) for scope in self.scopes):
                 where = f"table {table}" if table is not None else "the lake as a whole, only for some of its tables"
                 raise Forbidden(f"token {caller.name} does not have the scope {which} for {where}")
             raise Forbidden(f"token {caller.name} does not have the scope {which}")
@@ -82,12 +83,12 @@ class Public:
         return None
 
 
-def needs(scope: Scope, *others: Scope, table: bool = False, per_table: bool = False) -> Any:
-    """A dependency that answers the `Caller`, who has one of these scopes.
+def needs(scope: Scope, *others: Scope, table: bool = False, per_table: bool = False, every: bool = False) -> Any:
+    """A dependency that answers the `Caller`, who has one of these scopes, or every one of them.
 
     `table`: for the table in the path parameter `name`. `per_table`: the route checks every table it touches itself.
     """
-    return Depends(Need((scope, *others), table, per_table))
+    return Depends(Need((scope, *others), table, per_table, every))
 
 
 def public() -> Any:

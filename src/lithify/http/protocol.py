@@ -76,17 +76,17 @@ class Protocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._head_has_come()
-        if not self.transport.is_closing():
+        if not self._deaf and not self.transport.is_closing():
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         self._moved = True
-        if self.cycle is not None:
+        if self.cycle is not None and not self._deaf:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._moved = True
-        if self.cycle is not None:
+        if self.cycle is not None and not self._deaf:
             super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:

@@ -105,9 +105,9 @@ def cut(table: pa.Table, course: Course) -> pa.Table:
 
 
 def _batches(frame: DataFrame, course: Course) -> list[pa.RecordBatch]:
-    future = asyncio.run_coroutine_threadsafe(_collected(frame), _loop())
+    memory_max = course.limits.memory_bytes_max
+    future = asyncio.run_coroutine_threadsafe(_collected(frame, memory_max), _loop())
     with _stopped_at_the_end(future), _stop_on_cancel(future, course):
-        memory_max = course.limits.memory_bytes_max
         resident_max = None
         if memory_max is not None and (now := course.resident_bytes()) is not None:
             resident_max = now + memory_max * (1 + UNCOUNTED_SHARE) + UNCOUNTED_BYTES
@@ -125,8 +125,16 @@ def _batches(frame: DataFrame, course: Course) -> list[pa.RecordBatch]:
                 raise out_of_memory(memory_max)
 
 
-async def _collected(frame: DataFrame) -> list[pa.RecordBatch]:
-    return [batch.to_pyarrow() async for batch in frame.execute_stream()]
+async def _collected(frame: DataFrame, memory_max: int | None) -> list[pa.RecordBatch]:
+    """What has come is the caller's, and no longer in the engine's count."""
+    batches, size_bytes = [], 0
+    async for found in frame.execute_stream():
+        batch = found.to_pyarrow()
+        batches.append(batch)
+        size_bytes += batch.nbytes
+        if memory_max is not None and size_bytes > memory_max:
+            raise out_of_memory(memory_max)
+    return batches
 
 
 @contextmanager

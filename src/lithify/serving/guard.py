@@ -178,11 +178,23 @@ def check_condition(where: str) -> None:
     if len(where) > LENGTH_MAX:
         raise InvalidRequest(f"the condition is longer than {LENGTH_MAX // 2**10} KiB: use SQL, and join a table")
     words = words_of(where)
+    if not _is_closed(words):
+        raise InvalidRequest("the condition is not accepted: its brackets do not match")
     if ("word", "select") in words.tokens or not is_tame(words):
         raise InvalidRequest(
             "the condition is not accepted: it holds a subquery, too many operators, or a function that makes much out "
             "of little; use SQL for that"
         )
+
+
+def _is_closed(words: Words) -> bool:
+    """Whether every bracket is closed, and none that the condition did not open."""
+    depth = 0
+    for token in words.tokens:
+        depth += (token == ("symbol", "(")) - (token == ("symbol", ")"))
+        if depth < 0:
+            return False
+    return depth == 0
 
 
 def check_plan(plan: LogicalPlan) -> None:

@@ -182,10 +182,13 @@ def delete_where(
         ),
     ],
     lake: LakeDep,
-    caller: Writer,
+    caller: Annotated[Caller, needs("read", "write", table=True, every=True)],
     idempotency_key: IdempotencyKey = None,
 ) -> CommitDocument:
-    """As of one exact state of the table, in one commit. The condition stands in the history."""
+    """As of one exact state of the table, in one commit. The condition stands in the history.
+
+    It needs both scopes: what a condition deletes tells what stands in the rows.
+    """
     table = lake.table(name)
     done = table.delete_where(order.condition, idempotency_key, actor=caller.name, reason=order.reason)
     return _committed(done, "delete where")
