@@ -25,7 +25,7 @@ from lithify.errors import Unavailable
 GROUP_ROWS_MAX = 500_000
 GROUP_BYTES_MAX = 64 * 2**20
 IDLE_THREAD_S = 5.0
-GATHER_S_MAX = 0.01
+GATHER_S_MAX = 0.02
 
 
 class QueueClosed(Exception):
@@ -156,7 +156,7 @@ class WriteQueue:
             with self._changed:
                 ended = time.monotonic()
                 self._committing = 0
-                self._gather_until = ended + min(GATHER_S_MAX, (ended - started) / 2)
+                self._gather_until = ended + min(GATHER_S_MAX, ended - started)
                 self._gather_count = len(group) + len(self._waiting)
                 idle = not self._waiting
             for waiting, outcome in zip(group, outcomes, strict=True):

@@ -60,6 +60,9 @@ def resolve(schema: TableSchema, changes: Sequence[Change]) -> Overlay:
         return _resolve_keyless(schema, ordered)
     if not ordered:
         return Overlay(schema.select(schema.key).empty_table(), schema.columns.empty_table())
+    if len(ordered) == 1 and not schema.order_by:
+        # Each key stands once in a commit already.
+        return Overlay(ordered[0].rows.select(list(schema.key)), _written_rows(schema, ordered))
     keys, seqs, written = _lines(ordered, schema.key)
     rows = _written_rows(schema, ordered)
     if schema.order_by:

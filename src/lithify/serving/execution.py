@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import functools
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -154,12 +155,19 @@ def _stop_on_cancel(future: concurrent.futures.Future[list[pa.RecordBatch]], cou
         yield
 
 
-def resident_bytes(statm: Path = _STATM) -> int | None:
-    """Memory of a process; None where the system does not tell."""
+def resident_bytes(statm: Path | None = None) -> int | None:
+    """Memory of this process, or of the one that the file tells of; None where the system does not tell."""
     try:
-        return int(statm.read_text().split()[1]) * _PAGE_BYTES
+        told = os.pread(_own_statm(os.getpid()), 128, 0) if statm is None else statm.read_bytes()
+        return int(told.split()[1]) * _PAGE_BYTES
     except (OSError, ValueError, IndexError):
         return None
+
+
+@functools.cache
+def _own_statm(pid: int) -> int:
+    """Kept open: it is looked at before every query."""
+    return os.open(_STATM, os.O_RDONLY | os.O_CLOEXEC)
 
 
 @functools.cache

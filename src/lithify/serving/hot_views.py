@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Callable
 
 import pyarrow as pa
 from datafusion import SessionContext, col
@@ -31,13 +32,13 @@ class HotViews:
         self._tables: weakref.WeakKeyDictionary[HotRows, Table] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
 
-    def table(self, hot: HotRows, ctx: SessionContext, *, plain: bool) -> Table:
-        """`ctx` is where a view of it is built, if one is needed."""
+    def table(self, hot: HotRows, ctx_of: Callable[[], SessionContext], *, plain: bool) -> Table:
+        """`ctx_of` gives the context in which a view of it is built, if one is needed."""
         with self._lock:
             table = self._tables.get(hot)
             if table is None:
                 table = self._tables[hot] = table_of_batches(self._scratch, hot.batches(), hot.columns)
-        return _with_strings(ctx, table, hot) if plain and hot.has_dictionaries else table
+        return _with_strings(ctx_of(), table, hot) if plain and hot.has_dictionaries else table
 
 
 def _with_strings(ctx: SessionContext, table: Table, hot: HotRows) -> Table:

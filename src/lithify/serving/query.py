@@ -233,7 +233,7 @@ class ServingEngine:
         narrowed, small = False, True
         for place, request in look.requests.items():
             if narrow and (hot := look.hot_rows(place)) is not None:
-                tables[place] = self._hot.table(hot, session.ctx, plain=look.plain)
+                tables[place] = self._hot.table(hot, lambda: session.ctx, plain=look.plain)
                 narrowed |= len(hot.columns) < len(look.schema(place)) or hot.has_dictionaries
                 small &= hot.rows <= ONE_THREAD_ROWS_MAX
                 continue

@@ -38,6 +38,7 @@ GROUP_ROWS_SMALL, GROUP_ROWS_LARGE = 32_768, 131_072
 PAGE_ROWS = 4_096
 DICTIONARY_BYTES_MAX = 65_536
 BLOOM_ROWS_MIN = 8_192
+ONE_THREAD_ROWS_MAX = 16_384
 BLOOM_NDV_MAX = 1_048_576
 STATS_TEXT_MAX = 64
 NAN_FREE = "lithify.nan_free"
@@ -243,7 +244,9 @@ def batches_of(path: Path, columns: pa.Schema, constants: dict[str, Any] | None 
     present = [name for name in columns.names if name in known]
     for group in range(file.num_row_groups):
         try:
-            table = file.read_row_group(group, columns=present)
+            # Waking other threads takes longer than to decode a few rows.
+            many = file.metadata.row_group(group).num_rows > ONE_THREAD_ROWS_MAX
+            table = file.read_row_group(group, columns=present, use_threads=many)
         except (pa.ArrowException, ValueError, OSError) as error:
             raise corrupt(path, error) from error
         yield completed(table, columns, constants or {})
