@@ -69,6 +69,12 @@ class EmptyCatalog(CatalogProvider):
     def schema(self, name: str) -> Any:
         return _EmptyNamespace(self, name)
 
+    def open(self, place: Place) -> PlannedTable | None:
+        """Once per query."""
+        if place not in self.opened and (planned := self.table_of(*place)) is not None:
+            self.opened[place] = planned
+        return self.opened.get(place)
+
 
 class _EmptyNamespace(SchemaProvider):
     def __init__(self, catalog: EmptyCatalog, name: str) -> None:
@@ -81,14 +87,9 @@ class _EmptyNamespace(SchemaProvider):
         return self.table(name) is not None
 
     def table(self, name: str) -> Table | None:
-        catalog, place = self._catalog, (self._name, name)
         try:
-            if place not in catalog.opened:
-                planned = catalog.table_of(*place)
-                if planned is None:
-                    return None
-                catalog.opened[place] = planned
+            planned = self._catalog.open((self._name, name))
         except LithifyError as error:
-            catalog.failure = error
+            self._catalog.failure = error
             return None
-        return catalog.empty.of(catalog.opened[place].schema.columns)
+        return self._catalog.empty.of(planned.schema.columns) if planned is not None else None

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
-from collections.abc import Mapping, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 from datafusion import DataFrame, SessionContext, SQLOptions
@@ -26,6 +28,7 @@ from lithify.serving.shortcuts import answer_of
 from lithify.serving.work import Scanned, Work, work_of
 
 READ_ONLY = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
+KEPT_LOOKS_MAX, KEPT_TEXT_MAX = 256, 4_096
 CLOCK = "asks for the current time in a way that is not understood"
 
 
@@ -63,6 +66,27 @@ class Look:
         self.memory_bytes_max: int | None = None
         self.is_bounded = True
         self.small = False
+
+    def elsewhere(self) -> Callable[[EmptyCatalog], Look]:
+        """The same look over other snapshots of tables with the same columns."""
+        query, shape, names, plan, asked, care = (
+            self.query,
+            self.shape,
+            self.names,
+            self._optimised,
+            self.requests,
+            self.care,
+        )
+
+        def over(catalog: EmptyCatalog) -> Look:
+            look = Look(query, shape, names, plan, asked, catalog, care)
+            look.repeatable = True
+            return look
+
+        return over
+
+    def columns(self) -> dict[Place, pa.Schema]:
+        return {place: planned.schema.columns for place, planned in self._catalog.opened.items()}
 
     def schema(self, place: Place) -> pa.Schema:
         return self._catalog.opened[place].schema.columns
@@ -145,6 +169,36 @@ def look_at(query: str, ctx: SessionContext, catalog: EmptyCatalog) -> Look:
     look = Look(query, shape, names, plan, asked, catalog, care)
     look.repeatable = is_repeatable(plan, asked_for)
     return look
+
+
+class Looks:
+    """Looks at queries that come again. What a query shows depends on its text and on the columns of the tables that it
+    names, and on nothing else, unless it asks for the time or for chance.
+    """
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[str, tuple[Callable[[EmptyCatalog], Look], Mapping[Place, pa.Schema]]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def again(self, query: str, catalog: EmptyCatalog) -> Look | None:
+        with self._lock:
+            if query not in self._seen:
+                return None
+            self._seen.move_to_end(query)
+            look_over, columns = self._seen[query]
+        for place, known in columns.items():
+            planned = catalog.open(place)
+            if planned is None or planned.schema.columns != known:
+                return None
+        return look_over(catalog)
+
+    def keep(self, query: str, look: Look) -> None:
+        if not look.repeatable or len(query) > KEPT_TEXT_MAX:
+            return
+        with self._lock:
+            self._seen[query] = look.elsewhere(), look.columns()
+            while len(self._seen) > KEPT_LOOKS_MAX:
+                self._seen.popitem(last=False)
 
 
 def _filters_a_right_join(plan: LogicalPlan) -> bool:

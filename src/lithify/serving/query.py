@@ -38,7 +38,7 @@ from lithify.serving.hot_budget import Budget
 from lithify.serving.hot_views import HotViews
 from lithify.serving.limits import Limits
 from lithify.serving.limits import Source as AnswerSource
-from lithify.serving.look import READ_ONLY, Care, Look, look_at, planned_alike
+from lithify.serving.look import READ_ONLY, Care, Look, Looks, look_at, planned_alike
 from lithify.serving.queries import Run
 from lithify.serving.questions import Questions
 from lithify.serving.relation import memory_table, relation
@@ -83,6 +83,7 @@ class ServingEngine:
         self.answers = KeptAnswers(self.cache)
         self._groups = GroupReader(threads)
         self._empty = EmptyTables()
+        self._looks = Looks()
         # Where rows become tables that queries are given; it keeps none itself.
         self._scratch = SessionContext()
         self._apart = Apart(memory_bytes_max)
@@ -195,7 +196,11 @@ class ServingEngine:
         return EmptyCatalog(table_of, names, self._empty)
 
     def _look(self, query: str, catalog: EmptyCatalog) -> Look:
-        return look_at(query, self._contexts.context(CATALOG, NAMESPACE), catalog)
+        if (look := self._looks.again(query, catalog)) is not None:
+            return look
+        look = look_at(query, self._contexts.context(CATALOG, NAMESPACE), catalog)
+        self._looks.keep(query, look)
+        return look
 
     def _run(self, look: Look, course: Course | None = None) -> pa.Table:
         course = course or Course()
