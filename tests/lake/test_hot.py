@@ -470,3 +470,64 @@ def test_explain_tells_that_rows_are_in_memory(lake: Lake, table: Table) -> None
 
     told = lake.explain(ALL)[0]
     assert (told.hot, told.files_read, told.bytes_read) == (True, 0, 0)
+
+
+def test_a_table_waits_once_however_often_it_is_asked_for(
+    lake: Lake, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.create_table("a.slow", COLUMNS, key="id").upsert(rows(0, 100))
+    lake.table("a.slow").fold()
+    started, go_on = threading.Event(), threading.Event()
+    real = hot_module.load
+
+    def slow(plan: Any, *arguments: Any) -> Any:
+        if plan.snapshot.table == "a.slow":
+            started.set()
+            go_on.wait(30)
+        return real(plan, *arguments)
+
+    monkeypatch.setattr(hot_module, "load", slow)
+    for number in range(3):
+        answer(lake, f"select max(v) + {number} as v from a.slow where kind <> 'x'")
+    started.wait(30)
+    for number in range(8):
+        answer(lake, f"select max(v) + {number} as v from a.t where kind <> 'x'")
+    go_on.set()
+    lake.cache.settle()
+
+    assert lake.cache.stats().loads == 2
+
+
+def test_what_could_not_be_loaded_is_not_tried_with_every_query(
+    lake: Lake, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+
+    def fails(plan: Any, *arguments: Any) -> Any:
+        tried.append(plan.snapshot.table)
+        raise LimitExceeded("no room", limit="size")
+
+    monkeypatch.setattr(hot_module, "load", fails)
+    for number in range(6):
+        answer(lake, f"select max(v) + {number} as v from a.t where kind <> 'x'")
+        lake.cache.settle()
+
+    assert tried == ["a.t"]
+
+
+def test_a_pin_outlives_a_time_without_room(lake: Lake, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.cache.pin("a.t")
+    before = lake._serving.cache.bytes_max
+    lake._serving.cache.bytes_max = lake.cache.stats().bytes
+    table.upsert(rows(10_000, 3_000))
+    assert answer(lake) == [{"n": 8_000, "v": 8_000}]
+    lake.cache.settle()
+    assert lake.cache.stats().tables == ()
+
+    lake._serving.cache.bytes_max = before
+    monkeypatch.setattr(lake._runtime.hot, "_not_before_s", {})
+    answer(lake, ALL.replace("count(*)", "count(id)"))
+    lake.cache.settle()
+    assert [(hot.table, hot.pinned, hot.rows) for hot in lake.cache.stats().tables] == [("a.t", True, 8_000)]
+    assert lake.cache.unpin("a.t")
+    assert not lake.cache.unpin("a.t")

@@ -38,6 +38,8 @@ ASKED_TABLES_MAX = 1_000
 # A table that takes less than this share of the budget is loaded with all its columns.
 WHOLE_SHARE_MAX = 0.25
 PIN_ROUNDS_MAX = 8
+# After a load that failed.
+AGAIN_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,10 @@ class HotTables:
         self._tables: OrderedDict[str, _Hot] = OrderedDict()
         self._asked: OrderedDict[str, _Asked] = OrderedDict()
         self._loading: dict[str, Future[_Hot]] = {}
+        self._queued: set[str] = set()
+        # What is pinned and cannot be held just now is tried again, like all that could not be loaded, after a while.
+        self._pins: dict[str, tuple[str, ...]] = {}
+        self._not_before_s: dict[str, float] = {}
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._loader: threading.Thread | None = None
         self._closed = False
@@ -97,10 +103,15 @@ class HotTables:
         wanted = snapshot.schema.names if columns is None else columns
         with self._lock:
             hot = self._tables.get(snapshot.table)
-            if hot is None or not set(wanted) <= set(hot.held.rows.columns.names):
-                self.misses += 1
-                return None
-            self._tables.move_to_end(snapshot.table)
+            covered = hot is not None and set(wanted) <= set(hot.held.rows.columns.names)
+            self.misses += not covered
+            pinned = self._pins.get(snapshot.table) if hot is None else None
+            if covered:
+                self._tables.move_to_end(snapshot.table)
+        if pinned is not None:
+            self._load_soon(reader, [name for name in pinned if name in snapshot.schema.names], pinned=True)
+        if hot is None or not covered:
+            return None
         with hot.lock:
             held = self._fresh(hot, snapshot, reader)
         with self._lock:
@@ -126,8 +137,6 @@ class HotTables:
             fresh = None
         if fresh is None:
             self._let_go(hot)
-            if hot.pinned:
-                self._load_soon(reader, [n for n in held.rows.columns.names if n in snapshot.schema.names], pinned=True)
             return None
         self.refreshes += 1
         hot.held = fresh
@@ -177,8 +186,10 @@ class HotTables:
                 with hot.lock:
                     if wanted <= have and self._fresh(hot, reader.handles.snapshot(), reader) is not None:
                         hot.pinned = True
-                        if self._tables.get(snapshot.table) is hot:
-                            return self._stats_of(hot)
+                        with self._lock:
+                            if self._tables.get(snapshot.table) is hot:
+                                self._pins[snapshot.table] = tuple(hot.held.rows.columns.names)
+                                return self._stats_of(hot)
                 wanted |= have & set(snapshot.schema.names)
             names = [name for name in snapshot.schema.names if name in wanted]
             self._load(reader, names, exactly=True, pinned=True).result()
@@ -186,26 +197,37 @@ class HotTables:
 
     def unpin(self, table: str) -> bool:
         with self._lock:
-            hot = self._tables.get(table)
-            if hot is None or not hot.pinned:
-                return False
-            hot.pinned = False
-            return True
+            if (hot := self._tables.get(table)) is not None:
+                hot.pinned = False
+            return self._pins.pop(table, None) is not None
 
     def _load_soon(self, reader: Reader, names: Sequence[str], *, pinned: bool = False) -> None:
+        table = str(reader.handles.name)
+
         def run() -> None:
+            with self._lock:
+                self._queued.discard(table)
+                if pinned and table not in self._pins:
+                    return
             try:
                 self._load(reader, names, exactly=pinned, pinned=pinned).result()
+                return
             except Cancelled:
-                pass
+                return
             except LithifyError as error:
-                logger.info("table %s stays out of the cache: %s", reader.handles.name, error)
+                logger.info("table %s stays out of the cache: %s", table, error)
             except Exception:
-                logger.exception("table %s could not be loaded into the cache", reader.handles.name)
+                logger.exception("table %s could not be loaded into the cache", table)
+            with self._lock:
+                self._not_before_s[table] = self._clock() + AGAIN_S
 
         with self._lock:
-            if self._closed or str(reader.handles.name) in self._loading:
+            if self._closed or table in self._loading or table in self._queued:
                 return
+            if self._clock() < self._not_before_s.get(table, 0.0):
+                return
+            self._not_before_s.pop(table, None)
+            self._queued.add(table)
             if self._loader is None or not self._loader.is_alive():
                 self._loader = threading.Thread(target=self._work, name="lithify-hot-loader", daemon=True)
                 self._loader.start()
@@ -284,8 +306,10 @@ class HotTables:
             names = list(self._tables) if table is None else [table]
             gone = [self._tables.pop(name) for name in names if name in self._tables]
             self.evictions += len(gone)
-            for name in names:
+            for name in [*self._pins, *self._asked] if table is None else [table]:
+                self._pins.pop(name, None)
                 self._asked.pop(name, None)
+                self._not_before_s.pop(name, None)
             return sum(hot.held.rows.bytes for hot in gone)
 
     def _let_go(self, hot: _Hot) -> None:
