@@ -28,11 +28,11 @@ from lithify.http.service import Service
 from lithify.settings import Settings
 
 V1 = "/v1"
+# They are tried in this order: what is called most comes first. No path of one matches another's.
 ROUTERS: tuple[tuple[APIRouter, str], ...] = (
+    *((module.router, V1) for module in (rows, query, tables, cache, history, upkeep, compaction)),
     (health.router, ""),
     (describe.router, ""),
-    # In this order: a fixed path stands before one with a parameter that would match it.
-    *((module.router, V1) for module in (cache, query, history, upkeep, rows, tables, compaction)),
 )
 
 
