@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from traceback import clear_frames
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from lithify.engine.hot_refresh import Held, brought_to, is_older
 from lithify.errors import Cancelled, Conflict, InvalidRequest, LimitExceeded, LithifyError
 from lithify.model.hot_rows import HotRows
@@ -38,6 +40,7 @@ ASKED_TABLES_MAX = 1_000
 # A table that takes less than this share of the budget is loaded with all its columns.
 WHOLE_SHARE_MAX = 0.25
 PIN_ROUNDS_MAX = 8
+RECENT_ROWS_MAX, RECENT_FILES_MAX = 1_000, 64
 # After a load that failed.
 AGAIN_S = 60.0
 
@@ -82,6 +85,7 @@ class HotTables:
         self._asked: OrderedDict[str, _Asked] = OrderedDict()
         self._loading: dict[str, Future[_Hot]] = {}
         self._queued: set[str] = set()
+        self._recent: OrderedDict[str, pa.Table] = OrderedDict()
         # What is pinned and cannot be held just now is tried again, like all that could not be loaded, after a while.
         self._pins: dict[str, tuple[str, ...]] = {}
         self._not_before_s: dict[str, float] = {}
@@ -127,7 +131,7 @@ class HotTables:
         if held.is_of(snapshot):
             return held
         try:
-            fresh = brought_to(held, snapshot, reader)
+            fresh = brought_to(held, snapshot, reader, self._recent.get)
         except LithifyError as error:
             logger.debug("hot rows of %s are let go of: %s", snapshot.table, error)
             fresh = None
@@ -141,6 +145,16 @@ class HotTables:
         self.refreshes += 1
         hot.held = fresh
         return fresh
+
+    def remember(self, table: str, path: str, rows: pa.Table) -> None:
+        """A change that was just written, for the next refresh: if the table is hot, one will come soon."""
+        if rows.num_rows > RECENT_ROWS_MAX:
+            return
+        with self._lock:
+            if table in self._tables:
+                self._recent[path] = rows
+                while len(self._recent) > RECENT_FILES_MAX:
+                    self._recent.popitem(last=False)
 
     def want(self, reader: Reader, snapshot: Snapshot, columns: Sequence[str] | None) -> None:
         """A query has just read most of this table from files. Twice, and it is loaded."""

@@ -11,6 +11,7 @@ Other columns, a commit to base that is not Lithify's, or changes that are no lo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from lithify.errors import NotFound
 from lithify.model.hot_rows import HotRows
 from lithify.model.merge import Change, Op, resolve, settle
 from lithify.model.names import OP, SEQ
-from lithify.model.snapshot import Snapshot
+from lithify.model.snapshot import DataFile, Snapshot
 
 if TYPE_CHECKING:
     from lithify.engine.reader import Reader
@@ -62,15 +63,19 @@ def is_older(held: Held, snapshot: Snapshot) -> bool:
     return fewer_columns or snapshot.seq < held.seq or snapshot.base_version < held.base_version
 
 
-def brought_to(held: Held, snapshot: Snapshot, reader: Reader) -> Held | None:
-    """The rows of a snapshot that is not older; None: they cannot be made from these."""
+def brought_to(
+    held: Held, snapshot: Snapshot, reader: Reader, recent: Callable[[str], pa.Table | None] = lambda path: None
+) -> Held | None:
+    """The rows of a snapshot that is not older; None: they cannot be made from these. `recent`: the rows of a change
+    file by its path, where they are still at hand.
+    """
     if held.table_id != snapshot.table_id or held.columns != snapshot.schema.columns:
         return None
     if not _only_ours(reader, held.base_version, snapshot.base_version):
         return None
     if held.seq == snapshot.seq:
         return Held.of(held.rows, snapshot)
-    changes = _changes_after(held, snapshot, reader)
+    changes = _changes_after(held, snapshot, reader, recent)
     if changes is None:
         return None
     schema = snapshot.schema
@@ -94,16 +99,26 @@ def _only_ours(reader: Reader, first: int, last: int) -> bool:
     )
 
 
-def _changes_after(held: Held, snapshot: Snapshot, reader: Reader) -> list[Change] | None:
+def _changes_after(
+    held: Held, snapshot: Snapshot, reader: Reader, recent: Callable[[str], pa.Table | None]
+) -> list[Change] | None:
     rows_max = max(APPLIED_ROWS_MAX, held.rows.rows)
     if held.seq >= snapshot.watermark:
         files = [file for file in snapshot.changes if file.seq > held.seq]
         if sum(file.rows for file in files) > rows_max:
             return None
-        return [reader.change(file, snapshot) for file in files]
+        return [_at_hand(file, snapshot, recent) or reader.change(file, snapshot) for file in files]
     if not snapshot.schema.keyed:
         return None
     return _folded_after(held.seq, snapshot, reader, rows_max)
+
+
+def _at_hand(file: DataFile, snapshot: Snapshot, recent: Callable[[str], pa.Table | None]) -> Change | None:
+    rows, schema = recent(file.path), snapshot.schema
+    if rows is None:
+        return None
+    columns = schema.columns if file.op is not Op.DELETE else schema.select(schema.key or file.columns)
+    return Change(file.seq, file.op, rows) if rows.schema.equals(columns) else None
 
 
 def _folded_after(seq: int, snapshot: Snapshot, reader: Reader, rows_max: int) -> list[Change] | None:

@@ -17,6 +17,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from lithify.engine.command_queue import WriteQueue
 from lithify.engine.handles import Handles
@@ -43,7 +44,7 @@ class Loaded:
         settings = handles.runtime.settings
         self.handles = handles
         self.reader = Reader(handles)
-        self.writer = Writer(handles)
+        self.writer = Writer(handles, partial(handles.runtime.hot.remember, str(handles.name)))
         self.writes = WriteQueue(
             str(handles.name),
             self.writer,

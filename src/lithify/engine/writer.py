@@ -12,7 +12,7 @@ request that does not hold drops out with its own error, and the others go on.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -96,8 +96,10 @@ def one_row_per_key(schema: TableSchema, rows: pa.Table, op: Op) -> pa.Table:
 
 
 class Writer:
-    def __init__(self, handles: Handles) -> None:
-        self._handles = handles
+    """`on_written` is told the path and rows of each file that is committed and durable."""
+
+    def __init__(self, handles: Handles, on_written: Callable[[str, pa.Table], None] = lambda path, rows: None) -> None:
+        self._handles, self._on_written = handles, on_written
         self._runtime = handles.runtime
 
     def prepare(self, request: Request) -> Request:
@@ -144,6 +146,8 @@ class Writer:
         for entry in staged.members:
             entry.outcome = entry.commit(str(self._handles.name), seq)
         self._runtime.activity.committed(len(staged.members), sum(e.upserted + e.deleted for e in staged.members))
+        for (file, _), rows in zip(staged.files, staged.rows, strict=True):
+            self._on_written(file.path, rows)
         if large := solid(file for file, _ in staged.files):
             self._handles.changes_index.after_commit(changes.log.version, large, ())
 
@@ -216,6 +220,7 @@ class Writer:
             name = f"write-{self._runtime.new_id()}.parquet"
             store.write_new(changes.log.path / name, data)
             staged.files.append((Written(name, len(data), rows.num_rows, stats, footer_in(data)), op))
+            staged.rows.append(rows)
         store.sync_folder(changes.log.path)
         store.step("write.files")
 
@@ -224,6 +229,7 @@ class Writer:
             with contextlib.suppress(LithifyError):
                 self._runtime.store.remove(self._handles.changes.log.path / file.path)
         staged.files.clear()
+        staged.rows.clear()
         staged.members = []
 
     def _check_row_key(self, request: Request) -> None:
@@ -352,6 +358,7 @@ class _Staged:
     """The files of one commit, and for whom and at which state they were written."""
 
     files: list[tuple[Written, Op]] = field(default_factory=list)
+    rows: list[pa.Table] = field(default_factory=list)
     members: list[_Entry] = field(default_factory=list)
     epoch: int = -1
     columns: pa.Schema | None = None

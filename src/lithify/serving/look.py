@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,8 @@ from lithify.serving.shortcuts import answer_of
 from lithify.serving.work import Scanned, Work, work_of
 
 READ_ONLY = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
+LIGHT_ROWS_MAX, LIGHT_TEXT_MAX = 2_000_000, 300
+_HEAVY = re.compile(r"Join|Window|Sort|Unnest|Union|Subquery|Recursive|regexp|_agg\(")
 KEPT_LOOKS_MAX, KEPT_TEXT_MAX = 256, 4_096
 CLOCK = "asks for the current time in a way that is not understood"
 
@@ -108,6 +111,13 @@ class Look:
             return None
         selective = hot.rows > SCANNED_ROWS_MAX and request.predicate != UNKNOWN
         return None if selective and reads_little(self.plan(place)) else hot
+
+    @property
+    def is_light(self) -> bool:
+        """A plain scan of one hot table that is soon over, whatever it asks of its rows."""
+        hot = [rows for rows in self._hot.values() if rows is not None]
+        few = len(self.requests) == len(hot) == 1 and hot[0].rows <= LIGHT_ROWS_MAX
+        return few and len(self.query) <= LIGHT_TEXT_MAX and _HEAVY.search(self._optimised.display_indent()) is None
 
     @property
     def uses_hot(self) -> bool:

@@ -261,7 +261,7 @@ class ServingEngine:
             hash_joins=look.hash_joins,
             memory_bytes_max=look.memory_bytes_max,
         )
-        look.small = small and look.is_bounded
+        look.small = look.is_bounded and (small or (narrow and look.is_light))
         catalog = outer.catalog(CATALOG)
         namespaces = {namespace: Schema.memory_schema(outer) for namespace, _ in tables}
         for namespace, schema in namespaces.items():
