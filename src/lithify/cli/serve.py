@@ -6,6 +6,7 @@ It says where it listens as soon as it does. The first Ctrl-C or SIGTERM stops i
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -67,16 +68,17 @@ def serve(
         from lithify.app.demo_lake import make_if_missing
 
         make_if_missing(Path(session.lake_path), settings)
-    with session.local_lake() as lake:
+    # The lake closes first: until then somebody watches over how long all of that takes.
+    with contextlib.ExitStack() as ended, session.local_lake() as lake:
         from lithify.http.server import check_address
 
         check_address(settings, insecure=insecure)
         told = logging_to(session.out.log_line, lambda: settings.log_format, logging.INFO, all_of_it=True)
         with told:
-            _serve(session, lake, settings, upkeep=not no_upkeep)
+            _serve(session, lake, settings, ended, upkeep=not no_upkeep)
 
 
-def _serve(session: Session, lake: Lake, settings: Settings, *, upkeep: bool) -> None:
+def _serve(session: Session, lake: Lake, settings: Settings, ended: contextlib.ExitStack, *, upkeep: bool) -> None:
     from lithify.app.tokens import Tokens
     from lithify.http.app import create_app
     from lithify.http.logs import only_public
@@ -109,6 +111,7 @@ def _serve(session: Session, lake: Lake, settings: Settings, *, upkeep: bool) ->
         overdue = threading.Timer(settings.shutdown_s + OVERDUE_S, _force, (session, OVERDUE, HANDLED))
         overdue.daemon = True
         overdue.start()
+        ended.callback(overdue.cancel)
 
     server = Server(
         create_app(lake, settings, tokens),
