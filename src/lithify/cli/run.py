@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 PANEL = "Upkeep"
 STOP_GRACE_S = 10.0
+LOOK_UP_S = 0.5
 STOPPING = "stopping: running jobs end first; Ctrl-C again ends at once"
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -110,7 +111,7 @@ def _until_stopped(session: Session, maintenance: Maintenance, tier: str | None,
         scheduler.start()
         started = {"lake": session.lake_path, "every_s": every_s, "tiers": scheduler.crons}
         tell({"event": "started", "time_ms": maintenance.cycle.runtime.now_ms(), **started})
-        inbox.get()
+        _next_of(inbox)
         tell({"event": "stopping", "time_ms": maintenance.cycle.runtime.now_ms()})
         work = _in_thread(inbox, lambda: scheduler.stop(STOP_GRACE_S))
         _wait(session, inbox, work, lambda: None, stopping=True)
@@ -130,6 +131,15 @@ def _signals() -> Iterator[SimpleQueue[object]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _next_of(inbox: SimpleQueue[object]) -> object:
+    """Looks up now and then: a signal that another thread was interrupted for is handled only when this one wakes."""
+    while True:
+        try:
+            return inbox.get(timeout=LOOK_UP_S)
+        except Empty:
+            continue
 
 
 _ENDED = object()
@@ -153,7 +163,7 @@ def _wait(
     session: Session, inbox: SimpleQueue[object], work: Future[T], stop: Callable[[], None], *, stopping: bool = False
 ) -> T:
     """Until the work has ended; the first signal stops it, the next one ends the process."""
-    while inbox.get() is not _ENDED:
+    while _next_of(inbox) is not _ENDED:
         if stopping:
             _force(session)
         stopping = True
