@@ -40,7 +40,8 @@ ASKED_TABLES_MAX = 1_000
 # A table that takes less than this share of the budget is loaded with all its columns.
 WHOLE_SHARE_MAX = 0.25
 PIN_ROUNDS_MAX = 8
-RECENT_ROWS_MAX, RECENT_FILES_MAX = 1_000, 64
+# Beside the budget, and next to nothing.
+RECENT_BYTES_MAX, RECENT_FILES_MAX = 64 * 2**10, 64
 # After a load that failed.
 AGAIN_S = 60.0
 
@@ -148,7 +149,7 @@ class HotTables:
 
     def remember(self, table: str, path: str, rows: pa.Table) -> None:
         """A change that was just written, for the next refresh: if the table is hot, one will come soon."""
-        if rows.num_rows > RECENT_ROWS_MAX:
+        if rows.nbytes > RECENT_BYTES_MAX:
             return
         with self._lock:
             if table in self._tables:
@@ -318,6 +319,7 @@ class HotTables:
         """Bytes that are given back as soon as no query reads them. Of one table, or of all; pins end too."""
         with self._lock:
             names = list(self._tables) if table is None else [table]
+            self._recent.clear()
             gone = [self._tables.pop(name) for name in names if name in self._tables]
             self.evictions += len(gone)
             for name in [*self._pins, *self._asked] if table is None else [table]:

@@ -15,6 +15,8 @@ they were verified, `cleaning` up behind the commit. What recovery does is decid
 | not in the log, owner gone             | fence, delete the folder, remove the manifest     |
 | manifest unreadable or out of bounds   | set aside, never deleted                          |
 
+Only an owner that gives up itself, while the log says that it has not committed, may delete its files before the fence:
+where they fill the disk, the fence finds no room.
 """
 
 from __future__ import annotations
