@@ -22,7 +22,8 @@ def work(query: str, rows: int = MANY) -> Work:
     def table_of(place: Place) -> Scanned | None:
         return Scanned(rows, KEYS[place[1]]) if place[1] in KEYS else None
 
-    return work_of(context.sql(query).optimized_logical_plan(), table_of, "public")
+    plan = context.sql(query).optimized_logical_plan()
+    return work_of(plan, plan.display_indent(), table_of, "public")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ its own, so that an answer that was lost is asked for again without writing twic
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 from urllib.parse import quote
@@ -32,7 +32,7 @@ from lithify.client.documents import (
 )
 from lithify.client.transport import ARROW, Call, Transport
 from lithify.errors import InvalidRequest, LimitExceeded, NotFound
-from lithify.model.batch import keys_of, rows_of
+from lithify.model.batch import keys_of, rows_of_newest
 from lithify.model.json_values import jsonable
 from lithify.model.schema import TableSchema, check_key_type
 
@@ -149,17 +149,7 @@ class RemoteTable:
                 "a Spark DataFrame cannot be written to a service: pass frame.toArrow() if it is small, or write it "
                 "with a local Lake where the lake is"
             )
-        if isinstance(data, pa.RecordBatchReader):
-            data = data.read_all()
-        elif isinstance(data, Iterator):
-            data = list(data)
-        known = self._known
-        try:
-            return rows_of(data, known)
-        except InvalidRequest:
-            if self.definition.columns == known.columns:
-                raise
-            return rows_of(data, self._known)
+        return rows_of_newest(data, self._known, lambda: self.definition)
 
     def delete(
         self, keys: Any, batch_id: str | None = None, *, actor: str | None = None, reason: str | None = None

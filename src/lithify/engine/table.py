@@ -37,7 +37,7 @@ from lithify.engine.upkeep import OnReport, Upkeep, quietly
 from lithify.engine.vacuum import Vacuum, VacuumReport
 from lithify.engine.writer import Commit, Request, SeqMoved
 from lithify.errors import Conflict, InvalidRequest, NotFound
-from lithify.model.batch import keys_of, rows_of
+from lithify.model.batch import keys_of, rows_of_newest
 from lithify.model.merge import Op
 from lithify.model.names import TableName
 from lithify.model.plans import PlannedTable, ReadPlan
@@ -157,17 +157,7 @@ class Table:
 
     def _rows(self, data: Any) -> pa.Table:
         """Rows of the schema that this process knows; what that refuses may fit a newer one."""
-        schema = self._handles.changes.schema
-        if isinstance(data, pa.RecordBatchReader):
-            data = data.read_all()
-        elif isinstance(data, Iterator):
-            data = list(data)
-        try:
-            return rows_of(data, schema)
-        except InvalidRequest:
-            if self.definition.columns == schema.columns:
-                raise
-            return rows_of(data, self.definition)
+        return rows_of_newest(data, self._handles.changes.schema, lambda: self.definition)
 
     def delete(
         self, keys: Any, batch_id: str | None = None, *, actor: str | None = None, reason: str | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import numbers
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -30,6 +30,21 @@ def rows_of(data: Any, schema: TableSchema) -> pa.Table:
     table = conform(as_arrow(data, schema.columns), schema.columns)
     check_rows(table, schema)
     return table
+
+
+def rows_of_newest(data: Any, known: TableSchema, newest: Callable[[], TableSchema]) -> pa.Table:
+    """Rows of the schema that is known; what that refuses may fit a newer one. `data` is read once."""
+    if isinstance(data, pa.RecordBatchReader):
+        data = data.read_all()
+    elif isinstance(data, Iterator):
+        data = list(data)
+    try:
+        return rows_of(data, known)
+    except InvalidRequest:
+        now = newest()
+        if now.columns == known.columns:
+            raise
+        return rows_of(data, now)
 
 
 def check_rows(table: pa.Table, schema: TableSchema) -> None:

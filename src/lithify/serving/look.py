@@ -62,9 +62,10 @@ class Look:
     ) -> None:
         self.query, self.shape, self.names, self.requests, self.care = query, shape, names, requests, care
         self._optimised, self._catalog = optimised, catalog
+        self.text = optimised.display_indent()
         self._hot: dict[Place, HotRows | None] = {}
         self.plain = self.repeatable = False
-        self.hash_joins = not _filters_a_right_join(optimised)
+        self.hash_joins = not _filters_a_right_join(self.text)
         # Set by whoever runs it: the memory that it may take, whether it ends by itself, and reads few rows.
         self.memory_bytes_max: int | None = None
         self.is_bounded = True
@@ -117,7 +118,7 @@ class Look:
         """A plain scan of one hot table that is soon over, whatever it asks of its rows."""
         hot = [rows for rows in self._hot.values() if rows is not None]
         few = len(self.requests) == len(hot) == 1 and hot[0].rows <= LIGHT_ROWS_MAX
-        return few and len(self.query) <= LIGHT_TEXT_MAX and _HEAVY.search(self._optimised.display_indent()) is None
+        return few and len(self.query) <= LIGHT_TEXT_MAX and _HEAVY.search(self.text) is None
 
     @property
     def uses_hot(self) -> bool:
@@ -138,7 +139,7 @@ class Look:
 
     def work(self) -> Work:
         """What it can have to do at most."""
-        return work_of(self._optimised, self._table, NAMESPACE)
+        return work_of(self._optimised, self.text, self._table, NAMESPACE)
 
     def _table(self, place: Place) -> Scanned | None:
         planned = self._catalog.opened.get(place)
@@ -177,7 +178,7 @@ def look_at(query: str, ctx: SessionContext, catalog: EmptyCatalog) -> Look:
     if any(reads_floats(request, schemas[place]) for place, request in asked.items()):
         care = Care.NO_STATISTICS if orders_floats(plan, schemas) else Care.NO_FILE_STATISTICS
     look = Look(query, shape, names, plan, asked, catalog, care)
-    look.repeatable = is_repeatable(plan, asked_for)
+    look.repeatable = is_repeatable(look.text, asked_for)
     return look
 
 
@@ -211,12 +212,12 @@ class Looks:
                 self._seen.popitem(last=False)
 
 
-def _filters_a_right_join(plan: LogicalPlan) -> bool:
+def _filters_a_right_join(plan_text: str) -> bool:
     """Whether a condition stands above a right join. The engine's hash join mistakes a column of the optional side
     for one of the same name of the other side, and checks the condition there.
     """
     filtered = False
-    for line in map(str.strip, plan.display_indent().splitlines()):
+    for line in map(str.strip, plan_text.splitlines()):
         if filtered and line.startswith("Right Join:"):
             return True
         filtered = line.startswith("Filter:") or (filtered and line.startswith(("Projection:", "SubqueryAlias:")))

@@ -125,11 +125,10 @@ class _Bounds:
         return _Part(pairs + rows_left + rows_right if outer else pairs, None if outer else unique)
 
 
-def work_of(plan: LogicalPlan, table_of: Callable[[Place], Scanned | None], namespace: str) -> Work:
+def work_of(plan: LogicalPlan, text: str, table_of: Callable[[Place], Scanned | None], namespace: str) -> Work:
     bounds = _Bounds(table_of, namespace)
     bounds.part(plan)
-    # Subqueries that stay inside an expression are not among a node's inputs.
-    text = plan.display_indent()
+    # Subqueries that stay inside an expression are not among a node's inputs, but in the plan's text.
     joins_seen, scans_seen = text.count("Join:") == bounds.joins, text.count("TableScan:") == bounds.scans
     return Work(can_be_stopped=bounds.fits and joins_seen, is_bounded=bounds.bounded and joins_seen and scans_seen)
 
