@@ -139,18 +139,28 @@ class Upkeep:
         for plan in plans:
             lanes.setdefault(tuple(sorted(plan.partition.items(), key=str)), []).append(plan)
 
-        stopped = threading.Event()
+        gate, stopped, active = threading.Condition(), threading.Event(), 0
 
         def work(lane: Sequence[CompactPlan]) -> list[CompactReport]:
-            done = []
-            for plan in lane:
+            nonlocal active
+            with gate:
                 if stopped.is_set():
-                    break
-                report = self.run(plan)
-                assert isinstance(report, CompactReport)
-                on_report(report)
-                done.append(report)
-            return done
+                    return []
+                active += 1
+            try:
+                done = []
+                for plan in lane:
+                    if stopped.is_set():
+                        break
+                    report = self.run(plan)
+                    assert isinstance(report, CompactReport)
+                    on_report(report)
+                    done.append(report)
+                return done
+            finally:
+                with gate:
+                    active -= 1
+                    gate.notify_all()
 
         pool = ThreadPoolExecutor(self._runtime.settings.jobs_max, thread_name_prefix="lithify-compact")
         try:
@@ -158,10 +168,14 @@ class Upkeep:
             return [report for lane in running for report in lane.result()]
         except BaseException as error:
             # What failed in one lane, or Ctrl-C here, must not let the others go on behind the caller's back.
-            stopped.set()
+            with gate:
+                stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
             if not isinstance(error, Exception):
                 self._runtime.compute.cancel_all("interrupted")
+            # Counted here, because a pool forgets the thread that it was starting when Ctrl-C came.
+            with gate:
+                gate.wait_for(lambda: active == 0)
             raise
         finally:
             pool.shutdown()
