@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
 from lithify import InvalidRequest, Lake
+from lithify.spark import write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -165,3 +168,62 @@ def test_files_of_doubled_task_attempts_are_removed(lake: Lake, spark: SparkSess
     on_disk = {f"{path.parent.name}/{path.name}" for path in folder.glob("bulk-*/*")}
 
     assert on_disk == {file.path for file in table.snapshot().changes}
+
+
+def spans(lake: Lake, name: str) -> list[tuple[int, int]]:
+    """The first and last key of each change file."""
+    namespace, table = name.split(".")
+    files = (lake.path / namespace / table / "changes").glob("bulk-*/*.parquet")
+    ids = [pq.read_table(file, columns=["id"]).column(0).to_pylist() for file in files]
+    assert all(found == sorted(set(found)) for found in ids)
+    return sorted((found[0], found[-1]) for found in ids)
+
+
+def test_partitions_that_lie_in_order_become_files_as_they_are(
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write, "DIRECT_ROWS_MIN", 1)
+    table = lake.create_table("s.t", SCHEMA, key="id")
+
+    table.upsert(numbered(spark, 4_000))
+
+    assert spans(lake, "s.t") == [(0, 999), (1_000, 1_999), (2_000, 2_999), (3_000, 3_999)]
+    assert lake.sql("select count(*) n from s.t").to_pylist() == [{"n": 4_000}]
+
+
+@pytest.mark.parametrize(
+    ("what", "key"),
+    [
+        ("disjoint ranges, each in no order", "id DIV 1000 * 1000 + (id % 1000) * 7 % 1000"),
+        ("each in order, ranges that overlap", "id % 1000 * 4 + id DIV 1000"),
+        ("in order but for two rows", "CASE id WHEN 999 THEN 3000 WHEN 3000 THEN 999 ELSE id END"),
+    ],
+)
+def test_rows_in_another_order_are_sorted_first(
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, what: str, key: str
+) -> None:
+    monkeypatch.setattr(write, "DIRECT_ROWS_MIN", 1)
+    table = lake.create_table("s.t", SCHEMA, key="id")
+
+    table.upsert(numbered(spark, 4_000).withColumn("id", F.expr(key)))
+
+    found = spans(lake, "s.t")
+    assert all(before[1] < after[0] for before, after in itertools.pairwise(found))
+    assert sorted(table.to_arrow(columns=["id"]).column(0).to_pylist()) == list(range(4_000))
+
+
+def test_a_look_that_turns_out_wrong_costs_time_and_no_row(
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write, "_lies_in_order", lambda frame, key: True)
+    table = lake.create_table("s.t", SCHEMA, key="id")
+
+    table.upsert(numbered(spark, 4_000).withColumn("id", F.expr("id % 1000 * 4 + id DIV 1000")))
+    table.upsert(numbered(spark, 4_000).withColumn("id", 4_000 - F.col("id")))
+    with pytest.raises(InvalidRequest, match="more than one row for the same key"):
+        table.upsert(numbered(spark, 4_000).withColumn("id", F.expr("id DIV 2")))
+
+    assert sorted(table.to_arrow(columns=["id"]).column(0).to_pylist()) == list(range(4_001))
+    folder = lake.path / "s" / "t" / "changes"
+    named = {file.path for file in table.snapshot().changes}
+    assert {str(file.relative_to(folder)) for file in folder.glob("bulk-*/*.parquet")} == named

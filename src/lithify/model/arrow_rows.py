@@ -45,6 +45,19 @@ def order_of(table: pa.Table, names: Sequence[str]) -> np.ndarray:
     return np.asarray(order.to_numpy(), np.int64)
 
 
+def strictly_ascending(columns: Sequence[pa.Array]) -> bool:
+    """Whether every row is above the one before it, by these columns in turn. Arrays without nulls."""
+    count = len(columns[0])
+    above, same = np.zeros(max(count - 1, 0), bool), np.ones(max(count - 1, 0), bool)
+    for column in columns:
+        before, after = column.slice(0, max(count - 1, 0)), column.slice(1)
+        if pa.types.is_boolean(column.type):
+            before, after = before.cast(pa.int8()), after.cast(pa.int8())
+        above |= same & pc.less(before, after).to_numpy(zero_copy_only=False)
+        same &= pc.equal(before, after).to_numpy(zero_copy_only=False)
+    return bool(above.all())
+
+
 def _pieces(
     chunks: Sequence[pa.RecordBatch], starts: np.ndarray, lines: np.ndarray, bytes_max: int
 ) -> Iterator[pa.RecordBatch]:

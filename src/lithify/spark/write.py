@@ -1,17 +1,24 @@
 """Writing a DataFrame as files that base could take as they are.
 
-Rows are range-partitioned and sorted by key in Spark, then streamed through Arrow into the same Parquet writer that
-small writes use, with the same checks. Equal keys lie next to each other, so one look at the neighbour finds
-duplicates, or picks the winner by order_by. What a task reports is what counts: files of failed or doubled task
-attempts are never committed.
+Rows come to the writer in the order of their keys, partition after partition, and are streamed through Arrow into the
+same Parquet writer that small writes use, with the same checks. Equal keys lie next to each other, so one look at the
+neighbour finds duplicates, or picks the winner by order_by.
+
+Getting them into that order, a shuffle by ranges and a sort, costs more than writing them. A frame whose partitions
+hold disjoint ranges of keys, as exports and other tables usually do, is written as it comes: a look at the key column
+alone tells, and the tasks check every row while they write. Where that look was wrong, the files are dropped and the
+rows are sorted after all.
+
+What a task reports is what counts: files of failed or doubled task attempts are never committed.
 """
 
 from __future__ import annotations
 
 import pickle
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +29,18 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lithify.errors import InvalidRequest, LithifyError
+from lithify.model.arrow_rows import strictly_ascending
 from lithify.model.batch import check_rows, conform
 from lithify.model.fold_plan import partition_rows
 from lithify.model.schema import TableSchema
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed
-from lithify.store.parquet import Layout, PartWriter, Written
+from lithify.store.parquet import Layout, PartWriter, Written, part_path
 
 OPEN_WRITERS_MAX = 64
 WAITING_BYTES_MAX = 256 * 2**20
 FILE_ROWS_MAX = 4_000_000
 EXAMPLES_MAX = 5
+DIRECT_ROWS_MIN = 100_000  # fewer rows in a partition are not worth a file of their own
 
 
 @dataclass(frozen=True)
@@ -40,17 +49,55 @@ class WriteTask:
     root: str
     folder: str
     ordered: bool = False  # rows come with an order_by value, so that of several rows of a key one can win
+    as_it_comes: bool = False  # rows should lie in the order of their keys, but nobody has sorted them
+
+
+_Span = tuple[tuple[Any, ...], tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What one task wrote: `span` is its first and its last key."""
+
+    files: list[Written]
+    in_order: bool = True
+    span: _Span | None = None
+
+
+class _OutOfOrder(Exception):
+    """A key is not above the one before it."""
 
 
 def write_parts(frame: DataFrame, task: WriteTask) -> list[Written]:
     """Write the frame below `root`/`folder`; what comes back is durable but for directory entries."""
     schema = task.schema
-    if schema.keyed:
-        keys = [F.col(f"`{name}`") for name in schema.key]
+    try:
+        if not schema.keyed:
+            return _files(_run(frame, task))
         task = replace(task, ordered=schema.order_by in frame.columns)
+        if _lies_in_order(frame, schema.key):
+            parts = _run(frame, replace(task, as_it_comes=True))
+            if all(part.in_order for part in parts) and _disjoint([part.span for part in parts if part.span]):
+                return _files(parts)
+            for file in _files(parts):
+                (Path(task.root) / file.path).unlink(missing_ok=True)
+        keys = [F.col(f"`{name}`") for name in schema.key]
         order = [F.col(f"`{schema.order_by}`").asc_nulls_first()] if task.ordered else []
-        frame = frame.repartitionByRange(*keys).sortWithinPartitions(*keys, *order)
+        return _files(_run(frame.repartitionByRange(*keys).sortWithinPartitions(*keys, *order), task))
+    except SPARK_ERRORS as error:
+        raise compute_failed(error) from error
 
+
+def write_batches(batches: Iterator[pa.RecordBatch], task: WriteTask) -> list[Written]:
+    """Rows that are at hand already, of a keyed table in the order of their keys (and order_by)."""
+    return _PartitionWriter(task).write_all(batches).files
+
+
+def _files(parts: Iterable[_Part]) -> list[Written]:
+    return [file for part in parts for file in part.files]
+
+
+def _run(frame: DataFrame, task: WriteTask) -> list[_Part]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
@@ -61,15 +108,31 @@ def write_parts(frame: DataFrame, task: WriteTask) -> list[Written]:
             result = error
         yield pa.RecordBatch.from_pylist([{"result": pickle.dumps(result)}])
 
-    try:
-        rows = frame.mapInArrow(run, "result binary").collect()
-    except SPARK_ERRORS as error:
-        raise compute_failed(error) from error
-    results = [pickle.loads(bytes(row["result"])) for row in rows]
+    results = [pickle.loads(bytes(row["result"])) for row in frame.mapInArrow(run, "result binary").collect()]
     for result in results:
         if isinstance(result, LithifyError):
             raise result
-    return [file for result in results for file in result]
+    return results
+
+
+def _lies_in_order(frame: DataFrame, key: Sequence[str]) -> bool:
+    """Whether each partition seems to hold keys that no other one does, and enough rows for a file of its own."""
+    keys = F.struct(*[F.col(f"`{name}`").alias(f"k{place}") for place, name in enumerate(key)])
+    found = (
+        frame.select(keys.alias("key"), F.spark_partition_id().alias("part"))
+        .groupBy("part")
+        .agg(F.min("key").alias("low"), F.max("key").alias("high"), F.count("*").alias("rows"))
+        .collect()
+    )
+    if len(found) > 1 and sum(row["rows"] for row in found) / len(found) < DIRECT_ROWS_MIN:
+        return False
+    spans = [(tuple(row["low"]), tuple(row["high"])) for row in found]
+    # Nulls in a key are refused by the tasks, with the row they are in.
+    return not any(value is None for span in spans for end in span for value in end) and _disjoint(spans)
+
+
+def _disjoint(spans: Iterable[_Span]) -> bool:
+    return all(before[1] < after[0] for before, after in pairwise(sorted(spans)))
 
 
 @dataclass
@@ -83,8 +146,10 @@ class _PartitionWriter:
     writers: dict[tuple[Any, ...], PartWriter] = field(default_factory=dict)
     rows: dict[tuple[Any, ...], int] = field(default_factory=dict)
     done: list[Written] = field(default_factory=list)
+    first: tuple[Any, ...] | None = None
+    last: tuple[Any, ...] | None = None
 
-    def write_all(self, batches: Iterator[pa.RecordBatch]) -> list[Written]:
+    def write_all(self, batches: Iterator[pa.RecordBatch]) -> _Part:
         schema = self.task.schema
         layout = Layout.of(schema)
         carried: pa.Table | None = None
@@ -94,7 +159,9 @@ class _PartitionWriter:
                     continue
                 table = conform(pa.Table.from_batches([batch]), schema.columns)
                 check_rows(table, schema)
-                if schema.keyed:
+                if self.task.as_it_comes:
+                    self._check_order(table)
+                elif schema.keyed:
                     table, carried = self._winners(table if carried is None else pa.concat_tables([carried, table]))
                 self._write(table, layout)
             if carried is not None:
@@ -103,11 +170,26 @@ class _PartitionWriter:
                 self._flush(place, layout)
             for place in list(self.writers):
                 self._close(place)
+        except _OutOfOrder:
+            self._abandon()
+            return _Part(self.done, in_order=False)
         except BaseException:
-            for writer in self.writers.values():
-                writer.abandon()
+            self._abandon()
             raise
-        return self.done
+        span = None if self.first is None or self.last is None else (self.first, self.last)
+        return _Part(self.done, span=span)
+
+    def _abandon(self) -> None:
+        for writer in self.writers.values():
+            writer.abandon()
+
+    def _check_order(self, table: pa.Table) -> None:
+        """Every key above the one before it, also across batches."""
+        keys = [table.column(name).combine_chunks() for name in self.task.schema.key]
+        first, last = (tuple(column[place].as_py() for column in keys) for place in (0, len(table) - 1))
+        if (self.last is not None and not self.last < first) or not strictly_ascending(keys):
+            raise _OutOfOrder
+        self.first, self.last = self.first or first, last
 
     def _winners(self, table: pa.Table) -> tuple[pa.Table, pa.Table]:
         """(rows that are the last of their key, the last row, whose key may go on in the next batch)."""
@@ -149,8 +231,7 @@ class _PartitionWriter:
         if writer is None:
             if len(self.writers) >= OPEN_WRITERS_MAX:
                 self._close(next(iter(self.writers)))
-            path = Path(self.task.root) / self.task.folder / f"part-{uuid.uuid4().hex}.parquet"
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path = part_path(self.task.root, self.task.folder, f"part-{uuid.uuid4().hex}.parquet")
             writer = self.writers[place] = PartWriter(path, layout.columns, layout)
             self.rows[place] = 0
         for part in parts:
