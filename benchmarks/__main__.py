@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks import commits, compaction, folds, opening, reads, service, serving, sidecar, steady, upserts
+from benchmarks import commits, compaction, folds, opening, pipeline, reads, service, serving, sidecar, steady, upserts
 from benchmarks.report import Report, machine
 from lithify import Lake, Settings
 
@@ -23,6 +23,7 @@ SUITES = {
     "sidecar": sidecar.run,
     "serving": serving.run,
     "service": service.run,
+    "pipeline": pipeline.run,
 }
 
 

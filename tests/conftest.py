@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# How long an example takes is the machine's business: a busy one must not fail a property that holds.
+settings.register_profile("lithify", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("lithify")
+
+# Every JVM of the tests, also in children: none lives long enough for the optimising compiler to pay for itself.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 
 def pytest_collection_finish() -> None:

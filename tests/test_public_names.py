@@ -38,10 +38,14 @@ def test_exported_names() -> None:
         "InvalidRequest",
         "Lake",
         "LimitExceeded",
+        "LithifyDataSource",
         "LithifyError",
         "NotFound",
         "OutOfResources",
         "PartitionStats",
+        "Pipeline",
+        "PipelinePlan",
+        "PipelineReport",
         "RunningQuery",
         "Settings",
         "Snapshot",
@@ -71,6 +75,7 @@ def test_the_lake() -> None:
     assert parameters(Lake.sql)[1:] == ["query", "as_of"]
     assert parameters(Lake.explain)[1:] == ["query", "as_of", "may_read"]
     assert parameters(Lake.adopt)[1:3] == ["name", "path"]
+    assert parameters(Lake.pipeline)[1:] == ["name", "declaration"]
     public = {name for name in vars(Lake) if not name.startswith("_")}
     assert public >= {"create_table", "table", "tables", "drop_table", "adopt", "sql", "spark", "close"}
     assert hasattr(Lake, "__enter__")

@@ -59,6 +59,7 @@ def test_links_lead_to_files() -> None:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")
+@pytest.mark.slow
 def test_the_curl_lines_and_the_client(tmp_path: Path) -> None:
     section = README.split("## Over HTTP\n", 1)[1].split("\n## ", 1)[0]
     shell, python = (re.search(rf"```{kind}\n(.*?)```", section, re.S) for kind in ("bash", "python"))

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from lithify.app.cache import CacheStats
     from lithify.app.explain import TableExplanation
     from lithify.app.lake import Lake
+    from lithify.app.pipelines import Pipeline
+    from lithify.app.source import LithifyDataSource
     from lithify.client.lake import connect
     from lithify.engine.compact import CompactReport
     from lithify.engine.fold_report import FoldPlan, FoldReport
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
         Unavailable,
     )
     from lithify.model.cycles import CycleReport
+    from lithify.model.pipeline_reports import PipelinePlan, PipelineReport
     from lithify.model.snapshot import Snapshot
     from lithify.model.upkeep import CompactPlan
     from lithify.serving.limits import Answer, RunningQuery
@@ -67,10 +70,14 @@ _HOMES = {
     "InvalidRequest": "errors",
     "Lake": "app.lake",
     "LimitExceeded": "errors",
+    "LithifyDataSource": "app.source",
     "LithifyError": "errors",
     "NotFound": "errors",
     "OutOfResources": "errors",
     "PartitionStats": "engine.partitions",
+    "Pipeline": "app.pipelines",
+    "PipelinePlan": "model.pipeline_reports",
+    "PipelineReport": "model.pipeline_reports",
     "RunningQuery": "serving.limits",
     "Settings": "settings",
     "Snapshot": "model.snapshot",
@@ -106,10 +113,14 @@ __all__ = [
     "InvalidRequest",
     "Lake",
     "LimitExceeded",
+    "LithifyDataSource",
     "LithifyError",
     "NotFound",
     "OutOfResources",
     "PartitionStats",
+    "Pipeline",
+    "PipelinePlan",
+    "PipelineReport",
     "RunningQuery",
     "Settings",
     "Snapshot",

@@ -44,6 +44,11 @@ def memory_bytes(text: str) -> int:
     return int(match[1]) << {"k": 10, "": 20, "m": 20, "g": 30, "t": 40}[match[2]]
 
 
+def _memory(text: str) -> str:
+    memory_bytes(text)
+    return text
+
+
 def _at_least_1g(text: str) -> str:
     if memory_bytes(text) < 2**30:
         raise ValueError(f"{text!r} is less than 1g")
@@ -67,11 +72,20 @@ class Settings(BaseSettings):
     spark_driver_memory: str | None = Field(
         None, description="Heap of the local JVM; default a third of the machine, 1g to 8g."
     )
+    spark_executor_memory: Annotated[str, AfterValidator(_memory)] | None = Field(
+        None, description="Heap of each executor on a cluster (4g); default what Spark takes, 1g."
+    )
+    spark_executor_cores: int | None = Field(
+        None, ge=1, description="Cores of each executor on a cluster; default what Spark takes."
+    )
     spark_shuffle_partitions: int | None = Field(
-        None, ge=1, description="Shuffle partitions; default twice the cores in local mode."
+        None, ge=1, description="Shuffle partitions; default twice the cores, on a cluster at least 200."
     )
     spark_conf: dict[str, str] = Field(
         default_factory=dict, description="Further Spark settings, passed on as they are."
+    )
+    spark_wait_s_max: float = Field(
+        120, gt=0, le=86_400, description="How long executors of a cluster may take to come to work, in seconds."
     )
     worker_memory: Annotated[str, AfterValidator(_at_least_1g)] | None = Field(
         None, description="Memory of the Spark worker and its tasks (4g); default half of the machine, 1g to 16g."
@@ -113,6 +127,18 @@ class Settings(BaseSettings):
         ge=1,
         description="Pending change rows that are merged in this process's memory; beyond that Spark or SQL "
         "merges them.",
+    )
+    stream_rows_max: int = Field(
+        100_000,
+        ge=0,
+        le=10_000_000,
+        description="Rows of a micro-batch that are written by this process; larger ones are written by Spark.",
+    )
+    feed_rows_max: int = Field(
+        200_000,
+        ge=0,
+        le=10_000_000,
+        description="Changed rows of which `feed_to_spark` works out here what became of them; more are left to Spark.",
     )
     query_timeout_s: float = Field(
         30, gt=0, le=86_400, description="Seconds that a query of the service may run before it is stopped."
@@ -226,6 +252,9 @@ class Settings(BaseSettings):
     )
     tiers: tuple[dict[str, Any], ...] = Field(
         (), description="Changes to the tiers of tables with a time column, by name, and further tiers."
+    )
+    pipelines: dict[str, Any] = Field(
+        default_factory=dict, description="Declared pipelines by name, each with its steps: docs/spark.md tells how."
     )
 
     @property

@@ -139,6 +139,51 @@ def test_changes_since_a_token(orders: Run) -> None:
     assert orders("changes", "shop.orders", "--since", "4").code == 1
 
 
+def test_changes_up_to_a_seq(orders: Run) -> None:
+    orders("write", "shop.orders", "--row", '{"id": 9}')
+    orders("delete", "shop.orders", "1")
+    answer = orders("changes", "shop.orders", "--since", "1", "--until", "2", "--json").json
+    assert (answer["next"], [row["_seq"] for row in answer["rows"]]) == (2, [2])
+
+
+def test_changes_as_effects(orders: Run) -> None:
+    orders("write", "shop.orders", "--row", '{"id": 9, "amount": 1.5}')
+    orders("write", "shop.orders", "--row", '{"id": 9, "amount": 2.5}')
+    orders("delete", "shop.orders", "9")
+    orders("delete", "shop.orders", "99")
+    answer = orders("changes", "shop.orders", "--since", "1", "--effects", "--json").json
+    assert [(row["amount"], row["_seq"], row["_kind"]) for row in answer["rows"]] == [
+        ("1.50", 2, "insert"),
+        ("2.50", 3, "update"),
+        ("2.50", 4, "delete"),
+    ]
+    assert answer["next"] == 5, "the last commit did nothing, and need not be asked for again"
+
+
+def test_changes_since_a_position(orders: Run, tmp_path: Path) -> None:
+    with Lake(tmp_path / "lake") as lake:
+        position = lake.table("shop.orders").position()
+    orders("write", "shop.orders", "--row", '{"id": 9}')
+    assert orders("changes", "shop.orders", "--since", position, "--json").json["next"] == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--since", "yesterday"), "is no position"),
+        (("--since", "shop.items@00000000:1"), "is of table shop.items"),
+        (("--since", "shop.orders@00000000:1"), "created again"),
+        (("--since", "1", "--until", "0"), "swap them"),
+        (("--until", "2"), "its newest seq is 1"),
+        (("--until", "2", "--effects"), "its newest seq is 1"),
+    ],
+)
+def test_bad_positions_are_refused(orders: Run, options: tuple[str, ...], problem: str) -> None:
+    answer = orders("changes", "shop.orders", *options, "--json")
+    assert answer.code == 1
+    assert problem in answer.json["error"]["message"]
+
+
 def test_history_newest_first(orders: Run) -> None:
     orders("fold", "shop.orders")
     orders("delete", "shop.orders", "--where", "id = 1", "--reason", "asked", "--batch-id", "b7")

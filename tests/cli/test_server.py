@@ -29,6 +29,10 @@ LOCAL = {
     "adopt": ("a.b", "/nowhere"),
     "ingest": ("shop.orders", "/nowhere/*.csv"),
     "run": ("--once",),
+    "stream": ("/nowhere", "shop.orders"),
+    "pipeline list": (),
+    "pipeline run": ("sales",),
+    "pipeline history": (),
     "index build": ("shop.orders",),
     "index inspect": ("shop.orders",),
     "index check": ("shop.orders",),
@@ -93,6 +97,7 @@ class TestLooking:
             ("sql", "select count(*) as n from shop.orders", "--as-of", "0"),
             ("explain", "select * from shop.orders where id = 2"),
             ("changes", "shop.orders"),
+            ("changes", "shop.orders", "--since", "0", "--until", "1"),
             ("history", "shop.orders"),
             ("snapshot", "shop.orders"),
             ("partitions", "shop.orders"),
@@ -189,6 +194,18 @@ class TestErrors:
         assert (there.code, there.json) == (here.code, here.json)
         assert there.code == 1
 
+    @pytest.mark.parametrize(
+        ("options", "problem"),
+        [
+            (("--effects",), "feed does not work through a service"),
+            (("--since", "shop.orders@00000000:1"), "is no seq"),
+        ],
+    )
+    def test_what_a_service_does_not_tell_of_changes(self, remote: Run, options: tuple[str, ...], problem: str) -> None:
+        answer = remote("changes", "shop.orders", *options, "--json")
+        assert answer.code == 1
+        assert problem in answer.json["error"]["message"]
+
     def test_nobody_there(self, run: Run) -> None:
         address = f"http://127.0.0.1:{free_port()}"
         answer = run("tables", "--server", address, "--json")
@@ -251,6 +268,7 @@ def _commands(commands: dict[str, Any], above: str = "") -> Iterator[tuple[str, 
             yield from _commands(inside, f"{above}{name} ")
 
 
+@pytest.mark.slow
 def test_the_client_is_not_loaded_without_a_server(process: Run, orders: Run) -> None:
     answer = process(
         "sql", "select 1 as n", "--json", environment={"LITHIFY_LAKE": "lake", "PYTHONPROFILEIMPORTTIME": "1"}

@@ -30,6 +30,7 @@ COMMANDS = {
     "drop": ("a.b", "--yes"),
     "write": ("a.b", "--row", "{}"),
     "ingest": ("a.b", "/nowhere/*.csv"),
+    "stream": ("/nowhere", "a.b", "--once"),
     "get": ("a.b", "1"),
     "delete": ("a.b", "1"),
     "sql": ("select 1",),
@@ -55,6 +56,9 @@ COMMANDS = {
     "cache unpin": ("a.b",),
     "cache evict": ("a.b",),
     "cache stats": (),
+    "pipeline run": (),
+    "pipeline list": (),
+    "pipeline history": (),
     "demo": (),
     "doctor": (),
 }
@@ -236,18 +240,21 @@ def test_interrupt(cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(answer.err.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_as_a_real_process(orders: Run, process: Run) -> None:
     answer = process("sql", "select count(*) as n from shop.orders", "--json", environment={"LITHIFY_LAKE": "lake"})
     assert (answer.code, answer.err) == (0, "")
     assert answer.json["rows"] == [{"n": 3}]
 
 
+@pytest.mark.slow
 def test_a_handled_error_in_a_real_process(orders: Run, process: Run) -> None:
     answer = process("get", "shop.orders", "99", environment={"LITHIFY_LAKE": "lake"})
     assert (answer.code, answer.out) == (1, "")
     assert answer.err == "error: table shop.orders has no row with key 99\n"
 
 
+@pytest.mark.slow
 def test_looking_at_tables_imports_no_spark(orders: Run) -> None:
     program = """
 import sys

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from lithify.http.service import Service
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support.folders import memory_folder
+from support.folders import copied, memory_folder
 
 BASE_URL = "http://127.0.0.1"
 ORDERS = pa.schema(
@@ -41,19 +42,32 @@ def tmp_path() -> Iterator[Path]:
         yield path
 
 
-@pytest.fixture
-def settings() -> Settings:
+@functools.cache
+def _settings() -> Settings:
     return Settings(port=0, shutdown_s=5, cache_bytes_max=64 * 2**20)
 
 
 @pytest.fixture
-def lake(tmp_path: Path, settings: Settings) -> Iterator[Lake]:
+def settings() -> Settings:
+    return _settings()
+
+
+@pytest.fixture(scope="session")
+def template() -> Iterator[Path]:
     """shop.orders, keyed by id, with three rows; log.events, without a key, with two."""
-    with Lake(tmp_path / "lake", settings=settings) as lake:
-        orders = lake.create_table("shop.orders", ORDERS, key="id")
-        orders.upsert([{"id": n, "amount": f"{n}.50", "status": "paid"} for n in (1, 2, 3)])
-        events = lake.create_table("log.events", EVENTS)
-        events.append([{"user_id": 1, "what": "a"}, {"user_id": 2, "what": "b"}])
+    with memory_folder() as folder:
+        with Lake(folder / "lake", settings=_settings()) as lake:
+            orders = lake.create_table("shop.orders", ORDERS, key="id")
+            orders.upsert([{"id": n, "amount": f"{n}.50", "status": "paid"} for n in (1, 2, 3)])
+            events = lake.create_table("log.events", EVENTS)
+            events.append([{"user_id": 1, "what": "a"}, {"user_id": 2, "what": "b"}])
+        yield folder / "lake"
+
+
+@pytest.fixture
+def lake(template: Path, tmp_path: Path, settings: Settings) -> Iterator[Lake]:
+    """A copy of the template."""
+    with Lake(copied(template, tmp_path / "lake"), settings=settings) as lake:
         yield lake
 
 

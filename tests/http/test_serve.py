@@ -104,6 +104,7 @@ def refused(*arguments: str) -> str:
     return str(result.stderr)
 
 
+@pytest.mark.slow
 def test_from_the_first_start_to_the_second(start: Start, lake_path: Path) -> None:
     first = start("--lake", str(lake_path))
     said = first.line()
@@ -139,6 +140,7 @@ def test_from_the_first_start_to_the_second(start: Start, lake_path: Path) -> No
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_the_second_signal_ends_it_at_once(start: Start, lake_path: Path) -> None:
     process = start("--lake", str(lake_path), "--json", "--no-upkeep")
     started = json.loads(process.line())
@@ -162,6 +164,7 @@ def test_the_second_signal_ends_it_at_once(start: Start, lake_path: Path) -> Non
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_a_demo_lake_is_made_where_there_is_none(start: Start, tmp_path: Path) -> None:
     process = start("--lake", str(tmp_path / "shop"), "--demo", "--json", "--no-upkeep")
     started = json.loads(process.line())

@@ -10,6 +10,8 @@ import pytest
 
 from lithify import Forbidden, Lake, Settings, Table
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 QUERY = "SELECT sum(v) AS v FROM a.t WHERE id >= 0"
 

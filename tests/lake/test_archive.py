@@ -30,10 +30,13 @@ from lithify.store.local import Store
 from support import archives, children
 from support.archives import LIMITS, SCHEMA, SETTINGS, build, log_of, opened, trim
 from support.clocks import Clock, lake_with
+from support.effort import SOAK, thinned
 from support.folders import contents, copied, memory_folder, repeat
 from support.leftovers import unsettled
-from support.moments import moments
+from support.moments import Moment, moments
 from support.powercut import Disk
+
+pytestmark = pytest.mark.slow
 
 WRITES = 23
 # The first, the last, and on both sides of where a checkpoint of the log or the archive stands.
@@ -132,14 +135,13 @@ def test_base_keeps_its_log(folder: Path) -> None:
         assert table._handles.changes.log.limits().live_commits_max is not None
 
 
-@pytest.mark.slow
 def test_writing_alone_keeps_the_log_short(folder: Path) -> None:
     build(folder / "lake", 1)
     with opened(folder / "lake", limits=replace(LIMITS, commits_max=1_000)) as table:
         for number in range(2, 80):
             table.upsert([{"id": number}])
             assert len(live(folder / "lake").commits) <= 8 + 2 * 16
-        assert_whole(table, 79)
+        assert_whole(table, 79, asked=range(0, 80, 6))
 
 
 def test_other_readers_of_the_changes_see_the_head(archived: Path) -> None:
@@ -463,9 +465,8 @@ def test_commits_that_came_back_into_the_log_move_again(archived: Path) -> None:
     assert archive(archived).commits == tuple(range(20))
 
 
-@pytest.mark.slow
 def test_a_power_cut_while_archiving_loses_nothing(folder: Path) -> None:
-    """Before each storage call the power goes, and what was not fsynced is torn at random."""
+    """Before each storage call the power goes: what was not fsynced is lost, or at every third torn at random."""
     build(folder / "disk" / "lake", WRITES)
     cuts = 0
     known: set[Any] = set()  # many cuts leave the same
@@ -473,7 +474,7 @@ def test_a_power_cut_while_archiving_loses_nothing(folder: Path) -> None:
     class Cutting(Store):
         def step(self, name: str) -> None:
             nonlocal cuts
-            for seed in (None, cuts):
+            for seed in (None, cuts) if SOAK or cuts % 3 == 0 else (None,):
                 cuts += 1
                 target = folder / "cut"
                 left = disk.strict(target) if seed is None else disk.torn(target, seed)
@@ -486,7 +487,8 @@ def test_a_power_cut_while_archiving_loses_nothing(folder: Path) -> None:
                     assert_readable(table)
                     log_of(table).trim_if_due()
                     assert_readable(table)
-                assert live(left / "lake").commits[0] >= 18
+                # Removals that the cut took back leave single commits below the run: remains, which nobody reads.
+                assert len(live(left / "lake").run()) <= 8
                 shutil.rmtree(target)
 
     def assert_readable(table: Table) -> None:
@@ -497,7 +499,7 @@ def test_a_power_cut_while_archiving_loses_nothing(folder: Path) -> None:
     with opened(folder / "disk" / "lake") as table, Disk(folder / "disk") as disk:
         log_of(table)._commits.store = Cutting()
         log_of(table).trim_if_due()
-    assert cuts > 80
+    assert cuts > 50
 
 
 # -- killed, and all at once
@@ -517,12 +519,11 @@ def test_a_kill_at_some_storage_calls_of_archiving_loses_nothing(path: Path, fol
         shutil.rmtree(left)
 
 
-@pytest.mark.slow
 def test_a_kill_at_any_storage_call_of_archiving_loses_nothing(made: dict[str, Path], folder: Path) -> None:
     path = copied(made["written"], folder / "child" / "lake")
     left = moments(archives.trim_with, str(path), folder=folder / "child", copies=folder / "left")
     assert sum(len(moment.points) for moment in left) > 40
-    for number, moment in enumerate(left):
+    for number, moment in enumerate(thinned(left, Moment.classes)):
         assert_the_next_trim_ends_it(moment.path / "lake", number, str(moment))
         shutil.rmtree(moment.path)
 
@@ -538,12 +539,11 @@ def assert_the_next_trim_ends_it(path: Path, number: int, what: str) -> None:
     assert archive(path).commits == tuple(range(20)), what
 
 
-@pytest.mark.slow
 def test_writing_reading_and_trimming_at_once(folder: Path) -> None:
     path = folder / "lake"
     build(path, 1)
     done = children.event()
-    writer = children.start(archives.write_rows, str(path), 2, 150, done, scratch=folder)
+    writer = children.start(archives.write_rows, str(path), 2, 80, done, scratch=folder)
     trimmer = children.start(archives.trim_until, str(path), done, scratch=folder)
     chance, looks = random.Random(7), 0
     with opened(path) as table:
@@ -561,11 +561,10 @@ def test_writing_reading_and_trimming_at_once(folder: Path) -> None:
                 break
         assert (children.finish(writer), children.finish(trimmer)) == (0, 0)
         trim(path)
-        assert_whole(table, 151)
+        assert_whole(table, 81, asked=range(0, 82, 4))
     assert len(live(path).commits) <= 8
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_any_mixture_of_writes_and_trims_keeps_every_version(folder: Path, seed: int) -> None:
     chance = random.Random(seed)
@@ -587,4 +586,4 @@ def test_any_mixture_of_writes_and_trims_keeps_every_version(folder: Path, seed:
             assert [r.version for r in log.commit_records()] == list(range(seqs + 1))
             asked = chance.randint(0, seqs)
             assert ids(table, as_of=asked) == list(range(1, asked + 1))
-        assert_whole(table, seqs)
+        assert_whole(table, seqs, asked=range(0, seqs + 1, 3))

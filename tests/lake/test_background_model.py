@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from lithify import Table
 from support.background import POINTS, BackgroundDriver
+from support.effort import examples
 from support.folders import memory_folder
 from support.program import ADDED, ALL_TABLES, CONDITIONS, KEYS, Row, backs, batches, key_batches, lakes
 
@@ -147,9 +148,9 @@ class BackgroundPrograms(RuleBasedStateMachine):
         self.driver.reopen(lake)
 
 
-def programs(examples: int, steps: int) -> settings:
+def programs(number: int, steps: int) -> settings:
     return settings(
-        max_examples=examples,
+        max_examples=number,
         stateful_step_count=steps,
         deadline=None,
         print_blob=True,
@@ -166,7 +167,7 @@ class ManyPrograms(BackgroundPrograms):
 
 
 FewPrograms.TestCase.settings = programs(3, 10)
-ManyPrograms.TestCase.settings = programs(80, 30)
+ManyPrograms.TestCase.settings = programs(examples(10, soak=400), 25)
 # A failure is shrunk before it is shown, which takes a while.
 test_background_work_does_nothing_to_rows = pytest.mark.timeout(1200)(FewPrograms.TestCase)
 test_background_work_does_nothing_to_rows_in_many_programs = pytest.mark.slow(

@@ -41,6 +41,8 @@ from lithify.store.local import Store
 from support.bags import bag
 from support.leftovers import unsettled
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 SETTINGS = Settings(pack_files_min=3)
 

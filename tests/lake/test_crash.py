@@ -12,35 +12,29 @@ import pytest
 from lithify import Lake
 from support import children, crashes
 from support.bags import bag
+from support.effort import thinned
 from support.folders import copied
 from support.leftovers import unsettled
-from support.moments import moments
-
-# In the fast suite two stand for all: each kill is a process of its own.
-FAST = ("upsert", "fold_links")
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in crashes.SCENARIOS]
-)
-def test_a_kill_at_every_named_step_loses_nothing(name: str, folder: Path) -> None:
-    sweep(name, folder)
+from support.moments import Moment, moments
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", crashes.SCENARIOS)
-def test_a_kill_at_every_storage_call_loses_nothing(name: str, folder: Path) -> None:
+def test_a_kill_at_every_step_loses_nothing(name: str, folder: Path) -> None:
     lake, told = folder / "child" / "lake", folder / "child" / "acknowledged"
     crashes.prepare(crashes.SCENARIOS[name], lake)
     _, states = crashes.run_and_record(name, copied(lake, folder / "rehearsal"))
     found = moments(crashes.run, name, str(lake), str(told), folder=folder / "child", copies=folder / "left")
     assert sum(point.startswith("store.") for moment in found for point in moment.points) > 5
-    for moment in found:
+    for moment in thinned(found, Moment.classes):
         assert_nothing_is_lost(moment.path / "lake", moment.path / "acknowledged", states, f"{name} {moment}")
         shutil.rmtree(moment.path)
 
 
-def sweep(name: str, folder: Path) -> None:
+@pytest.mark.parametrize("name", ["upsert", "fold_links", "compact"])
+@pytest.mark.slow
+def test_a_kill_by_a_real_signal_loses_nothing(name: str, folder: Path) -> None:
+    """Each is a process of its own: some stand for all."""
     prepared = folder / "prepared"
     crashes.prepare(crashes.SCENARIOS[name], prepared)
     rehearsal = copied(prepared, folder / "rehearsal")

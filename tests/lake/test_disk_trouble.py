@@ -16,6 +16,7 @@ import pytest
 from lithify import CommitUnknown, Lake, Unavailable
 from lithify.store.faults import FaultyStore, RecordingStore, disk_full, no_permission, os_failure
 from support import children, trouble
+from support.effort import staged, thinned
 from support.folders import copied, memory_folder
 from support.leftovers import unsettled
 from support.unchanged import nothing_changes
@@ -58,9 +59,9 @@ def test_a_write_that_cannot_be_stored_is_refused(lake: Lake, name: str, action:
         OPERATIONS[name](broken)
 
 
-@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_a_failure_at_any_storage_call_leaves_one_exact_state(lake: Lake, folder: Path, name: str, every: int) -> None:
+def test_a_failure_at_any_storage_call_leaves_one_exact_state(lake: Lake, folder: Path, name: str) -> None:
     """Whatever call fails, the operation has happened or not, says so, and the next one works."""
     copies = 0
 
@@ -74,8 +75,7 @@ def test_a_failure_at_any_storage_call_leaves_one_exact_state(lake: Lake, folder
         before = trouble.ids(lake)
         OPERATIONS[name](rehearsal)
         after = trouble.ids(rehearsal)
-    calls = [(point, nth) for point, nth in recording.occurrences() if point.startswith("store.")]
-    for point, nth in calls[::every]:
+    for _, point, nth in thinned(staged(recording.occurrences()), lambda call: [call[:2]]):
         path = copy()
         with Lake(path, store=FaultyStore(point, os_failure(errno.ENOSPC), nth)) as broken:
             error = trouble.error_of(lambda: OPERATIONS[name](broken))
@@ -147,6 +147,7 @@ def small_disk(folder: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("name", ["upsert", "fold", "create"])
+@pytest.mark.slow
 def test_a_disk_that_fills_up_at_any_page(small_disk: Path, made: Path, name: str) -> None:
     """With room for one page more each time, the operation fails further on each time, until it fits."""
     page = resource.getpagesize()

@@ -15,6 +15,8 @@ from deltalake import DeltaTable, write_deltalake
 from lithify import Conflict, InvalidRequest, Lake, NotFound, Unavailable
 from lithify.store.local import Store
 
+pytestmark = pytest.mark.slow
+
 
 class Interrupted(Store):
     """Calls `meanwhile` once, at the named step."""

@@ -363,6 +363,7 @@ def test_a_pinned_table_is_not_given_up_for_another(lake: Lake, table: Table) ->
 
 
 @pytest.mark.parametrize("same", [True, False])
+@pytest.mark.slow
 def test_values_that_compress_well_do_not_burst_the_budget(lake: Lake, same: bool) -> None:
     """A file of some kilobytes can hold gigabytes."""
     wide = pa.schema([("id", pa.int64()), ("text", pa.string())])
@@ -433,6 +434,7 @@ def test_a_damaged_file_is_not_loaded(lake: Lake, table: Table) -> None:
     assert lake.cache.stats().tables == ()
 
 
+@pytest.mark.slow
 def test_queries_and_changes_at_once_always_see_whole_states(lake: Lake, table: Table) -> None:
     """Every write moves the same amount between two rows: no answer may show half of one."""
     lake.cache.pin("a.t")

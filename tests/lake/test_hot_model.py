@@ -10,12 +10,15 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from lake.test_model import Programs, examples
+from lake.test_model import Programs, tried
 from lithify import Lake, Unavailable
 from lithify.model import hot_rows
 from lithify.serving import hot_load
 from support.bags import bag
+from support.effort import examples
 from support.program import ALL_TABLES, CONDITIONS, lakes
+
+pytestmark = pytest.mark.slow
 
 
 class HotPrograms(Programs):
@@ -92,15 +95,5 @@ def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     return
 
 
-class FewHotPrograms(HotPrograms):
-    pass
-
-
-class ManyHotPrograms(HotPrograms):
-    pass
-
-
-FewHotPrograms.TestCase.settings = examples(8)
-ManyHotPrograms.TestCase.settings = examples(60)
-test_hot_tables_answer_as_dicts_do = pytest.mark.timeout(1200)(FewHotPrograms.TestCase)
-test_many_hot_tables_answer_as_dicts_do = pytest.mark.slow(pytest.mark.timeout(1200)(ManyHotPrograms.TestCase))
+HotPrograms.TestCase.settings = tried(examples(24, soak=600))
+test_hot_tables_answer_as_dicts_do = pytest.mark.timeout(1200)(HotPrograms.TestCase)

@@ -16,6 +16,8 @@ from deltalake import DeltaTable
 
 from lithify import Lake, Table
 
+pytestmark = pytest.mark.slow
+
 UTC = dt.UTC
 ALL_TYPES = pa.schema(
     [

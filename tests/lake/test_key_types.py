@@ -13,6 +13,8 @@ import pytest
 
 from lithify import InvalidRequest, Lake, Settings
 
+pytestmark = pytest.mark.slow
+
 LONG = "k" * 70
 KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "int64": (pa.int64(), [-(2**63), -1, 0, 1, 2**53 + 1, 2**63 - 1]),
@@ -54,8 +56,6 @@ def lake(folder: Path) -> Iterator[Lake]:
 
 
 WAYS = {"resolved in memory": 20_000_000, "merged by SQL": 1}
-# In the fast suite the other types are merged in memory only.
-MERGED_BY_SQL = ("int64", "text", "long text", "binary", "wide decimal", "timestamp")
 
 
 @pytest.fixture(params=WAYS.values(), ids=WAYS)
@@ -64,20 +64,7 @@ def either_lake(folder: Path, request: pytest.FixtureRequest) -> Iterator[Lake]:
         yield lake
 
 
-@pytest.mark.parametrize(
-    ("either_lake", "case"),
-    [
-        pytest.param(
-            rows_max,
-            case,
-            id=f"{way}-{case}",
-            marks=() if rows_max > 1 or case in MERGED_BY_SQL else pytest.mark.slow,
-        )
-        for way, rows_max in WAYS.items()
-        for case in KEYS
-    ],
-    indirect=["either_lake"],
-)
+@pytest.mark.parametrize("case", KEYS)
 def test_every_key_is_found_replaced_and_deleted(either_lake: Lake, case: str) -> None:
     lake = either_lake
     kind, keys = KEYS[case]

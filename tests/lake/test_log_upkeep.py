@@ -23,6 +23,8 @@ from lithify.store.faults import FaultyStore, Gate, RecordingStore
 from lithify.store.local import Store
 from support.folders import copied, memory_folder, repeat
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 SETTINGS = Settings(checkpoint_every=5)
 HOUR_MS = 3_600_000
@@ -488,7 +490,6 @@ def test_checkpoints_stay_small_over_many_writes_and_folds(folder: Path) -> None
     assert sizes[-1] < 1.5 * sizes[0]
 
 
-@pytest.mark.slow
 def test_writing_alone_keeps_the_log_short(folder: Path) -> None:
     path = folder / "lake"
     options = {"checkpoint_every": 2, "log_commits_max": 100}

@@ -22,6 +22,8 @@ from support import children, cycles
 from support.bags import bag
 from support.leftovers import unsettled
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.string())])
 EVENTS = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))])
 SETTINGS = Settings(fold_files_max=2, pack_files_min=2, tiers=({"name": "hourly", "files_min": 2},))

@@ -19,6 +19,8 @@ from lithify.store.faults import FaultyStore, Gate
 from support.bags import bag
 from support.leftovers import unsettled
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("v", pa.string())])
 SETTINGS = Settings(minor_files_min=4)
 

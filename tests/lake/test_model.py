@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from lithify import Table
+from support.effort import examples
 from support.folders import memory_folder
 from support.program import ADDED, CONDITIONS, ROWS, TABLES, Driver, Row, backs, batches, key_batches, lakes, programs
 
@@ -84,7 +85,7 @@ class Programs(RuleBasedStateMachine):
         self.driver.check_get(self.name, lake, data.draw(ROWS[self.name]))
 
 
-def examples(number: int) -> settings:
+def tried(number: int) -> settings:
     return settings(
         max_examples=number,
         stateful_step_count=16,
@@ -102,8 +103,8 @@ class ManyPrograms(Programs):
     pass
 
 
-FewPrograms.TestCase.settings = examples(8)
-ManyPrograms.TestCase.settings = examples(60)
+FewPrograms.TestCase.settings = tried(8)
+ManyPrograms.TestCase.settings = tried(examples(24, soak=600))
 # A failure is shrunk before it is shown, which takes a while.
 test_programs_do_to_tables_what_they_do_to_dicts = pytest.mark.timeout(1200)(FewPrograms.TestCase)
 test_many_programs_do_to_tables_what_they_do_to_dicts = pytest.mark.slow(

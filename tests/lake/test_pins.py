@@ -18,6 +18,8 @@ from support.clocks import Clock, lake_with
 from support.unchanged import nothing_changes
 from support.vacuums import SCHEMA, data_files, ids, live_files, rows
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def clock() -> Clock:

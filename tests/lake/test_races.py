@@ -15,6 +15,8 @@ from lithify.store.faults import FaultyStore, Gate
 from support import children, racers
 from support.leftovers import unsettled
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 
 

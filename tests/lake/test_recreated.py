@@ -158,3 +158,13 @@ def test_a_table_that_was_written_to_is_not_dropped_as_unused(lake: Lake) -> Non
         lake._catalog.drop(parse_table_name("a.t"), only_at_seq=0)
 
     assert lake.table("a.t").to_arrow().num_rows == 1
+
+
+def test_the_list_of_tables_follows_what_others_create_and_drop(folder: Path) -> None:
+    schema = pa.schema([("id", pa.int64())])
+    with Lake(folder / "lake") as lake, Lake(folder / "lake") as other:
+        for _ in range(2):
+            other.create_table("a.t", schema)
+            assert lake.tables() == ["a.t"] == lake.tables()
+            other.drop_table("a.t")
+            assert lake.tables() == [] == lake.tables()

@@ -26,6 +26,8 @@ from lithify.serving.query import ServingEngine, TableUse
 from lithify.serving.row_mask import rows_that_may_match
 from support.folders import memory_folder
 
+pytestmark = pytest.mark.slow
+
 UTC = dt.UTC
 COLUMNS = pa.schema(
     [

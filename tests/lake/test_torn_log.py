@@ -11,6 +11,8 @@ import pytest
 
 from lithify import Corruption, Lake, Settings
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 
 

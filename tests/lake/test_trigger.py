@@ -14,6 +14,8 @@ from lithify.app.maintenance import Maintenance, chosen_tables, past_cycles, run
 from lithify.app.measures import measures
 from lithify.store.faults import FaultyStore, Gate
 
+pytestmark = pytest.mark.slow
+
 ORDERS = pa.schema([("id", pa.int64()), ("v", pa.string())])
 SETTINGS = Settings(actor="test", fold_files_max=1, jobs_max=2)
 WAIT_S = 60

@@ -172,6 +172,7 @@ class TestTables:
         assert lake.query(query, as_of=first.seq).rows.column("n").to_pylist() == ["aaa"]
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_queries_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     # It sorts on disk when it is stopped.

@@ -15,10 +15,12 @@ from lithify.sidecar import writer
 from lithify.sidecar.format import HEAD_PLACE, HEADER_BYTES
 from lithify.sidecar.reader import Sidecar
 from lithify.store.local import Store
+from support.effort import SOAK
 from support.golden_sidecars import GOLDEN, NAMES
 from support.sidecars import TABLE_ID, State, places, readable_states, sample_entry, states
 
 FEW = (0x01, 0x80, 0xFF)
+ANY = range(1, 256) if SOAK else (*(1 << bit for bit in range(8)), 0x7F, 0xFF)
 
 
 @contextmanager
@@ -56,7 +58,7 @@ def test_each_byte_flipped_is_found_or_harmless(name: str, folder: Path) -> None
     path, truth = golden_copy(name, folder)
     with flipping(path) as flip:
         for place in range(path.stat().st_size):
-            for bits in FEW:
+            for bits in FEW if SOAK else FEW[place % 3 :: 3]:
                 flip(place, bits)
                 assert_true(readable_states(path), truth, f"byte {place} flipped by {bits:#x}")
 
@@ -71,7 +73,7 @@ def test_each_byte_of_a_file_of_all_types_flipped_is_found_or_harmless(folder: P
 
 
 @pytest.mark.slow
-def test_every_other_value_of_each_byte_of_header_and_footers_is_refused(folder: Path) -> None:
+def test_other_values_of_each_byte_of_header_and_footers_are_refused(folder: Path) -> None:
     path, truth = golden_copy("chain", folder)
     data = path.read_bytes()
     footers = []
@@ -82,12 +84,12 @@ def test_every_other_value_of_each_byte_of_header_and_footers_is_refused(folder:
     assert len(footers) > 3 * 72
     with flipping(path) as flip:
         for place in [*range(HEAD_PLACE), *footers]:
-            for bits in range(1, 256):
+            for bits in ANY:
                 flip(place, bits)
                 with pytest.raises(Corruption):
                     Sidecar.open(path, TABLE_ID).versions()
         for place in range(HEAD_PLACE, HEADER_BYTES):
-            for bits in range(1, 256):
+            for bits in ANY:
                 flip(place, bits)
                 assert_true(readable_states(path), truth, f"byte {place} flipped by {bits:#x}")
 

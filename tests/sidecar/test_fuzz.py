@@ -16,6 +16,7 @@ TARGET = Path(__file__).with_name("fuzz_reader.py")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="atheris is not installed on this platform")
+@pytest.mark.slow
 def test_a_short_run_of_the_fuzzer_finds_nothing(folder: Path) -> None:
     corpus = folder / "corpus"
     corpus.mkdir()

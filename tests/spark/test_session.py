@@ -75,37 +75,26 @@ class TestSharedSession:
 
 @pytest.mark.spark
 class TestOwnProcess:
-    def test_start_and_end_print_nothing(self) -> None:
-        done = run_child(START + "print(spark.range(10).count())")
-
-        assert (done.stdout, done.stderr, done.returncode) == ("10\n", "", 0)
-
-    def test_environment_is_left_as_it_was_and_scratch_is_removed(self, tmp_path: Path) -> None:
+    def test_start_and_end_print_nothing_and_leave_nothing(self, tmp_path: Path) -> None:
+        """Neither in the environment nor in the folder for temporary files."""
         script = (
             "import os\nbefore = dict(os.environ)\n"
             + START
-            + "spark.range(100).repartition(3).count()\n"
+            + "print(spark.range(100).repartition(3).count())\n"
             + "print([n for n in ('JAVA_HOME', 'PYSPARK_PYTHON') if os.environ.get(n) != before.get(n)])"
         )
 
         done = run_child(script, TMPDIR=str(tmp_path))
 
-        assert done.stdout == "[]\n", done.stderr
+        assert (done.stdout, done.stderr, done.returncode) == ("100\n[]\n", "", 0)
         assert list(tmp_path.glob("lithify-spark-*")) == []
 
-    def test_a_dead_jvm_is_noticed_and_replaced(self) -> None:
-        script = START + KILL_JVM + "print(is_alive(spark))\nprint(local_session(options).range(5).count())"
+    def test_a_stopped_session_and_then_a_dead_jvm_are_noticed_and_replaced(self) -> None:
+        again = "print(is_alive(spark))\nspark = local_session(options)\nprint(spark.range(5).count())\n"
 
-        done = run_child(script)
+        done = run_child(START + "spark.stop()\n" + again + KILL_JVM + again)
 
-        assert done.stdout == "False\n5\n", done.stderr
-
-    def test_a_stopped_session_is_noticed_and_replaced(self) -> None:
-        script = START + "spark.stop()\nprint(is_alive(spark))\nprint(local_session(options).range(5).count())"
-
-        done = run_child(script)
-
-        assert done.stdout == "False\n5\n", done.stderr
+        assert done.stdout == "False\n5\n" * 2, done.stderr
 
     def test_a_session_of_the_user_keeps_its_settings(self) -> None:
         script = (

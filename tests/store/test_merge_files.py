@@ -26,6 +26,8 @@ NUMBERS = pa.schema([pa.field("a", pa.int64(), False), pa.field("b", pa.string()
 
 
 def sources(folder: Path, tables: list[pa.Table], row_group_rows: int = 3) -> tuple[MergeSource, ...]:
+    for job in ("pack-0", "cluster-0"):
+        (folder / job).mkdir(exist_ok=True)
     found = []
     for number, table in enumerate(tables):
         path = folder / f"in-{number}.parquet"

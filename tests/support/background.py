@@ -28,6 +28,7 @@ from lithify.store.faults import FaultyStore, Gate
 from lithify.store.local import Store
 from support.bags import bag
 from support.clocks import HOUR_MS, Clock, Stopped, lake_with, next_ms
+from support.effort import some_back
 from support.leftovers import not_needed, unsettled
 from support.program import Driver, Read
 
@@ -255,7 +256,7 @@ class BackgroundDriver(Driver):
     def check_past(self) -> None:
         """What retention promises is there; what it does not is right or gone."""
         for name, oracle in self.oracles.items():
-            for back in range(oracle.seq + 1):
+            for back in some_back(oracle.seq, self.oldest[name]):
                 promised = oracle.seq - back >= self.oldest[name]
                 with contextlib.nullcontext() if promised else contextlib.suppress(NotFound):
                     self.check_as_of(name, 1, back)

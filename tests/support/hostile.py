@@ -102,13 +102,22 @@ STOPPED = {
     + " ".join(f"join shop.orders o{n} on o{n}.side = o0.side" for n in range(1, 500)),
     "casts": "select 1" + "::int" * 20_000,
 }
+# Those that only time stops need little of it; what is refused has all it takes on a busy machine.
+ENDLESS = {
+    *("cross join", "inequality", "exists", "endless rows", "endless recursion", "repeat of repeat", "series"),
+    *("doubling by hand", "doubling tables", "long distance", "all grouping sets", "sum", "conditions", "joins"),
+}
+
+
+def seconds_for(name: str) -> float:
+    return 60 if name in REFUSED else 0.5 if name in ENDLESS else 2
 
 
 def run_all(folder: str) -> None:
     """Prints what came of each, as JSON: the code of an error, or the rows."""
     place = Path(folder)
     (place / "secret").write_text(SECRET)
-    settings = load_settings(query_timeout_s=2, query_memory_bytes_max=2**28, query_wait_s_max=600, queries_max=2)
+    settings = load_settings(query_memory_bytes_max=2**28, query_wait_s_max=600, queries_max=2)
     outcomes: dict[str, dict[str, object]] = {}
     with Lake(place / "lake", settings=settings) as lake:
         numbers = list(range(20_000))
@@ -118,7 +127,7 @@ def run_all(folder: str) -> None:
         def ask(name: str, query: str) -> None:
             text = query.replace("{secret}", str(place / "secret")).replace("{written}", str(place / "written"))
             try:
-                answer = lake.query(text, id=name)
+                answer = lake.query(text, id=name, timeout_s=seconds_for(name))
                 outcomes[name] = {"rows": str(answer.rows.to_pylist())[:200], "seconds": answer.seconds}
             except LithifyError as error:
                 outcomes[name] = {"error": error.code, "message": str(error)[:200], **error.details}

@@ -24,6 +24,18 @@ def unsettled(path: Path) -> list[str]:
     return left
 
 
+def never_committed(path: Path) -> list[str]:
+    """Data files that no commit has ever named."""
+    left = []
+    for log in (*path.glob("*/*/base"), *path.glob("*/*/changes")):
+        named = set()
+        for commit in (*(log / "_delta_log").glob("*.json"), *(log / "_log_archive").glob("*.json")):
+            actions = [json.loads(line) for line in commit.read_text().splitlines()]
+            named |= {log / action["add"]["path"] for action in actions if "add" in action}
+        left += [str(file) for file in log.rglob("*.parquet") if not set(LOGS) & set(file.parts) and file not in named]
+    return left
+
+
 def not_needed(lake: Lake) -> list[str]:
     """Everything in a lake's folder but live files, logs, indexes and control data."""
     live: set[Path] = set()

@@ -24,13 +24,17 @@ from support.folders import contents, copied
 
 @dataclass(frozen=True)
 class Moment:
-    """A copy of the folder, and the steps at which it looked like that."""
+    """A copy of the folder, and the steps at which it looked like that; `after`: the named step before them."""
 
     path: Path
+    after: str = ""
     points: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         return "killed at " + " or ".join(self.points)
+
+    def classes(self) -> set[tuple[str, str]]:
+        return {(self.after, point) for point in self.points}
 
 
 class _Stopping(Store):
@@ -48,6 +52,7 @@ def moments(target: Callable[..., Any], *arguments: Any, folder: Path, copies: P
     copies.mkdir()
     found: list[Moment] = []
     last: dict[str, bytes | None] = {}
+    step = ""
     passed, child_end = children.pipe()
     child = children.start(_run, target, child_end, arguments, scratch=copies)
     child_end.close()
@@ -57,9 +62,10 @@ def moments(target: Callable[..., Any], *arguments: Any, folder: Path, copies: P
         try:
             now = contents(folder)
             if not found or now != last:
-                found.append(Moment(copied(folder, copies / str(len(found)))))
+                found.append(Moment(copied(folder, copies / str(len(found))), step))
                 last = now
             found[-1].points.append(name)
+            step = step if name.startswith("store.") else name
         finally:
             os.kill(child.pid, signal.SIGCONT)
     assert children.finish(child) == 0

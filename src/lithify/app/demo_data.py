@@ -48,6 +48,35 @@ ORDERS = pa.schema(
 )
 
 
+RECENT = "status <> 'returned' AND ordered_at >= TIMESTAMP '2026-10-28T00:00:00Z'"
+# The orders of the last days, without those that came back, and what each day earned.
+PIPELINE: dict[str, Any] = {
+    "steps": [
+        {
+            "name": "clean",
+            "table": "shop.orders",
+            "sql": f"SELECT id, to_date(ordered_at) AS day, amount FROM source WHERE {RECENT}",
+            "target": "shop.orders_clean",
+            "key": "id",
+            "expect": [{"name": "amount_not_negative", "that": "amount >= 0", "otherwise": "quarantine"}],
+        },
+        {
+            "name": "daily",
+            "table": "shop.orders_clean",
+            "by": ["day"],
+            "sql": "SELECT day, sum(amount) AS revenue, count(*) AS orders FROM source GROUP BY day",
+            "target": "shop.daily_revenue",
+            "key": "day",
+        },
+    ]
+}
+DAILY_REVENUE = (
+    "SELECT CAST(ordered_at AS DATE) AS day, sum(amount) AS revenue, count(*) AS orders FROM shop.orders "
+    f"WHERE {RECENT} GROUP BY CAST(ordered_at AS DATE) ORDER BY day"
+)
+DAILY_REVENUE_KEPT = "SELECT day, revenue, orders FROM shop.daily_revenue ORDER BY day"
+
+
 def customer_count(orders: int) -> int:
     return max(orders // 10, 10)
 

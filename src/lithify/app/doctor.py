@@ -22,6 +22,7 @@ from typing import Any
 from lithify.engine.handles import table_folder
 from lithify.errors import LithifyError
 from lithify.model.names import parse_table_name
+from lithify.model.words import plural
 from lithify.settings import Settings
 
 TESTED = {
@@ -60,6 +61,7 @@ class Check:
 def examine(settings: Settings, lake: Path | None) -> list[Check]:
     folder = lake if lake is not None and lake.is_dir() else Path.cwd()
     checks = [check_python(), *check_libraries(), check_java(), check_cores(), check_memory()]
+    checks += _safely("spark", lambda: [check_spark(settings)])
     checks += _safely("disk", lambda: [check_disk(folder)])
     checks += _safely("fsync", lambda: [check_fsync(folder)])
     if lake is not None:
@@ -124,6 +126,28 @@ def check_java() -> Check:
         f"{java.version} ({java.source}, {java.home})",
         values={"version": java.version, "home": str(java.home), "source": java.source},
     )
+
+
+def check_spark(settings: Settings) -> Check:
+    """Where Spark would run, and whether anybody listens there. Starts nothing."""
+    from lithify.spark import place
+
+    if settings.spark_remote is not None:
+        place.check_remote(settings.spark_remote)
+        where = place.shown(settings.spark_remote)
+        return Check("spark", Status.ok, f"Spark Connect at {where} answers", values={"remote": where})
+    master = settings.spark_master
+    values: dict[str, Any] = {"master": master}
+    if place.is_local(master):
+        cores, heap = place.local_cores(master), settings.spark_driver_memory or place.default_driver_memory()
+        values |= {"cores": cores, "driver_memory": heap}
+        return Check(
+            "spark", Status.ok, f"on this machine ({master}: {plural(cores, 'core')}, {heap} heap)", values=values
+        )
+    place.check_answers(master, "the Spark master")
+    if place.endpoints(master):
+        return Check("spark", Status.ok, f"the cluster at {master} answers", values=values)
+    return Check("spark", Status.ok, f"on a cluster ({master}), which is asked when there is work", values=values)
 
 
 def check_cores() -> Check:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lithify.model.html import Shown
 from lithify.model.plans import PruningReport
 from lithify.serving.filters import NOT_READ
 from lithify.serving.query import TableUse
@@ -18,7 +19,7 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class TableExplanation:
+class TableExplanation(Shown):
     """Files, row groups and bytes are those of base, and of pending change files that stand beside it as they are
     (`pending_beside`); bytes are of whole row groups, so a query of few columns reads less. A file that the sidecar
     does not know (`files_unknown`) counts as one row group.

@@ -24,6 +24,7 @@ from lithify.engine.runtime import Runtime
 from lithify.engine.table import AsOf, Table
 from lithify.engine.worker import WorkerCompute
 from lithify.errors import CommitUnknown, Conflict, Forbidden, InvalidRequest, LithifyError, NotFound
+from lithify.model.html import ROWS_MAX, table_html
 from lithify.model.names import TableName, is_table_name, parse_table_name
 from lithify.model.plans import PlannedTable
 from lithify.model.policies import policy_of
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lithify.app.maintenance import Maintenance, RunningJob
+    from lithify.app.pipelines import Pipeline
     from lithify.app.scheduler import Scheduler
     from lithify.model.cycles import CycleReport
 
@@ -70,8 +72,10 @@ class Lake:
         self._lock = threading.RLock()
         self._serving = ServingEngine(self._settings.query_memory_bytes_max, cache_bytes_max=self._settings.cache_bytes)
         # A session of the user's does all the work it is given for; otherwise heavy tasks get a process of their own.
-        compute = SessionCompute(self._spark) if spark is not None else WorkerCompute.from_settings(self._settings)
-        self._runtime = Runtime(self.path, self._settings, self._store, self._serving, self._spark, compute)
+        compute = SessionCompute(self._spark) if spark else WorkerCompute.from_settings(self._settings, self.path)
+        self._runtime = Runtime(
+            self.path, self._settings, self._store, self._serving, self._spark, compute, reopen=reopened_table
+        )
         self._queries = RunningQueries(self._settings.queries_max, self._settings.query_wait_s_max)
         self._catalog = Catalog(self._runtime)
         self._loaded = LoadedTables(self._runtime, self._catalog.open)
@@ -90,6 +94,14 @@ class Lake:
 
     def __repr__(self) -> str:
         return f"Lake({str(self.path)!r})"
+
+    def _repr_html_(self) -> str:
+        names = self.tables()
+        stats = [self.table(name).stats() for name in names[:ROWS_MAX]]
+        rows = [(s.table, s.base_rows, s.pending_rows, s.base_files + s.pending_files, s.seq) for s in stats]
+        columns = ("table", "rows in base", "pending changes", "files", "seq")
+        left_out = f"and {len(names) - len(rows):,} more tables" if len(names) > len(rows) else None
+        return table_html(columns, rows, f"Lake {self.path}", left_out)
 
     def close(self) -> None:
         """Commit and answer the writes that wait, then give back temporary files, and Spark if this lake started it.
@@ -306,6 +318,20 @@ class Lake:
                 self._upkeep = Maintenance(self)
             return self._upkeep
 
+    # -- pipelines
+
+    def pipeline(self, name: str, declaration: Mapping[str, Any] | None = None) -> Pipeline:
+        """A pipeline of lithify.toml, or one that is declared here: `{"steps": [{…}]}`."""
+        from lithify.app.pipelines import pipeline_of
+
+        return pipeline_of(self, name, declaration)
+
+    def pipelines(self) -> list[str]:
+        """Names of the pipelines of lithify.toml."""
+        from lithify.app.pipelines import declared
+
+        return list(declared(self))
+
     # -- SQL
 
     def sql(self, query: str, as_of: AsOf = None) -> pa.Table:
@@ -405,19 +431,31 @@ class Lake:
         return self._spark()
 
     def _spark(self) -> SparkSession:
+        from lithify.spark.reach import prepare
+
+        session = self._session()
+        prepare(session, self.path, self._settings.spark_wait_s_max)
+        return session
+
+    def _session(self) -> SparkSession:
         with self._lock:
             self._check_open()
             if self._shared_spark is not None:
                 return self._shared_spark
-            if self._own_spark is None:
-                from lithify.app.spark import start_session
+            from lithify.app.spark import is_alive, start_session
 
+            if self._own_spark is None or not is_alive(self._own_spark):
                 self._own_spark = start_session(self._settings)
             return self._own_spark
 
     def _check_open(self) -> None:
         if self._closed:
             raise InvalidRequest("this lake is closed: open it again with Lake(path)")
+
+
+def reopened_table(path: Path, name: str, spark: SparkSession) -> Table:
+    """A table in the process that its writer was sent to, on a lake of its own that lasts as long as the process."""
+    return Lake(path, spark, create=False).table(name)
 
 
 def _arrow_schema(schema: Any) -> pa.Schema:

@@ -26,6 +26,7 @@ from lithify.engine.worker import WorkerCompute, WorkerStatus
 from lithify.errors import Conflict, InvalidRequest, LithifyError, NotFound
 from lithify.model.compaction import PACK
 from lithify.model.cycles import DONE, FAILED, CycleReport, Skipped
+from lithify.model.html import Shown
 from lithify.model.names import TableName, parse_table_name
 from lithify.model.tiers import Tier, declared, tier_named
 from lithify.model.upkeep import CompactPlan, Plan
@@ -233,7 +234,7 @@ def no_namespace(namespace: str) -> NotFound:
 
 
 @dataclass(frozen=True)
-class RunningJob:
+class RunningJob(Shown):
     """`alive` is a hint: whether its process is surely gone can be told on its own host only."""
 
     id: str

@@ -21,10 +21,12 @@ from lithify.cli import (
     index,
     jobs,
     machine,
+    pipeline,
     query,
     rows,
     run,
     serve,
+    stream,
     tables,
     tokens,
     upkeep,
@@ -129,7 +131,8 @@ def _lithify(
         typer.echo(ctx.get_help())
 
 
-for _module in (tables, rows, query, explain, upkeep, compaction, index, run, jobs, serve, tokens, cache, machine):
+_MODULES = (tables, rows, stream, query, explain, upkeep, compaction, index, run, jobs, serve, tokens, cache, pipeline)
+for _module in (*_MODULES, machine):
     _module.register(app)
 
 

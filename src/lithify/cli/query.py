@@ -18,7 +18,7 @@ from lithify.errors import InvalidRequest, LimitExceeded
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from lithify.cli.command import AnyLake
+    from lithify.cli.command import AnyLake, AnyTable
 
 PANEL = "Queries"
 
@@ -68,26 +68,65 @@ def _answer(session: Session, lake: AnyLake, text: str, as_of: str | None, wante
 def changes(
     session: Session,
     name: TableArgument,
-    since: Annotated[int, typer.Option("--since", metavar="SEQ", help="The token: changes after this seq.")] = 0,
+    since: Annotated[
+        str, typer.Option("--since", metavar="SEQ", help="Changes after this seq, or after a position of the table.")
+    ] = "0",
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="SEQ", help="Changes up to this seq or position. Default: all.")
+    ] = None,
+    effects: Annotated[
+        bool,
+        typer.Option("--effects", metavar="", help="Show what became of the rows: insert, update or delete (_kind)."),
+    ] = False,
     format: FormatOption = None,
     output: OutputOption = None,
     limit: LimitOption = None,
 ) -> None:
-    """Read what changed after a seq, in commit order, with _seq and _op. The highest _seq is the next token."""
+    """Read what was written after a seq, in commit order, with _seq and _op. The highest _seq is the next token.
+
+    With --effects, each row is shown with what the commit did to it (_kind): a late update that lost and a delete of
+    nothing are left out, and a deleted row is shown as it was.
+    """
+    import pyarrow.compute as pc
+
     chosen = check_format(session, format, output)
     with session.lake() as lake:
         started = time.perf_counter()
-        rows = lake.table(name).changes(since=since)
-        newest = max(rows.column("_seq").to_pylist(), default=since)
-        write_rows(
-            session,
-            rows,
-            chosen,
-            output,
-            limit,
-            time.perf_counter() - started,
-            {"table": name, "since": since, "next": newest},
-        )
+        table = lake.table(name)
+        first = _seq(table, since)
+        last = None if until is None else _seq(table, until)
+        if last is not None and first > last:
+            raise InvalidRequest(f"--since {since} comes after --until {until}: swap them")
+        newest = table.snapshot().seq if effects or last is not None else 0
+        if last is not None and last > newest:
+            raise InvalidRequest(f"--until {until} lies ahead of table {name}: its newest seq is {newest}")
+        if effects:
+            last = newest if last is None else last
+            rows = table.feed(first, last)
+        else:
+            rows = table.changes(since=first)
+            if last is not None:
+                rows = rows.filter(pc.less_equal(rows.column("_seq"), last))
+        document = {
+            "table": name,
+            "since": first,
+            "next": max(rows.column("_seq").to_pylist(), default=first) if last is None else last,
+        }
+        write_rows(session, rows, chosen, output, limit, time.perf_counter() - started, document)
+
+
+def _seq(table: AnyTable, place: str) -> int:
+    """A service knows its tables by name alone, and takes seqs only."""
+    from lithify.engine.table import Table
+    from lithify.model.positions import seq_of
+
+    if not isinstance(table, Table):
+        if not place.isdecimal():
+            raise InvalidRequest(
+                f"{place!r} is no seq: a service takes a number, such as the `next` of the last answer"
+            )
+        return int(place)
+    return seq_of(place, table.name, table.incarnation)
 
 
 def history(
@@ -150,6 +189,14 @@ def register(app: typer.Typer) -> None:
         lithify sql - --format csv < report.sql
         """,
     )(sql)
-    command(app, "changes", panel=PANEL, examples="lithify changes shop.orders --since 41 --format ndjson")(changes)
+    command(
+        app,
+        "changes",
+        panel=PANEL,
+        examples="""
+        lithify changes shop.orders --since 41 --format ndjson
+        lithify changes shop.orders --since 41 --until 60 --effects --json
+        """,
+    )(changes)
     command(app, "history", panel=PANEL, examples="lithify history shop.orders --limit 5")(history)
     command(app, "snapshot", panel=PANEL, examples="lithify snapshot shop.orders --as-of 2026-11-15T12:00:00")(snapshot)

@@ -7,23 +7,20 @@ clears up behind it, as it does behind a power cut.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import select
 import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lithify.cli.command import HANDLED, INTERRUPTED, Session, command
+from lithify.cli.command import HANDLED, Session, command
 from lithify.cli.logs import iso_time, logging_to, print_line
-from lithify.cli.output import Column, Report, TextOutput, long_text
+from lithify.cli.output import Column, Report, long_text
+from lithify.cli.signals import STOP_GRACE_S, caught, in_terminal, in_thread, next_of, wait
 from lithify.cli.values import human_bytes, human_seconds
 from lithify.errors import InvalidRequest
 from lithify.model.json_values import dumps
@@ -34,11 +31,9 @@ if TYPE_CHECKING:
     from lithify.model.cycles import CycleReport
 
 PANEL = "Upkeep"
-STOP_GRACE_S = 10.0
-LOOK_UP_S = 0.5
 STOPPING = "stopping: running jobs end first; Ctrl-C again ends at once"
+FORCED = "ended at once: what was running is cleared up by the next cycle"
 logger = logging.getLogger(__name__)
-T = TypeVar("T")
 Event = dict[str, Any]
 
 JOBS = (
@@ -74,9 +69,9 @@ def run(
         raise InvalidRequest("--once runs one cycle: leave out --every")
     from lithify.app.maintenance import Maintenance
 
-    in_terminal = _in_terminal(session)
-    level = logging.WARNING if in_terminal else logging.INFO
-    told = logging_to(session.out.log_line, lambda: session.log_format, level, all_of_it=not in_terminal)
+    live = in_terminal(session)
+    level = logging.WARNING if live else logging.INFO
+    told = logging_to(session.out.log_line, lambda: session.log_format, level, all_of_it=not live)
     with session.local_lake() as lake, told:
         maintenance = Maintenance(lake)
         if once:
@@ -87,16 +82,16 @@ def run(
 
 def _once(session: Session, maintenance: Maintenance, tier: str | None) -> None:
     cycle = maintenance.cycle
-    with _signals() as inbox, session.out.working("looking at the tables") as progress:
-        tell = _Live(session, progress, "looking at the tables", steps=False) if _in_terminal(session) else None
-        work = _in_thread(inbox, lambda: cycle.run(tier, on_event=tell))
+    with caught() as inbox, session.out.working("looking at the tables") as progress:
+        tell = _Live(session, progress, "looking at the tables", steps=False) if in_terminal(session) else None
+        work = in_thread(inbox, lambda: cycle.run(tier, on_event=tell))
 
         def stop() -> None:
             cycle.close()
             if not cycle.wait(STOP_GRACE_S):
                 cycle.cancel()
 
-        report = _wait(session, inbox, work, stop)
+        report = wait(session, inbox, work, stop, STOPPING, FORCED)
     _show(session, report)
     if not report.healthy:
         raise typer.Exit(HANDLED)
@@ -104,91 +99,21 @@ def _once(session: Session, maintenance: Maintenance, tier: str | None) -> None:
 
 def _until_stopped(session: Session, maintenance: Maintenance, tier: str | None, every: float | None) -> None:
     every_s = session.settings.policy_interval_s if every is None else every
-    with _signals() as inbox, session.out.working("starting") as progress:
+    with caught() as inbox, session.out.working("starting") as progress:
         until = f", next look in {every_s:g} s" if tier in (None, "pack") else f" for the time of tier {tier}"
         tell = _Teller(session, progress, f"waiting{until}", lambda: inbox.put(signal.SIGPIPE)).tell
         scheduler = maintenance.scheduler(every_s=every, only_tier=tier, on_event=tell)
         scheduler.start()
         started = {"lake": session.lake_path, "every_s": every_s, "tiers": scheduler.crons}
         tell({"event": "started", "time_ms": maintenance.cycle.runtime.now_ms(), **started})
-        _next_of(inbox)
+        next_of(inbox)
         tell({"event": "stopping", "time_ms": maintenance.cycle.runtime.now_ms()})
-        work = _in_thread(inbox, lambda: scheduler.stop(STOP_GRACE_S))
-        _wait(session, inbox, work, lambda: None, stopping=True)
+        work = in_thread(inbox, lambda: scheduler.stop(STOP_GRACE_S))
+        wait(session, inbox, work, lambda: None, STOPPING, FORCED, stopping=True)
         tell({"event": "stopped", "time_ms": maintenance.cycle.runtime.now_ms()})
 
 
-# -- signals
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[SimpleQueue[object]]:
-    """Signals arrive in the queue. Putting into this kind of queue is safe wherever a handler interrupts us."""
-    inbox: SimpleQueue[object] = SimpleQueue()
-    before = {number: signal.signal(number, lambda n, _: inbox.put(n)) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield inbox
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _next_of(inbox: SimpleQueue[object]) -> object:
-    """Looks up now and then: a signal that another thread was interrupted for is handled only when this one wakes."""
-    while True:
-        try:
-            return inbox.get(timeout=LOOK_UP_S)
-        except Empty:
-            continue
-
-
-_ENDED = object()
-
-
-def _in_thread(inbox: SimpleQueue[object], work: Callable[[], T]) -> Future[T]:
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:
-            future.set_exception(error)
-        inbox.put(_ENDED)
-
-    threading.Thread(target=run, name="lithify-run", daemon=True).start()
-    return future
-
-
-def _wait(
-    session: Session, inbox: SimpleQueue[object], work: Future[T], stop: Callable[[], None], *, stopping: bool = False
-) -> T:
-    """Until the work has ended; the first signal stops it, the next one ends the process."""
-    while _next_of(inbox) is not _ENDED:
-        if stopping:
-            _force(session)
-        stopping = True
-        session.out.aside(STOPPING)
-        threading.Thread(target=stop, name="lithify-stop", daemon=True).start()
-    return work.result()
-
-
-def _force(session: Session) -> None:
-    text = "ended at once: what was running is cleared up by the next cycle"
-    session.out.leave()
-    if session.as_json:
-        session.out.error("interrupted", text)
-    else:
-        session.out.aside(text)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(INTERRUPTED)
-
-
 # -- telling
-
-
-def _in_terminal(session: Session) -> bool:
-    return isinstance(session.out, TextOutput) and session.out.console.is_terminal
 
 
 class _Teller:
@@ -201,7 +126,7 @@ class _Teller:
         self._session, self._on_closed = session, on_closed
         self._closed = False
         self._begun: Event | None = None
-        self._live = _Live(session, progress, waiting) if _in_terminal(session) else None
+        self._live = _Live(session, progress, waiting) if in_terminal(session) else None
 
     def tell(self, event: Event) -> None:
         if self._closed:

@@ -259,6 +259,12 @@ class RemoteLake:
     def start_upkeep(self, *_: Any, **__: Any) -> NoReturn:
         raise only_local("start_upkeep", "`lithify serve` does this by itself; trigger_upkeep starts a cycle")
 
+    def pipeline(self, *_: Any, **__: Any) -> NoReturn:
+        raise only_local("pipeline", "run `lithify pipeline run` where the lake is")
+
+    def pipelines(self) -> NoReturn:
+        raise only_local("pipelines", "run `lithify pipeline list` where the lake is")
+
     def on_change(self, *_: Any, **__: Any) -> NoReturn:
         raise only_local("on_change", "ask for changes(since=…) of a table again and again")
 

@@ -313,6 +313,24 @@ class RemoteTable:
     def to_spark(self, *_: Any, **__: Any) -> NoReturn:
         raise only_local("to_spark", "read with to_arrow, or open the lake with Lake(path) where it is")
 
+    def position(self, *_: Any, **__: Any) -> NoReturn:
+        raise only_local("position", "go on from the highest _seq that changes(since=…) gave")
+
+    def feed(self, *_: Any, **__: Any) -> NoReturn:
+        raise only_local("feed", "read what was written with changes(since=…), or open the lake where it is")
+
+    def feed_until(self, *_: Any, **__: Any) -> NoReturn:
+        raise only_local("feed_until", "changes(since=…) comes in pages already")
+
+    def net(self, *_: Any, **__: Any) -> NoReturn:
+        raise only_local("net", "read what was written with changes(since=…), or open the lake where it is")
+
+    def feed_to_spark(self, *_: Any, **__: Any) -> NoReturn:
+        raise only_local("feed_to_spark", "open the lake with Lake(path) where it is")
+
+    def stream_writer(self, *_: Any, **__: Any) -> NoReturn:
+        raise only_local("stream_writer", "open the lake with Lake(path) where Spark sees its folder")
+
     def pin(self, *_: Any, **__: Any) -> NoReturn:
         raise only_local("pin", "open the lake with Lake(path) where it is; lake.cache.pin keeps a table in memory")
 

@@ -1,26 +1,51 @@
 """Bulk writes: a Spark DataFrame becomes change files, and one commit gives them the next seq.
 
-The files lie in the job's own folder below `changes`, laid out as base wants them, so that folding them into an
-empty range of keys only links them.
+The files lie in the job's own folder below `changes`. Those of plain rows are laid out as base wants them, so that
+folding them into an empty range of keys only links them; those of events (`write_events`) are apart by operation, and
+no key stands in two of them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from lithify.engine import jobs
 from lithify.engine.attempts import swap_with_retries
 from lithify.engine.handles import Handles
+from lithify.engine.progress import Progress
 from lithify.engine.table_index import solid
 from lithify.engine.writer import Commit, Writer, check_batch_id
 from lithify.errors import Conflict, InvalidRequest
 from lithify.log.changes import batch_txn
 from lithify.model.batch import check_convertible
 from lithify.model.merge import Op
+from lithify.model.schema import TableSchema
 from lithify.store.parquet import Written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+Files = Sequence[tuple[Written, Op]]
+Produce = Callable[[TableSchema, str, str], Files]
+
+
+@dataclass(frozen=True)
+class BulkWrite:
+    """What the commit says besides its files. One with `progress` may be empty: it still says how far the feed is."""
+
+    operation: str
+    batch_id: str | None = None
+    info: Mapping[str, Any] = field(default_factory=dict)
+    progress: Progress | None = None
+
+    def before(self, handles: Handles) -> Commit | None:
+        """The answer that this write got the first time, as of the log handle's version."""
+        writer = Writer(handles)
+        if self.batch_id is not None and (replayed := writer.replay(self.operation, self.batch_id)) is not None:
+            return replayed
+        return None if self.progress is None else writer.arrived(self.operation, self.progress)
 
 
 def write_frame(
@@ -28,35 +53,65 @@ def write_frame(
     frame: DataFrame,
     operation: str,
     batch_id: str | None = None,
-    info: dict[str, object] | None = None,
+    info: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
 ) -> Commit:
+    """Rows to append or upsert."""
     from lithify.spark.types import arrow_schema
     from lithify.spark.write import WriteTask, write_parts
 
+    check_batch_id(batch_id)
+    check_convertible(arrow_schema(frame.schema), handles.schema().columns)
+    handles.runtime.session(frame.sparkSession)
+
+    def produce(schema: TableSchema, root: str, folder: str) -> Files:
+        return [(file, Op.UPSERT) for file in write_parts(frame, WriteTask(schema, root, folder))]
+
+    return write_files(handles, BulkWrite(operation, batch_id, info or {}, progress), produce)
+
+
+def write_events(
+    handles: Handles,
+    frame: DataFrame,
+    op_column: str | None,
+    progress: Progress,
+    operation: str,
+    info: Mapping[str, Any],
+    order: Sequence[str] = (),
+) -> Commit:
+    """Events in the order of the frame's rows (of the columns `order` before that), settled per key: upserts, replaces
+    and deletes in one commit.
+    """
+    from lithify.spark.event_write import EventTask, write_settled
+
+    handles.runtime.session(frame.sparkSession)
+
+    def produce(schema: TableSchema, root: str, folder: str) -> Files:
+        return write_settled(frame, EventTask(schema, root, folder, op_column, tuple(order)))
+
+    return write_files(handles, BulkWrite(operation, None, info, progress), produce)
+
+
+def write_files(handles: Handles, write: BulkWrite, produce: Produce) -> Commit:
+    """One job and one commit of whatever files `produce` writes into the job's folder."""
     runtime, store = handles.runtime, handles.runtime.store
     schema = handles.schema()
-    check_batch_id(batch_id)
-    check_convertible(arrow_schema(frame.schema), schema.columns)
-    if batch_id is not None and (replayed := Writer(handles).replay(operation, batch_id)) is not None:
+    if (replayed := write.before(handles)) is not None:
         return replayed
     jobs.recover(runtime, str(handles.name))
     job = jobs.begin(runtime, str(handles.name), "bulk", "changes")
     log = handles.changes.log
     store.make_folder(log.path / job.folder)
     try:
-        files = write_parts(frame, WriteTask(schema, str(log.path), job.folder))
-        rows = sum(file.rows for file in files)
-        if not rows:
+        files = produce(schema, str(log.path), job.folder)
+        if write.progress is None and not any(file.rows for file, _ in files):
             raise InvalidRequest("the batch is empty: the DataFrame has no rows")
         store.step("bulk.written")
-        written = {file.path for file in files}
-        for name in store.names(log.path / job.folder):
-            # Left behind by task attempts that failed or were doubled.
-            if f"{job.folder}/{name}" not in written:
-                store.remove(log.path / job.folder / name)
+        jobs.check_outputs(runtime, log.path, [file for file, _ in files])
+        jobs.drop_leftovers(runtime, log.path, job, [file.path for file, _ in files])
         store.sync_folder(log.path / job.folder)
         store.sync_folder(log.path)
-        commit = _commit(handles, job, files, operation, rows, batch_id, info or {})
+        commit = _commit(handles, job, schema, files, write)
     except BaseException as error:
         jobs.give_up(runtime, job, log, error)
         raise
@@ -67,29 +122,23 @@ def write_frame(
     if commit.replayed:
         jobs.abandon(runtime, job, log)
     else:
-        handles.changes_index.after_commit(log.version, solid(files), ())
+        handles.changes_index.after_commit(log.version, solid(file for file, _ in files), ())
         runtime.activity.committed(1, commit.rows)
         jobs.finish(runtime, job)
     return commit
 
 
-def _commit(
-    handles: Handles,
-    job: jobs.Job,
-    files: list[Written],
-    operation: str,
-    rows: int,
-    batch_id: str | None,
-    extra: dict[str, object],
-) -> Commit:
+def _commit(handles: Handles, job: jobs.Job, schema: TableSchema, files: Files, write: BulkWrite) -> Commit:
     changes, runtime = handles.changes, handles.runtime
-    schema = changes.schema
     write_id = runtime.new_id()
+    deleted = sum(file.rows for file, op in files if op is Op.DELETE)
+    upserted = sum(file.rows for file, op in files if op is not Op.DELETE)
+    rows = upserted + deleted
 
     def attempt() -> Commit:
         handles.check_alive()
         jobs.check_not_fenced(job, changes.log)
-        if batch_id is not None and (replayed := Writer(handles).replay(operation, batch_id)) is not None:
+        if (replayed := write.before(handles)) is not None:
             return replayed
         if changes.schema.columns.names[: len(schema.names)] != schema.names:
             raise Conflict(
@@ -97,20 +146,22 @@ def _commit(
                 "write again"
             )
         info = {
-            "operation": operation,
+            "operation": write.operation,
             "rows": rows,
-            "upserted": rows,
-            "deleted": 0,
+            "upserted": upserted,
+            "deleted": deleted,
             "actor": runtime.settings.actor,
-            **extra,
+            **write.info,
         }
         txns = dict(job.txn)
-        if batch_id is not None:
-            info["batch_id"] = batch_id
-            txns[batch_txn(batch_id)] = changes.seq + 1
-        seq = changes.commit([(file, Op.UPSERT) for file in files], txns, info, write_id)
-        return Commit(str(handles.name), seq, operation, rows, rows, 0, batch_id)
+        if write.batch_id is not None:
+            info["batch_id"] = write.batch_id
+            txns[batch_txn(write.batch_id)] = changes.seq + 1
+        if write.progress is not None:
+            txns |= write.progress.txns(changes.seq + 1)
+        seq = changes.commit(files, txns, info, write_id)
+        return Commit(str(handles.name), seq, write.operation, rows, upserted, deleted, write.batch_id)
 
     with changes.log.lock:
         changes.log.refresh()
-        return swap_with_retries(runtime, changes.log, f"{operation} on {handles.name}", attempt)
+        return swap_with_retries(runtime, changes.log, f"{write.operation} on {handles.name}", attempt)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,14 @@ from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, N
 from lithify.log.base import FOLDED_TXN, OWNER, BaseLog
 from lithify.log.changes import BASE_PATH, CREATED_AT_SEQ, CREATED_AT_VERSION, DROPPED, ChangesLog
 from lithify.log.delta import DeltaLog
+from lithify.log.listing import LOG_FOLDER, commit_name
 from lithify.model.names import CONTROL_FOLDER, TableName
 from lithify.model.options import stored
 from lithify.model.schema import TableSchema
 from lithify.store.local import Store, translated
 
 LAKE_FORMAT = 1
+LOOKS_MAX = 10_000
 
 
 def open_lake(root: Path, store: Store, *, create: bool) -> None:
@@ -58,9 +61,38 @@ def open_lake(root: Path, store: Store, *, create: bool) -> None:
     store.replace(marker, json.dumps({"format": LAKE_FORMAT}).encode())
 
 
+@dataclass(frozen=True)
+class _Look:
+    """Whether a table was dropped, as its log said at a version: true until the next commit, which two looks for files
+    find out, while opening the log costs milliseconds.
+    """
+
+    dropped: bool
+    newest: Path
+    stamp: tuple[int, int]
+    following: Path
+
+    @classmethod
+    def at(cls, changes: ChangesLog) -> _Look:
+        newest, following = (changes.log.path / LOG_FOLDER / commit_name(changes.log.version + n) for n in (0, 1))
+        return cls(changes.dropped, newest, _stamp(newest), following)
+
+    def holds(self) -> bool:
+        try:
+            return _stamp(self.newest) == self.stamp and not self.following.exists()
+        except OSError:
+            return False
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_ino, found.st_mtime_ns
+
+
 class Catalog:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self._looks: dict[TableName, _Look] = {}
 
     @contextlib.contextmanager
     def _exclusive(self, what: str) -> Iterator[None]:
@@ -229,12 +261,21 @@ class Catalog:
         return found
 
     def exists(self, name: TableName) -> bool:
+        look = self._looks.get(name)
+        if look is not None and look.holds():
+            return not look.dropped
+        self._looks.pop(name, None)
         try:
             changes = self._changes_of(name)
         except LithifyError:
             # A damaged table is still a table: naming it lets the user see and repair it.
             return True
-        return changes is not None and not changes.dropped
+        if changes is None:
+            return False
+        with contextlib.suppress(OSError):
+            if len(self._looks) < LOOKS_MAX:
+                self._looks[name] = _Look.at(changes)
+        return not changes.dropped
 
     def open(self, name: TableName) -> Handles:
         if not DeltaLog.exists(table_folder(self._runtime.root, name) / "changes"):

@@ -20,6 +20,7 @@ from lithify.engine.compute import HereCompute
 from lithify.engine.handles import Handles
 from lithify.errors import Corruption, NotFound, OutOfResources
 from lithify.model.fold_plan import output_folder
+from lithify.model.html import Shown
 from lithify.model.plans import constants_of
 from lithify.model.snapshot import DataFile, Snapshot
 from lithify.model.upkeep import CompactPlan
@@ -39,7 +40,7 @@ HERE = HereCompute()
 
 
 @dataclass(frozen=True)
-class CompactReport:
+class CompactReport(Shown):
     """What one plan came to. `problems`: inputs that were left out, and why."""
 
     table: str
@@ -116,10 +117,13 @@ class Compactor:
         try:
             # Unlike a fold, a merge may hold all of its rows in memory, ten times their size on disk.
             engine = "local" if plan.bytes_in < runtime.settings.local_job_bytes_max // 4 else "spark"
+            runtime.store.make_folder(self._handles.base_folder / job.folder)
             results = (self._cluster if plan.by else self._merge)(plan, snapshot, job, engine)
             runtime.store.step("compact.written")
             self._verify(plan, results)
             adds = [(written, result.partition) for result in results for written in result.written]
+            if engine != "local":
+                jobs.drop_leftovers(runtime, self._handles.base_folder, job, [written.path for written, _ in adds])
             jobs.sync_outputs(runtime, self._handles.base_folder, [written.path for written, _ in adds])
             report = CompactReport(
                 plan.table,

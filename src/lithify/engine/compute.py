@@ -61,17 +61,21 @@ class SessionCompute:
 
     def __init__(self, session: Callable[[], SparkSession]) -> None:
         self._session = session
+        self._used: SparkSession | None = None
 
     def run(self, function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
         from lithify.spark.tasks import run_tasks
 
-        return run_tasks(self._session(), function, tasks)
+        self._used = self._session()
+        return run_tasks(self._used, function, tasks)
 
     def run_on_driver(self, function: Callable[[SparkSession, T], R], task: T) -> R:
-        return function(self._session(), task)
+        self._used = self._session()
+        return function(self._used, task)
 
     def cancel_all(self, reason: str = "cancelled") -> None:
-        self._session().interruptAll()
+        if self._used is not None:
+            self._used.interruptAll()
 
     def close(self) -> None:
         return None

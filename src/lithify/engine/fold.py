@@ -247,6 +247,8 @@ class Folder:
         # A fold that only deletes has no output: then nothing of its folder is left to clean up later.
         wrote = any(result.written for result in results)
         store.remove_folder(scratch if wrote else root / job.folder)
+        if engine != "local":
+            jobs.drop_leftovers(self._runtime, root, job, [result.written.path for result in results if result.written])
         jobs.sync_outputs(self._runtime, root, [result.written.path for result in results if result.written])
         by_path = {f"{root}/{share.file.path}": share.file for share in distribution.shares if share.file}
         adds = [(result.written, result.partition) for result in results if result.written]

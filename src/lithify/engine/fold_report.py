@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from lithify.model.html import Shown
+
 
 @dataclass(frozen=True)
-class FoldPlan:
+class FoldPlan(Shown):
     """What a fold would do now, without doing it."""
 
     table: str
@@ -25,7 +27,7 @@ class FoldPlan:
 
 
 @dataclass(frozen=True)
-class FoldReport:
+class FoldReport(Shown):
     """What a fold did. Row counts are exact; bytes count data files. `problem`: a change that nothing folds past."""
 
     table: str

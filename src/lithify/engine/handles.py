@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import weakref
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from lithify.log.changes import BASE_PATH, ChangesLog
 from lithify.log.delta import DeltaLog, Lost
 from lithify.model.names import TableName
 from lithify.model.options import defaults_of
+from lithify.model.positions import seq_of
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import DataFile, Snapshot
 
@@ -64,15 +66,22 @@ class Handles:
             if as_of.table_id != self.incarnation:
                 raise InvalidRequest(f"as_of is a snapshot of another table than {self.name}: take one of this table")
             return as_of
-        snapshot = self._taken(as_of)
+        return self._noted(lambda: self._take(as_of))
+
+    def snapshot_before(self, seq: int) -> Snapshot:
+        """The table as the write with this seq found it, also where the log no longer tells of the write before."""
+        return self._noted(lambda: self._take_before(seq))
+
+    def _noted(self, take: Callable[[], Snapshot]) -> Snapshot:
+        snapshot = self._taken(take)
         _held[id(snapshot)] = snapshot
         return snapshot
 
-    def _taken(self, as_of: int | str | dt.datetime | None) -> Snapshot:
+    def _taken(self, take: Callable[[], Snapshot]) -> Snapshot:
         for _ in range(LOOKS_MAX):
             # Trimmed or archived under us, a version has newer ones in its place: look again.
             with contextlib.suppress(Lost):
-                return self._take(as_of)
+                return take()
         raise Corruption(
             f"the log of table {self.name} cannot be read at its newest version: restore its commits from a copy"
         )
@@ -90,6 +99,13 @@ class Handles:
             if kept is None or (kept.changes_version, kept.base_version) != versions:
                 kept = self._snapshot = self._build(self.changes, self.base)
             return kept
+
+    def _take_before(self, seq: int) -> Snapshot:
+        with self.changes.log.lock:
+            self.changes.log.refresh()
+            self.check_alive()
+            self.base.log.refresh()
+            return self._snapshot_at(seq - 1, self.changes.record_of_seq(seq).version - 1)
 
     @property
     def kept_snapshot(self) -> Snapshot | None:
@@ -120,7 +136,11 @@ class Handles:
 
     def _snapshot_as_of(self, as_of: int | str | dt.datetime) -> Snapshot:
         seq = self.resolve_as_of(as_of)
-        changes = ChangesLog(self.changes.log.at(self._newest_version_of(seq)), str(self.name))
+        return self._snapshot_at(seq, self._newest_version_of(seq))
+
+    def _snapshot_at(self, seq: int, version: int) -> Snapshot:
+        """`version`: one of the changes log, with everything up to `seq`."""
+        changes = ChangesLog(self.changes.log.at(version), str(self.name))
         base = BaseLog(self.base.log.at(self.base.version_up_to(seq)), str(self.name))
         if base.watermark > seq:
             raise NotFound(f"table {self.name} can no longer be read as of seq {seq}: its base log was trimmed")
@@ -150,6 +170,8 @@ class Handles:
     def resolve_as_of(self, as_of: int | str | dt.datetime) -> int:
         if isinstance(as_of, bool) or not isinstance(as_of, int | str | dt.datetime):
             raise InvalidRequest(f"as_of is a seq (int) or a time (datetime or ISO text), not {type(as_of).__name__}")
+        if isinstance(as_of, str) and "@" in as_of:
+            as_of = seq_of(as_of, str(self.name), self.incarnation)
         if isinstance(as_of, str):
             try:
                 as_of = int(as_of) if as_of.isdigit() else dt.datetime.fromisoformat(as_of)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from heapq import merge
 from typing import Any
 
@@ -13,8 +15,10 @@ import pyarrow as pa
 from lithify.engine.handles import Handles
 from lithify.errors import InvalidRequest, LimitExceeded, NotFound
 from lithify.log.delta import CommitRecord
+from lithify.model.html import Shown
 from lithify.model.merge import Op
 from lithify.model.names import OP, SEQ
+from lithify.model.schema import TableSchema
 from lithify.model.snapshot import Snapshot
 from lithify.store.parquet import open_file, read
 
@@ -23,7 +27,7 @@ PAGE_COMMIT_ROWS_MAX = 2_000_000
 
 
 @dataclass(frozen=True)
-class HistoryEntry:
+class HistoryEntry(Shown):
     time: dt.datetime
     log: str
     version: int
@@ -37,7 +41,7 @@ class HistoryEntry:
 
 
 @dataclass(frozen=True)
-class TableStats:
+class TableStats(Shown):
     table: str
     seq: int
     watermark: int
@@ -109,11 +113,11 @@ def incremental(handles: Handles, since: int) -> pa.Table:
 
 def incremental_up_to(handles: Handles, since: int, rows_max: int | None) -> pa.Table | None:
     """None if there are more rows than that."""
-    found = _originals(handles, since)
+    found = originals(handles, since)
     tables, total = [found.columns.empty_table()], 0
     for seq, add in found.adds:
         try:
-            rows = _load(handles, found, seq, add, rows_max=None if rows_max is None else rows_max - total)
+            rows = load(handles, found, seq, add, rows_max=None if rows_max is None else rows_max - total)
         except LimitExceeded:
             return None
         total += rows.num_rows
@@ -132,29 +136,42 @@ class ChangesPage:
 
 def changes_page(handles: Handles, since: int, rows_max: int) -> ChangesPage:
     """Whole commits, as many as it takes for `rows_max` rows; never less than one, which is refused if it is huge."""
-    found = _originals(handles, since)
+    found = originals(handles, since)
     tables, total, last = [found.columns.empty_table()], 0, since
     for seq, add in found.adds:
         if total >= rows_max and seq > last:
             return ChangesPage(pa.concat_tables(tables), last, more=True)
-        rows = _load(handles, found, seq, add, rows_max=PAGE_COMMIT_ROWS_MAX)
+        rows = load(handles, found, seq, add, rows_max=PAGE_COMMIT_ROWS_MAX)
         tables.append(rows)
         total, last = total + rows.num_rows, seq
     return ChangesPage(pa.concat_tables(tables), found.newest, more=False)
 
 
 @dataclass(frozen=True)
-class _Originals:
-    """The files of the original commits after `since`, oldest first, and the columns that their rows have today."""
+class Originals:
+    """The files of the original commits after `since` up to `until`, oldest first, and the columns that their rows have
+    today. `newest` is the seq of the table.
+    """
 
     since: int
+    until: int
     newest: int
-    columns: pa.Schema
-    names: list[str]
+    schema: TableSchema
     adds: list[tuple[int, Mapping[str, Any]]]
 
+    @cached_property
+    def columns(self) -> pa.Schema:
+        user = self.schema.columns.remove_metadata()
+        columns = [*user, pa.field(SEQ, pa.int64()), pa.field(OP, pa.string())]
+        return pa.schema([f.with_nullable(True) for f in columns])
 
-def _originals(handles: Handles, since: int) -> _Originals:
+    @property
+    def names(self) -> list[str]:
+        return self.schema.names
+
+
+def originals(handles: Handles, since: int, until: int | None = None, rows_enough: int | None = None) -> Originals:
+    """Whole commits. With `rows_enough`, no more of them than it takes for so many rows: `until` then says how far."""
     with handles.changes.log.lock:
         handles.changes.log.refresh()
         handles.check_alive()
@@ -162,23 +179,34 @@ def _originals(handles: Handles, since: int) -> _Originals:
         if isinstance(since, bool) or not isinstance(since, int) or since > newest or since < 0:
             raise InvalidRequest(f"since is a seq from 0 to {newest} of table {handles.name}, not {since!r}")
         since = max(since, handles.changes.created_at_seq)
-        records: list[CommitRecord] = []
-        if since < newest:
+        last = newest if until is None else until
+        records: Iterator[CommitRecord] = iter(())
+        if since < last:
             first = handles.changes.record_of_seq(since + 1).version
-            records = list(handles.changes.log.commit_records(first - 1))
-    columns = pa.schema([*schema.columns.remove_metadata(), pa.field(SEQ, pa.int64()), pa.field(OP, pa.string())])
-    columns = pa.schema([f.with_nullable(True) for f in columns])
-    adds: list[tuple[int, Mapping[str, Any]]] = []
-    for record in records:
-        seq = record.info.get("seq")
-        if isinstance(seq, int) and seq > since and add_is_original(record):
+            records = handles.changes.log.commit_records(first - 1)
+        adds: list[tuple[int, Mapping[str, Any]]] = []
+        rows = 0
+        for record in records:
+            seq = record.info.get("seq")
+            if not isinstance(seq, int) or seq <= since or not add_is_original(record):
+                continue
+            if seq > last:
+                break
             adds += [(seq, add) for add in record.adds]
-    return _Originals(since, newest, columns, schema.names, adds)
+            if rows_enough is None:
+                continue
+            rows += sum(rows_of(add) for add in record.adds)
+            if rows >= rows_enough:
+                last = seq
+                break
+    return Originals(since, last, newest, schema, adds)
 
 
-def _load(
-    handles: Handles, found: _Originals, seq: int, add: Mapping[str, Any], rows_max: int | None = None
-) -> pa.Table:
+def rows_of(add: Mapping[str, Any]) -> int:
+    return int(json.loads(add["stats"])["numRecords"])
+
+
+def load(handles: Handles, found: Originals, seq: int, add: Mapping[str, Any], rows_max: int | None = None) -> pa.Table:
     path = handles.changes.log.path / add["path"]
     op = Op(add["partitionValues"][OP])
     try:

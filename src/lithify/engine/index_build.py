@@ -19,12 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lithify.engine.coverage import Coverage, Files
-from lithify.engine.table_index import TableIndex, read_entries, solid
+from lithify.engine.table_index import TableIndex, solid
 from lithify.errors import Corruption, LithifyError, NotFound
 from lithify.model.group_stats import ABSENT
 from lithify.model.plans import source_of
 from lithify.model.snapshot import DataFile, Snapshot
 from lithify.sidecar.blocks import Block, parse
+from lithify.sidecar.footers import FooterTask, read_entries, read_footers
 from lithify.sidecar.format import CHUNK_ARRAYS, VERSION, Array
 from lithify.sidecar.reader import Sidecar
 
@@ -176,16 +177,6 @@ def _read(
         tasks = [FooterTask(str(index.data), tuple(batch)) for batch in _batches(wave, BATCH_FILES)]
         for task, (entries, problems) in zip(tasks, handles.runtime.compute.run(read_footers, tasks), strict=True):
             yield task.files, entries, problems
-
-
-@dataclass(frozen=True)
-class FooterTask:
-    data: str
-    files: tuple[DataFile, ...]
-
-
-def read_footers(task: FooterTask) -> tuple[bytes | None, dict[str, LithifyError]]:
-    return read_entries(Path(task.data), task.files)
 
 
 def _batches(files: Sequence[DataFile], size: int) -> Iterator[Sequence[DataFile]]:

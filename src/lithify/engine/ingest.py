@@ -15,6 +15,7 @@ from pathlib import Path
 from lithify.engine.bulk import write_frame
 from lithify.engine.handles import Handles
 from lithify.errors import InvalidRequest, NotFound
+from lithify.model.html import Shown
 
 SUFFIXES = {
     ".csv": "csv",
@@ -28,7 +29,7 @@ Progress = Callable[[str, float | None], None]
 
 
 @dataclass(frozen=True)
-class IngestReport:
+class IngestReport(Shown):
     table: str
     seq: int
     rows: int

@@ -120,6 +120,16 @@ def sync_outputs(runtime: Runtime, root: Path, paths: Iterable[str]) -> None:
         runtime.store.sync_folder(folder)
 
 
+def drop_leftovers(runtime: Runtime, root: Path, job: Job, paths: Iterable[str]) -> None:
+    """Remove what failed or doubled attempts at tasks have left in the job's folder: only files that were reported
+    count.
+    """
+    reported = {root / path for path in paths}
+    for path in sorted((root / job.folder).rglob("*")):
+        if path not in reported and path.is_file():
+            runtime.store.remove(path)
+
+
 def check_outputs(runtime: Runtime, root: Path, files: Iterable[Written]) -> None:
     """What a task says it wrote lies there, all of it."""
     for file in files:

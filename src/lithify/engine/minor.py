@@ -20,6 +20,7 @@ from lithify.engine.reader import Reader
 from lithify.engine.table_index import solid
 from lithify.errors import InvalidRequest
 from lithify.model.compose import compose
+from lithify.model.html import Shown
 from lithify.model.merge import Op
 from lithify.model.names import OP, SEQ
 from lithify.model.snapshot import DataFile, Snapshot
@@ -29,7 +30,7 @@ from lithify.store.parquet import Layout, Written, encode, footer_in
 
 
 @dataclass(frozen=True)
-class MinorReport:
+class MinorReport(Shown):
     table: str
     seq: int
     files_read: int

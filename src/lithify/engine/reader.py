@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,18 @@ class Reader:
     def plan(self, snapshot: Snapshot) -> ReadPlan:
         """Of everything."""
         return self._made(snapshot).plan
+
+    def plan_for(self, snapshot: Snapshot, keys: Sequence[pa.Table]) -> ReadPlan:
+        """As `plan`, of no other files than those that can hold a row with one of the keys."""
+        made = self._made(snapshot)
+        if any(wanted.num_rows and not wanted.num_columns for wanted in keys):
+            return made.plan
+        held = [source for wanted in keys for _, source in self._touched(made.base, made.beside, snapshot, wanted)]
+        paths = {source.path for source in held}
+        clean, touched = (
+            tuple(source for source in part if source.path in paths) for part in (made.plan.clean, made.plan.touched)
+        )
+        return replace(made.plan, clean=clean, touched=touched)
 
     def _pruned(self, snapshot: Snapshot, predicate: Predicate | None) -> ReadPlan:
         made = self._made(snapshot)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from lithify.engine.counters import Counters
     from lithify.engine.hot import HotTables
+    from lithify.engine.table import Table
     from lithify.engine.table_index import Indexes
     from lithify.serving.query import ServingEngine
 
@@ -76,6 +77,17 @@ class Runtime:
     pause: Callable[[float], None] = time.sleep
     owner: Owner = field(default_factory=Owner.this_process)
     activity: Activity = field(default_factory=Activity)
+    # How code that was sent to another process comes by a table there: a function that can be sent along.
+    reopen: Callable[[Path, str, SparkSession], Table] | None = None
+
+    def session(self, given: SparkSession | None = None) -> SparkSession:
+        """A Spark session whose executors reach this lake: the lake's own unless one is given."""
+        if given is None:
+            return self.spark()
+        from lithify.spark.reach import prepare
+
+        prepare(given, self.root, self.settings.spark_wait_s_max)
+        return given
 
     @cached_property
     def counters(self) -> Counters:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from lithify.engine.command_queue import QueueClosed
 from lithify.engine.compact import CompactReport
+from lithify.engine.feed import Feed, Net, Place
 from lithify.engine.fold import Folder
 from lithify.engine.fold_report import FoldPlan, FoldReport
 from lithify.engine.handles import Handles
@@ -38,6 +39,7 @@ from lithify.engine.vacuum import Vacuum, VacuumReport
 from lithify.engine.writer import Commit, Request, SeqMoved
 from lithify.errors import Conflict, InvalidRequest, NotFound
 from lithify.model.batch import keys_of, rows_of_newest
+from lithify.model.html import table_html
 from lithify.model.merge import Op
 from lithify.model.names import TableName
 from lithify.model.plans import PlannedTable, ReadPlan
@@ -48,6 +50,9 @@ from lithify.model.upkeep import CompactPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from lithify.engine.arrivals import ArrivalMode, OnNullKeys
+    from lithify.engine.stream_sink import OnBatch, StreamSink
 
 AsOf = int | str | dt.datetime | Snapshot | None
 DELETE_WHERE_ROUNDS_MAX = 20
@@ -62,6 +67,16 @@ class Table:
 
     def __repr__(self) -> str:
         return f"Table({self.name!r})"
+
+    def _repr_html_(self) -> str:
+        definition, snapshot = self.definition, self.snapshot()
+        marks = dict.fromkeys(definition.key, "key")
+        marks |= {name: "order_by" for name in [definition.order_by] if name}
+        marks |= {name: "time" for name in [definition.time] if name}
+        rows = [(column.name, str(column.type), marks.get(column.name, "")) for column in definition.columns]
+        pending = f"{snapshot.pending_rows:,} pending changes" if snapshot.changes else "nothing pending"
+        note = f"{snapshot.base_rows:,} rows in base as of seq {snapshot.watermark}; {pending}, seq {snapshot.seq}"
+        return table_html(("column", "type", ""), rows, self.name, note)
 
     @property
     def name(self) -> str:
@@ -209,6 +224,36 @@ class Table:
             "was deleted: try again"
         )
 
+    def stream_writer(
+        self,
+        mode: ArrivalMode = "upsert",
+        *,
+        name: str | None = None,
+        op_column: str | None = None,
+        null_keys: OnNullKeys = "fail",
+        rows_max: int | None = None,
+        first_epoch: int = 0,
+        on_batch: OnBatch | None = None,
+    ) -> StreamSink:
+        """For `writeStream.foreachBatch`: each micro-batch is one commit, exactly once over restarts.
+
+        `op_column` of the events says insert, update or delete. `null_keys`: records with a null in their key fail the
+        batch, or are set aside. Batches of more than `rows_max` rows are written by Spark. A query is known by its id,
+        or by `name`, which belongs to one checkpoint. `first_epoch`: where it begins on this table.
+        """
+        from lithify.engine.stream_sink import StreamSink
+
+        return StreamSink(
+            self,
+            mode,
+            name=name,
+            op_column=op_column,
+            null_keys=null_keys,
+            rows_max=rows_max,
+            first_epoch=first_epoch,
+            on_batch=on_batch,
+        )
+
     @property
     def options(self) -> dict[str, Any]:
         """Every table option with the value that holds now: the table's own, or else the lake's."""
@@ -273,7 +318,7 @@ class Table:
         from lithify.serving.spark_text import spark_predicate
         from lithify.spark.read import frame_of
 
-        session = spark or self._runtime.spark()
+        session = self._runtime.session(spark)
         planned = self.planned(as_of)
         predicate = None if where is None else spark_predicate(where, planned.schema.columns)
         frame = frame_of(session, planned.plan(predicate), self._handles.folder / "index", self._runtime.owner_label)
@@ -286,6 +331,34 @@ class Table:
     def changes_page(self, since: int, rows_max: int) -> ChangesPage:
         """As `changes`, but only as many commits as it takes for `rows_max` rows, and where to go on from there."""
         return changes_page(self._handles, since, rows_max)
+
+    def position(self, as_of: AsOf = None) -> str:
+        """How far the table has come, now or as of a seq or a time: a text that `feed` and its kin go on from."""
+        return self._feed.position(self.snapshot(as_of).seq)
+
+    def feed(self, since: Place, until: Place | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """What each commit after `since` up to `until` did to the rows, with `_seq` and `_kind` (insert, update or
+        delete), in the order of `_seq`, then key. A deleted row is shown as it was; what changed nothing is left out.
+        """
+        return self._feed.rows(since, until, columns)
+
+    def feed_to_spark(
+        self, since: Place, until: Place | None = None, spark: SparkSession | None = None, *, ordered: bool = True
+    ) -> DataFrame:
+        """As `feed`, at any size. `ordered=False` spares the sort by `_seq` where the order does not matter."""
+        return self._feed.frame(self._runtime.session(spark), since, until, ordered=ordered)
+
+    def feed_until(self, since: Place, rows_max: int) -> int:
+        """The seq up to which a batch of about `rows_max` rows goes: whole commits, at least one if there is any."""
+        return self._feed.until(since, rows_max)
+
+    def net(self, since: Place, until: Place | None = None) -> Net:
+        """The last effect on each key after `since`: rows as they are at `until`, and keys that are gone."""
+        return self._feed.net(since, until)
+
+    @property
+    def _feed(self) -> Feed:
+        return Feed(self._reader)
 
     # -- looking at it
 

@@ -14,8 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakValueDictionary
@@ -26,9 +25,10 @@ from lithify.model.schema import TableSchema
 from lithify.model.snapshot import DataFile
 from lithify.sidecar.blocks import Block, parse
 from lithify.sidecar.entries import Entries
+from lithify.sidecar.footers import read_entries
 from lithify.sidecar.reader import Sidecar, View
 from lithify.sidecar.writer import append, create, rewrite, worth_rewriting
-from lithify.store.parquet import Written, footer_metadata, read_footer
+from lithify.store.parquet import Written, footer_metadata
 
 if TYPE_CHECKING:
     from lithify.engine.runtime import Runtime
@@ -44,7 +44,6 @@ SOLID_ROWS_MIN = 20_000
 LOOKUPS_MAX = 64
 BATCH_FILES = 256
 GATHERED_BLOCKS_MAX = 4
-FOOTER_THREADS, HANDFUL = 8, 16
 # Blocks of entries that could not be written, at most.
 BESIDE_MAX = 64
 # After a failure the background leaves the index alone for so long.
@@ -355,35 +354,3 @@ def solid(files: Iterable[Sized]) -> list[Sized]:
 def _check_of(view: View | None) -> Callable[[], object]:
     """To be called before the arrays of a mapped file are touched: whether nobody has cut it."""
     return (lambda: None) if view is None else lambda: view.blocks
-
-
-def read_entries(data: Path, files: Sequence[DataFile]) -> tuple[bytes | None, dict[str, LithifyError]]:
-    """One block of these files' footers (None: of none of them), and what is wrong with the others, by path."""
-    entries, problems = Entries(), dict[str, LithifyError]()
-    for file, footer in zip(files, _footers(data, files), strict=True):
-        try:
-            if isinstance(footer, LithifyError):
-                raise footer
-            entries.add(footer_metadata(footer, f"{data}/{file.path}"), file.path, file.size_bytes)
-        except LithifyError as error:
-            problems[file.path] = error
-    return (entries.block() if entries.files else None), problems
-
-
-def _footers(data: Path, files: Sequence[DataFile]) -> Iterator[bytes | LithifyError]:
-    """Read ahead by threads, which only wait for the disk: in handfuls, or passing them on would take longer."""
-    folder = str(data)
-    handfuls = [files[first : first + HANDFUL] for first in range(0, len(files), HANDFUL)]
-    if len(handfuls) < 2:
-        yield from (_footer(folder, file) for file in files)
-        return
-    with ThreadPoolExecutor(min(FOOTER_THREADS, len(handfuls))) as pool:
-        for footers in pool.map(lambda some: [_footer(folder, file) for file in some], handfuls):
-            yield from footers
-
-
-def _footer(folder: str, file: DataFile) -> bytes | LithifyError:
-    try:
-        return read_footer(f"{folder}/{file.path}", file.size_bytes)
-    except LithifyError as error:
-        return error

@@ -28,6 +28,7 @@ from lithify.engine.reader import let_go
 from lithify.errors import InvalidRequest, NotFound
 from lithify.log.changes import EPOCH_TXN
 from lithify.log.delta import DeltaLog
+from lithify.model.html import Shown
 from lithify.model.names import is_job_folder
 from lithify.model.retention import (
     DiskFile,
@@ -48,7 +49,7 @@ PATHS_MAX = 20
 
 
 @dataclass(frozen=True)
-class VacuumReport:
+class VacuumReport(Shown):
     """What went, or would go in a dry run. `orphans`, a part of `files`, were never committed by anyone. `bytes_freed`
     counts bytes that have a second name (a linked file) with the last of them. `kept_by_pins` and `kept_by_jobs` count
     files that would have gone otherwise; `paths` shows some of those that went.

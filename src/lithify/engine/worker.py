@@ -27,6 +27,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lithify.engine.worker_process import End, WorkerProcess
@@ -53,11 +54,15 @@ OnProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """`modules`: prefixes of the modules whose functions may run; `python_path`: where else to import from."""
+    """`modules`: prefixes of the modules whose functions may run; `python_path`: where else to import from; `root`: the
+    lake that executors elsewhere must reach.
+    """
 
     master: str = "local[*]"
     remote: str | None = None
     driver_memory: str | None = None
+    executor_memory: str | None = None
+    executor_cores: int | None = None
     shuffle_partitions: int | None = None
     conf: tuple[tuple[str, str], ...] = ()
     memory_bytes: int | None = None
@@ -66,19 +71,25 @@ class WorkerOptions:
     silence_s_max: float = 60
     modules: tuple[str, ...] = ("lithify.",)
     python_path: tuple[str, ...] = ()
+    root: str | None = None
+    wait_s_max: float = 120
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> WorkerOptions:
+    def from_settings(cls, settings: Settings, root: Path | None = None) -> WorkerOptions:
         return cls(
             master=settings.spark_master,
             remote=settings.spark_remote,
             driver_memory=settings.spark_driver_memory,
+            executor_memory=settings.spark_executor_memory,
+            executor_cores=settings.spark_executor_cores,
             shuffle_partitions=settings.spark_shuffle_partitions,
             conf=tuple(settings.spark_conf.items()),
             memory_bytes=memory_bytes(settings.worker_memory) if settings.worker_memory else None,
             jobs_max=settings.jobs_max,
             idle_s=settings.worker_idle_s,
             silence_s_max=settings.worker_silence_s_max,
+            root=None if root is None else str(root),
+            wait_s_max=settings.spark_wait_s_max,
         )
 
     def config(self, parent: int, scratch: str) -> wire.Config:
@@ -88,12 +99,16 @@ class WorkerOptions:
             master=self.master,
             remote=self.remote,
             driver_memory=self.driver_memory,
+            executor_memory=self.executor_memory,
+            executor_cores=self.executor_cores,
             shuffle_partitions=self.shuffle_partitions,
             conf=dict(self.conf),
             memory_bytes=self.memory_bytes,
             jobs_max=self.jobs_max,
             modules=self.modules,
             python_path=self.python_path,
+            root=self.root,
+            wait_s_max=self.wait_s_max,
         )
 
 
@@ -156,8 +171,8 @@ class WorkerCompute:
         self._closed = False
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> WorkerCompute:
-        return cls(WorkerOptions.from_settings(settings))
+    def from_settings(cls, settings: Settings, root: Path) -> WorkerCompute:
+        return cls(WorkerOptions.from_settings(settings, root))
 
     # -- Compute
 

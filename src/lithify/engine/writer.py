@@ -5,8 +5,8 @@ Many requests may share one commit and its seq. Those of a keyed table are compo
 commit still says one thing per key; each request keeps its own numbers, its own batch id and its own answer.
 
 Everything a commit relies on is validated at the version it swaps, on every attempt: the table's incarnation and
-columns, the batch ids, the vacuum epoch, the pending row key, and for `delete_where` the seq its keys were found at. A
-request that does not hold drops out with its own error, and the others go on.
+columns, the batch ids, how far a feed has come, the vacuum epoch, the pending row key, and for `delete_where` the seq
+its keys were found at. A request that does not hold drops out with its own error, and the others go on.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ import pyarrow.compute as pc
 
 from lithify.engine.attempts import swap_with_retries
 from lithify.engine.handles import Handles
+from lithify.engine.progress import Progress, admit
 from lithify.engine.table_index import solid
 from lithify.errors import CommitUnknown, Conflict, InvalidRequest, LithifyError, NotFound
 from lithify.log.changes import batch_txn, lane_txn
 from lithify.log.delta import Lost
 from lithify.model.batch import conform, latest_per_key, sort_by_key
 from lithify.model.compose import compose
+from lithify.model.html import Shown
 from lithify.model.lanes import InLane, in_lane
 from lithify.model.merge import Change, Op
 from lithify.model.schema import TableSchema
@@ -37,8 +39,10 @@ BATCH_ID_LENGTH_MAX = 256
 
 
 @dataclass(frozen=True)
-class Commit:
-    """An acknowledged write. `replayed`: the batch id had been committed before, and this is that answer."""
+class Commit(Shown):
+    """An acknowledged write. `replayed`: the batch id, or the portion of a feed, had been committed before, and this is
+    that answer.
+    """
 
     table: str
     seq: int
@@ -60,6 +64,7 @@ class Request:
     info: Mapping[str, Any] = field(default_factory=dict)
     txns: Mapping[str, int] = field(default_factory=dict)
     only_at_seq: int | None = None
+    progress: Progress | None = None
 
     def __post_init__(self) -> None:
         check_batch_id(self.batch_id)
@@ -75,7 +80,7 @@ class Request:
     def alone(self, keyed: bool) -> bool:
         """Whether it must not share a commit: it relies on one exact state, or a delete must not meet appends."""
         keyless_delete = not keyed and Op.DELETE in self.parts
-        return self.only_at_seq is not None or bool(self.txns) or keyless_delete
+        return self.only_at_seq is not None or bool(self.txns) or self.progress is not None or keyless_delete
 
 
 def check_batch_id(batch_id: str | None) -> None:
@@ -165,6 +170,8 @@ class Writer:
         txns: dict[str, int] = {}
         for entry in members:
             txns |= entry.request.txns
+            if entry.request.progress is not None:
+                txns |= entry.request.progress.txns(changes.seq + 1)
             if entry.request.batch_id is not None:
                 txns[batch_txn(entry.request.batch_id)] = changes.seq + 1
             if (place := in_lane(entry.request.batch_id)) is not None:
@@ -198,6 +205,8 @@ class Writer:
         request, changes = entry.request, self._handles.changes
         if request.batch_id is not None and (replayed := self.replay(request.operation, request.batch_id)) is not None:
             return replayed
+        if request.progress is not None and (arrived := self.arrived(request.operation, request.progress)) is not None:
+            return arrived
         if request.only_at_seq is not None and request.only_at_seq != changes.seq:
             raise SeqMoved
         self._check_row_key(request)
@@ -277,6 +286,21 @@ class Writer:
             batch_id,
             replayed=True,
         )
+
+    def arrived(self, operation: str, progress: Progress) -> Commit | None:
+        """The answer to a portion of a feed that was committed before; an error where it does not follow the last."""
+        changes = self._handles.changes
+        seq = admit(changes, progress)
+        if seq is None:
+            return None
+        changes.log.make_durable()
+        try:
+            info = changes.record_of_seq(seq).info
+        except NotFound:
+            info = {}
+        rows, upserted, deleted = (info.get(name, -1) for name in ("rows", "upserted", "deleted"))
+        table, operation = str(self._handles.name), info.get("operation", operation)
+        return Commit(table, seq, operation, rows, upserted, deleted, replayed=True)
 
 
 def _goes_up(place: InLane, last: int | None) -> bool:

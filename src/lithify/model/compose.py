@@ -20,7 +20,7 @@ from lithify.model.arrow_rows import order_of, take
 from lithify.model.merge import Change, Op
 from lithify.model.schema import TableSchema
 
-_OPS = (Op.UPSERT, Op.REPLACE, Op.DELETE)
+OPS = (Op.UPSERT, Op.REPLACE, Op.DELETE)
 
 
 def compose(schema: TableSchema, changes: Sequence[Change]) -> dict[Op, pa.Table]:
@@ -29,23 +29,29 @@ def compose(schema: TableSchema, changes: Sequence[Change]) -> dict[Op, pa.Table
     The order of `changes` is the order of arrival; their seqs are not looked at.
     """
     assert schema.keyed, "rows of a table with no key are not told apart"
-    lines = sum(change.rows.num_rows for change in changes)
-    if not lines:
+    if not any(change.rows.num_rows for change in changes):
         return {}
-    counts = [change.rows.num_rows for change in changes]
-    ops = np.repeat([_OPS.index(change.op) for change in changes], counts)
+    ops = np.repeat([OPS.index(change.op) for change in changes], [change.rows.num_rows for change in changes])
     keys = _below([change.rows for change in changes], schema.select(schema.key)).combine_chunks()
-    order, starts = _runs(keys)
-    has_row = ops != _OPS.index(Op.DELETE)
-    place = np.cumsum(has_row) - 1
     rows = _below([change.rows for change in changes if change.op is not Op.DELETE], schema.columns)
+    return compose_lines(schema, ops, keys, rows)
+
+
+def compose_lines(schema: TableSchema, ops: np.ndarray, keys: pa.Table, rows: pa.Table) -> dict[Op, pa.Table]:
+    """The same of single lines, at least one. `ops` (places in OPS) and `keys` have one for each; `rows` are those of
+    the lines that are no delete, in the same order.
+    """
+    lines = len(ops)
+    order, starts = _runs(keys)
+    has_row = ops != OPS.index(Op.DELETE)
+    place = np.cumsum(has_row) - 1
     if schema.order_by:
         winner, op = _ordered(rows.column(schema.order_by), ops, has_row, place, order, starts)
     else:
         winner = order[np.append(starts[1:], lines) - 1]
         op = ops[winner]
     result = {}
-    for number, name in enumerate(_OPS):
+    for number, name in enumerate(OPS):
         chosen = winner[op == number]
         if len(chosen):
             result[name] = take(keys, chosen) if name is Op.DELETE else take(rows, place[chosen])
@@ -86,10 +92,10 @@ def _ordered(
     ).to_numpy()
     rank = np.empty(len(ops), np.int64)
     rank[ranking] = lines
-    last_barrier = np.maximum.reduceat(np.where(ops != _OPS.index(Op.UPSERT), lines, -1)[order], starts)
+    last_barrier = np.maximum.reduceat(np.where(ops != OPS.index(Op.UPSERT), lines, -1)[order], starts)
     since = np.repeat(last_barrier, np.diff(np.append(starts, len(ops))))
     competes = has_row[order] & (order >= since)
     best = np.maximum.reduceat(np.where(competes, rank[order], -1), starts)
     winner = np.where(best >= 0, ranking[best].astype(np.int64), last_barrier)
-    barred = np.where(last_barrier >= 0, _OPS.index(Op.REPLACE), _OPS.index(Op.UPSERT))
-    return winner, np.where(best >= 0, barred, _OPS.index(Op.DELETE))
+    barred = np.where(last_barrier >= 0, OPS.index(Op.REPLACE), OPS.index(Op.UPSERT))
+    return winner, np.where(best >= 0, barred, OPS.index(Op.DELETE))

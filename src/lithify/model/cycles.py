@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from lithify.model.backoff import Waiting
+from lithify.model.html import Shown
 
 DONE, FAILED, REPLANNED, CANCELLED = "done", "failed", "replanned", "cancelled"
 # A cycle over thousands of tables must still fit a line of the history.
@@ -38,7 +39,7 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class CycleReport:
+class CycleReport(Shown):
     """`stopped` says why a cycle ended early; `not_started` counts the jobs that it left to the next."""
 
     id: str

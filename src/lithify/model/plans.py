@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from lithify.model.html import Shown
 from lithify.model.merge import Op, Overlay
 from lithify.model.names import is_job_folder
 from lithify.model.schema import TableSchema
@@ -55,7 +56,7 @@ class PruningReport:
 
 
 @dataclass(frozen=True)
-class ReadPlan:
+class ReadPlan(Shown):
     """Scan `clean` as it is, `touched` without the overlay's hidden keys, and show the overlay's rows.
 
     Where the changes are too large for one machine's memory, `overlay` is None and the engine merges `changes` itself.
@@ -71,6 +72,19 @@ class ReadPlan:
     @property
     def schema(self) -> TableSchema:
         return self.snapshot.schema
+
+    def _html_facts(self) -> Mapping[str, Any]:
+        overlay, pruning = self.overlay, self.pruning
+        return {
+            "table": self.snapshot.table,
+            "seq": self.snapshot.seq,
+            "files read as they are": len(self.clean),
+            "files merged with changes": len(self.touched),
+            "rows hidden": None if overlay is None else overlay.hidden.num_rows,
+            "rows shown instead": None if overlay is None else overlay.rows.num_rows,
+            "change files merged while reading": len(self.changes),
+            "files ruled out": None if pruning is None else pruning.files_total - pruning.files_read,
+        }
 
     @property
     def rows_max(self) -> int:

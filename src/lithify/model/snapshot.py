@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from lithify.model.html import Shown
 from lithify.model.merge import Op
 from lithify.model.names import is_job_folder
 from lithify.model.schema import TableSchema
@@ -55,7 +56,7 @@ class DataFile:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class Snapshot(Shown):
     table: str
     schema: TableSchema
     changes_version: int
@@ -65,6 +66,20 @@ class Snapshot:
     changes: tuple[DataFile, ...]
     base: tuple[DataFile, ...]
     table_id: str = ""
+
+    def _html_facts(self) -> Mapping[str, Any]:
+        return {
+            "table": self.table,
+            "seq": self.seq,
+            "watermark": self.watermark,
+            "base version": self.base_version,
+            "base files": self.base_files,
+            "base rows": self.base_rows,
+            "base bytes": self.base_bytes,
+            "pending files": self.pending_files,
+            "pending rows": self.pending_rows,
+            "pending bytes": self.pending_bytes,
+        }
 
     @property
     def identity(self) -> tuple[str, int, int]:

@@ -31,7 +31,7 @@ AGE_S_MAX = 100 * 366 * DAY_S
 NAME_LENGTH_MAX = 32
 # Folder prefixes and kinds of upkeep that say something else than a tier.
 RESERVED_NAMES = frozenset(
-    {"adopt", "bulk", "cluster", "fold", "foreign", "minor", "pack", "policies", "vacuum", "write"}
+    {"adopt", "bulk", "cluster", "fold", "foreign", "minor", "pack", "policies", "spool", "vacuum", "write"}
 )
 
 _NAMED_WINDOWS = {"hour": HOUR_S, "day": DAY_S, "week": 7 * DAY_S, MONTH: MONTH_S}

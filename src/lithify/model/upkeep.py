@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from lithify.model.html import Shown
 from lithify.model.snapshot import DataFile
 from lithify.model.tiers import Tier, declared
 
@@ -34,7 +35,7 @@ class UpkeepPolicy:
 
 
 @dataclass(frozen=True)
-class CompactPlan:
+class CompactPlan(Shown):
     """Rewrite `files`, all of one partition of base, into fewer files. The same rows come out.
 
     `origin` names the outputs' folder and so their tier. `window_us`: rows are split by windows of this length of the
@@ -64,7 +65,7 @@ class CompactPlan:
 
 
 @dataclass(frozen=True)
-class MinorPlan:
+class MinorPlan(Shown):
     """Merge a contiguous run of change files into one per operation, labelled with the run's highest seq."""
 
     table: str
@@ -80,7 +81,7 @@ class MinorPlan:
 
 
 @dataclass(frozen=True)
-class FoldDue:
+class FoldDue(Shown):
     """The pending changes should be folded now."""
 
     table: str
@@ -102,7 +103,7 @@ class FileCount:
 
 
 @dataclass(frozen=True)
-class Debt:
+class Debt(Shown):
     """What a table's upkeep has left to do. `origins` counts base files by what wrote them, tiers among it; `waiting`
     are base files that would be compacted now; `due` says why for every plan.
     """

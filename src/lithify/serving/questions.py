@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
-from datafusion import DataFrame
+from datafusion import DataFrame, SessionContext
 
-from lithify.model.names import quoted
-from lithify.model.plans import Source
+from lithify.model.merge import anti_join, lookup
+from lithify.model.names import RESERVED_PREFIX, quoted
+from lithify.model.plans import ReadPlan, Source
 from lithify.serving.contexts import Contexts
 from lithify.serving.execution import Course, collect
 from lithify.serving.failures import translated_errors
 from lithify.serving.guard import check_condition
 from lithify.serving.look import READ_ONLY
-from lithify.serving.relation import in_memory, scan
+from lithify.serving.relation import in_memory, relation, scan
+
+# Inside of EXISTS, `b.x` would be the field x of a column b: these are no names of columns.
+_ROWS, _KEYS = f"{RESERVED_PREFIX}_rows", f"{RESERVED_PREFIX}_keys"
 
 
 class Questions:
@@ -58,6 +63,44 @@ class Questions:
             target = contested.select(list(key)).schema
             return _result(frame).cast(pa.schema([f.with_nullable(True) for f in target])).cast(target)
 
+    def matching(self, plan: ReadPlan, keys: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
+        """Rows of a plan that are equal to a line of one of `keys` in all its columns; nulls compare equal. A table of
+        keys with no columns is equal to every row.
+        """
+        overlay = plan.overlay
+        names = list(dict.fromkeys([*columns, *(name for wanted in keys for name in wanted.column_names), *plan.by]))
+        inside = pa.schema([f.with_nullable(True) for f in plan.schema.select(names)])
+        sources = (*plan.clean, *plan.touched, *plan.changes)
+        parts = [inside.empty_table()]
+        if sources:
+            with self._contexts.session() as session, translated_errors(sources=sources):
+                # The keys go down to the scan, which decodes them first and then no pages but those with a match.
+                session.ctx.sql("SET datafusion.execution.parquet.pushdown_filters = true").collect()
+                if overlay is None:
+                    rows = relation(session.ctx, plan, session.links)
+                else:
+                    rows = scan(session.ctx, sources, inside, session.links)
+                session.ctx.register_view("b", rows)
+                parts += [found.cast(inside) for found in _equal(session.ctx, names, keys)]
+        if overlay is None:
+            return pa.concat_tables(parts).select(list(columns))
+        if plan.by and overlay.hidden.num_rows:
+            hidden = overlay.hidden.cast(pa.schema([f.with_nullable(True) for f in overlay.hidden.schema]))
+            parts = [anti_join(pa.concat_tables(parts), hidden, plan.by)]
+        shown = overlay.rows.select(names).cast(inside)
+        met = np.zeros(shown.num_rows, np.bool_)
+        for wanted in keys:
+            by = wanted.column_names
+            met |= lookup(shown, wanted, by) >= 0 if by else bool(wanted.num_rows)
+        return pa.concat_tables([*parts, shown.filter(pa.array(met))]).select(list(columns))
+
+    def over(self, tables: Mapping[str, pa.Table], query: str) -> pa.Table:
+        """Our own query over rows in memory, which it names by `tables`."""
+        with self._contexts.session() as session, translated_errors():
+            for name, rows in tables.items():
+                session.ctx.register_view(name, in_memory(session.ctx, rows))
+            return _result(session.ctx.sql(query))
+
     def duplicate_keys(self, base: Sequence[Source], columns: pa.Schema, limit: int = 5) -> pa.Table:
         """Keys that stand more than once, or are null, in files that were not written by us."""
         with self._contexts.session() as session, translated_errors(sources=base):
@@ -71,6 +114,25 @@ class Questions:
                     f"1 OR {null} LIMIT {limit}"
                 )
             )
+
+
+def _equal(ctx: SessionContext, names: Sequence[str], keys: Sequence[pa.Table]) -> Iterator[pa.Table]:
+    """Rows of `b` that equal a line of the first table of keys, then those of the second and not of the first, …"""
+    tests: list[str] = []
+    for place, wanted in enumerate(keys):
+        if wanted.num_columns:
+            ctx.register_view(f"k{place}", in_memory(ctx, wanted))
+            same = [
+                f"({_KEYS}.{quoted(f.name)} {'IS NOT DISTINCT FROM' if f.nullable else '='} {_ROWS}.{quoted(f.name)})"
+                for f in wanted.schema
+            ]
+            test = f"EXISTS (SELECT 1 FROM datafusion.public.k{place} {_KEYS} WHERE {' AND '.join(same)})"
+        else:
+            test = "TRUE" if wanted.num_rows else "FALSE"
+        found = " AND ".join([test, *(f"NOT {earlier}" for earlier in tests)])
+        shown = ", ".join(f"{_ROWS}.{quoted(name)}" for name in names)
+        yield _result(ctx.sql(f"SELECT {shown} FROM datafusion.public.b {_ROWS} WHERE {found}"))
+        tests.append(test)
 
 
 def _result(frame: DataFrame) -> pa.Table:

@@ -18,10 +18,11 @@ from datafusion import DataFrame, SessionContext, col, lit
 from datafusion.catalog import Table
 
 from lithify.model.merge import distributed_sql
-from lithify.model.names import OP, SEQ, quoted
+from lithify.model.names import OP, RESERVED_PREFIX, SEQ, quoted
 from lithify.model.plans import ReadPlan, Source, by_constants
 from lithify.store.parquet import check_whole
 
+_SHOWN, _HIDDEN = f"{RESERVED_PREFIX}_shown", f"{RESERVED_PREFIX}_hidden"
 _numbers = itertools.count(1)
 
 
@@ -78,14 +79,18 @@ def scan(
 
 
 def without(ctx: SessionContext, frame: DataFrame, hidden: pa.Table, by: Sequence[str]) -> DataFrame:
-    """An anti-join. Nulls match only where a hidden key has one, which a table with no key may ask for."""
+    """An anti-join. Nulls match only where a hidden key has one, which a table with no key may ask for.
+
+    Its names for the two sides must not be those of a column: inside of EXISTS, `t.x` is the field x of a column t.
+    """
     left, right = _register(ctx, frame), _register(ctx, in_memory(ctx, hidden.select(list(by))))
     conditions = []
     for name in by:
         equal = "IS NOT DISTINCT FROM" if hidden.column(name).null_count else "="
-        conditions.append(f"(h.{quoted(name)} {equal} t.{quoted(name)})")
+        conditions.append(f"({_HIDDEN}.{quoted(name)} {equal} {_SHOWN}.{quoted(name)})")
     return ctx.sql(
-        f"SELECT * FROM {left} t WHERE NOT EXISTS (SELECT 1 FROM {right} h WHERE {' AND '.join(conditions)})"
+        f"SELECT * FROM {left} {_SHOWN} WHERE NOT EXISTS (SELECT 1 FROM {right} {_HIDDEN} WHERE "
+        f"{' AND '.join(conditions)})"
     )
 
 

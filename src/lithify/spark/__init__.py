@@ -1,1 +1,18 @@
 """Spark, the data plane: the only package that imports pyspark."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lithify.app.source import LithifyDataSource
+
+__all__ = ["LithifyDataSource"]
+
+
+def __getattr__(name: str) -> Any:
+    """The data source is looked for here, and put together further up, where tables are opened."""
+    if name != "LithifyDataSource":
+        raise AttributeError(f"module 'lithify.spark' has no attribute {name!r}")
+    return import_module("lithify.app.source").LithifyDataSource

@@ -34,6 +34,7 @@ from lithify.spark.tasks import SPARK_ERRORS, compute_failed
 from lithify.spark.types import arrow_schema, spark_schema
 
 CORRUPT, WHY, FILE, RECORD = "_lithify_corrupt", "_lithify_why", "_lithify_file", "_lithify_record"
+MODIFIED = "_lithify_modified"
 EXAMPLES_MAX = 5
 
 
@@ -73,19 +74,32 @@ def infer(spark: SparkSession, files: Sequence[str], kind: str) -> pa.Schema:
 
 
 def read_typed(
-    spark: SparkSession, files: Sequence[str], kind: str, columns: pa.Schema, required: Sequence[str]
+    spark: SparkSession,
+    files: Sequence[str],
+    kind: str,
+    columns: pa.Schema,
+    required: Sequence[str],
+    *,
+    others: bool = False,
 ) -> DataFrame:
-    """Rows of `columns` (those that the files have), plus why a row is bad, its file and its text for CSV and JSON."""
+    """Rows of `columns` (those that the files have), plus why a row is bad, its file and its text for CSV and JSON.
+
+    `others`: the files may have further columns, which are passed over; else that is refused.
+    """
     try:
         if kind == "parquet":
             frame = spark.read.option("mergeSchema", True).parquet(*files)
+            if others:
+                names = [F.col(f"`{name}`") for name in frame.columns if name in columns.names]
+                return frame.select(*names, *_places())
             _check_names(frame.columns, columns, files[0])
             return frame
         target = spark_schema(columns)
         if kind == "csv":
-            parts = [_csv(spark, group, header, target) for header, group in _by_header(files, columns).items()]
+            groups = _by_header(files, None if others else columns)
+            parts = [_csv(spark, group, header, target) for header, group in groups.items()]
         else:
-            parts = [_json(spark, files, target)]
+            parts = [_json(spark, files, target, others=others)]
         typed = [_typed(part, target, required) for part in parts]
         return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), typed)
     except SPARK_ERRORS as error:
@@ -93,7 +107,8 @@ def read_typed(
 
 
 def _csv(spark: SparkSession, files: Sequence[str], header: Sequence[str], target: StructType) -> DataFrame:
-    nested = [name for name in header if isinstance(target[name].dataType, StructType | ArrayType | MapType)]
+    known = [name for name in header if name in target.names]
+    nested = [name for name in known if isinstance(target[name].dataType, StructType | ArrayType | MapType)]
     if nested:
         raise InvalidRequest(
             f"column {nested[0]!r} is {target[nested[0]].dataType.simpleString()}, which CSV cannot hold: use "
@@ -102,21 +117,26 @@ def _csv(spark: SparkSession, files: Sequence[str], header: Sequence[str], targe
     schema = StructType([StructField(name, StringType()) for name in header] + [StructField(CORRUPT, StringType())])
     reader = spark.read.schema(schema).option("header", True).option("mode", "PERMISSIVE")
     reader = reader.option("columnNameOfCorruptRecord", CORRUPT).option("escape", '"')
-    return reader.csv(list(files)).withColumn(FILE, F.col("_metadata.file_path"))
+    return reader.csv(list(files)).select("*", *_places())
 
 
-def _json(spark: SparkSession, files: Sequence[str], target: StructType) -> DataFrame:
-    seen = [name for name in spark.read.json(list(files)).columns if name != "_corrupt_record"]
-    _check_names(seen, arrow_schema(target), files[0])
+def _json(spark: SparkSession, files: Sequence[str], target: StructType, *, others: bool) -> DataFrame:
+    if others:
+        seen = target.names
+    else:
+        seen = [name for name in spark.read.json(list(files)).columns if name != "_corrupt_record"]
+        _check_names(seen, arrow_schema(target), files[0])
+        seen = seen or target.names  # no record at all: Spark does not read a frame of nothing but malformed ones
     fields = [
         StructField(f.name, f.dataType if _as_it_is(f.dataType) else StringType()) for f in target if f.name in seen
     ]
     reader = spark.read.schema(StructType([*fields, StructField(CORRUPT, StringType())])).option("mode", "PERMISSIVE")
-    return (
-        reader.option("columnNameOfCorruptRecord", CORRUPT)
-        .json(list(files))
-        .withColumn(FILE, F.col("_metadata.file_path"))
-    )
+    return reader.option("columnNameOfCorruptRecord", CORRUPT).json(list(files)).select("*", *_places())
+
+
+def _places() -> list[Column]:
+    """Which file a row is of, and when that was last written."""
+    return [F.col("_metadata.file_path").alias(FILE), F.col("_metadata.file_modification_time").alias(MODIFIED)]
 
 
 def _as_it_is(kind: DataType) -> bool:
@@ -124,7 +144,7 @@ def _as_it_is(kind: DataType) -> bool:
 
 
 def _typed(frame: DataFrame, target: StructType, required: Sequence[str]) -> DataFrame:
-    names = [name for name in frame.columns if name not in (CORRUPT, FILE)]
+    names = [name for name in frame.columns if name in target.names]
     text = {name: F.col(f"`{name}`") for name in names}
     value = {name: _converted(text[name], target[name].dataType) for name in names}
     reasons: list[Column] = [F.when(F.col(CORRUPT).isNotNull(), F.lit("the record is malformed"))]
@@ -144,6 +164,7 @@ def _typed(frame: DataFrame, target: StructType, required: Sequence[str]) -> Dat
         *[value[name].alias(name) for name in names],
         F.coalesce(*reasons).alias(WHY),
         F.col(FILE),
+        F.col(MODIFIED),
         record.alias(RECORD),
     )
 
@@ -161,14 +182,16 @@ def _converted(text: Column, kind: DataType) -> Column:
     return value
 
 
-def _by_header(files: Sequence[str], columns: pa.Schema) -> dict[tuple[str, ...], list[str]]:
+def _by_header(files: Sequence[str], columns: pa.Schema | None) -> dict[tuple[str, ...], list[str]]:
+    """`columns`: those that a file may have; None: any."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for file in files:
         with _text(file) as lines:
             header = tuple(next(csv.reader(lines), []))
         if not header:
             raise InvalidRequest(f"{file} is empty: a CSV file starts with a line of column names")
-        _check_names(header, columns, file)
+        if columns is not None:
+            _check_names(header, columns, file)
         groups.setdefault(header, []).append(file)
     return groups
 
@@ -268,4 +291,4 @@ def write_quarantine(frame: DataFrame, folder: Path) -> Iterator[Path]:
 def good_rows(frame: DataFrame) -> DataFrame:
     if WHY not in frame.columns:
         return frame
-    return frame.where(F.col(WHY).isNull()).drop(WHY, FILE, RECORD)
+    return frame.where(F.col(WHY).isNull()).drop(WHY, FILE, MODIFIED, RECORD)

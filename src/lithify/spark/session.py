@@ -16,7 +16,6 @@ import atexit
 import contextlib
 import logging
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -36,13 +35,24 @@ from pyspark.sql import SparkSession
 from lithify.errors import Unavailable
 from lithify.spark import class_archive
 from lithify.spark.java import JavaHome, cache_folder, find_java, launcher_home, write_atomically
+from lithify.spark.place import (
+    check_answers,
+    check_remote,
+    default_driver_memory,
+    is_local,
+    local_cores,
+    shown,
+)
+from lithify.spark.reach import PARTITIONS_BY_CORES
 
-_GIB = 2**30
 _CANCEL_SECONDS_MAX = 5
 _PY4J_FOLDER = str(Path(py4j.__file__).parent)
+# Whoever sets one of these has decided how many executors there are.
+_ALLOCATION = {"spark.dynamicAllocation.enabled", "spark.executor.instances", "spark.cores.max"}
 _Handler = Callable[[int, FrameType | None], Any] | int | None
 
-# PythonGatewayServer has its own level because Spark otherwise announces a default one for its shell.
+# PythonGatewayServer has its own level because Spark otherwise announces a default one for its shell. What ends a
+# stream is raised where somebody waits for it; MicroBatchExecution would print it with its traces as well.
 _LOG4J = """\
 status = off
 rootLogger.level = error
@@ -54,6 +64,8 @@ appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} spark %p %c{1}: %m%n%ex{short}
 logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
 logger.shell.level = error
+logger.stream.name = org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+logger.stream.level = off
 """
 
 _lock = threading.RLock()
@@ -69,6 +81,8 @@ class SparkOptions:
     master: str = "local[*]"
     remote: str | None = None
     driver_memory: str | None = None
+    executor_memory: str | None = None
+    executor_cores: int | None = None
     shuffle_partitions: int | None = None
     extra_conf: Mapping[str, str] = field(default_factory=dict)
     ui: bool = False
@@ -115,20 +129,16 @@ def _connect(options: SparkOptions) -> SparkSession:
     global _started_here
     assert options.remote is not None
     _started_here = True
+    check_remote(options.remote)
     try:
         builder = SparkSession.builder.remote(options.remote)
         for name, value in (_sql_conf(options) | dict(options.extra_conf)).items():
             builder = builder.config(name, value)
         return builder.getOrCreate()
-    except ImportError as error:
-        raise Unavailable(
-            f"Spark Connect needs further packages ({error}). Run: pip install 'lithify[connect]'",
-            remote=options.remote,
-        ) from error
     except Exception as error:
         raise Unavailable(
-            f"Spark Connect at {options.remote} does not answer: {error}. Check the address and the server.",
-            remote=options.remote,
+            f"Spark Connect at {shown(options.remote)} could not be used: {error}. Check the address and the server.",
+            remote=shown(options.remote),
         ) from error
 
 
@@ -139,13 +149,17 @@ def _start(options: SparkOptions) -> SparkSession:
     _started_here = shared is None
     if shared is not None:
         return shared
+    check_answers(options.master, "the Spark master")
     java = find_java()
     cache = cache_folder()
     scratch = Path(tempfile.mkdtemp(prefix="lithify-spark-"))
     atexit.register(_clean_up, scratch)
     environment = {"JAVA_HOME": str(launcher_home(java, cache))}
-    if _is_local(options.master):
+    if is_local(options.master):
         environment |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    elif (python := options.extra_conf.get("spark.pyspark.python")) is not None:
+        # PySpark itself heeds this setting only where spark-submit starts it.
+        environment["PYSPARK_PYTHON"] = python
     builder = SparkSession.builder.master(options.master).appName(options.app_name)
     for name, value in _launch_conf(options, java, cache, scratch).items():
         builder = builder.config(name, value)
@@ -173,12 +187,25 @@ def _handle_interrupts(session: SparkSession, before: _Handler) -> None:
         canceller = threading.Thread(target=cancel, daemon=True)
         canceller.start()
         canceller.join(_CANCEL_SECONDS_MAX)
+        _give_up_connection()
         raise KeyboardInterrupt
 
     for name in (None, "py4j.clientserver", "py4j.java_gateway"):
         logging.getLogger(name).addFilter(_not_from_py4j)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, on_interrupt if before is signal.default_int_handler else before)
+
+
+def _give_up_connection() -> None:
+    """Close this thread's connection to the JVM, which the interrupted call has left with an answer that nobody reads.
+
+    The next call makes a new one. An open one Py4J would have the JVM close by its ports, of which one is the same for
+    all connections: those that were made since would die with it.
+    """
+    if SparkContext._gateway is not None:
+        connection = SparkContext._gateway._gateway_client.get_thread_connection()
+        if connection is not None:
+            connection.close()
 
 
 def _not_from_py4j(record: logging.LogRecord) -> bool:
@@ -231,12 +258,34 @@ def _sql_conf(options: SparkOptions) -> dict[str, str]:
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        "spark.sql.python.filterPushdown.enabled": "true",
     }
     partitions = options.shuffle_partitions
-    if partitions is None and options.remote is None and _is_local(options.master):
+    if partitions is None and options.remote is None and is_local(options.master):
         partitions = 2 * local_cores(options.master)
     if partitions is not None:
         conf["spark.sql.shuffle.partitions"] = str(partitions)
+    elif "spark.sql.shuffle.partitions" not in options.extra_conf:
+        conf[PARTITIONS_BY_CORES] = "true"
+    return conf
+
+
+def _cluster_conf(options: SparkOptions) -> dict[str, str]:
+    """Executors come when there is work and go when there is none: otherwise the first of two applications on a
+    standalone cluster would keep all of its cores, idle or not, and the second wait for ever.
+    """
+    conf = {}
+    if options.executor_memory is not None:
+        conf["spark.executor.memory"] = options.executor_memory
+    if options.executor_cores is not None:
+        conf["spark.executor.cores"] = str(options.executor_cores)
+    if not _ALLOCATION & set(options.extra_conf):
+        conf |= {
+            "spark.dynamicAllocation.enabled": "true",
+            "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+            "spark.dynamicAllocation.shuffleTracking.timeout": "120s",
+            "spark.dynamicAllocation.executorIdleTimeout": "30s",
+        }
     return conf
 
 
@@ -250,8 +299,10 @@ def _launch_conf(options: SparkOptions, java: JavaHome, cache: Path, scratch: Pa
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.python.worker.reuse": "true",
     }
-    if _is_local(options.master):
+    if is_local(options.master):
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    else:
+        conf |= _cluster_conf(options)
     conf |= _sql_conf(options)
     conf |= options.extra_conf
     jvm_options = [f"-Dlog4j2.configurationFile={_log4j_file(cache)}"]
@@ -268,30 +319,6 @@ def _log4j_file(cache: Path) -> Path:
     if not (file.is_file() and file.read_text() == _LOG4J):
         write_atomically(file, _LOG4J)
     return file
-
-
-def _is_local(master: str) -> bool:
-    return master == "local" or master.startswith("local[")
-
-
-def local_cores(master: str) -> int:
-    """How many cores a local master uses: 1 for "local", 4 for "local[4]", all of them for "local[*]"."""
-    match = re.match(r"local(?:\[(\d+|\*))?", master)
-    asked = match[1] if match else None
-    return (os.cpu_count() or 1) if asked == "*" else int(asked or 1)
-
-
-def default_driver_memory() -> str:
-    """About a third of this machine's (or container's) memory, from 1g to 8g."""
-    return f"{min(max(machine_bytes() // 3 // _GIB, 1), 8)}g"
-
-
-def machine_bytes() -> int:
-    """Memory of this machine, or of the container that this process runs in."""
-    total_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with contextlib.suppress(OSError, ValueError):
-        total_bytes = min(total_bytes, int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return total_bytes
 
 
 def jvm_exit_code(wait_s: float = 0) -> int | None:

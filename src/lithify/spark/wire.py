@@ -28,19 +28,25 @@ HEARTBEAT_S = 1.0
 
 @dataclass(frozen=True)
 class Config:
-    """All that a worker needs to know. `memory_bytes`: for its JVM and all its tasks; None: half of the machine."""
+    """All that a worker needs to know. `memory_bytes`: for its JVM and all its tasks; None: half of the machine.
+    `root`: the lake that executors elsewhere must reach, `wait_s_max` how long they may take to come.
+    """
 
     parent: int
     scratch: str
     master: str = "local[*]"
     remote: str | None = None
     driver_memory: str | None = None
+    executor_memory: str | None = None
+    executor_cores: int | None = None
     shuffle_partitions: int | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
     memory_bytes: int | None = None
     jobs_max: int = 2
     modules: Sequence[str] = ("lithify.",)
     python_path: Sequence[str] = ()
+    root: str | None = None
+    wait_s_max: float = 120
 
     def line(self) -> bytes:
         return line(asdict(self))

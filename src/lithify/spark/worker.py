@@ -140,12 +140,15 @@ class Worker:
             raise compute_failed(error) from error
 
     def _session(self) -> SparkSession:
+        from lithify.spark.reach import prepare
         from lithify.spark.session import local_session
 
         with self._starting:
             if self._options is None:
                 self._options, self._budget = _spark_options(self._config)
             self._current = local_session(self._options)
+            if self._config.root is not None:
+                prepare(self._current, Path(self._config.root), self._config.wait_s_max)
             return self._current
 
     def _jvm_death(self, error: BaseException) -> OutOfResources | None:
@@ -226,7 +229,8 @@ def _is_local(config: wire.Config) -> bool:
 
 
 def _spark_options(config: wire.Config) -> tuple[SparkOptions, Budget]:
-    from lithify.spark.session import SparkOptions, local_cores, machine_bytes
+    from lithify.spark.place import local_cores, machine_bytes
+    from lithify.spark.session import SparkOptions
     from lithify.spark.tasks import TASK_BYTES_MAX
 
     master, share = config.master, Budget(config.driver_memory, None, None)
@@ -243,6 +247,8 @@ def _spark_options(config: wire.Config) -> tuple[SparkOptions, Budget]:
         master=master,
         remote=config.remote,
         driver_memory=share.heap,
+        executor_memory=config.executor_memory,
+        executor_cores=config.executor_cores,
         shuffle_partitions=config.shuffle_partitions,
         extra_conf=conf,
         app_name="lithify worker",

@@ -34,6 +34,7 @@ from lithify.model.batch import check_rows, conform
 from lithify.model.fold_plan import partition_rows
 from lithify.model.schema import TableSchema
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed
+from lithify.spark.types import in_order_of
 from lithify.store.parquet import Layout, PartWriter, Written, part_path
 
 OPEN_WRITERS_MAX = 64
@@ -81,8 +82,9 @@ def write_parts(frame: DataFrame, task: WriteTask) -> list[Written]:
                 return _files(parts)
             for file in _files(parts):
                 (Path(task.root) / file.path).unlink(missing_ok=True)
-        keys = [F.col(f"`{name}`") for name in schema.key]
-        order = [F.col(f"`{schema.order_by}`").asc_nulls_first()] if task.ordered else []
+        keys = in_order_of(frame, schema.select(schema.key))
+        by = [schema.order_by] if schema.order_by and task.ordered else []
+        order = [column.asc_nulls_first() for column in in_order_of(frame, schema.select(by))]
         return _files(_run(frame.repartitionByRange(*keys).sortWithinPartitions(*keys, *order), task))
     except SPARK_ERRORS as error:
         raise compute_failed(error) from error

@@ -13,7 +13,7 @@ from lithify.model.arrow_rows import take
 from lithify.model.zorder import quantiles, z_values
 from lithify.store.fingerprint import added, fingerprint_of_file
 from lithify.store.merge_files import MergeResult, MergeSource
-from lithify.store.parquet import Layout, PartWriter, Written, check_whole, read
+from lithify.store.parquet import Layout, PartWriter, Written, check_whole, part_path, read
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,7 @@ def cluster_here(task: ClusterTask) -> MergeResult:
 
 
 def write_part(task: ClusterTask, tables: Iterable[pa.Table], name: str) -> Written:
-    path = Path(task.root) / task.folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    writer = PartWriter(path, task.layout.columns, task.layout)
+    writer = PartWriter(part_path(task.root, task.folder, name), task.layout.columns, task.layout)
     try:
         for table in tables:
             writer.write(table.cast(task.layout.columns))

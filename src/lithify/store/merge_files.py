@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from lithify.errors import Corruption
 from lithify.model.batch import sort_by_key
 from lithify.store.fingerprint import added, fingerprint, fingerprint_of_file
-from lithify.store.parquet import Layout, PartWriter, Written, batches_of, check_whole, open_file
+from lithify.store.parquet import Layout, PartWriter, Written, batches_of, check_whole, open_file, part_path
 
 SORT_ROWS_MAX = 4_000_000
 SLACK = 1.1
@@ -304,8 +304,7 @@ class _Writers:
 
     def _start(self, window: int) -> PartWriter:
         task = self._task
-        path = Path(task.root) / task.folder / f"{task.name}-{self._count:05d}.parquet"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = part_path(task.root, task.folder, f"{task.name}-{self._count:05d}.parquet")
         self._count += 1
         self._rows[window] = 0
         writer = self._open[window] = PartWriter(path, task.layout.columns, task.layout)

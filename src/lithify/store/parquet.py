@@ -19,6 +19,8 @@ import io
 import json
 import math
 import os
+import socket
+import uuid
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -29,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lithify.errors import Corruption, LithifyError, NotFound
+from lithify.errors import Corruption, LithifyError, NotFound, Unavailable
 from lithify.model.schema import TableSchema
 from lithify.store.local import os_error, translated
 
@@ -317,13 +319,38 @@ def footer_rows(path: Path) -> int:
     return int(open_file(path).metadata.num_rows)
 
 
+def part_path(root: str, folder: str, name: str) -> Path:
+    """Where a task writes: below the job's folder, the first part of `folder`, which whoever started the job has made.
+    Where it is missing, this machine does not see the lake, or the job was given up: then nothing is created.
+    """
+    job = Path(root, Path(folder).parts[0])
+    if not job.is_dir():
+        raise Unavailable(
+            f"{job} is not there on {socket.gethostname()}: if that is another machine, mount the lake's folder on it",
+            host=socket.gethostname(),
+            path=str(job),
+        )
+    path = Path(root, folder, name)
+    with translated(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
 class PartWriter:
-    """Writes sorted batches into one file; `close` makes it durable and says what was written."""
+    """Writes sorted batches into one file; `close` makes it durable and says what was written.
+
+    Spark may try a task again, or twice at once. The first attempt at a file has the name that was asked for, others
+    another one: what counts is the path that `close` tells.
+    """
 
     def __init__(self, path: Path, schema: pa.Schema, layout: Layout) -> None:
-        self.path, self._schema, self._layout = path, schema, layout
+        self._schema, self._layout = schema, layout
         with translated(path):
-            self._sink = path.open("xb")
+            try:
+                self._sink, self.path = path.open("xb"), path
+            except FileExistsError:
+                self.path = path.with_stem(f"{path.stem}-{uuid.uuid4().hex[:8]}")
+                self._sink = self.path.open("xb")
         self._writer: pq.ParquetWriter | None = None
         self._group_rows = 0
         self._pending: list[pa.Table] = []

@@ -26,7 +26,7 @@ from lithify.model.arrow_rows import take
 from lithify.model.batch import sort_by_key
 from lithify.model.merge import lookup
 from lithify.store.local import translated
-from lithify.store.parquet import Layout, PartWriter, Written, batches_of, check_whole, open_file
+from lithify.store.parquet import Layout, PartWriter, Written, batches_of, check_whole, open_file, part_path
 
 SHOWN = "_lithify_shown"
 
@@ -109,14 +109,13 @@ def rewrite(task: RewriteTask) -> RewriteResult:
 def _write_all(task: RewriteTask, tables: Iterator[pa.Table]) -> Written | None:
     """The output file, or None where nothing is left to write."""
     writer: PartWriter | None = None
-    target = Path(task.root) / task.target
+    folder, _, name = task.target.rpartition("/")
     try:
         for table in tables:
             if not table.num_rows:
                 continue
             if writer is None:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                writer = PartWriter(target, task.layout.columns, task.layout)
+                writer = PartWriter(part_path(task.root, folder, name), task.layout.columns, task.layout)
             writer.write(table.cast(task.layout.columns))
         return writer.close(Path(task.root)) if writer else None
     except BaseException:

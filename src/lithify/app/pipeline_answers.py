@@ -1,0 +1,191 @@
+"""What a step's query answers, judged by the step's expectations, and brought into the target in one commit.
+
+A small answer is fetched once and judged here; a large one is kept by Spark while it is counted and written. Either way
+nothing is written before every expectation has been looked at: one that says `fail` leaves the target as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lithify.engine.handles import Handles
+from lithify.errors import InvalidRequest
+from lithify.model.arrow_rows import take
+from lithify.model.json_values import dumps
+from lithify.model.merge import anti_join
+from lithify.model.pipelines import Expectation, Step
+from lithify.model.words import plural
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+EXAMPLES_MAX = 3
+_SHOWN_CHARACTERS_MAX = 200
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Rows that are to be kept, here or on Spark; rows that are not, if any; and what is said about them."""
+
+    rows: pa.Table | DataFrame
+    aside: pa.Table | DataFrame | None = None
+    set_aside: int = 0
+    warned: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def small(self) -> pa.Table | None:
+        return self.rows if isinstance(self.rows, pa.Table) else None
+
+
+@contextlib.contextmanager
+def judged_answer(step: Step, frame: DataFrame, rows_max: int) -> Iterator[Judged]:
+    """Refuses the answer where an expectation that says `fail` does not hold."""
+    from lithify.spark.streaming import fetched
+    from lithify.spark.transforms import examples_of, failures, judged, kept, split
+
+    looked_at = judged(frame, step.expect, f"step {step.label}")
+    small = fetched(looked_at, rows_max)
+    if small is not None:
+        yield judge(step, small)
+        return
+    if not step.expect:
+        yield Judged(frame)
+        return
+    with kept(looked_at) as rows:
+        _, counts = failures(rows)
+        for each in step.expect:
+            if each.otherwise == "fail" and counts.get(each.name):
+                raise refusal(step, each, counts[each.name], examples_of(rows, each.name, EXAMPLES_MAX))
+        quarantining = [each.name for each in step.expect if each.otherwise == "quarantine" and counts.get(each.name)]
+        good, bad = split(rows, quarantining)
+        yield Judged(
+            good, bad if quarantining else None, sum(counts[name] for name in quarantining), _warned(step, counts)
+        )
+
+
+def judge(step: Step, rows: pa.Table) -> Judged:
+    """The same of an answer that is here."""
+    from lithify.spark.transforms import FAILED
+
+    failed = rows.column(FAILED).combine_chunks()
+    rows = rows.drop_columns([FAILED])
+    names = np.asarray(failed.flatten().to_pylist(), object)
+    of_row = np.repeat(np.arange(len(failed)), np.asarray(pc.list_value_length(failed)))
+    counts = {each.name: int((names == each.name).sum()) for each in step.expect}
+    for each in step.expect:
+        if each.otherwise == "fail" and counts[each.name]:
+            places = of_row[names == each.name][:EXAMPLES_MAX]
+            raise refusal(step, each, counts[each.name], take(rows, places).to_pylist())
+    bad = np.zeros(rows.num_rows, bool)
+    for each in step.expect:
+        if each.otherwise == "quarantine":
+            bad[of_row[names == each.name]] = True
+    if not bad.any():
+        return Judged(rows, warned=_warned(step, counts))
+    why = pa.array(["does not hold: " + ", ".join(reasons) for reasons in failed.filter(pa.array(bad)).to_pylist()])
+    aside = rows.filter(pa.array(bad)).append_column(FAILED, why)
+    return Judged(rows.filter(pa.array(~bad)), aside, int(bad.sum()), _warned(step, counts))
+
+
+def _warned(step: Step, counts: Mapping[str, int]) -> dict[str, int]:
+    return {each.name: counts[each.name] for each in step.expect if each.otherwise == "warn" and counts.get(each.name)}
+
+
+def refusal(step: Step, expectation: Expectation, count: int, examples: Sequence[Mapping[str, Any]]) -> InvalidRequest:
+    said = (
+        f"step {step.label}: expectation {expectation.name!r} ({expectation.that}) does not hold for "
+        f"{plural(count, 'row')}, so {step.target} was left as it was"
+    )
+    shown = [dumps(row) for row in examples]
+    shown = [text if len(text) <= _SHOWN_CHARACTERS_MAX else text[: _SHOWN_CHARACTERS_MAX - 1] + "…" for text in shown]
+    return InvalidRequest(f"{said}; for example {'; '.join(shown)}", public=said, step=step.label, rows=count)
+
+
+def keep_aside(handles: Handles, name: str, judgement: Judged) -> tuple[int, str | None]:
+    """Write the rows that were set aside into the target's quarantine, durable. The same name again overwrites."""
+    store, folder = handles.runtime.store, handles.folder / "quarantine" / name
+    if judgement.aside is None:
+        return 0, None
+    from lithify.spark.transforms import FAILED, write_set_aside
+
+    store.make_folder(folder.parent)
+    store.remove_folder(folder)
+    if isinstance(judgement.aside, pa.Table):
+        store.make_folder(folder)
+        rows = judgement.aside
+        whys, records = rows.column(FAILED).to_pylist(), rows.drop_columns([FAILED]).to_pylist()
+        lines = [dumps({"why": why, "record": dumps(row)}) for why, row in zip(whys, records, strict=True)]
+        store.write_new(folder / "part-00000.json", ("\n".join(lines) + "\n").encode())
+        count = len(lines)
+    else:
+        files = write_set_aside(judgement.aside, folder)
+        count = sum(lines_in(file) for file in files)
+        for file in files:
+            store.sync_file(file)
+    store.sync_folder(folder)
+    store.sync_folder(folder.parent)
+    store.step("pipeline.set_aside")
+    return count, str(folder)
+
+
+def lines_in(file: Path) -> int:
+    with file.open("rb") as found:
+        return sum(1 for _ in found)
+
+
+# -- which rows of the target are gone
+
+
+def keys_of_answer(step: Step, judgement: Judged, key: Sequence[str], keys_max: int) -> pa.Table:
+    """The keys that came out, each once: a key that comes out twice is refused."""
+    from lithify.spark.streaming import fetched
+    from lithify.spark.transforms import keys_twice
+
+    names = list(key)
+    if judgement.small is not None:
+        keys = judgement.small.select(names)
+        counts = keys.group_by(names).aggregate([([], "count_all")])
+        twice = counts.filter(pc.greater(counts.column("count_all"), 1)).select(names).slice(0, 1).to_pylist()
+        if twice:
+            raise key_twice(step, twice[0])
+        return keys
+    assert not isinstance(judgement.rows, pa.Table)
+    if (found := keys_twice(judgement.rows, names)) is not None:
+        raise key_twice(step, found)
+    fetched_keys = fetched(judgement.rows.select(*[f"`{name}`" for name in names]), keys_max)
+    if fetched_keys is None:
+        raise InvalidRequest(
+            f"step {step.label}: more than {keys_max:,} rows come out for the rows that changed: run it with --full"
+        )
+    return fetched_keys
+
+
+def key_twice(step: Step, key: Mapping[str, Any]) -> InvalidRequest:
+    said = f"step {step.label}: more than one row comes out for a key of {step.target}"
+    advice = "group the query by the key, or name further key columns"
+    return InvalidRequest(f"{said}, for example {dumps(key)}: {advice}", public=f"{said}: {advice}")
+
+
+def gone_from(present: pa.Table, came_out: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Keys of the target that are there and did not come out again."""
+    names = list(key)
+    return anti_join(present.select(names), came_out.select(names).cast(present.select(names).schema), names)
+
+
+def check_passed_through(step: Step, came_out: pa.Table, given: pa.Table) -> None:
+    """Every row that comes out belongs to one that went in, by the columns of `given`."""
+    names = given.column_names
+    strangers = anti_join(came_out.select(names), given.cast(came_out.select(names).schema), names)
+    if strangers.num_rows:
+        said = f"step {step.label}: a row comes out whose {', '.join(names)} none of the rows that went in has"
+        advice = "pass these columns through as they are, or say full = true"
+        shown = dumps(strangers.slice(0, 1).to_pylist()[0])
+        raise InvalidRequest(f"{said} ({shown}): {advice}", public=f"{said}: {advice}")

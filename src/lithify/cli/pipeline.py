@@ -1,0 +1,377 @@
+"""`lithify pipeline`: declared pipelines, run once or again and again, told while it happens.
+
+The first Ctrl-C starts no further step and gives the one under way a moment to end before Spark is told to leave it:
+what is committed stands, the rest is done by the next run.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lithify.cli.command import Session, command, group
+from lithify.cli.logs import iso_time, print_line
+from lithify.cli.output import Column, Report, long_text
+from lithify.cli.signals import STOP_GRACE_S, caught, in_terminal, in_thread, wait
+from lithify.cli.values import human_seconds
+from lithify.errors import Conflict, InvalidRequest, LithifyError
+from lithify.model.json_values import dumps
+from lithify.model.words import plural
+
+if TYPE_CHECKING:
+    from lithify.app.lake import Lake
+    from lithify.app.pipelines import Pipeline
+    from lithify.model.pipeline_reports import PipelinePlan, PipelineReport
+
+PANEL = "Spark"
+STOPPING = "stopping: the step under way ends first; Ctrl-C again ends at once"
+FORCED = "ended at once: what was not committed is done by the next run"
+EVERY_S_MIN, EVERY_S_MAX = 1.0, 7 * 86_400.0
+_UNIT_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0}
+Event = dict[str, Any]
+
+PipelineArgument = Annotated[
+    str | None, typer.Argument(metavar="NAME", help="The pipeline, as in [pipelines.NAME]. Default: all of them.")
+]
+STEPS = (
+    Column("step", "step", style="bold"),
+    Column("kind", "kind"),
+    Column("outcome", "outcome"),
+    Column("lineage", "from", long_text),
+    Column("target", "to"),
+    Column("read", "read", right=True),
+    Column("written", "written", right=True),
+    Column("deleted", "deleted", right=True),
+    Column("quarantined", "quarantined", right=True),
+    Column("warned", "warned", right=True),
+    Column("seconds", "time", human_seconds, right=True),
+)
+PLANS = (
+    Column("step", "step", style="bold"),
+    Column("kind", "kind"),
+    Column("does", "does"),
+    Column("reads", "reads", long_text),
+    Column("target", "keeps"),
+    Column("why", "why", long_text, wrap=True),
+)
+
+
+def run(
+    session: Session,
+    name: PipelineArgument = None,
+    once: Annotated[bool, typer.Option("--once", metavar="", help="Run once, which is the default.")] = False,
+    every: Annotated[
+        str | None, typer.Option("--every", metavar="TIME", help="Run again and again, e.g. every 30s, 5m or 1h.")
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", metavar="", help="From all of the source, whatever was read before.")
+    ] = False,
+    step: Annotated[str | None, typer.Option("--step", metavar="STEP", help="This step only.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", metavar="", help="Show what would be done.")] = False,
+) -> None:
+    """Bring the targets of a pipeline up to date with what has changed since its last run.
+
+    Pipelines are declared in lithify.toml. Each step is one commit, or leaves its target as it was; a run that fails
+    is ended there, and the next one goes on. With --every and --json, and into a pipe, every event is a line.
+    """
+    every_s = None if every is None else seconds_of(every)
+    if once and every is not None:
+        raise InvalidRequest("--once and --every are two ways to run: leave one out")
+    if step is not None and name is None:
+        raise InvalidRequest("--step names a step of one pipeline: name the pipeline too")
+    if dry_run and every is not None:
+        raise InvalidRequest("--dry-run shows one run: leave out --every")
+    with session.local_lake() as lake:
+        names = [name] if name is not None else in_order(lake)
+        if not names:
+            raise InvalidRequest("no pipelines are declared: write [[pipelines.<name>.steps]] into lithify.toml")
+        if dry_run:
+            with session.out.working("planning"):
+                plans = [lake.pipeline(each).plan(full=full, step=step) for each in names]
+            _show_plans(session, plans)
+        elif every_s is None:
+            _once(session, lake, names, full, step)
+        else:
+            _again_and_again(session, lake, names, full, step, every_s)
+
+
+def in_order(lake: Lake) -> list[str]:
+    from lithify.app.pipeline_checks import graph_of
+    from lithify.app.pipelines import declared
+    from lithify.model.pipelines import pipelines_in_order
+
+    steps = [step for declaration in declared(lake).values() for step in declaration.steps]
+    return pipelines_in_order(graph_of(lake, steps).ordered())
+
+
+def seconds_of(text: str) -> float:
+    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)\s*([smh]?)", text.strip().lower())
+    seconds = float(found[1]) * _UNIT_S[found[2]] if found else 0.0
+    if not EVERY_S_MIN <= seconds <= EVERY_S_MAX:
+        raise InvalidRequest(f"--every {text!r} is no length of time from 1s to 168h: write it like 30s, 5m or 1h")
+    return seconds
+
+
+class _Runs:
+    """The run under way, for whoever wants to stop it."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._now: Pipeline | None = None
+        self._ended, self.stopping = threading.Event(), threading.Event()
+
+    def run(self, name: str, full: bool, step: str | None, tell: Callable[[Event], None]) -> PipelineReport:
+        self._now = self._lake.pipeline(name)
+        if self.stopping.is_set():
+            self._now.stop()
+        return self._now.run(full=full, step=step, on_event=tell)
+
+    def ended(self) -> None:
+        self._ended.set()
+
+    def stop(self) -> None:
+        self.stopping.set()
+        if self._now is not None:
+            self._now.stop()
+        if not self._ended.wait(STOP_GRACE_S) and self._now is not None:
+            self._now.cancel()
+
+
+def _once(session: Session, lake: Lake, names: Sequence[str], full: bool, step: str | None) -> None:
+    runs, reports = _Runs(lake), []
+    with caught() as inbox, session.out.working("looking at the sources") as progress:
+        tell = _Teller(session, progress, lines=False)
+
+        def work() -> None:
+            try:
+                for name in names:
+                    if not runs.stopping.is_set():
+                        reports.append(runs.run(name, full, step, tell))
+            finally:
+                runs.ended()
+
+        wait(session, inbox, in_thread(inbox, work), runs.stop, STOPPING, FORCED)
+    _show_reports(session, reports)
+
+
+def _again_and_again(
+    session: Session, lake: Lake, names: Sequence[str], full: bool, step: str | None, every_s: float
+) -> None:
+    runs = _Runs(lake)
+    with caught() as inbox, session.out.working("starting") as progress:
+        tell = _Teller(session, progress, lines=True)
+
+        def work() -> None:
+            try:
+                first = True
+                while first or not runs.stopping.wait(every_s):
+                    for name in names:
+                        if not runs.stopping.is_set():
+                            _try(runs, name, full and first, step, tell)
+                    first = False
+                    progress(f"waiting, next run in {every_s:g} s", None)
+            finally:
+                runs.ended()
+
+        tell.note(f"every {every_s:g} s: {', '.join(names)}; Ctrl-C stops")
+        wait(session, inbox, in_thread(inbox, work), runs.stop, STOPPING, FORCED)
+        tell.note("stopped")
+
+
+def _try(runs: _Runs, name: str, full: bool, step: str | None, tell: _Teller) -> None:
+    """One run of many: what fails is told, and tried again the next time."""
+    try:
+        report = runs.run(name, full, step, tell)
+        if report.outcome != "idle":
+            tell.line("run done", None, {"pipeline": name, "outcome": report.outcome, "seconds": report.seconds})
+    except LithifyError as error:
+        event = "run skipped" if isinstance(error, Conflict) else "run failed"
+        tell.line(event, None, {"pipeline": name, "code": error.code, "reason": error.message})
+
+
+class _Teller:
+    """What is going on, in a terminal as a live line and a line per step, elsewhere (`lines`) as a line per event."""
+
+    def __init__(self, session: Session, progress: Report, *, lines: bool) -> None:
+        self._session, self._progress, self._lines = session, progress, lines
+        self._terminal = in_terminal(session)
+
+    def __call__(self, event: Event) -> None:
+        name, step = event["event"], str(event.get("step", event["pipeline"]))
+        if name == "step stage":
+            self._progress(f"{step}: {event['stage']}", None)
+            return
+        if self._terminal:
+            self._progress(f"{step}: {name}", None)
+            if name == "step done":
+                self._session.out.step("", step, human_seconds(event["seconds"]), counts(event))
+            elif name == "warning":
+                self._session.out.note(_warning(event))
+        elif self._lines:
+            facts = {key: value for key, value in event.items() if key not in ("event", "time_ms")}
+            self.line(name, event["time_ms"], facts)
+
+    def line(self, event: str, time_ms: int | None, facts: Event) -> None:
+        moment = time.time() * 1000 if time_ms is None else time_ms
+        if self._session.as_json:
+            sys.stdout.write(dumps({"event": event, "time": iso_time(moment / 1000), **facts}) + "\n")
+            sys.stdout.flush()
+        elif not self._terminal:
+            print_line(self._session.settings.log_format, event, int(moment), facts)
+        elif "reason" in facts:
+            self._session.out.problems([f"{facts['pipeline']}: {facts['reason']}"])
+
+    def note(self, text: str) -> None:
+        if self._terminal:
+            self._session.out.note(text)
+
+
+def counts(step: Event) -> str:
+    """What a step did, in a few words."""
+    told = [f"{step['read']:,} read", f"{step['written']:,} written", f"{step['deleted']:,} deleted"]
+    if step["quarantined"]:
+        told.append(f"{step['quarantined']:,} quarantined")
+    return ", ".join(told)
+
+
+def _warning(event: Event) -> str:
+    return f"{event['step']}: {event['expectation']!r} does not hold for {plural(event['rows'], 'row')}"
+
+
+def _show_reports(session: Session, reports: Sequence[PipelineReport]) -> None:
+    documents = [report.document() for report in reports]
+    rows = [
+        {**step, "lineage": report_step.lineage, "warned": sum(report_step.warned.values())}
+        for report, document in zip(reports, documents, strict=True)
+        for report_step, step in zip(report.steps, document["steps"], strict=True)
+    ]
+    if session.as_json:
+        session.out.message("", {"runs": documents})
+        return
+    session.out.listing(STEPS, rows, {}, empty="nothing was done")
+    for report in reports:
+        for step in report.steps:
+            for name, count in step.warned.items():
+                session.out.note(_warning({"step": step.step, "expectation": name, "rows": count}))
+            if step.quarantine:
+                session.out.note(f"{step.step}: {plural(step.quarantined, 'row')} set aside in {step.quarantine}")
+    done = sum(step.outcome == "done" for report in reports for step in report.steps)
+    stopped = any(report.outcome == "stopped" for report in reports)
+    seconds = human_seconds(sum(report.seconds for report in reports))
+    text = f"{plural(done, 'step')} done in {seconds}{'; stopped' if stopped else ''}"
+    session.out.message("up to date" if not done and not stopped else text, {})
+
+
+def _show_plans(session: Session, plans: Sequence[PipelinePlan]) -> None:
+    document = {"plans": [plan.document() for plan in plans]}
+    if session.as_json:
+        session.out.message("", document)
+        return
+    rows = [{**step, "reads": _reads(step)} for plan in document["plans"] for step in plan["steps"]]
+    session.out.listing(PLANS, rows, {}, empty="nothing to do")
+    for row in rows:
+        if row["columns"]:
+            columns = ", ".join(f"{name} {kind}" for name, kind in row["columns"].items())
+            verb = "creates" if row["creates"] else "has"
+            key = f"; key {', '.join(row['key'])}" if row["key"] else "; no key"
+            session.out.note(f"{row['step']}: {row['target']} {verb} {columns}{key}")
+        for expectation in row["expectations"]:
+            session.out.note(f"{row['step']}: expects {expectation}")
+        for file in row["files"]:
+            session.out.note(f"{row['step']}: reads {file}")
+
+
+def _reads(step: Event) -> str:
+    if step["kind"] == "files":
+        return f"{plural(step['changed'] or 0, 'new file')} of {step['source']}"
+    span = "" if step["until"] is None else f" {'' if step['since'] is None else step['since']} → {step['until']}"
+    changed = f", {plural(step['changed'], 'changed row')}" if step["changed"] else ""
+    lookups = f", with {', '.join(step['lookups'])}" if step["lookups"] else ""
+    return f"{step['source']}{span}{changed}{lookups}"
+
+
+def list_pipelines(session: Session) -> None:
+    """Show the declared pipelines and their steps, in the order in which they run."""
+    from lithify.app.pipeline_checks import graph_of
+    from lithify.app.pipelines import declared
+
+    with session.local_lake() as lake:
+        steps = [step for declaration in declared(lake).values() for step in declaration.steps]
+        graph = graph_of(lake, steps)
+        rows = [
+            {
+                "pipeline": step.pipeline,
+                "step": step.name,
+                "kind": step.kind,
+                "source": step.source,
+                "target": step.target,
+                "lookups": sorted(graph.reads[step.label]),
+                "expectations": [each.name for each in step.expect],
+            }
+            for step in graph.ordered()
+        ]
+    columns = [
+        Column("pipeline", "pipeline", style="bold"),
+        Column("step", "step", style="bold"),
+        Column("kind", "kind"),
+        Column("source", "reads", long_text),
+        Column("target", "keeps"),
+        Column("expectations", "expects", lambda names: long_text(", ".join(names)), wrap=True),
+    ]
+    empty = "no pipelines are declared: write [[pipelines.<name>.steps]] into lithify.toml"
+    session.out.listing(columns, rows, {"steps": rows}, empty=empty)
+
+
+def history(
+    session: Session,
+    name: PipelineArgument = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="Runs at most.")] = 10,
+) -> None:
+    """Show what earlier runs did, step by step, newest first."""
+    from lithify.app.pipelines import history as runs_of
+    from lithify.model.pipeline_reports import lineage
+
+    with session.local_lake() as lake:
+        runs = runs_of(lake, name, limit)
+    rows = [
+        {
+            **step,
+            "time": iso_time(entry["started_ms"] / 1000)[:19].replace("T", " "),
+            "lineage": lineage(step["source"], step["since"], step["until"], step["files"]),
+            "warned": sum(step["warned"].values()),
+        }
+        for entry in runs
+        for step in entry["steps"]
+    ]
+    session.out.listing((Column("time", "started (UTC)"), *STEPS), rows, {"runs": runs}, empty="nothing has run yet")
+    failed = [f"{entry['pipeline']}: {entry['reason']}" for entry in runs if entry["outcome"] == "failed"]
+    session.out.problems(failed)
+
+
+def register(app: typer.Typer) -> None:
+    pipelines = group(app, "pipeline", panel=PANEL, help="Declared pipelines: run, list, history.")
+    command(
+        pipelines,
+        "run",
+        panel=PANEL,
+        local=True,
+        json_help="The report as one JSON document; with --every, every event as a line of JSON.",
+        examples="""
+        lithify pipeline run sales
+        lithify pipeline run --every 30s
+        lithify pipeline run sales --dry-run
+        lithify pipeline run sales --step daily --full
+        """,
+    )(run)
+    command(pipelines, "list", panel=PANEL, local=True, examples="lithify pipeline list\nlithify pipeline list --json")(
+        list_pipelines
+    )
+    command(pipelines, "history", panel=PANEL, local=True, examples="lithify pipeline history sales --limit 3 --json")(
+        history
+    )

@@ -1,0 +1,153 @@
+"""`lithify stream`: files of a folder into a table as they appear, told while it happens."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from lithify.cli.command import Session, command
+from lithify.cli.signals import caught, in_terminal, in_thread, wait
+from lithify.cli.values import human_seconds
+from lithify.errors import InvalidRequest
+from lithify.model.json_values import dumps
+from lithify.model.words import plural
+
+if TYPE_CHECKING:
+    from lithify.engine.stream_sink import TakenBatch
+
+PANEL = "Rows"
+STOPPING = "stopping: the batch under way is finished first; Ctrl-C again ends at once"
+FORCED = "ended at once: the batch under way is taken again by the next run"
+EVERY_DEFAULT_S = 10.0
+_EVERY = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)")
+
+
+def stream(
+    session: Session,
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A folder, with those in it, or a glob of files.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The table: namespace.table")],
+    format: Annotated[
+        Literal["csv", "json", "parquet"] | None,
+        typer.Option("--format", "-f", help="What is in the files. Default: by their names."),
+    ] = None,
+    mode: Annotated[
+        Literal["upsert", "append"] | None,
+        typer.Option("--mode", help="Default: upsert on a table with a key, append on one without."),
+    ] = None,
+    op_column: Annotated[
+        str | None,
+        typer.Option("--op-column", metavar="COLUMN", help="Says of each event: insert, update or delete. Not stored."),
+    ] = None,
+    once: Annotated[
+        bool, typer.Option("--once", metavar="", help="Take the files that are there and were not taken yet, and end.")
+    ] = False,
+    every: Annotated[
+        str | None, typer.Option("--every", metavar="TIME", help="Look for new files this often: 500ms, 10s, 1m.")
+    ] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option("--checkpoint", metavar="DIR", help="What was taken already. Default: in the lake's own folder."),
+    ] = None,
+    null_keys: Annotated[
+        Literal["fail", "quarantine"],
+        typer.Option(
+            "--null-keys", "--on-bad-record", help="Records with no key or unfit values: fail, or set them aside."
+        ),
+    ] = "fail",
+    files_max: Annotated[
+        int, typer.Option("--files-max", metavar="N", min=1, help="Files that one batch takes at most.")
+    ] = 1_000,
+) -> None:
+    """Take files into a table as they appear, each record exactly once, until Ctrl-C.
+
+    Each batch is one commit. Started again, it goes on where it was, also after a crash. Put files there by moving
+    them: one that is still being written would be taken half.
+
+    With --json, and into a pipe, every batch is a line.
+    """
+    if once and every is not None:
+        raise InvalidRequest("--once takes what is there and ends: leave out --every")
+    every_s = None if once else EVERY_DEFAULT_S if every is None else seconds_of(every)
+    from lithify.engine.file_stream import FileStream
+
+    with session.local_lake() as lake:
+        table = lake.table(name)
+        work = FileStream(
+            table,
+            source,
+            format=format,
+            mode=mode or ("upsert" if table.definition.keyed else "append"),
+            op_column=op_column,
+            checkpoint=checkpoint,
+            null_keys=null_keys,
+            files_max=files_max,
+            on_batch=lambda batch: _tell(session, batch),
+        )
+        waiting = f"streaming {source} into {name}"
+        with caught() as inbox, session.out.working(waiting):
+            report = wait(session, inbox, in_thread(inbox, lambda: work.run(every_s)), work.stop, STOPPING, FORCED)
+    batches = "1 batch" if report.batches == 1 else f"{report.batches:,} batches"
+    text = f"{plural(report.rows, 'row')} taken into {name} in {batches}"
+    text += "" if report.seq is None else f": seq {report.seq}"
+    done = {"event": "done", **dataclasses.asdict(report)}
+    if session.as_json:
+        _line(done)
+    else:
+        session.out.message(f"{text}, {human_seconds(report.seconds)}", done, f"checkpoint {report.checkpoint}")
+
+
+def seconds_of(text: str) -> float:
+    """Seconds of "500ms", "10s", "1m" or "2h"; a bare number is seconds."""
+    match = _EVERY.fullmatch(text.strip().lower())
+    seconds = 0.0 if match is None else float(match[1]) * {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+    if not 0.01 <= seconds <= 86_400:
+        raise InvalidRequest(f"--every {text!r} is no time between 10ms and 24h: write it as 500ms, 10s or 1m")
+    return seconds
+
+
+def _tell(session: Session, batch: TakenBatch) -> None:
+    commit = batch.commit
+    rate = commit.rows / batch.seconds if batch.seconds and not commit.replayed else 0.0
+    facts: dict[str, Any] = {
+        "batch": batch.epoch,
+        "rows": commit.rows,
+        "upserted": commit.upserted,
+        "deleted": commit.deleted,
+        "seq": commit.seq,
+        "replayed": commit.replayed,
+        "seconds": round(batch.seconds, 3),
+        "rows_per_s": round(rate),
+    }
+    if session.as_json:
+        _line({"event": "batch", **facts})
+        return
+    result = "was taken before" if commit.replayed else f"{rate:,.0f} rows/s, {commit.deleted:,} deleted"
+    if in_terminal(session):
+        session.out.step(f"batch {batch.epoch}", plural(commit.rows, "row"), f"seq {commit.seq}", result)
+    else:
+        sys.stdout.write(f"batch {batch.epoch}: {plural(commit.rows, 'row')}, seq {commit.seq}, {result}\n")
+        sys.stdout.flush()
+
+
+def _line(document: dict[str, Any]) -> None:
+    sys.stdout.write(dumps(document) + "\n")
+    sys.stdout.flush()
+
+
+def register(app: typer.Typer) -> None:
+    command(
+        app,
+        "stream",
+        panel=PANEL,
+        local=True,
+        examples="""
+        lithify stream landing/orders shop.orders --every 10s
+        lithify stream 'cdc/orders-*.json' shop.orders --op-column op --null-keys quarantine
+        lithify stream landing/ shop.orders --format csv --once --json
+        """,
+        json_help="Every batch as a line of JSON, and a last one when it ends.",
+    )(stream)

@@ -1,0 +1,244 @@
+"""Files of a folder as a stream into a table: those that are there, or whatever appears until it is told to stop.
+
+Spark's file source tells which files are new and writes that down in the checkpoint; each micro-batch is a list of
+files, read here as an ingest reads them. So a value that does not fit is seen, and its record is named or set aside.
+Events of several files arrive in the order in which the files were last written, those of a file in its own order.
+
+The checkpoint folder belongs to one stream: beside Spark's own files lies `lithify.json`, which says to which table the
+files go and how. Another wish is refused before Spark is started.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lithify.engine.arrivals import ArrivalMode, OnNullKeys, Progress, set_aside
+from lithify.engine.ingest import find_files, format_of
+from lithify.engine.stream_sink import OnBatch, StreamSink, TakenBatch
+from lithify.errors import InvalidRequest, LithifyError, NotFound, Unavailable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from lithify.engine.arrivals import Portion
+    from lithify.engine.table import Table
+
+LABEL = "lithify.json"
+FILES_MAX = 1_000
+LOOK_S = 1
+
+
+@dataclass(frozen=True)
+class Label:
+    """What a checkpoint belongs to."""
+
+    table: str
+    incarnation: str
+    source: str
+    mode: str
+    op_column: str | None
+
+
+@dataclass(frozen=True)
+class StreamReport:
+    table: str
+    source: str
+    checkpoint: str
+    batches: int = 0
+    rows: int = 0
+    seq: int | None = None
+    seconds: float = 0.0
+
+
+class FileSink(StreamSink):
+    """Takes lists of files."""
+
+    order = ("_lithify_modified", "_lithify_file")
+
+    def __init__(self, table: Table, mode: ArrivalMode, kind: str | None, **wishes: Any) -> None:
+        super().__init__(table, mode, **wishes)
+        self._kind = kind
+        self.stopping, self.refused = False, False
+
+    def __call__(self, frame: DataFrame, epoch: int) -> None:
+        if self.stopping:
+            self.refused = True
+            raise Unavailable("the stream was told to stop: the next run begins with this batch")
+        super().__call__(frame, epoch)
+
+    def _portion(self, table: Table, data: Portion, progress: Progress, info: dict[str, Any]) -> Portion:
+        from lithify.spark.ingest import RECORD, WHY, bad_examples, write_quarantine
+        from lithify.spark.streaming import fetched, listed, read_files
+
+        assert not isinstance(data, pa.Table)
+        files = listed(data)
+        kind = format_of(files, self._kind)
+        columns = table.schema
+        if self.op_column is not None:
+            columns = columns.append(pa.field(self.op_column, pa.string()))
+        typed = read_files(data.sparkSession, files, kind, columns)
+        rows = fetched(typed, self.rows_max, self.order)
+        bad = bad_examples(typed, kind) if rows is None or rows.column(WHY).null_count < rows.num_rows else []
+        if bad and self.null_keys == "fail":
+            lines = "\n  ".join(map(str, bad))
+            raise InvalidRequest(
+                f"some records do not fit table {table.name}; nothing of this batch was written. The first ones:\n"
+                f"  {lines}\nCorrect the file and start again, or set such records aside"
+            )
+        name = f"{progress.feed}-{progress.after}-unfit"
+        info |= set_aside(table._handles, name, (lambda folder: list(write_quarantine(typed, folder))) if bad else ())
+        if rows is not None:
+            good = rows if not bad else rows.filter(pc.is_null(rows.column(WHY)))
+            return good.drop_columns([WHY, RECORD])
+        return typed.where(f"{WHY} is null").drop(WHY, RECORD)
+
+
+class FileStream:
+    """One run of a stream. `run` returns when there is nothing left, or after `stop`."""
+
+    def __init__(
+        self,
+        table: Table,
+        source: str,
+        *,
+        format: str | None = None,
+        mode: ArrivalMode = "upsert",
+        op_column: str | None = None,
+        checkpoint: str | Path | None = None,
+        null_keys: OnNullKeys = "fail",
+        files_max: int = FILES_MAX,
+        rows_max: int | None = None,
+        on_batch: OnBatch | None = None,
+    ) -> None:
+        self._source = _place(source)
+        self._table, self._runtime, self._files_max, self._told = table, table._runtime, files_max, on_batch
+        self._sink = FileSink(
+            table,
+            mode,
+            format,
+            op_column=op_column,
+            null_keys=null_keys,
+            rows_max=rows_max,
+            on_batch=self._taken,
+        )
+        self._label = Label(table.name, table.incarnation, self._source, mode, op_column)
+        self.checkpoint = (
+            Path(checkpoint).expanduser().absolute()
+            if checkpoint is not None
+            else self._runtime.control / "streams" / _folder_name(self._label)
+        )
+        self._check_label()
+        if format is None:
+            self._check_format()
+        self._stop = threading.Event()
+        self._report = StreamReport(table.name, self._source, str(self.checkpoint))
+
+    def run(self, every_s: float | None = None) -> StreamReport:
+        """Take the files that are there, or with `every_s` look for new ones that often until `stop`."""
+        from lithify.spark.streaming import start_file_query
+
+        started = time.monotonic()
+        spark = self._runtime.session()
+        self._runtime.store.make_folder(self.checkpoint)
+        self._runtime.store.replace(self.checkpoint / LABEL, json.dumps(asdict(self._label)).encode())
+        query = start_file_query(
+            spark, self._source, self.checkpoint, self._sink, every_s=every_s, files_max=self._files_max
+        )
+        try:
+            self._wait(query)
+        finally:
+            query.stop()
+        return StreamReport(**{**asdict(self._report), "seconds": time.monotonic() - started})
+
+    def stop(self) -> None:
+        """A batch that is under way is finished first. Where one follows on the other, the next one is refused."""
+        self._sink.stopping = True
+        self._stop.set()
+
+    def _wait(self, query: StreamingQuery) -> None:
+        from lithify.spark.tasks import SPARK_ERRORS, compute_failed
+
+        while True:
+            try:
+                ended = query.awaitTermination(LOOK_S)
+            except SPARK_ERRORS as error:
+                if self._sink.refused:
+                    return
+                if isinstance(self._sink.error, LithifyError):
+                    raise self._sink.error from error
+                raise compute_failed(error) from error
+            if ended or (self._stop.is_set() and not query.status["isTriggerActive"]):
+                return
+
+    def _taken(self, batch: TakenBatch) -> None:
+        commit, known = batch.commit, self._report
+        rows = known.rows + (0 if commit.replayed else commit.rows)
+        self._report = StreamReport(known.table, known.source, known.checkpoint, known.batches + 1, rows, commit.seq)
+        if self._told is not None:
+            self._told(batch)
+
+    def _check_label(self) -> None:
+        """Before anything is started: Spark would go on with a checkpoint wherever its rows went before."""
+        path = self.checkpoint / LABEL
+        try:
+            known = Label(**json.loads(path.read_text()))
+        except FileNotFoundError:
+            if (self.checkpoint / "metadata").exists():
+                raise InvalidRequest(
+                    f"{self.checkpoint} is the checkpoint of another streaming query: choose a folder of its own"
+                ) from None
+            return
+        except (OSError, ValueError, TypeError) as error:
+            raise InvalidRequest(f"{path} cannot be read ({error}): choose another checkpoint folder") from error
+        wanted = self._label
+        if known == wanted:
+            return
+        if (known.table, known.incarnation) == (wanted.table, wanted.incarnation):
+            how = f"from {known.source} with mode {known.mode}"
+            how += f" and op_column {known.op_column}" if known.op_column else ""
+        elif known.table == wanted.table:
+            how = f"into a table {known.table} that was dropped since"
+        else:
+            how = f"into table {known.table}"
+        raise InvalidRequest(
+            f"the checkpoint {self.checkpoint} belongs to a stream {how}: go on with that, or choose another "
+            "checkpoint folder, which begins with all files"
+        )
+
+    def _check_format(self) -> None:
+        try:
+            format_of(find_files(self._source), None)
+        except NotFound:
+            raise InvalidRequest(
+                f"{self._source} holds no files yet that would tell their format: pass format (csv, json or parquet)"
+            ) from None
+
+
+def _place(source: str) -> str:
+    """A folder, or a glob of files, from the root."""
+    path = Path(source).expanduser().absolute()
+    if "**" in source:
+        raise InvalidRequest(f"{source}: give the folder instead of **, it is searched with all folders in it")
+    if path.is_file():
+        raise InvalidRequest(
+            f"{source} is one file: give its folder, or a glob of files that appear; `lithify ingest` loads one file"
+        )
+    if not any(letter in source for letter in "*?[{") and not path.is_dir():
+        raise NotFound(f"{source} is no folder: a stream reads the files that appear in one")
+    return str(path)
+
+
+def _folder_name(label: Label) -> str:
+    """The same wish finds the same checkpoint again."""
+    digest = blake2b(json.dumps(asdict(label)).encode(), digest_size=4).hexdigest()
+    return f"{label.table}-{digest}"

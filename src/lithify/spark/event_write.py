@@ -1,0 +1,143 @@
+"""Writing the events of a large micro-batch: settled on the executors by the same function that settles a small one.
+
+Events are numbered in the order of the frame's rows, range-partitioned by key, and sorted by key and number, so that
+all events of a key come to one task, one after the other. A task settles each Arrow batch as it comes; the outcome of
+the last key is carried over to the next one, where more of its events may come. Upserts, replaces and deletes go to
+files of their own. As with every bulk write, only what a task reports counts.
+"""
+
+from __future__ import annotations
+
+import pickle
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lithify.errors import LithifyError
+from lithify.model.batch import conform
+from lithify.model.cdc import check_events, settle
+from lithify.model.compose import compose
+from lithify.model.merge import Change, Op
+from lithify.model.schema import TableSchema
+from lithify.spark.tasks import SPARK_ERRORS, compute_failed
+from lithify.spark.types import arrow_schema, in_order_of
+from lithify.store.parquet import Layout, PartWriter, Written, part_path
+
+ARRIVAL = "_lithify_arrival"
+FILE_ROWS_MAX = 4_000_000
+
+
+@dataclass(frozen=True)
+class EventTask:
+    schema: TableSchema
+    root: str
+    folder: str
+    op_column: str | None = None
+    order: tuple[str, ...] = ()  # columns that go before the place in the frame in the order of arrival
+
+
+def write_settled(frame: DataFrame, task: EventTask) -> list[tuple[Written, Op]]:
+    """Write the frame below `root`/`folder`; what comes back is durable but for directory entries."""
+    check_events(task.schema, arrow_schema(frame.drop(*task.order).schema), task.op_column)
+    keys = in_order_of(frame, task.schema.select(task.schema.key))
+    numbered = frame.withColumn(ARRIVAL, F.monotonically_increasing_id())
+    arrival = [*task.order, ARRIVAL]
+    ordered = numbered.repartitionByRange(*keys).sortWithinPartitions(*keys, *arrival).drop(*arrival)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        result: Any
+        try:
+            result = _EventWriter(task).write_all(batches)
+        except LithifyError as error:
+            result = error
+        yield pa.RecordBatch.from_pylist([{"result": pickle.dumps(result)}])
+
+    try:
+        rows = ordered.mapInArrow(run, "result binary").collect()
+    except SPARK_ERRORS as error:
+        raise compute_failed(error) from error
+    results = [pickle.loads(bytes(row["result"])) for row in rows]
+    for result in results:
+        if isinstance(result, LithifyError):
+            raise result
+    return [file for result in results for file in result]
+
+
+@dataclass
+class _EventWriter:
+    task: EventTask
+    carried: Mapping[Op, pa.Table] = field(default_factory=dict)
+    writers: dict[Op, PartWriter] = field(default_factory=dict)
+    rows: dict[Op, int] = field(default_factory=dict)
+    done: list[tuple[Written, Op]] = field(default_factory=list)
+
+    def write_all(self, batches: Iterator[pa.RecordBatch]) -> list[tuple[Written, Op]]:
+        try:
+            for batch in batches:
+                if batch.num_rows:
+                    self._take(pa.Table.from_batches([batch]))
+            self._write(self.carried)
+            for op in list(self.writers):
+                self._close(op)
+        except BaseException:
+            for writer in self.writers.values():
+                writer.abandon()
+            raise
+        return self.done
+
+    def _take(self, events: pa.Table) -> None:
+        """Write what is settled for good: all but the last key, of which more may follow."""
+        schema = self.task.schema
+        parts = settle(schema, events, self.task.op_column)
+        if any(_of_key(rows, self._key_of(events, 0)).any() for rows in self.carried.values()):
+            earlier, later = self.carried.items(), parts.items()
+            parts = compose(schema, [Change(0, op, rows) for op, rows in (*earlier, *later)])
+        else:
+            self._write(self.carried)
+        last, carried = self._key_of(events, events.num_rows - 1), {}
+        for op, rows in parts.items():
+            found = _of_key(rows, last)
+            if found.any():
+                carried[op], parts[op] = rows.filter(pa.array(found)), rows.filter(pa.array(~found))
+        self.carried = carried
+        self._write(parts)
+
+    def _key_of(self, events: pa.Table, row: int) -> pa.Table:
+        schema = self.task.schema
+        return conform(events.slice(row, 1).select(list(schema.key)), schema.select(schema.key))
+
+    def _write(self, parts: Mapping[Op, pa.Table]) -> None:
+        for op, rows in parts.items():
+            if not rows.num_rows:
+                continue
+            if op not in self.writers:
+                layout = Layout.of(self.task.schema)
+                if op is Op.DELETE:
+                    layout = replace(layout, stats_columns=tuple(rows.column_names))
+                path = part_path(self.task.root, self.task.folder, f"part-{uuid.uuid4().hex}.parquet")
+                self.writers[op], self.rows[op] = PartWriter(path, rows.schema, layout), 0
+            self.writers[op].write(rows)
+            self.rows[op] += rows.num_rows
+            if self.rows[op] >= FILE_ROWS_MAX:
+                self._close(op)
+
+    def _close(self, op: Op) -> None:
+        self.done.append((self.writers.pop(op).close(Path(self.task.root)), op))
+
+
+def _of_key(rows: pa.Table, key: pa.Table) -> np.ndarray:
+    """Which rows have this key."""
+    same = np.ones(rows.num_rows, np.bool_)
+    for name in key.column_names:
+        same &= pc.equal(rows.column(name), key.column(name)[0]).to_numpy()
+    return same

@@ -1,0 +1,146 @@
+"""Micro-batches as Spark hands them over: their query, and their rows while these are few.
+
+Arrival order is the order of the DataFrame's rows: by partition, then within it. Rows are numbered in it before they
+are fetched, because fetching a limited number of rows from several partitions may bring them in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from lithify.model.arrow_rows import order_of, take
+from lithify.spark.event_write import ARRIVAL
+from lithify.spark.ingest import FILE, MODIFIED, RECORD, WHY, local_name, read_typed
+from lithify.spark.tasks import SPARK_ERRORS, compute_failed
+from lithify.spark.types import arrow_schema
+
+QUERY_ID = "sql.streaming.queryId"
+KEPT_QUERY_ID = "spark.lithify.query.id"
+
+
+def columns_of(frame: DataFrame) -> pa.Schema:
+    return arrow_schema(frame.schema)
+
+
+def fetched(frame: DataFrame, rows_max: int, order: Sequence[str] = (), *, ordered: bool = True) -> pa.Table | None:
+    """All rows in order of arrival (in any, if not `ordered`), or None if there are more than `rows_max`. The columns
+    `order` go before the place in the frame, and are left out.
+    """
+    numbered = frame.select("*", F.monotonically_increasing_id().alias(ARRIVAL)) if ordered else frame.drop(*order)
+    try:
+        table = numbered.limit(rows_max + 1).toArrow()
+    except SPARK_ERRORS as error:
+        raise compute_failed(error) from error
+    if table.num_rows > rows_max:
+        return None
+    if not ordered:
+        return table
+    by = [*order, ARRIVAL]
+    return take(table.drop_columns(by), order_of(table, by))
+
+
+def query_id(frame: DataFrame) -> str | None:
+    """The id of the streaming query that a micro-batch belongs to; None where Spark does not tell.
+
+    Spark hands it on to the tasks of the batch, and nowhere else that is public. So a task is asked, once: the answer
+    is kept in the settings of the session, which every run of a query has for itself.
+    """
+    session = frame.sparkSession
+    if (known := session.conf.get(KEPT_QUERY_ID, None)) is not None:
+        return known
+
+    def ask(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        for _ in batches:
+            pass
+        context = TaskContext.get()
+        found = None if context is None else context.getLocalProperty(QUERY_ID)
+        yield pa.RecordBatch.from_pylist([{"id": found}], pa.schema([("id", pa.string())]))
+
+    try:
+        rows = session.range(0, 1, 1, 1).mapInArrow(ask, "id string").collect()
+    except SPARK_ERRORS as error:
+        raise compute_failed(error) from error
+    found = next((row["id"] for row in rows if row["id"]), None)
+    if found is not None:
+        session.conf.set(KEPT_QUERY_ID, found)
+    return found
+
+
+def null_keyed(frame: DataFrame, key: Sequence[str]) -> tuple[DataFrame, DataFrame]:
+    """(rows with a null in their key, the others)."""
+    names = [name for name in key if name in frame.columns]
+    if not names:
+        return frame.limit(0), frame
+    missing = reduce(lambda a, b: a | b, [F.col(f"`{name}`").isNull() for name in names])
+    return frame.where(missing), frame.where(~missing)
+
+
+def write_records(frame: DataFrame, why: str, folder: Path) -> list[Path]:
+    """Records set aside as JSON lines, in place of what the folder held; no files where there are none."""
+    record = F.to_json(F.struct(*[F.col(f"`{name}`") for name in frame.columns]))
+    try:
+        lines = frame.select(F.lit(why).alias("why"), record.alias("record"))
+        lines.write.mode("overwrite").json(str(folder))
+    except SPARK_ERRORS as error:
+        raise compute_failed(error) from error
+    return [file for file in sorted(folder.glob("*.json")) if file.stat().st_size]
+
+
+# -- files as a stream
+
+
+def start_file_query(
+    spark: SparkSession,
+    source: str,
+    checkpoint: Path,
+    sink: Callable[[DataFrame, int], None],
+    *,
+    every_s: float | None,
+    files_max: int,
+) -> StreamingQuery:
+    """Hand files to `sink` as they appear, a list of them in each micro-batch; those that are there, where `every_s` is
+    None. Only names and times are read here: Spark keeps track of which files were seen.
+    """
+    reader = spark.readStream.format("binaryFile").option("maxFilesPerTrigger", files_max)
+    reader = reader.option("recursiveFileLookup", True)
+    listing = reader.schema("path string, modificationTime timestamp, length long, content binary").load(source)
+    writer = listing.select("path", "modificationTime").writeStream.foreachBatch(sink)
+    writer = writer.option("checkpointLocation", str(checkpoint))
+    if every_s is None:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{round(every_s * 1000)} milliseconds")
+    try:
+        return writer.start()
+    except SPARK_ERRORS as error:
+        raise compute_failed(error) from error
+
+
+def listed(listing: DataFrame) -> list[str]:
+    """The files of a micro-batch, the oldest first."""
+    try:
+        rows = listing.collect()
+    except SPARK_ERRORS as error:
+        raise compute_failed(error) from error
+    return [local_name(row["path"]) for row in sorted(rows, key=lambda row: (row["modificationTime"], row["path"]))]
+
+
+def read_files(spark: SparkSession, files: Sequence[str], kind: str, columns: pa.Schema) -> DataFrame:
+    """Typed records with why one is bad (null: it is not), its text, and the order of the files."""
+    frame = read_typed(spark, files, kind, columns, ())
+    if WHY not in frame.columns:
+        names = [F.col(f"`{name}`") for name in frame.columns]
+        places = F.col("_metadata.file_path").alias(FILE), F.col("_metadata.file_modification_time").alias(MODIFIED)
+        nothing = F.lit(None).cast("string")
+        return frame.select(*names, nothing.alias(WHY), nothing.alias(RECORD), *places)
+    return frame.withColumn(RECORD, F.when(F.col(WHY).isNotNull(), F.col(RECORD)))

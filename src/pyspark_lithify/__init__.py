@@ -1,0 +1,7 @@
+"""Spark takes the `DefaultSource` of every installed module named pyspark_*: so `lithify` is a format of each session,
+`spark-sql` included, wherever Lithify is installed beside Spark's Python. Nothing has to be registered there.
+"""
+
+from lithify.app.source import LithifyDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]

@@ -1,0 +1,139 @@
+"""pipeline run, list, history: as far as they go without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lithify import Lake
+from lithify.app.pipelines import _journal
+from lithify.cli.pipeline import seconds_of
+from lithify.errors import InvalidRequest
+from lithify.model.pipeline_reports import PipelinePlan, PipelineReport, StepPlan, StepReport
+
+Run = Callable[..., Any]
+
+TOML = """
+[[pipelines.sales.steps]]
+name = "daily"
+table = "shop.clean"
+by = ["day"]
+sql = "select day, sum(amount) as revenue from source group by day"
+target = "shop.daily"
+key = "day"
+
+[[pipelines.raw.steps]]
+files = "inbox/*.json"
+target = "shop.clean"
+key = "id"
+[[pipelines.raw.steps.expect]]
+name = "positive"
+that = "amount > 0"
+otherwise = "warn"
+"""
+
+
+@pytest.fixture
+def declared(orders: Run, tmp_path: Path) -> Run:
+    (tmp_path / "lithify.toml").write_text(TOML)
+    return orders
+
+
+def test_list_tells_the_steps_in_order(declared: Run) -> None:
+    steps = declared("pipeline", "list", "--json").json["steps"]
+    assert [(step["pipeline"], step["step"], step["kind"]) for step in steps] == [
+        ("raw", "clean", "files"),
+        ("sales", "daily", "groups"),
+    ]
+    assert steps[0]["expectations"] == ["positive"]
+    assert "shop.daily" in declared("pipeline", "list").out
+
+
+def test_nothing_to_do(declared: Run) -> None:
+    answer = declared("pipeline", "run", "--json")
+    assert answer.code == 0
+    assert [run["outcome"] for run in answer.json["runs"]] == ["idle", "idle"]
+    assert [run["steps"][0]["why"] for run in answer.json["runs"]] == ["no files yet", "shop.clean is not there yet"]
+    text = declared("pipeline", "run").out
+    assert "up to date" in text
+    assert "no files yet" not in declared("pipeline", "history").out
+
+
+def test_without_pipelines(orders: Run) -> None:
+    assert "no pipelines are declared" in orders("pipeline", "list").out
+    answer = orders("pipeline", "run")
+    assert (answer.code, "no pipelines are declared" in answer.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("sale",), "there is no pipeline 'sale' in lithify.toml: there is sales, raw"),
+        (("sales", "--step", "dayly"), "pipeline sales has no step 'dayly': it has daily"),
+        (("--step", "daily"), "name the pipeline too"),
+        (("--once", "--every", "5s"), "--once and --every are two ways"),
+        (("--dry-run", "--every", "5s"), "leave out --every"),
+        (("--every", "soon"), "--every 'soon' is no length of time"),
+        (("--server", "http://x"), "does not work through a service"),
+    ],
+)
+def test_mistakes(declared: Run, arguments: tuple[str, ...], message: str) -> None:
+    answer = declared("pipeline", "run", *arguments)
+    assert answer.code == 1
+    assert message in " ".join(answer.err.split())
+
+
+def test_a_bad_declaration_is_told_and_breaks_nothing_else(declared: Run, tmp_path: Path) -> None:
+    (tmp_path / "lithify.toml").write_text(TOML.replace("key =", "kye ="))
+    answer = declared("pipeline", "list")
+    assert answer.code == 1
+    assert "step 'daily' of pipeline sales has a key 'kye' that is not known: did you mean 'key'?" in answer.err
+    assert declared("tables").code == 0
+
+
+def test_a_circle_is_told(declared: Run, tmp_path: Path) -> None:
+    circle = TOML.replace('files = "inbox/*.json"', 'table = "shop.daily"')
+    (tmp_path / "lithify.toml").write_text(circle)
+    answer = declared("pipeline", "run")
+    assert answer.code == 1
+    assert "go round in a circle" in answer.err
+
+
+def test_history_tells_each_step_of_each_run(declared: Run, tmp_path: Path) -> None:
+    done = StepReport(
+        "raw.clean", "files", "done", "inbox/*.json", "shop.clean", files=2, read=7, written=6, warned={"positive": 1}
+    )
+    failed = StepReport("sales.daily", "groups", "failed", "shop.clean", "shop.daily", since=3, until=5)
+    with Lake(tmp_path / "lake") as lake:
+        _journal(lake).append(PipelineReport("raw", "1", 1_700_000_000_000, "done", [done], 1.5).document())
+        report = PipelineReport("sales", "2", 1_700_000_100_000, "failed", [failed], 0.5, "it did not hold")
+        _journal(lake).append(report.document())
+
+    text = declared("pipeline", "history").out
+
+    assert "inbox/*.json (2 files)" in text
+    assert "shop.clean 3 → 5" in text
+    assert "sales: it did not hold" in text
+    assert [run["run"] for run in declared("pipeline", "history", "raw", "--json").json["runs"]] == ["1"]
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("30s", 30), ("5m", 300), ("1h", 3600), ("2", 2), ("1.5s", 1.5)])
+def test_lengths_of_time(text: str, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0s", "-5s", "1d", "200h", "s"])
+def test_no_lengths_of_time(text: str) -> None:
+    with pytest.raises(InvalidRequest):
+        seconds_of(text)
+
+
+def test_reports_and_plans_show_themselves_in_a_notebook() -> None:
+    step = StepReport("raw.<b>", "files", "done", "inbox", "shop.clean", read=7)
+    html = PipelineReport("raw", "1", 0, "done", [step], 1.0)._repr_html_()
+    assert "raw.&lt;b&gt;" in html
+    plan = StepPlan("raw.clean", "files", "inbox", "shop.clean", "files", "new files")
+    assert "new files" in PipelinePlan("raw", [plan])._repr_html_()

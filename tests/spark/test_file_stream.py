@@ -1,0 +1,98 @@
+"""Files of a folder as a stream: each taken once, in the order they were written, none of their records lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from lithify import InvalidRequest, Lake
+from lithify.cli.main import app
+from lithify.engine.file_stream import FileStream
+from support.streams import SCHEMA, applied, events_of, write_file
+
+pytestmark = pytest.mark.spark
+
+
+def test_files_are_taken_once_and_in_the_order_they_were_written(lake: Lake, tmp_path: Path) -> None:
+    """Without order_by, so that the order of the files in one batch decides; names say the contrary."""
+    table = lake.create_table("s.t", SCHEMA, key="id")
+    first, second = events_of(1, 80), events_of(2, 10)
+    write_file(tmp_path / "in", 9, first)
+    write_file(tmp_path / "in", 1, second)
+    for number, name in enumerate(("0009", "0001")):
+        os.utime(tmp_path / "in" / f"{name}.json", (1_700_000_000 + number,) * 2)
+
+    report = FileStream(table, str(tmp_path / "in"), op_column="op").run()
+
+    found = {row["id"]: row for row in table.to_arrow().to_pylist()}
+    assert found == applied([*first, *second], ordered=False)
+    assert (report.batches, report.seq) == (1, 1)
+
+    third = events_of(3, 200)
+    write_file(tmp_path / "in", 10, third)
+    again = FileStream(table, str(tmp_path / "in"), op_column="op", rows_max=50).run()
+
+    found = {row["id"]: row for row in table.to_arrow().to_pylist()}
+    assert found == applied([*first, *second, *third], ordered=False)
+    assert (again.batches, again.seq) == (1, 2)
+    with pytest.raises(InvalidRequest, match=r"belongs to a stream from .* with mode upsert and op_column op"):
+        FileStream(table, str(tmp_path / "in"), checkpoint=report.checkpoint)
+
+
+def test_records_that_do_not_fit_stop_the_stream_until_they_are_set_aside(lake: Lake, tmp_path: Path) -> None:
+    table = lake.create_table("s.t", pa.schema([("id", pa.int64()), ("day", pa.date32())]), key="id")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("day,id\n2026-11-15,1\nyesterday,2\n2026-11-16,\n")
+
+    with pytest.raises(InvalidRequest, match=r"a\.csv, line 3: column 'day' does not fit date: yesterday"):
+        FileStream(table, str(tmp_path / "in")).run()
+    assert table.snapshot().seq == 0
+    command = ["--lake", str(lake.path), "stream", f"{tmp_path}/in/*.csv", "s.t", "--once", "--json"]
+    answer = CliRunner().invoke(app, [*command, "--null-keys", "quarantine"])
+
+    assert answer.exit_code == 0, answer.output
+    batch, done = (json.loads(line) for line in answer.stdout.splitlines())
+    assert (batch["batch"], batch["rows"], batch["seq"], done["rows"]) == (0, 1, 1, 1)
+    assert [row["id"] for row in table.to_arrow().to_pylist()] == [1]
+    kept = [json.loads(line) for file in lake.path.rglob("quarantine/*/*.json") for line in file.open()]
+    assert sorted(json.loads(line["record"]).get("id") or "" for line in kept) == ["", "2"]
+
+
+def test_a_stream_that_goes_on_takes_what_appears_until_it_is_stopped(lake: Lake, tmp_path: Path) -> None:
+    table, taken = lake.create_table("s.log", pa.schema([("id", pa.int64())])), threading.Semaphore(0)
+    (tmp_path / "in").mkdir()
+    stream = FileStream(
+        table, str(tmp_path / "in"), format="json", mode="append", on_batch=lambda batch: taken.release()
+    )
+    running = threading.Thread(target=stream.run, args=(0.1,))
+    running.start()
+    for number in range(2):
+        hidden = tmp_path / "in" / f".{number}"
+        hidden.write_text(f'{{"id": {number}}}\n')
+        hidden.rename(tmp_path / "in" / f"{number}.json")
+        assert taken.acquire(timeout=120)
+    stream.stop()
+    running.join(120)
+
+    assert not running.is_alive()
+    assert sorted(table.to_arrow().column("id").to_pylist()) == [0, 1]
+
+
+def test_a_stream_with_much_to_do_stops_after_the_batch_under_way(lake: Lake, tmp_path: Path) -> None:
+    table = lake.create_table("s.log", pa.schema([("id", pa.int64())]))
+    (tmp_path / "in").mkdir()
+    for number in range(4):
+        (tmp_path / "in" / f"{number}.json").write_text(f'{{"id": {number}}}\n')
+    stream = FileStream(table, str(tmp_path / "in"), mode="append", files_max=1, on_batch=lambda batch: stream.stop())
+
+    assert (stream.run().batches, table.snapshot().seq) == (1, 1)
+    rest = FileStream(table, str(tmp_path / "in"), mode="append", files_max=1).run()
+
+    assert (rest.batches, rest.rows) == (3, 3)
+    assert sorted(table.to_arrow().column("id").to_pylist()) == [0, 1, 2, 3]
