@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 
 from benchmarks.data import changes, columns, file_paths, frame, load, random_keys
 from benchmarks.many_files import SCHEMA, key_of, linked_table, write_files
-from benchmarks.report import Report, best_of
+from benchmarks.report import Report, best_of, timed
 from benchmarks.upserts import merge
-from lithify import Lake
+from lithify import Lake, Table
 
 ROUNDS = 3
 MANY_FILES = 2_000
@@ -33,6 +33,7 @@ def run(lake: Lake, report: Report, scale: float) -> None:
     _scan(lake, report, rows)
     _selective(lake, report, max(20, int(MANY_FILES * min(scale, 1))))
     _stream(lake, report, int(1_000_000 * scale))
+    _steps(lake, report, rows)
 
 
 # -- bulk writes
@@ -164,6 +165,48 @@ def _sink_times(lake: Lake, source: Path, checkpoint: Path, write: Callable[[Dat
     )
     query.awaitTermination()
     return spent
+
+
+# -- a pipeline
+
+CLEAN = "SELECT id, customer, amount, country, CAST(placed AS DATE) AS day FROM {source} WHERE status <> 'returned'"
+DAILY = "SELECT day, sum(amount) AS revenue, count(*) AS orders FROM {source} GROUP BY day"
+
+
+def _steps(lake: Lake, report: Report, rows: int) -> None:
+    changed = max(10, rows // 1_000)
+    report.say(f"a pipeline over {rows:,} orders, {changed:,} changed between two runs")
+    source = lake.table("bench.orders")
+    clean = {"table": "bench.orders", "sql": CLEAN.format(source="source"), "target": "bench.clean", "key": "id"}
+    daily = {"table": "bench.clean", "by": ["day"], "sql": DAILY.format(source="source"), "target": "bench.daily"}
+    pipeline = lake.pipeline("bench", {"steps": [{"name": "clean", **clean}, {"name": "daily", **daily, "key": "day"}]})
+    first = timed(pipeline.run)
+    report.say(f"  first run, both steps: {first:.1f} s")
+    for table in ("bench.clean", "bench.daily"):
+        lake.table(table).fold()
+    ours: dict[str, list[float]] = {"clean": [], "daily": []}
+    theirs: dict[str, list[float]] = {"clean": [], "daily": []}
+    with _folder(lake, "recomputed") as folder:
+        for seed in range(ROUNDS + 1):
+            # Of the last day and a half: what changes is mostly new.
+            keys = rows - 1 - random_keys(min(rows, 130_000), min(changed, 100_000), seed)
+            source.upsert(changes(keys, False, seed))
+            for step, query, read in (("clean", CLEAN, source), ("daily", DAILY, lake.table("bench.clean"))):
+                ours[step].append(timed(partial(pipeline.run, step=step)))
+                theirs[step].append(timed(partial(_recompute, lake, read, query, folder)))
+    against = "Spark recomputes it from all rows and writes it to plain Parquet"
+    what = f"after {changed:,} of {rows:,} rows changed"
+    report.faster(f"pipeline step row by row, {what}", min(ours["clean"][1:]), against, min(theirs["clean"][1:]), 10)
+    report.beside(
+        f"the same, totals by day, two days hit, {what}", min(ours["daily"][1:]), against, min(theirs["daily"][1:])
+    )
+    for name in ("bench.clean", "bench.daily"):
+        lake.drop_table(name)
+
+
+def _recompute(lake: Lake, source: Table, query: str, folder: Path) -> None:
+    frame = lake.spark.sql(query.format(source="{source}"), source=source.to_spark())
+    frame.write.mode("overwrite").parquet(str(folder / "out"))
 
 
 @contextmanager

@@ -30,7 +30,8 @@ from benchmarks.many_files import OrderFile, key_of, linked_table, write_files
 from benchmarks.page_cache import disk_bytes_read, drop_from_cache
 from benchmarks.report import Report, best_of, median, shown_bytes, shown_time, timed
 from lithify import Lake
-from lithify.engine.table_index import FOOTER_THREADS, TableIndex
+from lithify.engine.table_index import TableIndex
+from lithify.sidecar.footers import FOOTER_THREADS
 from lithify.sidecar.reader import Sidecar
 from lithify.store.parquet import Written, read_footer
 

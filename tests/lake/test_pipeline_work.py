@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from lithify import Conflict, Corruption, InvalidRequest, Lake, NotFound
+from lithify.app import pipeline_work
 from lithify.app.pipeline_checks import graph_of
 from lithify.app.pipeline_steps import check_ours
 from lithify.app.pipeline_work import Work, work_of
@@ -62,6 +64,18 @@ class TestTables:
         assert work_of(shop, step(full=True)).whole
         assert work_of(shop, step(), full=True).why == "asked for"
 
+    def test_more_changes_than_fit_here_mean_everything_also_where_one_commit_brings_them(
+        self, shop: Lake, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(pipeline_work, "CHANGES_ROWS_MAX", 3)
+        settle(shop, work_of(shop, step()))
+        shop.table("a.source").upsert([{"id": n} for n in range(3)])
+        assert not work_of(shop, step()).whole
+
+        settle(shop, work_of(shop, step()))
+        shop.table("a.source").upsert([{"id": n} for n in range(4)])
+        assert (work_of(shop, step()).whole, work_of(shop, step()).why) == (True, "more than 3 rows changed")
+
     def test_another_query_or_another_table_of_the_name_means_everything(self, shop: Lake) -> None:
         settle(shop, work_of(shop, step()))
         assert work_of(shop, step(sql="select id, v from source")).whole
@@ -77,6 +91,14 @@ class TestTables:
 
         assert work_of(shop, step()).whole
         assert work_of(shop, other).idle
+
+    def test_after_a_step_of_another_name_has_kept_the_target_everything_is_computed(self, shop: Lake) -> None:
+        settle(shop, work_of(shop, step()))
+        settle(shop, work_of(shop, step(name="other", sql="select id, 'x' as v from source")))
+
+        assert (work_of(shop, step()).whole, work_of(shop, step()).idle) == (True, False)
+        settle(shop, work_of(shop, step()))
+        assert work_of(shop, step()).idle
 
     def test_a_target_that_was_created_anew_remembers_nothing(self, shop: Lake) -> None:
         settle(shop, work_of(shop, step()))
@@ -146,6 +168,23 @@ class TestFiles:
 
         assert [Path(file.path).name for file in work_of(lake, self.files(inbox)).files] == ["b.json"]
         assert len(work_of(lake, self.files(inbox), full=True).files) == 2
+
+    def test_a_file_with_nothing_in_it_is_left_until_there_is(self, lake: Lake, inbox: Path) -> None:
+        (inbox / "a.json").touch()
+        assert work_of(lake, self.files(inbox)).idle
+        self.put(inbox / "a.json", 1)
+        assert len(work_of(lake, self.files(inbox)).files) == 1
+
+    def test_another_query_is_applied_to_files_that_were_read_only_when_asked_for(
+        self, lake: Lake, inbox: Path
+    ) -> None:
+        self.put(inbox / "a.json", 1)
+        work = work_of(lake, self.files(inbox))
+        settle(lake, work, ledger=Ledgers(lake._runtime, work.step).write(work.ledger.with_files(work.files, None)))
+
+        changed = replace(self.files(inbox), sql="select id from source")
+        assert (work_of(lake, changed).idle, "--full" in work_of(lake, changed).why) == (True, True)
+        assert "--full" not in work_of(lake, self.files(inbox)).why
 
     def test_a_ledger_that_no_commit_names_counts_for_nothing(self, lake: Lake, inbox: Path) -> None:
         self.put(inbox / "a.json", 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,6 +92,35 @@ def test_with_order_by_the_highest_of_duplicates_wins(lake: Lake, spark: SparkSe
     for key, value in rows:
         expected[key] = max(expected.get(key, -1), value if value is not None else -1)
     assert {row["id"]: row["v"] for row in table.to_arrow().to_pylist()} == expected
+
+
+def test_the_first_and_last_moments_are_keys_wherever_the_driver_is(
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = lake.create_table("s.t", pa.schema([("at", pa.timestamp("us", "UTC"))]), key="at")
+    moments = [moment.replace(tzinfo=dt.UTC) for moment in (dt.datetime.min, dt.datetime.max)]
+    frame = spark.createDataFrame(pa.table({"at": pa.array(moments, pa.timestamp("us", "UTC"))}))
+    try:
+        monkeypatch.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+
+        assert table.upsert(frame).rows == 2
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_text_is_compared_as_what_it_stands_for(lake: Lake, spark: SparkSession) -> None:
+    """Two spellings of a key are one key, and 10 is above 9."""
+    number = pa.decimal128(10, 2)
+    table = lake.create_table(
+        "s.t", pa.schema([("k", number), ("at", number), ("v", pa.int64())]), key="k", order_by="at"
+    )
+    rows = [(str(k), "10", k) for k in range(200)] + [(f"{k}.00", "9", -1) for k in range(200)]
+
+    table.upsert(spark.createDataFrame(rows, "k string, at string, v long").repartition(4))
+
+    assert sorted(table.to_arrow().column("v").to_pylist()) == list(range(200))
 
 
 @pytest.mark.parametrize(

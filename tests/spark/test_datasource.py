@@ -90,10 +90,13 @@ def test_a_table_is_read_as_to_spark_reads_it_and_through_sql(spark: SparkSessio
 
     found = frame.orderBy("id").toArrow()
     by_sql = other.sql("SELECT id FROM fresh WHERE region = 'south' OR id > 40 AND id <> 45 ORDER BY id").collect()
+    none, everything = (other.sql(f"SELECT count(*) FROM fresh WHERE {what}").first() for what in ("id > 500", "true"))
 
     assert frame.schema == native.schema
     assert found.equals(native.orderBy("id").toArrow())
     assert [row.id for row in by_sql] == [7, 41, 42, 43, 44, 46, 47, 48, 49, 100]
+    # Spark takes what it planned for the filter before for a read without one.
+    assert (none[0], everything[0]) == (0, 50)
 
 
 def test_a_frame_is_upserted_and_one_that_fails_leaves_nothing(

@@ -41,6 +41,11 @@ def test_files_are_taken_once_and_in_the_order_they_were_written(lake: Lake, tmp
     found = {row["id"]: row for row in table.to_arrow().to_pylist()}
     assert found == applied([*first, *second, *third], ordered=False)
     assert (again.batches, again.seq) == (1, 2)
+
+    for number, text in ((11, ""), (12, "\n\n")):
+        (tmp_path / "in" / f"{number:04}.json").write_text(text)
+        empty = FileStream(table, str(tmp_path / "in"), op_column="op").run()
+        assert (empty.batches, empty.rows, empty.seq) == (1, 0, number - 8)
     with pytest.raises(InvalidRequest, match=r"belongs to a stream from .* with mode upsert and op_column op"):
         FileStream(table, str(tmp_path / "in"), checkpoint=report.checkpoint)
 
@@ -62,6 +67,25 @@ def test_records_that_do_not_fit_stop_the_stream_until_they_are_set_aside(lake: 
     assert [row["id"] for row in table.to_arrow().to_pylist()] == [1]
     kept = [json.loads(line) for file in lake.path.rglob("quarantine/*/*.json") for line in file.open()]
     assert sorted(json.loads(line["record"]).get("id") or "" for line in kept) == ["", "2"]
+    assert str(table.history(1)[0].detail).endswith(" 0, 2 records set aside")
+
+
+def test_a_record_that_lacks_a_required_value_is_set_aside_unless_it_is_a_delete(lake: Lake, tmp_path: Path) -> None:
+    columns = pa.schema([pa.field("id", pa.int64()), pa.field("v", pa.string(), nullable=False)])
+    table = lake.create_table("s.t", columns, key="id")
+    table.upsert([{"id": 1, "v": "one"}, {"id": 2, "v": "two"}])
+    (tmp_path / "in").mkdir()
+    events = [{"op": "D", "id": 1}, {"op": "u", "id": 2}, {"op": "c", "id": 3, "v": "three"}]
+    (tmp_path / "in" / "a.json").write_text("\n".join(map(json.dumps, events)))
+
+    with pytest.raises(InvalidRequest, match=r"a\.json, line 2: column 'v' is null: it needs a value"):
+        FileStream(table, str(tmp_path / "in"), op_column="op").run()
+    FileStream(table, str(tmp_path / "in"), op_column="op", null_keys="quarantine").run()
+
+    assert table.to_arrow().to_pylist() == [{"id": 2, "v": "two"}, {"id": 3, "v": "three"}]
+    assert [json.loads(line)["why"] for file in lake.path.rglob("quarantine/*/*.json") for line in file.open()] == [
+        "column 'v' is null: it needs a value"
+    ]
 
 
 def test_a_stream_that_goes_on_takes_what_appears_until_it_is_stopped(lake: Lake, tmp_path: Path) -> None:

@@ -199,6 +199,23 @@ class TestAddresses:
 
         assert "secret" not in f"{caught.value} {caught.value.details}"
 
+    @pytest.mark.parametrize(
+        "remote",
+        [
+            "sc://127.0.0.1:1;token=secret",
+            "sc://127.0.0.1:1/?token=secret",
+            "sc://127.0.0.1:1/path;token=secret",
+            "sc://user:secret@127.0.0.1:1",
+            "127.0.0.1:1;token=secret",
+        ],
+    )
+    def test_no_word_of_a_token_that_was_put_in_the_wrong_place(self, remote: str) -> None:
+        with pytest.raises((InvalidRequest, Unavailable)) as caught:
+            check_remote(remote)
+
+        assert "secret" not in f"{caught.value} {caught.value.details}"
+        assert "127.0.0.1:1" in str(caught.value)
+
     @pytest.mark.parametrize("remote", ["http://127.0.0.1:15002", "127.0.0.1:15002", "sc://:15002"])
     def test_what_is_no_address_of_spark_connect(self, remote: str) -> None:
         with pytest.raises(InvalidRequest, match="sc://host:15002"):

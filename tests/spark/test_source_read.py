@@ -92,7 +92,7 @@ def test_a_row_of_base_that_wins_by_order_by_stays(lake: Lake) -> None:
     table.upsert(orders([1], region="late", total=3))
     table.upsert(orders([2], region="newer", total=30))
 
-    found = rows_of(source(lake, "shop.orders"), [pushed.EqualTo(("region",), "late")])
+    found = rows_of(source(lake, "shop.orders", readOnce="true"), [pushed.EqualTo(("region",), "late")])
 
     assert not [row for row in found.to_pylist() if row["region"] == "late"]
     assert same_rows(rows_of(source(lake, "shop.orders")), table.to_arrow())
@@ -154,8 +154,8 @@ def test_filters_rule_out_files_and_row_groups_and_are_left_to_spark(lake: Lake)
         table.fold()
 
     _, everything = planned(source(lake, "shop.orders"))
-    _, one_region = planned(source(lake, "shop.orders"), [pushed.EqualTo(("region",), "south")])
-    _, one_key = planned(source(lake, "shop.orders"), [pushed.EqualTo(("id",), 105)])
+    _, one_region = planned(source(lake, "shop.orders", readOnce="true"), [pushed.EqualTo(("region",), "south")])
+    _, one_key = planned(source(lake, "shop.orders", readOnce="true"), [pushed.EqualTo(("id",), 105)])
 
     assert len(pieces(everything)) == 3
     assert len(pieces(one_region)) == 1
@@ -169,16 +169,28 @@ def test_a_filter_chooses_row_groups_and_the_rows_of_those_are_all_there(lake: L
     table.fold()
     table.upsert(orders([2500], region="south"))
 
-    found = rows_of(source(lake, "shop.orders"), [pushed.GreaterThan(("id",), 2400), pushed.LessThan(("id",), 2600)])
+    between = [pushed.GreaterThan(("id",), 2400), pushed.LessThan(("id",), 2600)]
+    found = rows_of(source(lake, "shop.orders", readOnce="true"), between)
 
     assert set(found.column("id").to_pylist()) >= set(range(2401, 2600))
     assert found.num_rows < 2100
     assert found.column("id").to_pylist().count(2500) == 1
 
 
+def test_filters_rule_out_nothing_where_the_dataframe_may_be_read_again(lake: Lake) -> None:
+    """Spark would take the partitions of one filter for the next read too."""
+    table = lake.create_table("shop.orders", COLUMNS, key="id")
+    table.upsert(orders(range(100)))
+    table.fold()
+
+    found = rows_of(source(lake, "shop.orders"), [pushed.GreaterThan(("id",), 1000)])
+
+    assert found.num_rows == 100
+
+
 def test_filters_do_not_show_while_spark_has_pushdown_switched_off(lake: Lake) -> None:
     lake.create_table("shop.orders", COLUMNS, key="id")
-    opened = source(lake, "shop.orders")
+    opened = source(lake, "shop.orders", readOnce="true")
 
     reader = opened.reader(opened.schema())
 
@@ -355,6 +367,19 @@ def test_a_flipped_bit_is_an_error_that_names_the_file(lake: Lake) -> None:
     Path(piece.path).write_bytes(data)
 
     with pytest.raises(Corruption, match=r"/fold-[0-9a-f]+/.*\.parquet"):
+        [list(reader.read(part)) for part in partitions]
+
+
+def test_a_file_that_went_after_the_plan_was_made_is_no_damage(lake: Lake) -> None:
+    """Spark keeps the plan with the DataFrame, vacuum does not know of it."""
+    table = lake.create_table("shop.orders", COLUMNS, key="id")
+    table.upsert(orders([1]))
+    table.fold()
+    reader, partitions = planned(source(lake, "shop.orders"))
+    (piece,) = pieces(partitions)
+    Path(piece.path).unlink()
+
+    with pytest.raises(NotFound, match="Load the table again"):
         [list(reader.read(part)) for part in partitions]
 
 

@@ -14,11 +14,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
-from lithify import Conflict, InvalidRequest, Lake, LithifyDataSource, Table
+from lithify import Conflict, InvalidRequest, Lake, LithifyDataSource, Table, Unavailable
 from lithify.engine import jobs, spool
 from lithify.engine.runtime import Owner
 from lithify.spark.source_write import TableWriter, TaskMessage
 from lithify.spark.types import spark_schema
+from lithify.store.local import Store
 
 COLUMNS = pa.schema([("id", pa.int64()), ("region", pa.string()), ("total", pa.int64())])
 
@@ -144,6 +145,26 @@ def test_files_of_attempts_that_failed_or_ran_twice_do_not_count(lake: Lake, ord
 
     assert set(orders.to_arrow().column("region").to_pylist()) == {"second attempt"}
     assert leftovers(lake) == []
+
+
+def test_a_spool_that_cannot_be_removed_does_not_fail_a_write_that_is_committed(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever was told so would write again, and the rows of a table with no key would be there twice."""
+    table = lake.create_table("shop.orders", COLUMNS)
+    writer = begun(lake)
+    messages = [task(writer, rows([1, 2]))]
+
+    def in_use(self: Store, path: Path) -> None:
+        raise Unavailable(f"{path}: a task that ran twice still writes there")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "remove_folder", in_use)
+        writer.commit(messages)
+
+    assert sorted(table.to_arrow().column("id").to_pylist()) == [1, 2]
+    (left,) = jobs.unfinished(table._runtime, table.name)
+    assert left.kind == spool.KIND
 
 
 def test_a_write_that_failed_in_spark_leaves_nothing(lake: Lake, orders: Table) -> None:

@@ -144,6 +144,25 @@ def lines_in(file: Path) -> int:
 # -- which rows of the target are gone
 
 
+def check_keys(step: Step, judgement: Judged, key: Sequence[str], *, computed: bool) -> None:
+    """Of an answer that is here, before its target is created: no nulls in the key, and where the target is
+    `computed`, each key once.
+    """
+    if judgement.small is None or not key:
+        return
+    for name in key:
+        bad = judgement.small.filter(pc.is_null(judgement.small.column(name)))
+        if bad.num_rows:
+            said = f"step {step.label}: {name!r}, of the key of {step.target}, is null in {plural(bad.num_rows, 'row')}"
+            advice = f'filter them out, or expect that "{name} is not null", otherwise = "quarantine"'
+            shown = dumps(bad.slice(0, 1).to_pylist()[0])
+            raise InvalidRequest(
+                f"{said}, for example {shown}; nothing was written: {advice}", public=f"{said}: {advice}"
+            )
+    if computed:
+        keys_of_answer(step, judgement, key, judgement.small.num_rows)
+
+
 def keys_of_answer(step: Step, judgement: Judged, key: Sequence[str], keys_max: int) -> pa.Table:
     """The keys that came out, each once: a key that comes out twice is refused."""
     from lithify.spark.streaming import fetched

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lithify.app.pipeline_answers import judged_answer, keep_aside, lines_in
+from lithify.app.pipeline_answers import check_keys, judged_answer, keep_aside, lines_in
 from lithify.app.pipeline_checks import CheckedStep
 from lithify.app.pipeline_steps import Tell, check_ours, check_repeatable, target_of
 from lithify.app.pipeline_work import Work
@@ -75,6 +75,7 @@ class FilesRun:
             self._tell("computing")
             judgement = held.enter_context(judged_answer(step, frame, lake._settings.stream_rows_max))
             lake._store.step("pipeline.computed")
+            check_keys(step, judgement, self._checked.target.key, computed=False)
             target = target_of(lake, self._checked)
             self._checked = replace(self._checked, exists=True)
             name = f"{step.feed}-{1 if self._work.state.number is None else self._work.state.number + 1}"

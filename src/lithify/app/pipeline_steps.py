@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from lithify.app.pipeline_answers import (
     Judged,
+    check_keys,
     check_passed_through,
     gone_from,
     judged_answer,
@@ -209,6 +210,7 @@ class StepRun:
                 rows_max = self._lake._settings.stream_rows_max
                 judgement = held.enter_context(judged_answer(step, frame, rows_max))
             self._lake._store.step("pipeline.computed")
+            check_keys(step, judgement, self._checked.target.key, computed=self._checked.computed)
             target = target_of(self._lake, self._checked)
             data, operation = self._operations(target, judgement, given, whole=whole)
             progress = self._work.state.next(step.feed, **{READ: until, DECLARED: self._work.declared})
@@ -244,10 +246,8 @@ class StepRun:
             return judgement.rows, None
         key = target.definition.key
         if whole:
-            if isinstance(judgement.rows, pa.Table):
-                keys_of_answer(self._step, judgement, key, CHANGES_ROWS_MAX)
-                frame = None
-            else:
+            frame = None
+            if not isinstance(judgement.rows, pa.Table):
                 frame = judgement.rows
                 if (twice := keys_twice(frame, key)) is not None:
                     raise key_twice(self._step, twice)
@@ -257,8 +257,9 @@ class StepRun:
             return differences(frame, target.to_spark(self._spark), key), OPERATION
         assert given.affected is not None
         came_out = keys_of_answer(self._step, judgement, key, CHANGES_ROWS_MAX)
-        if judgement.small is not None and judgement.small.num_rows:
-            check_passed_through(self._step, judgement.small, given.affected)
+        told = came_out if judgement.small is None else judgement.small
+        if told.num_rows and set(given.affected.column_names) <= set(told.column_names):
+            check_passed_through(self._step, told, given.affected)
         gone = self._gone(target, given.affected, came_out)
         if isinstance(judgement.rows, pa.Table):
             return with_operations(judgement.rows, gone), OPERATION

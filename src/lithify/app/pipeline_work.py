@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 CHANGES_ROWS_MAX = 2_000_000
 ASKED, FIRST, DECLARED_FULL = "asked for", "it has not run yet", "declared full"
 CHANGED = "its declaration or its source's table is another one now"
+ANOTHER = "another step has kept its target since"
 
 
 @dataclass(frozen=True)
@@ -63,12 +64,14 @@ def work_of(lake: Lake, step: Step, *, full: bool = False) -> Work:
         return whole(FIRST)
     if state.declared != declared:
         return whole(CHANGED)
+    if not state.last:
+        return whole(ANOTHER)
     if since >= until:
         return Work(step, state, "up to date", idle=True, declared=declared, since=since, until=until)
     if step.kind == "full":
         return whole(DECLARED_FULL)
     try:
-        if source.feed_until(since, CHANGES_ROWS_MAX) < until:
+        if source._feed.more_than(CHANGES_ROWS_MAX, since, until):
             return whole(f"more than {CHANGES_ROWS_MAX:,} rows changed")
     except NotFound:
         return whole(f"changes after seq {since} are no longer all there")
@@ -88,6 +91,8 @@ def _of_files(lake: Lake, step: Step, state: StepState, *, full: bool) -> Work:
     news = tuple(ledger.news(found))
     if not news:
         why = f"no new files among {plural(len(found), 'file')}" if found else "no files yet"
+        if state.declared not in (None, declared):
+            why += "; its query was changed, which --full applies to files that were read before"
         return Work(step, state, why, idle=True, declared=declared, ledger=ledger)
     return Work(step, state, ASKED if full else "new files", declared=declared, files=news, ledger=ledger, whole=full)
 

@@ -66,8 +66,8 @@ def arrive(
 ) -> Commit:
     """Commit a portion of a feed, exactly once. More than `rows_max` rows of a DataFrame are written by Spark.
 
-    A function as `data` is called only if the portion is new, and may still add to `info`. `order`: columns of a DataFrame that go before the place
-    of a row in it in the order of arrival, and are not stored.
+    A function as `data` is called only if the portion is new, and may still add to `info`. `order`: columns of a
+    DataFrame that go before the place of a row in it in the order of arrival, and are not stored.
     """
     handles = table._handles
     schema = handles.schema()

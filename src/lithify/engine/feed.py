@@ -88,6 +88,11 @@ class Feed:
             raise InvalidRequest(f"rows_max must be a number of rows from 1 on, not {rows_max!r}")
         return self._originals(since, None, rows_max).until
 
+    def more_than(self, rows_max: int, since: Place, until: Place) -> bool:
+        """Whether more rows were written than so many, told by the log; the last commit alone may be all of them."""
+        found = self._originals(since, until, rows_max + 1)
+        return sum(rows_of(add) for _, add in found.adds) > rows_max
+
     def rows(self, since: Place, until: Place | None, columns: Sequence[str] | None) -> pa.Table:
         span = self._span(since, until)
         return self._rows(span, _checked(span.schema, str(self._handles.name), columns))

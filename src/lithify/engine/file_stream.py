@@ -81,12 +81,16 @@ class FileSink(StreamSink):
         from lithify.spark.streaming import fetched, listed, read_files
 
         assert not isinstance(data, pa.Table)
-        files = listed(data)
-        kind = format_of(files, self._kind)
-        columns = table.schema
+        schema = table.definition
+        columns = schema.columns
         if self.op_column is not None:
             columns = columns.append(pa.field(self.op_column, pa.string()))
-        typed = read_files(data.sparkSession, files, kind, columns)
+        files = listed(data)
+        if not files:
+            return columns.empty_table()  # Spark leaves out files of no bytes
+        kind = format_of(files, self._kind)
+        required = [field.name for field in schema.columns if not field.nullable and field.name not in schema.key]
+        typed = read_files(data.sparkSession, files, kind, columns, required, self.op_column)
         rows = fetched(typed, self.rows_max, self.order)
         bad = bad_examples(typed, kind) if rows is None or rows.column(WHY).null_count < rows.num_rows else []
         if bad and self.null_keys == "fail":

@@ -12,6 +12,7 @@ and streamed into files laid out as any bulk write. Finished files of a table wi
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -42,6 +43,8 @@ SMALL_BYTES_MAX = 64 * 2**20
 EXAMPLES_MAX = 5
 ANCESTORS_MAX = 8
 JVM = "java"
+
+logger = logging.getLogger(__name__)
 
 
 def driver_of(pid: int) -> Owner:
@@ -104,7 +107,11 @@ def commit(
         with contextlib.suppress(LithifyError):
             _end(table, job, "failed", reason=str(error))
         raise
-    _end(table, job, "done", rows=rows)
+    try:
+        _end(table, job, "done", rows=rows)
+    except LithifyError as error:
+        # The rows are committed: whoever heard of an error now would write them once more.
+        logger.warning("the spool of %s is left to recovery: %s", job.table, error)
     return done
 
 
@@ -179,6 +186,8 @@ def _moved(file: Written, root: str, folder: str) -> Written:
 
 def _paths(place: SpoolPlace, spooled: Sequence[Spooled]) -> list[Path]:
     folder = Path(place.root) / place.folder
+    if not folder.is_dir():
+        raise Conflict(f"{folder} was removed while Spark wrote into it, with the table, say: write again")
     for part in spooled:
         check_whole(str(folder / part.path), part.size_bytes)
     return [folder / part.path for part in spooled]

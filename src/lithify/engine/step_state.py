@@ -5,6 +5,9 @@ which the target holds everything, a fingerprint of the declaration that it was 
 reads files, the ledger: a file that lists what has been read. A ledger is durable before the commit that names it, and
 one that no commit names counts for nothing. So whatever dies where, rows and what is known of them agree.
 
+The table remembers too which step came last: after another one's commit (a step that was renamed, and back again)
+what a step knows of its target no longer holds.
+
 What the log has forgotten (30 days without a commit of the step) begins anew, from the whole source.
 """
 
@@ -17,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lithify.engine.progress import Progress, feed_txn, recall
+from lithify.engine.progress import Progress, feed_txn, fingerprint, recall
 from lithify.engine.runtime import Runtime
 from lithify.errors import Corruption, NotFound
 from lithify.model.pipelines import Step
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from lithify.engine.table import Table
 
 READ, DECLARED, LEDGER = "read", "declared", "ledger"
+_LAST = "lithify.step"
 
 
 @dataclass(frozen=True)
@@ -36,17 +40,19 @@ class StepProgress(Progress):
 
     def txns(self, seq: int) -> dict[str, int]:
         name = feed_txn(self.feed)
-        return {**super().txns(seq), **{f"{name}.{fact}": value for fact, value in self.facts.items()}}
+        facts = {f"{name}.{fact}": value for fact, value in self.facts.items()}
+        return {**super().txns(seq), **facts, _LAST: fingerprint(self.feed)}
 
 
 @dataclass(frozen=True)
 class StepState:
-    """What a target remembers of a step; all None: nothing yet."""
+    """What a target remembers of a step; all None: nothing yet. `last`: no other step has committed since."""
 
     number: int | None = None
     read: int | None = None
     declared: int | None = None
     ledger: int | None = None
+    last: bool = True
 
     def next(self, feed: str, **facts: int) -> StepProgress:
         return StepProgress(feed, 1 if self.number is None else self.number + 1, self.number, facts=facts)
@@ -60,7 +66,8 @@ def state_of(table: Table, feed: str) -> StepState:
         if known is None:
             return StepState()
         read, declared, ledger = (handles.changes.log.txn(f"{feed_txn(feed)}.{it}") for it in (READ, DECLARED, LEDGER))
-        return StepState(known.after, read, declared, ledger)
+        last = handles.changes.log.txn(_LAST) in (None, fingerprint(feed))
+        return StepState(known.after, read, declared, ledger, last)
 
 
 # -- which files have been read
@@ -92,7 +99,7 @@ class Ledger:
 
 
 def files_behind(found: Iterable[str]) -> list[FileSeen]:
-    """The files of a listing as they are now; one that has gone meanwhile is left out."""
+    """The files of a listing as they are now; one that has gone meanwhile, or has nothing in it yet, is left out."""
     seen = []
     for path in found:
         if Path(path).name.startswith((".", "_")):
@@ -101,7 +108,8 @@ def files_behind(found: Iterable[str]) -> list[FileSeen]:
             stat = Path(path).stat()
         except FileNotFoundError:
             continue
-        seen.append(FileSeen(path, stat.st_size, stat.st_mtime_ns))
+        if stat.st_size:
+            seen.append(FileSeen(path, stat.st_size, stat.st_mtime_ns))
     return seen
 
 

@@ -73,7 +73,7 @@ class TableSource(DataSource):
             definition = table.planned(options.as_of).schema
         if options.changes:
             return TableReader(feed_schema(definition), schema, lambda _: self._changes())
-        return TableReader(definition.columns, schema, self._scan)
+        return TableReader(definition.columns, schema, self._scan, prunes=options.read_once)
 
     def _scan(self, predicate: Predicate) -> list[ScanPartition]:
         with self.opened() as table:

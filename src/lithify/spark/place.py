@@ -69,13 +69,15 @@ def _endpoint(address: str, url: str, port: int) -> tuple[str, int]:
     except ValueError:
         host = ""
     if not host:
-        raise InvalidRequest(f"{shown(address)} is no address of Spark: write spark://host:7077 or sc://host:15002")
+        raise InvalidRequest(
+            f"{shown(address)} is no address of Spark: write spark://host:7077, or sc://host:15002, parameters after /;"
+        )
     return host, port
 
 
 def shown(address: str) -> str:
-    """An address without its parameters: a token is nobody's business."""
-    return address.split("/;", 1)[0]
+    """An address without user and parameters, wherever these were put: a token is nobody's business."""
+    return re.sub(r"//[^/@]*@", "//", re.split(r"/?[;?#]", address, maxsplit=1)[0])
 
 
 def check_remote(remote: str) -> None:

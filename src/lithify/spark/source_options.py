@@ -34,6 +34,7 @@ _USES: dict[str, frozenset[Use]] = {
     "table": _ANY,
     "asOf": frozenset({Use.READ}),
     "columns": frozenset({Use.READ}),
+    "readOnce": frozenset({Use.READ}),
     "since": frozenset({Use.READ}),
     "until": frozenset({Use.READ}),
     "changes": frozenset({Use.READ, Use.STREAM_IN}),
@@ -70,6 +71,7 @@ class SourceOptions:
     null_keys: NullKeys = "fail"
     name: str | None = None
     checkpoint: str | None = None
+    read_once: bool = False
 
 
 def parse(given: Mapping[str, str]) -> SourceOptions:
@@ -104,6 +106,7 @@ def parse(given: Mapping[str, str]) -> SourceOptions:
         _one_of(found, "nullKeys", ("fail", "quarantine")) or "fail",  # type: ignore[arg-type]
         found.get("name"),
         checkpoint,
+        _truth(found, "readOnce"),
     )
 
 

@@ -3,7 +3,9 @@
 Spark has no column pruning for Python sources: the columns are those of the schema that the DataFrame was loaded with.
 Batches must have exactly Spark's types, nested fields and nullability included, so each is cast once at the end.
 
-No filter is ever claimed as handled. Filters choose the files and row groups; Spark evaluates all of them again.
+No filter is ever claimed as handled. Filters choose the files and row groups; Spark evaluates all of them again. They
+choose only for a DataFrame that is declared to be read once (`prunes`): Spark keeps the partitions of the last filter
+that it pushed, and takes them for every later read of the same DataFrame, and for every place of it in one query.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from lithify.errors import InvalidRequest
+from lithify.errors import InvalidRequest, NotFound
 from lithify.model.merge import anti_join
 from lithify.model.predicates import UNKNOWN, Predicate
 from lithify.spark.filters import predicate_of
@@ -41,12 +43,15 @@ class TableReader(DataSourceReader):
         columns: pa.Schema,
         wanted: StructType,
         plan: Callable[[Predicate], list[ScanPartition]],
+        *,
+        prunes: bool = False,
     ) -> None:
         check_wanted(wanted, columns)
         self.columns, self.wanted = columns, wanted
         self.predicate: Predicate = UNKNOWN
         self._plan: Callable[[Predicate], list[ScanPartition]] | None = plan
-        self.pushFilters = _Pushed(self)  # type: ignore[method-assign]
+        if prunes:
+            self.pushFilters = _Pushed(self)  # type: ignore[method-assign]
 
     def __getstate__(self) -> dict[str, Any]:
         return {"columns": self.columns, "wanted": self.wanted, "predicate": self.predicate, "_plan": None}
@@ -116,6 +121,11 @@ def batches(partition: ScanPartition, columns: pa.Schema, wanted: StructType) ->
 
 def _tables(piece: Piece, columns: pa.Schema) -> Iterator[pa.Table]:
     """One row group at a time."""
+    if not Path(piece.path).exists():
+        raise NotFound(
+            f"{piece.path} is gone: vacuum, or the sweep of what reads have laid down, has removed it since this "
+            "DataFrame was first read, or this machine does not see the lake. Load the table again"
+        )
     check_whole(piece.path, piece.file_bytes)
     file = open_file(Path(piece.path))
     fixed = dict(piece.constants)

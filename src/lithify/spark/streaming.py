@@ -1,7 +1,9 @@
 """Micro-batches as Spark hands them over: their query, and their rows while these are few.
 
 Arrival order is the order of the DataFrame's rows: by partition, then within it. Rows are numbered in it before they
-are fetched, because fetching a limited number of rows from several partitions may bring them in another order.
+are fetched, because fetching a limited number of rows from several partitions may bring them in another order. The
+numbers also bound what is fetched at first, so many rows of each partition: Spark's own limit costs a shuffle, which a
+micro-batch of a thousand rows would wait for longer than for everything else.
 """
 
 from __future__ import annotations
@@ -11,11 +13,13 @@ from functools import reduce
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from lithify.model.arrow_rows import order_of, take
+from lithify.model.cdc import WORDS
+from lithify.model.merge import Op
 from lithify.spark.event_write import ARRIVAL
 from lithify.spark.ingest import FILE, MODIFIED, RECORD, WHY, local_name, read_typed
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed
@@ -23,6 +27,9 @@ from lithify.spark.types import arrow_schema
 
 QUERY_ID = "sql.streaming.queryId"
 KEPT_QUERY_ID = "spark.lithify.query.id"
+EACH_ROWS_MAX = 5_000
+# Spark's numbers have the partition above these bits, and the row in it below.
+PARTITION_ROWS = 1 << 33
 
 
 def columns_of(frame: DataFrame) -> pa.Schema:
@@ -33,17 +40,19 @@ def fetched(frame: DataFrame, rows_max: int, order: Sequence[str] = (), *, order
     """All rows in order of arrival (in any, if not `ordered`), or None if there are more than `rows_max`. The columns
     `order` go before the place in the frame, and are left out.
     """
-    numbered = frame.select("*", F.monotonically_increasing_id().alias(ARRIVAL)) if ordered else frame.drop(*order)
+    numbered = frame.select("*", F.monotonically_increasing_id().alias(ARRIVAL))
+    each = min(EACH_ROWS_MAX, rows_max)
     try:
-        table = numbered.limit(rows_max + 1).toArrow()
+        table = numbered.where(F.col(ARRIVAL) % PARTITION_ROWS <= each).toArrow()
+        # The number `each` itself is of a partition that may hold more.
+        if (table.column(ARRIVAL).to_numpy() % PARTITION_ROWS == each).any():
+            table = numbered.limit(rows_max + 1).toArrow()
     except SPARK_ERRORS as error:
         raise compute_failed(error) from error
     if table.num_rows > rows_max:
         return None
-    if not ordered:
-        return table
     by = [*order, ARRIVAL]
-    return take(table.drop_columns(by), order_of(table, by))
+    return take(table.drop_columns(by), order_of(table, by)) if ordered else table.drop_columns(by)
 
 
 def query_id(frame: DataFrame) -> str | None:
@@ -135,12 +144,35 @@ def listed(listing: DataFrame) -> list[str]:
     return [local_name(row["path"]) for row in sorted(rows, key=lambda row: (row["modificationTime"], row["path"]))]
 
 
-def read_files(spark: SparkSession, files: Sequence[str], kind: str, columns: pa.Schema) -> DataFrame:
-    """Typed records with why one is bad (null: it is not), its text, and the order of the files."""
+def read_files(
+    spark: SparkSession,
+    files: Sequence[str],
+    kind: str,
+    columns: pa.Schema,
+    required: Sequence[str] = (),
+    op_column: str | None = None,
+) -> DataFrame:
+    """Typed records with why one is bad (null: it is not), its text, and the order of the files. `required`: columns
+    that need a value, but for those of a delete.
+    """
     frame = read_typed(spark, files, kind, columns, ())
+    names = [F.col(f"`{name}`") for name in frame.columns if name in columns.names]
     if WHY not in frame.columns:
-        names = [F.col(f"`{name}`") for name in frame.columns]
         places = F.col("_metadata.file_path").alias(FILE), F.col("_metadata.file_modification_time").alias(MODIFIED)
-        nothing = F.lit(None).cast("string")
-        return frame.select(*names, nothing.alias(WHY), nothing.alias(RECORD), *places)
+        text = F.to_json(F.struct(*names)).alias(RECORD)
+        frame = frame.select(*names, F.lit(None).cast("string").alias(WHY), text, *places)
+    if required:
+        missing = _missing(frame, required, op_column)
+        frame = frame.withColumn(WHY, F.coalesce(F.col(WHY), missing))
     return frame.withColumn(RECORD, F.when(F.col(WHY).isNotNull(), F.col(RECORD)))
+
+
+def _missing(frame: DataFrame, required: Sequence[str], op_column: str | None) -> Column:
+    """Which column lacks its value; null where none does."""
+    values = {name: F.col(f"`{name}`") if name in frame.columns else F.lit(None) for name in required}
+    said = {name: F.lit(f"column {name!r} is null: it needs a value") for name in required}
+    why = F.coalesce(*[F.when(value.isNull(), said[name]) for name, value in values.items()])
+    if op_column is None or op_column not in frame.columns:
+        return why
+    deletes = [word for word, op in WORDS.items() if op is Op.DELETE]
+    return F.when(~F.lower(F.trim(F.col(f"`{op_column}`"))).isin(deletes), why)

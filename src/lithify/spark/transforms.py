@@ -35,6 +35,8 @@ UPSERT, DELETE = "upsert", "delete"
 _PLACE = re.compile(r"\(?\bline (\d+),? pos(?:ition)? (\d+)\)?")
 _CONDITION = re.compile(r"^\[[A-Z_0-9.]+\]\s*")
 _STATE = re.compile(r"\s*SQLSTATE: \w+")
+# The query stands in parentheses of ours: that the closing one comes too late tells its author nothing.
+_OUR_PARENTHESIS = ": missing ')'"
 _SAID_CHARACTERS_MAX = 300
 
 
@@ -269,6 +271,8 @@ def said(text: str, lines_before: int) -> str:
     place = _PLACE.search(text)
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     line = _PLACE.sub("", _STATE.sub("", _CONDITION.sub("", line))).strip(" ;")
+    if lines_before:
+        line = line.rstrip(".").removesuffix(_OUR_PARENTHESIS)
     line = line if len(line) <= _SAID_CHARACTERS_MAX else line[: _SAID_CHARACTERS_MAX - 1] + "…"
     if place is None or int(place[1]) <= lines_before:
         return line

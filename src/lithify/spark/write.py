@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import TimestampType
 
 from lithify.errors import InvalidRequest, LithifyError
 from lithify.model.arrow_rows import strictly_ascending
@@ -119,7 +120,13 @@ def _run(frame: DataFrame, task: WriteTask) -> list[_Part]:
 
 def _lies_in_order(frame: DataFrame, key: Sequence[str]) -> bool:
     """Whether each partition seems to hold keys that no other one does, and enough rows for a file of its own."""
-    keys = F.struct(*[F.col(f"`{name}`").alias(f"k{place}") for place, name in enumerate(key)])
+    columns = []
+    for place, name in enumerate(key):
+        column = F.col(f"`{name}`")
+        if isinstance(frame.schema[name].dataType, TimestampType):
+            column = F.unix_micros(column)  # Python's local time does not have the first and last moments
+        columns.append(column.alias(f"k{place}"))
+    keys = F.struct(*columns)
     found = (
         frame.select(keys.alias("key"), F.spark_partition_id().alias("part"))
         .groupBy("part")
