@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
-from lithify import InvalidRequest
-from lithify.app.pipeline_answers import Judged, check_keys
+from lithify import InvalidRequest, Lake
+from lithify.app.pipeline_answers import Judged, check_keys, keep_aside
+from lithify.app.pipeline_steps import with_both_zeros
 from lithify.model.pipelines import Step
+from lithify.spark.transforms import FAILED
 
 STEP = Step("p", "s", "a.target", table="a.source")
 
@@ -27,3 +31,28 @@ def test_a_key_may_come_twice_only_among_rows_that_arrive() -> None:
     check_keys(STEP, answer, ["day", "n"], computed=True)
     with pytest.raises(InvalidRequest, match="more than one row comes out for a key"):
         check_keys(STEP, answer, ["day"], computed=True)
+
+
+def test_what_a_run_that_died_had_set_aside_goes_when_the_next_one_sets_nothing_aside(folder: Path) -> None:
+    with Lake(folder / "lake") as lake:
+        handles = lake.create_table("a.target", pa.schema([("id", pa.int64())]), key="id")._handles
+        rows = pa.table({"id": [1]})
+        aside = pa.table({"id": [2], FAILED: ["does not hold: small"]})
+        count, place = keep_aside(handles, "p-1-rows", Judged(rows, aside, 1))
+        assert count == 1
+        assert (Path(str(place)) / "part-00000.json").exists()
+
+        assert keep_aside(handles, "p-1-rows", Judged(rows)) == (0, None)
+        assert not Path(str(place)).exists()
+
+
+def test_a_group_of_zero_is_that_of_minus_zero_too() -> None:
+    groups = with_both_zeros(pa.table({"w": [-0.0, 1.5, None, float("nan")], "g": ["a", "b", "c", "d"]}))
+
+    assert [(str(row["w"]), row["g"]) for row in groups.to_pylist()] == [
+        ("-0.0", "a"),
+        ("1.5", "b"),
+        ("None", "c"),
+        ("nan", "d"),
+        ("0.0", "a"),
+    ]

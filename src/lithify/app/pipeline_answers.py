@@ -110,14 +110,16 @@ def refusal(step: Step, expectation: Expectation, count: int, examples: Sequence
 
 
 def keep_aside(handles: Handles, name: str, judgement: Judged) -> tuple[int, str | None]:
-    """Write the rows that were set aside into the target's quarantine, durable. The same name again overwrites."""
+    """Write the rows that were set aside into the target's quarantine, durable, in place of what a run of this name has
+    left that did not come to its commit.
+    """
     store, folder = handles.runtime.store, handles.folder / "quarantine" / name
+    store.remove_folder(folder)
     if judgement.aside is None:
         return 0, None
     from lithify.spark.transforms import FAILED, write_set_aside
 
     store.make_folder(folder.parent)
-    store.remove_folder(folder)
     if isinstance(judgement.aside, pa.Table):
         store.make_folder(folder)
         rows = judgement.aside

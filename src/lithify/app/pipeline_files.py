@@ -80,9 +80,8 @@ class FilesRun:
             self._checked = replace(self._checked, exists=True)
             name = f"{step.feed}-{1 if self._work.state.number is None else self._work.state.number + 1}"
             quarantined, folder = keep_aside(target._handles, f"{name}-rows", judgement)
-            if bad is not None:
-                count, folder = self._keep_bad(target, f"{name}-records", bad)
-                quarantined += count
+            count, records = self._keep_bad(target, f"{name}-records", bad)
+            quarantined, folder = quarantined + count, records or folder
             report = StepReport(
                 step=step.label,
                 kind=step.kind,
@@ -149,12 +148,14 @@ class FilesRun:
         ordered = len(files) > 1 and target.keyed and target.order_by is None
         return source_rows(frame, self._columns, ordered=ordered), read, frame if bad else None
 
-    def _keep_bad(self, target: Table, name: str, frame: DataFrame) -> tuple[int, str]:
+    def _keep_bad(self, target: Table, name: str, frame: DataFrame | None) -> tuple[int, str | None]:
         from lithify.spark.ingest import write_quarantine
 
         store, folder = self._lake._store, target._handles.folder / "quarantine" / name
-        store.make_folder(folder.parent)
         store.remove_folder(folder)
+        if frame is None:
+            return 0, None
+        store.make_folder(folder.parent)
         count = 0
         for file in write_quarantine(frame, folder):
             count += lines_in(file)

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lithify.app.pipeline_answers import (
     Judged,
@@ -158,7 +159,7 @@ class StepRun:
         else:
             found = source.feed(since, snapshot.seq, by).select(by)
             changed = found.num_rows
-        groups = found.group_by(by).aggregate([]).select(by)
+        groups = with_both_zeros(found).group_by(by).aggregate([]).select(by)
         if groups.num_rows > GROUPS_MAX:
             return None
         if not groups.num_rows:
@@ -274,6 +275,16 @@ class StepRun:
         if not affected.num_rows:
             return target.schema.empty_table().select(key)
         return gone_from(matching(target, affected, key), came_out, key)
+
+
+def with_both_zeros(groups: pa.Table) -> pa.Table:
+    """0.0 and -0.0 are one group to Spark, and two values where bits are compared: where one is, the other is added."""
+    for place, column in enumerate(groups.schema):
+        if pa.types.is_floating(column.type):
+            zeros = groups.filter(pc.equal(groups.column(place), pa.scalar(0, column.type)))
+            others = zeros.set_column(place, column, pc.negate(zeros.column(place)))
+            groups = pa.concat_tables([groups, others])
+    return groups
 
 
 def with_operations(rows: pa.Table, gone: pa.Table) -> pa.Table:
