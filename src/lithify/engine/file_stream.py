@@ -97,7 +97,8 @@ class FileSink(StreamSink):
             lines = "\n  ".join(map(str, bad))
             raise InvalidRequest(
                 f"some records do not fit table {table.name}; nothing of this batch was written. The first ones:\n"
-                f"  {lines}\nCorrect the file and start again, or set such records aside"
+                f"  {lines}\nCorrect the file and start again, or set such records aside with null_keys='quarantine' "
+                "(--null-keys quarantine)"
             )
         name = f"{progress.feed}-{progress.after}-unfit"
         info |= set_aside(table._handles, name, (lambda folder: list(write_quarantine(typed, folder))) if bad else ())
