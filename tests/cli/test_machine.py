@@ -140,7 +140,8 @@ class TestOnSpark:
         report = answer.json
         assert report["lake"] == str(tmp_path / "lithify-demo")
         chapters = {step["chapter"] for step in report["steps"]}
-        assert chapters == {"Load", "Change", "Read fresh", "Travel", "Fold", "Read again", "Explain", "Open"}
+        told = {"Load", "Change", "Read fresh", "Travel", "Fold", "Read again", "Explain", "Open", "Pipeline"}
+        assert chapters == told
         assert len(report["answers"]) == 4
         assert all(answer["rows"] == report["answers"][0]["rows"] for answer in report["answers"])
         for line in report["try_next"]:
