@@ -16,6 +16,8 @@ from support.bags import bag
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.spark
+
 SCHEMA = pa.schema(
     [
         ("id", pa.int64()),
