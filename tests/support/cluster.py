@@ -174,8 +174,6 @@ class Cluster:
         self.url = self._master.says(_SPARK_URL)[1]
         for host in ("127.0.0.1", "127.0.0.2"):
             self.start_worker(host)
-        for worker in self.workers.values():
-            worker.says(_WORKER_READY)
 
     def _start(self, name: str, program: str, *arguments: str, **environment: str) -> Daemon:
         daemon = Daemon(self.folder / f"{name}-{len(self._daemons)}.log", program, *arguments, **environment)
@@ -195,6 +193,8 @@ class Cluster:
             PYSPARK_PYTHON=str(self.python),
             SPARK_LOCAL_IP=host,
         )
+        # A driver that came before it would get all of its executors on the other one.
+        self.workers[host].says(_WORKER_READY)
         return self.workers[host]
 
     @property
