@@ -10,6 +10,7 @@ import pytest
 from lithify import InvalidRequest, Lake
 from lithify.app.pipeline_answers import Judged, check_keys, keep_aside
 from lithify.app.pipeline_steps import with_both_zeros
+from lithify.engine.arrivals import set_aside
 from lithify.model.pipelines import Step
 from lithify.spark.transforms import FAILED
 
@@ -56,3 +57,29 @@ def test_a_group_of_zero_is_that_of_minus_zero_too() -> None:
         ("nan", "d"),
         ("0.0", "a"),
     ]
+
+
+def test_records_set_aside_before_stay_until_those_of_the_next_attempt_are_there(folder: Path) -> None:
+    """A rival may have committed the same portion, and died before or after us: its records are the same."""
+    with Lake(folder / "lake") as lake:
+        handles = lake.create_table("a.target", pa.schema([("id", pa.int64())]), key="id")._handles
+        place = handles.folder / "quarantine" / "p-1"
+        set_aside(handles, "p-1", [{"why": "small", "record": "{}"}])
+
+        def dies(staging: Path) -> list[Path]:
+            staging.mkdir()
+            (staging / "part-a.json").write_text("half")
+            raise OSError("no room")
+
+        def writes(staging: Path) -> list[Path]:
+            staging.mkdir()
+            (staging / "part-b.json").write_text("{}\n{}\n")
+            return [staging / "part-b.json"]
+
+        with pytest.raises(OSError, match="no room"):
+            set_aside(handles, "p-1", dies)
+        assert [file.name for file in place.iterdir()] == ["part-00000.json"]
+
+        assert set_aside(handles, "p-1", writes) == {"quarantined": 2, "quarantine": "quarantine/p-1"}
+        assert [file.name for file in place.iterdir()] == ["part-b.json"]
+        assert [entry.name for entry in place.parent.iterdir()] == ["p-1"]

@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lithify.engine.arrivals import set_aside
 from lithify.engine.handles import Handles
 from lithify.errors import InvalidRequest
 from lithify.model.arrow_rows import take
@@ -110,37 +110,22 @@ def refusal(step: Step, expectation: Expectation, count: int, examples: Sequence
 
 
 def keep_aside(handles: Handles, name: str, judgement: Judged) -> tuple[int, str | None]:
-    """Write the rows that were set aside into the target's quarantine, durable, in place of what a run of this name has
-    left that did not come to its commit.
-    """
-    store, folder = handles.runtime.store, handles.folder / "quarantine" / name
-    store.remove_folder(folder)
-    if judgement.aside is None:
-        return 0, None
+    """How many rows were set aside into the target's quarantine, and where."""
     from lithify.spark.transforms import FAILED, write_set_aside
 
-    store.make_folder(folder.parent)
-    if isinstance(judgement.aside, pa.Table):
-        store.make_folder(folder)
-        rows = judgement.aside
-        whys, records = rows.column(FAILED).to_pylist(), rows.drop_columns([FAILED]).to_pylist()
-        lines = [dumps({"why": why, "record": dumps(row)}) for why, row in zip(whys, records, strict=True)]
-        store.write_new(folder / "part-00000.json", ("\n".join(lines) + "\n").encode())
-        count = len(lines)
-    else:
-        files = write_set_aside(judgement.aside, folder)
-        count = sum(lines_in(file) for file in files)
-        for file in files:
-            store.sync_file(file)
-    store.sync_folder(folder)
-    store.sync_folder(folder.parent)
-    store.step("pipeline.set_aside")
-    return count, str(folder)
+    aside = judgement.aside
+    if aside is None:
+        return told(handles, set_aside(handles, name, ()))
+    if not isinstance(aside, pa.Table):
+        return told(handles, set_aside(handles, name, lambda folder: write_set_aside(aside, folder)))
+    whys, records = aside.column(FAILED).to_pylist(), aside.drop_columns([FAILED]).to_pylist()
+    lines = [{"why": why, "record": dumps(row)} for why, row in zip(whys, records, strict=True)]
+    return told(handles, set_aside(handles, name, lines))
 
 
-def lines_in(file: Path) -> int:
-    with file.open("rb") as found:
-        return sum(1 for _ in found)
+def told(handles: Handles, said: Mapping[str, Any]) -> tuple[int, str | None]:
+    """What a commit would say of records that were set aside, as a report says it."""
+    return (said["quarantined"], str(handles.folder / said["quarantine"])) if said else (0, None)
 
 
 # -- which rows of the target are gone

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lithify.app.pipeline_answers import check_keys, judged_answer, keep_aside, lines_in
+from lithify.app.pipeline_answers import check_keys, judged_answer, keep_aside, told
 from lithify.app.pipeline_checks import CheckedStep
 from lithify.app.pipeline_steps import Tell, check_ours, check_repeatable, target_of
 from lithify.app.pipeline_work import Work
-from lithify.engine.arrivals import arrive
+from lithify.engine.arrivals import arrive, set_aside
 from lithify.engine.ingest import format_of
 from lithify.engine.step_state import DECLARED, LEDGER, FileSeen, Ledgers
 from lithify.errors import InvalidRequest
@@ -151,18 +151,10 @@ class FilesRun:
     def _keep_bad(self, target: Table, name: str, frame: DataFrame | None) -> tuple[int, str | None]:
         from lithify.spark.ingest import write_quarantine
 
-        store, folder = self._lake._store, target._handles.folder / "quarantine" / name
-        store.remove_folder(folder)
+        handles = target._handles
         if frame is None:
-            return 0, None
-        store.make_folder(folder.parent)
-        count = 0
-        for file in write_quarantine(frame, folder):
-            count += lines_in(file)
-            store.sync_file(file)
-        store.sync_folder(folder)
-        store.sync_folder(folder.parent)
-        return count, str(folder)
+            return told(handles, set_aside(handles, name, ()))
+        return told(handles, set_aside(handles, name, lambda folder: list(write_quarantine(frame, folder))))
 
 
 def _sum(first: StepReport, second: StepReport) -> StepReport:

@@ -194,27 +194,32 @@ def set_aside(
     writes the files itself. What the commit should say about it is answered.
     """
     store, folder = handles.runtime.store, handles.folder / "quarantine" / name
-    count = 0
+    count, kept = 0, list[str]()
+    # What is there goes last: a rival with the same portion may have committed it, and these are its records too.
     if callable(records):
-        if folder.exists():
-            store.remove_folder(folder)
+        staging = folder.with_name(f".{name}-{handles.runtime.new_id()}")
         store.make_folder(folder.parent)
-        for file in records(folder):
-            with file.open("rb") as lines:
-                count += sum(1 for _ in lines)
-            store.sync_file(file)
+        try:
+            for file in records(staging):
+                with file.open("rb") as lines:
+                    count += sum(1 for _ in lines)
+                store.sync_file(file)
+                store.make_folder(folder)
+                store.move(file, folder / file.name)
+                kept.append(file.name)
+        finally:
+            store.remove_folder(staging)
     elif texts := [dumps(record) + "\n" for record in records]:
-        count = len(texts)
+        count, kept = len(texts), ["part-00000.json"]
         store.make_folder(folder)
-        # As a whole: a rival with the same portion may have committed it, and these are its records too.
-        store.replace(folder / "part-00000.json", "".join(texts).encode())
-        for file in folder.iterdir():
-            if file.name.startswith("part-") and file.name != "part-00000.json":
-                store.remove(file)
+        store.replace(folder / kept[0], "".join(texts).encode())
     if not count:
         store.remove_folder(folder)
         return {}
     store.sync_folder(folder)
+    for older in store.names(folder):
+        if older not in kept:
+            store.remove(folder / older)
     store.sync_folder(folder.parent)
     store.step("arrival.set_aside")
     return {"quarantined": count, "quarantine": str(folder.relative_to(handles.folder))}

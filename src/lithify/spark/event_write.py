@@ -8,12 +8,10 @@ files of their own. As with every bulk write, only what a task reports counts.
 
 from __future__ import annotations
 
-import pickle
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,13 +19,12 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lithify.errors import LithifyError
 from lithify.model.batch import conform
 from lithify.model.cdc import check_events, settle
 from lithify.model.compose import compose
 from lithify.model.merge import Change, Op
 from lithify.model.schema import TableSchema
-from lithify.spark.tasks import SPARK_ERRORS, compute_failed
+from lithify.spark.tasks import run_partitions
 from lithify.spark.types import arrow_schema, in_order_of
 from lithify.store.parquet import Layout, PartWriter, Written, part_path
 
@@ -52,24 +49,7 @@ def write_settled(frame: DataFrame, task: EventTask) -> list[tuple[Written, Op]]
     arrival = [*task.order, ARRIVAL]
     ordered = numbered.repartitionByRange(*keys).sortWithinPartitions(*keys, *arrival).drop(*arrival)
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        result: Any
-        try:
-            result = _EventWriter(task).write_all(batches)
-        except LithifyError as error:
-            result = error
-        yield pa.RecordBatch.from_pylist([{"result": pickle.dumps(result)}])
-
-    try:
-        rows = ordered.mapInArrow(run, "result binary").collect()
-    except SPARK_ERRORS as error:
-        raise compute_failed(error) from error
-    results = [pickle.loads(bytes(row["result"])) for row in rows]
-    for result in results:
-        if isinstance(result, LithifyError):
-            raise result
+    results = run_partitions(ordered, lambda batches: _EventWriter(task).write_all(batches))
     return [file for result in results for file in result]
 
 

@@ -28,7 +28,7 @@ from lithify.model.failures import as_error, classify
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 # A failed task comes as Spark's own error or, where PySpark knows no class for it, as the bridge's.
 SPARK_ERRORS = (PySparkException, Py4JError)
@@ -84,6 +84,30 @@ def run_tasks(
         left_out += isinstance(result, _LeftOut)
         results.append(result)
     assert not left_out, "tasks were left out though none failed"
+    return results
+
+
+def run_partitions(frame: DataFrame, function: Callable[[Iterator[pa.RecordBatch]], R]) -> list[R]:
+    """`function` of the rows of each partition; or the first error among them, a LithifyError as itself."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        result: Any
+        try:
+            result = function(batches)
+        except LithifyError as error:
+            result = error
+        yield pa.RecordBatch.from_pylist([{"result": pickle.dumps(result)}])
+
+    try:
+        rows = frame.mapInArrow(run, "result binary").collect()
+    except SPARK_ERRORS as error:
+        raise compute_failed(error) from error
+    results = [pickle.loads(bytes(row["result"])) for row in rows]
+    for result in results:
+        if isinstance(result, LithifyError):
+            raise result
     return results
 
 

@@ -14,7 +14,6 @@ What a task reports is what counts: files of failed or doubled task attempts are
 
 from __future__ import annotations
 
-import pickle
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,12 +28,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampType
 
-from lithify.errors import InvalidRequest, LithifyError
+from lithify.errors import InvalidRequest
 from lithify.model.arrow_rows import strictly_ascending
 from lithify.model.batch import check_rows, conform
 from lithify.model.fold_plan import partition_rows
 from lithify.model.schema import TableSchema
-from lithify.spark.tasks import SPARK_ERRORS, compute_failed
+from lithify.spark.tasks import SPARK_ERRORS, compute_failed, run_partitions
 from lithify.spark.types import in_order_of
 from lithify.store.parquet import Layout, PartWriter, Written, part_path
 
@@ -101,21 +100,7 @@ def _files(parts: Iterable[_Part]) -> list[Written]:
 
 
 def _run(frame: DataFrame, task: WriteTask) -> list[_Part]:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        result: Any
-        try:
-            result = _PartitionWriter(task).write_all(batches)
-        except LithifyError as error:
-            result = error
-        yield pa.RecordBatch.from_pylist([{"result": pickle.dumps(result)}])
-
-    results = [pickle.loads(bytes(row["result"])) for row in frame.mapInArrow(run, "result binary").collect()]
-    for result in results:
-        if isinstance(result, LithifyError):
-            raise result
-    return results
+    return run_partitions(frame, lambda batches: _PartitionWriter(task).write_all(batches))
 
 
 def _lies_in_order(frame: DataFrame, key: Sequence[str]) -> bool:
