@@ -1,0 +1,152 @@
+"""A table's rows as a stranger computes them: both logs replayed by hand, the files read and merged by DuckDB.
+
+Nothing of Lithify, deltalake, pyarrow or DataFusion takes part, so that a mistake of theirs cannot hide here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import duckdb
+
+FOLDED_TXN, SEQ, OP = "lithify.folded", "_seq", "_op"
+BASE_SEQ = -1
+
+
+@dataclass
+class Replayed:
+    """What a Delta log says at its newest version."""
+
+    version: int = -1
+    files: dict[str, dict[str, str | None]] = field(default_factory=dict)
+    txns: dict[str, int] = field(default_factory=dict)
+    properties: dict[str, str] = field(default_factory=dict)
+    columns: tuple[str, ...] = ()
+
+    def apply(self, actions: Iterable[Mapping[str, Any]]) -> None:
+        for action in actions:
+            if add := action.get("add"):
+                self.files[unquote(add["path"])] = dict(add["partitionValues"])
+            if remove := action.get("remove"):
+                self.files.pop(unquote(remove["path"]), None)
+            if txn := action.get("txn"):
+                self.txns[txn["appId"]] = txn["version"]
+            if told := action.get("metaData"):
+                self.properties = dict(told["configuration"])
+                self.columns = tuple(column["name"] for column in json.loads(told["schemaString"])["fields"])
+
+
+def replay(folder: Path) -> Replayed:
+    """The newest checkpoint, then the commits after it, which must follow each other without a gap."""
+    log, state = folder / "_delta_log", Replayed()
+    checkpoints = sorted(log.glob("*.checkpoint.parquet"))
+    if checkpoints:
+        state.version = int(checkpoints[-1].name[:20])
+        with duckdb.connect() as connection:
+            found = connection.execute("select * from read_parquet(?)", [str(checkpoints[-1])])
+            names = [column[0] for column in found.description]
+            # Removed files stand in a checkpoint for vacuum only.
+            state.apply(
+                {name: value for name, value in zip(names, row, strict=True) if value is not None and name != "remove"}
+                for row in found.fetchall()
+            )
+    for commit in sorted(log.glob("*.json")):
+        if not commit.stem.isdecimal() or int(commit.stem) <= state.version:
+            continue
+        assert int(commit.stem) == state.version + 1, f"{folder}: version {state.version + 1} is missing"
+        state.version = int(commit.stem)
+        state.apply(json.loads(line) for line in commit.read_text().splitlines())
+    return state
+
+
+def rows_of(
+    table: Path, columns: Sequence[str], key: Sequence[str] = (), order_by: str | None = None
+) -> list[tuple[Any, ...]]:
+    """All rows of the table in `table`, in no order. Partition columns of the user's are not supported here."""
+    changes, base = replay(table / "changes"), replay(table / "base")
+    watermark = base.txns.get(FOLDED_TXN, 0)
+    with duckdb.connect() as connection:
+        connection.execute("set timezone = 'UTC'")
+        pending = [
+            (str(table / "changes" / path), int(values[SEQ] or 0), str(values[OP]))
+            for path, values in changes.files.items()
+            if int(values[SEQ] or 0) > watermark
+        ]
+        solid = [(str(table / "base" / path), BASE_SEQ, "upsert") for path in base.files]
+        for path, _, _ in (*pending, *solid):
+            assert Path(path).exists(), f"{path}: the log names it, and it is not there"
+        written = [entry for entry in (*solid, *pending) if entry[2] != "delete"]
+        deleted = [entry for entry in pending if entry[2] == "delete"]
+        _scan(connection, "written", written, columns)
+        _scan(connection, "deleted", deleted, key or _delete_columns(connection, deleted))
+        text = _keyless(columns, connection) if not key else _keyed(columns, key, order_by)
+        return connection.execute(text).fetchall()
+
+
+def _scan(
+    connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[tuple[str, int, str]], columns: Sequence[str]
+) -> None:
+    if not files:
+        nothing = ", ".join(f'null as "{column}"' for column in columns)
+        connection.execute(
+            f"create temp table {name} as select {nothing or 'null as nothing'}, 0 as _seq, '' as _op limit 0"
+        )
+        return
+    connection.execute(f"create temp table {name}_files (filename varchar, _seq bigint, _op varchar)")
+    connection.executemany(f"insert into {name}_files values (?, ?, ?)", files)
+    there = {
+        column[0]
+        for column in connection.execute(
+            "select * from read_parquet(?, union_by_name = true, hive_partitioning = false) limit 0",
+            [[file for file, _, _ in files]],
+        ).description
+    }
+    wanted = ", ".join(f'f."{column}"' if column in there else f'null as "{column}"' for column in columns)
+    connection.execute(
+        f"create temp table {name} as select {wanted}, g._seq, g._op "
+        "from read_parquet(?, union_by_name = true, filename = true, hive_partitioning = false) f "
+        f"join {name}_files g using (filename)",
+        [[file for file, _, _ in files]],
+    )
+
+
+def _delete_columns(connection: duckdb.DuckDBPyConnection, deleted: Sequence[tuple[str, int, str]]) -> list[str]:
+    if not deleted:
+        return []
+    return [c[0] for c in connection.execute("select * from read_parquet(?) limit 0", [deleted[0][0]]).description]
+
+
+def _keyed(columns: Sequence[str], key: Sequence[str], order_by: str | None) -> str:
+    shown, keys = ", ".join(f'"{c}"' for c in columns), ", ".join(f'"{c}"' for c in key)
+    rank = f'"{order_by}" desc nulls last, _seq desc' if order_by else "_seq desc"
+    same = " and ".join(f'w."{c}" = b."{c}"' for c in key)
+    # Nothing at or below the last delete, or below the last replace, of a key counts any more.
+    return f"""
+        with barriers as (
+            select {keys}, max(_seq) as _seq, max_by(_op, _seq) as _op
+            from (
+                select {keys}, _seq, _op from deleted
+                union all select {keys}, _seq, _op from written where _op = 'replace'
+            )
+            group by all
+        ), open as (
+            select w.* from written w left join barriers b on {same}
+            where b._seq is null or w._seq > b._seq or (w._seq = b._seq and b._op = 'replace')
+        )
+        select {shown} from open qualify row_number() over (partition by {keys} order by {rank}) = 1
+    """
+
+
+def _keyless(columns: Sequence[str], connection: duckdb.DuckDBPyConnection) -> str:
+    shown = ", ".join(f'w."{c}"' for c in columns)
+    by = [c[0] for c in connection.execute("select * exclude (_seq, _op) from deleted limit 0").description]
+    by = [column for column in by if column != "nothing"]
+    if not by:
+        return f"select {shown} from written w"
+    same = " and ".join(f'w."{c}" is not distinct from d."{c}"' for c in by)
+    return f"select {shown} from written w where not exists (select 1 from deleted d where {same} and d._seq > w._seq)"
