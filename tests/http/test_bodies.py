@@ -23,6 +23,7 @@ from lithify import InvalidRequest, Settings
 from lithify.http import bodies
 from lithify.http.bodies import JSON_DEPTH_MAX, depth_of, json_of, unpack
 from support.probes import add_probes
+from support.waiting import WAIT_S_MAX
 
 LIMIT = 2**20
 PACKED = {"gzip": gzip.compress, "zstd": lambda data: pa.compress(data, codec="zstd", asbytes=True)}
@@ -148,7 +149,7 @@ class TestOnASocket:
     """What a client sees that says one thing and sends another."""
 
     def talk(self, port: int, *sent: bytes) -> bytes:
-        with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        with socket.create_connection(("127.0.0.1", port), timeout=WAIT_S_MAX) as connection:
             for part in sent:
                 connection.sendall(part)
             answer = b""
@@ -165,20 +166,20 @@ class TestOnASocket:
             for _ in range(15):
                 yield bytes(LIMIT // 10)
 
-        answer = httpx.post(f"{served.url}/probe/size", content=pieces(), headers=served.headers, timeout=30)
+        answer = httpx.post(f"{served.url}/probe/size", content=pieces(), headers=served.headers, timeout=WAIT_S_MAX)
 
         refusal(answer)
         # All it sent was taken, so that nothing on the way could be reset.
         assert "connection" not in answer.headers
 
     def test_a_client_without_a_token_too(self, served: Any) -> None:
-        answer = httpx.post(f"{served.url}/probe/size", content=bytes(LIMIT), timeout=30)
+        answer = httpx.post(f"{served.url}/probe/size", content=bytes(LIMIT), timeout=WAIT_S_MAX)
 
         refusal(answer, 401, "unauthenticated")
 
     def test_an_endless_body_ends(self, served: Any) -> None:
         chunk = b"%x\r\n%s\r\n" % (LIMIT // 4, bytes(LIMIT // 4))
-        with socket.create_connection(("127.0.0.1", served.port), timeout=30) as connection:
+        with socket.create_connection(("127.0.0.1", served.port), timeout=WAIT_S_MAX) as connection:
             connection.sendall(self.head(served.token, "Transfer-Encoding: chunked"))
             with pytest.raises((ConnectionResetError, BrokenPipeError)):
                 deque(map(connection.sendall, itertools.repeat(chunk, 4_000)), maxlen=0)
@@ -190,7 +191,7 @@ class TestOnASocket:
         assert b"connection: close" in answer.lower()
 
     def test_a_body_that_is_shorter_than_it_said(self, served: Any) -> None:
-        with socket.create_connection(("127.0.0.1", served.port), timeout=30) as connection:
+        with socket.create_connection(("127.0.0.1", served.port), timeout=WAIT_S_MAX) as connection:
             connection.sendall(self.head(served.token, "Content-Length: 100") + b"only this")
             connection.shutdown(socket.SHUT_WR)
             connection.recv(65_536)
@@ -230,7 +231,7 @@ class TestSlow:
         served = request.getfixturevalue("served")
         head = f"POST /probe/size HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {served.token}\r\n"
 
-        with socket.create_connection(("127.0.0.1", served.port), timeout=30) as connection:
+        with socket.create_connection(("127.0.0.1", served.port), timeout=WAIT_S_MAX) as connection:
             connection.sendall(f"{head}Content-Length: 100\r\n\r\nthe start".encode())
             answer = connection.recv(65_536)
 

@@ -20,6 +20,7 @@ from lithify.http.failures import STATUS, WHAT_TO_DO, failure_of
 from lithify.http.logs import request_id
 from lithify.store.local import os_error
 from support.probes import SECRET, add_probes
+from support.waiting import WAIT_S_MAX
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, LithifyError)]
 
@@ -235,7 +236,7 @@ def test_an_id_that_is_long_or_not_plain_is_replaced(given: str) -> None:
     ids=["no-http", "bad-length", "large-header", "long-address", "many-headers"],
 )
 def test_below_the_requests_too(served: Any, sent: bytes, status: int, code: str) -> None:
-    with socket.create_connection(("127.0.0.1", served.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=WAIT_S_MAX) as connection:
         connection.sendall(sent)
         answer = read_all(connection)
 
@@ -253,7 +254,7 @@ def read_all(connection: socket.socket) -> bytes:
 @pytest.mark.parametrize("sent", [b"", b"GET /health/live HTTP/1.1\r\nHost:"], ids=["silent", "half"])
 def test_a_connection_on_which_no_request_comes(served: Any, sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "HEAD_S_MAX", 0.1)
-    with socket.create_connection(("127.0.0.1", served.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=WAIT_S_MAX) as connection:
         connection.sendall(sent)
         answer = read_all(connection)
 
@@ -263,7 +264,7 @@ def test_a_connection_on_which_no_request_comes(served: Any, sent: bytes, monkey
 
 def test_too_many_connections(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "CONNECTIONS_MAX", 0)
-    with socket.create_connection(("127.0.0.1", served.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=WAIT_S_MAX) as connection:
         answer = read_all(connection)
 
     assert answer.startswith(b"HTTP/1.1 503 ")

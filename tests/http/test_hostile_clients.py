@@ -20,6 +20,7 @@ from lithify.http.app import ROUTERS
 from lithify.http.held import HeldRows, release
 from lithify.http.json_route import JsonRoute
 from lithify.http.service import Service
+from support.waiting import WAIT_S_MAX, eventually
 
 from .conftest import ClientWith, Served
 
@@ -28,7 +29,7 @@ SQL = b'{"sql": "select 1"}'
 
 
 def connected(served: Served) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", served.port), timeout=30)
+    return socket.create_connection(("127.0.0.1", served.port), timeout=WAIT_S_MAX)
 
 
 def received(connection: socket.socket) -> bytes:
@@ -159,11 +160,7 @@ class TestAnswers:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
             connection.sendall(f"{head}{kind}".encode() + body)
             assert connection.recv(4) == b"HTTP"
-            waited = threading.Event()
-            for _ in range(300):
-                if not service.held.bytes and not served.server.server_state.connections:
-                    break
-                waited.wait(0.1)
+            eventually(lambda: not service.held.bytes and not served.server.server_state.connections)
 
         assert not served.server.server_state.connections
         assert service.held.bytes == 0

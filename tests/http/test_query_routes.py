@@ -21,6 +21,7 @@ from lithify.http.app import create_app
 from lithify.http.formats import ANSWERS, accepted
 from lithify.http.paging import KeptAnswers, Paged
 from lithify.http.service import Service
+from support.waiting import WAIT_S_MAX, eventually
 
 ClientWith = Callable[..., TestClient]
 NDJSON, CSV, ARROW = "application/x-ndjson", "text/csv", "application/vnd.apache.arrow.stream"
@@ -348,12 +349,9 @@ class Background:
         self.answers: list[Any] = []
         self._thread = threading.Thread(target=lambda: self.answers.append(ask(client, LONG, id=id)), daemon=True)
         self._thread.start()
-        waited = threading.Event()
-        for _ in range(3000):
-            if any(query.id.endswith(id) and query.state == "running" for query in lake.queries()):
-                return
-            waited.wait(0.01)
-        raise AssertionError("the query did not start")
+        eventually(
+            lambda: any(query.id.endswith(id) and query.state == "running" for query in lake.queries()), "the query"
+        )
 
     def answer(self) -> Any:
         self._thread.join(60)
@@ -403,11 +401,10 @@ def test_a_query_is_stopped_when_its_client_goes_away(served: Any, lake: Lake, n
         f"POST {SQL} HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nAuthorization: Bearer {served.token}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
-    waited = threading.Event()
-    with socket.create_connection(("127.0.0.1", served.port), 10) as connection:
+    with socket.create_connection(("127.0.0.1", served.port), WAIT_S_MAX) as connection:
         connection.sendall(head.encode() + body)
-        assert any(lake.queries() or waited.wait(0.01) for _ in range(3000))
-    assert any(not lake.queries() or waited.wait(0.01) for _ in range(1000))
+        assert eventually(lake.queries, "the query")
+    assert eventually(lambda: not lake.queries(), "the end of the query")
 
 
 def test_more_queries_than_may_wait_are_refused(client: TestClient, service: Service) -> None:

@@ -13,7 +13,6 @@ import ssl
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,8 +30,8 @@ from lithify.cli.main import app as cli
 from lithify.http.server import Server, check_address, listen, tls_context
 from lithify.http.service import Service
 from support.probes import add_probes
+from support.waiting import WAIT_S_MAX, eventually
 
-WAIT_S_MAX = 60
 _NAMES = [f"t{number}" for number in range(24)]
 ENDLESS = (
     f"select count(*) from {', '.join(f'shop.orders {name}' for name in _NAMES)} "
@@ -312,10 +311,7 @@ class TestStopping:
 
         asking = threading.Thread(target=ask)
         asking.start()
-        until = time.monotonic() + WAIT_S_MAX
-        while not lake.queries() and asking.is_alive():
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        eventually(lambda: lake.queries() or not asking.is_alive(), "the query")
         server.should_exit = True
         asking.join(WAIT_S_MAX)
         thread.join(WAIT_S_MAX)

@@ -14,8 +14,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from lithify import Lake, Settings
-from lithify.spark.processes import members
 from lithify.store.faults import FaultyStore, disk_full
+from support.waiting import session_is_gone
 
 ORDERS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("status", pa.string())])
 
@@ -197,5 +197,5 @@ class TestDeadWorker:
         answers = [client.post("/v1/tables/shop.orders/fold") for _ in range(2)]
         assert {answer.status_code for answer in answers} <= {200, 503}, [answer.text for answer in answers]
         assert answers[-1].status_code == 200
-        assert members(pid) == []
+        assert session_is_gone(pid)
         assert rows(client, "shop.orders") == 4

@@ -17,6 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 from lithify import InvalidRequest, Lake, LimitExceeded, NotFound, Settings, Table
 from lithify.engine import hot as hot_module
 from lithify.serving import hot_load
+from support.waiting import WAIT_S_MAX
 
 COLUMNS = pa.schema([("id", pa.int64()), ("kind", pa.string()), ("v", pa.int64()), ("note", pa.string())])
 ALL = "select count(*) as n, sum(v) as v from a.t where note is not null"
@@ -100,14 +101,14 @@ def test_a_table_is_loaded_once_however_many_ask(lake: Lake, table: Table, monke
 
     def slow(*arguments: Any) -> Any:
         started.set()
-        go_on.wait(30)
+        go_on.wait(WAIT_S_MAX)
         return real(*arguments)
 
     monkeypatch.setattr(hot_module, "load", slow)
     pinners = [threading.Thread(target=lake.cache.pin, args=("a.t",)) for _ in range(4)]
     for pinner in pinners:
         pinner.start()
-    started.wait(30)
+    started.wait(WAIT_S_MAX)
     assert answer(lake) == [{"n": 5_000, "v": 5_000}]  # nobody waits for a load who did not ask for one
     go_on.set()
     for pinner in pinners:
@@ -485,13 +486,13 @@ def test_a_table_waits_once_however_often_it_is_asked_for(
     def slow(plan: Any, *arguments: Any) -> Any:
         if plan.snapshot.table == "a.slow":
             started.set()
-            go_on.wait(30)
+            go_on.wait(WAIT_S_MAX)
         return real(plan, *arguments)
 
     monkeypatch.setattr(hot_module, "load", slow)
     for number in range(3):
         answer(lake, f"select max(v) + {number} as v from a.slow where kind <> 'x'")
-    started.wait(30)
+    started.wait(WAIT_S_MAX)
     for number in range(8):
         answer(lake, f"select max(v) + {number} as v from a.t where kind <> 'x'")
     go_on.set()

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,19 +22,10 @@ from lithify.settings import Settings, memory_bytes
 from lithify.spark.processes import members
 from lithify.spark.worker import TASK_BYTES_MIN, budget
 from support import worker_tasks as work
+from support.waiting import eventually, session_is_gone
 
 TESTS = Path(__file__).parents[1]
-WAIT_S_MAX = 120
 MIB, GIB = 2**20, 2**30
-
-
-def eventually(holds: Callable[[], Any]) -> Any:
-    """What `holds` answers once it is true."""
-    until = time.monotonic() + WAIT_S_MAX
-    while not (answer := holds()):
-        assert time.monotonic() < until, "waited too long"
-        time.sleep(0.02)
-    return answer
 
 
 def options(**changes: Any) -> WorkerOptions:
@@ -235,7 +225,7 @@ class TestTrouble:
                 with pytest.raises(OutOfResources, match=r"the Spark worker died \(exit 137.*worker_tasks:meet"):
                     order.result()
 
-        assert members(pid) == []
+        assert session_is_gone(pid)
         assert worker.run(work.double, [1]) == [2]
         assert worker.status().pid not in (None, pid)
         assert worker.status().deaths_in_a_row == 0
@@ -254,7 +244,7 @@ class TestEnd:
 
         eventually(lambda: compute.status().pid is None)
 
-        assert members(pid) == []
+        assert session_is_gone(pid)
         assert list(tmp_path.iterdir()) == []
         assert compute.status().deaths_in_a_row == 0
         with pytest.raises(InvalidRequest):
@@ -271,7 +261,7 @@ class TestEnd:
 
             with pytest.raises(ComputeFailed, match="cancelled: the lake was closed"):
                 order.result()
-        assert members(pid) == []
+        assert session_is_gone(pid)
         with pytest.raises(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
         with pytest.raises(InvalidRequest, match="closed"):
@@ -301,7 +291,7 @@ class TestEnd:
             parent.wait()
             parent.stdout.close()
 
-        eventually(lambda: not members(pid))
+        assert session_is_gone(pid)
         eventually(lambda: not any((tmp_path / "scratch").iterdir()))
 
 
@@ -323,7 +313,7 @@ def test_heavy_work_of_a_lake_runs_on_the_worker(tmp_path: Path) -> None:
 
     engine, *answer, pid = done.stdout.split()
     assert (engine, " ".join(answer)) == ("spark", "{'id': 7, 'v': 'second'} False"), done.stderr
-    assert members(int(pid)) == []
+    assert session_is_gone(int(pid))
 
 
 class TestWithoutSpark:
@@ -340,7 +330,7 @@ class TestWithoutSpark:
             with pytest.raises(ComputeFailed, match="cancelled: the cycle took too long") as caught:
                 order.result()
         assert caught.value.details == {"cancelled": True}
-        assert members(pid) == []
+        assert session_is_gone(pid)
         assert compute.status().deaths_in_a_row == 0
 
     def test_ctrl_c_ends_the_worker_and_goes_on(self, own_worker: Callable[..., WorkerCompute], tmp_path: Path) -> None:
@@ -362,7 +352,7 @@ class TestWithoutSpark:
         finally:
             signal.signal(signal.SIGINT, before)
 
-        assert members(pids[0]) == []
+        assert session_is_gone(pids[0])
         assert compute.status().pid is None
 
     def test_an_error_while_telling_progress_cancels(
@@ -380,7 +370,7 @@ class TestWithoutSpark:
 
     def test_a_silent_worker_is_killed(self, own_worker: Callable[..., WorkerCompute], tmp_path: Path) -> None:
         function, _ = scripted(tmp_path, HANG)
-        compute = own_worker(options(python_path=(str(tmp_path),), modules=("trouble",), silence_s_max=2))
+        compute = own_worker(options(python_path=(str(tmp_path),), modules=("trouble",), silence_s_max=5))
         with ThreadPoolExecutor(1) as threads:
             order = threads.submit(compute.run, function, [0])
             pid = in_flight(tmp_path, compute)
@@ -388,7 +378,7 @@ class TestWithoutSpark:
 
             with pytest.raises(OutOfResources, match=r"the Spark worker died \(it was silent for \d+ s\)"):
                 order.result()
-        assert members(pid) == []
+        assert session_is_gone(pid)
 
     def test_a_worker_that_talks_nonsense_is_killed(
         self, own_worker: Callable[..., WorkerCompute], tmp_path: Path

@@ -15,16 +15,14 @@ import os
 import re
 import signal
 import subprocess
-import time
 import venv
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from lithify.spark.java import cache_folder, find_java, launcher_home
 from lithify.spark.processes import end_session
+from support.waiting import WAIT_S_MAX, eventually
 
-WAIT_S_MAX = 240
 EXECUTOR_PACKAGES = ("pyarrow", "numpy", "numpy.libs", "pandas", "dateutil", "pytz", "tzdata", "six.py")
 _SPARK_URL = re.compile(r"Starting Spark master at (spark://\S+)")
 _CONNECT_PORT = re.compile(r"Spark Connect server started at: \S*?:(\d+)")
@@ -54,15 +52,6 @@ def fsync(fd):
 
 os.fsync = fsync
 """
-
-
-def eventually(holds: Callable[[], Any], what: str = "it") -> Any:
-    """What `holds` answers once it is true."""
-    until = time.monotonic() + WAIT_S_MAX
-    while not (answer := holds()):
-        assert time.monotonic() < until, f"waited too long for {what}"
-        time.sleep(0.05)
-    return answer
 
 
 class Gate:

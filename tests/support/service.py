@@ -12,6 +12,7 @@ from lithify import Lake, Settings
 from lithify.app.tokens import Tokens
 from lithify.http.app import create_app
 from lithify.http.server import Server, listen
+from support.waiting import WAIT_S_MAX
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,9 @@ def serving(lake: Lake, settings: Settings, port: int = 0, tls: ssl.SSLContext |
     thread = threading.Thread(target=server.run, args=([socket],), name="served", daemon=True)
     thread.start()
     try:
-        assert server.ready.wait(30)
+        assert server.ready.wait(WAIT_S_MAX)
         yield Served(f"http{'s' if tls else ''}://127.0.0.1:{socket.getsockname()[1]}", secret, tokens)
     finally:
         server.should_exit = True
-        thread.join(60)
+        thread.join(WAIT_S_MAX)
     assert not thread.is_alive()
