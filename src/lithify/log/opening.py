@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 from deltalake import DeltaTable
@@ -13,6 +14,16 @@ from lithify.log.torn import set_torn_checkpoint_aside
 from lithify.store.local import Store, os_error
 
 ATTEMPTS_MAX = 10
+_SIGNS = (
+    ("No space left", errno.ENOSPC),
+    ("os error 28", errno.ENOSPC),
+    ("Permission denied", errno.EACCES),
+    ("os error 13", errno.EACCES),
+    ("Read-only", errno.EROFS),
+    ("Too many open files", errno.EMFILE),
+    ("os error 24", errno.EMFILE),
+    ("os error 23", errno.ENFILE),
+)
 
 
 def open_table(path: Path, store: Store, version: int | None = None) -> DeltaTable:
@@ -24,7 +35,7 @@ def open_table(path: Path, store: Store, version: int | None = None) -> DeltaTab
             raise NotFound(f"version {version} of {path} is no longer in its log: choose a newer one") from error
         if isinstance(error, TableNotFoundError):
             raise NotFound(f"{path} holds no Delta table") from error
-        if set_torn_checkpoint_aside(path / LOG_FOLDER, store):
+        if not _is_passing(error) and set_torn_checkpoint_aside(path / LOG_FOLDER, store):
             return open_table(path, store)
         raise translated_error(error, path) from error
 
@@ -45,17 +56,16 @@ def _opened(path: Path, store: Store, version: int | None) -> DeltaTable:
     return DeltaTable(str(path), version=version)
 
 
+def _is_passing(error: BaseException) -> bool:
+    """Whether it says nothing about the log: this process is short of something."""
+    return any(sign in str(error) for sign, number in _SIGNS if number in (errno.EMFILE, errno.ENFILE))
+
+
 def translated_error(error: BaseException, path: Path) -> LithifyError:
     text = str(error)
     if isinstance(error, OSError) and error.errno:
         return os_error(error, path)
-    for sign, number in (
-        ("No space left", 28),
-        ("os error 28", 28),
-        ("Permission denied", 13),
-        ("os error 13", 13),
-        ("Read-only", 30),
-    ):
+    for sign, number in _SIGNS:
         if sign in text:
             return os_error(OSError(number, sign), path)
     first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)

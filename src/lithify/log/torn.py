@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from lithify.errors import Corruption, NotFound
 from lithify.log.listing import CHECKPOINT_NAME, HINT, LOCK, Listing, commit_name, hinted_checkpoint
-from lithify.store.local import Store
+from lithify.store.local import Store, os_error
 
 logger = logging.getLogger(__name__)
 
@@ -91,8 +91,13 @@ def set_torn_checkpoint_aside(folder: Path, store: Store) -> bool:
 
 
 def is_parquet(path: Path) -> bool:
+    """Raises what stops this process from reading it; Arrow's own errors, which have no number, are about the file."""
     try:
         pq.read_metadata(path)
-    except (pa.ArrowException, OSError):
+    except (pa.ArrowException, FileNotFoundError):
+        return False
+    except OSError as error:
+        if error.errno is not None:
+            raise os_error(error, path) from error
         return False
     return True

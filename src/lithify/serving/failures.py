@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lithify.errors import ComputeFailed, Corruption, InvalidRequest, LimitExceeded, LithifyError, NotFound
+from lithify.errors import ComputeFailed, Corruption, InvalidRequest, LimitExceeded, LithifyError, NotFound, Unavailable
 from lithify.model.plans import Source
 from lithify.serving.catalog import EmptyCatalog
 
@@ -42,6 +42,10 @@ def is_exhausted(error: BaseException) -> bool:
 def _translated(error: BaseException, files: Sequence[Source]) -> LithifyError:
     text = str(error).replace("DataFusion error: ", "").strip()
     first = text.splitlines()[0] if text else type(error).__name__
+    if "Too many open files" in text:
+        return Unavailable(
+            "too many files are open to run the query: retry; if it stays so, raise the limit (ulimit -n)"
+        )
     if missing := _MISSING.search(first):
         # DataFusion completes a name by its catalog and, where there is none, by its schema.
         name = missing[1].removeprefix("lake.").removeprefix("main.")

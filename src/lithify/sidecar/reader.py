@@ -5,13 +5,15 @@ past walks back to its own. Bytes before the head never change and the file is n
 as it is however the file grows, and also when another file takes its name. A file that somebody else has cut is
 noticed by its size, each time before its blocks are handed out: touching a mapping beyond the end of its file would
 end the process.
+
+A mapping needs no descriptor once it stands, and keeps none: a process may have any number of tables open. The kernel
+counts mappings too, so a file that grows again and again is not held by the mapping of each of its lengths: after some,
+its blocks are read from the newest.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
-import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from lithify.errors import Corruption, NotFound
 from lithify.sidecar.blocks import Block
@@ -38,6 +41,8 @@ from lithify.sidecar.format import (
     table_bytes,
 )
 from lithify.store.local import translated
+
+LENGTHS_MAX = 16  # mappings of one file at most, but for those that somebody else holds
 
 
 @dataclass(frozen=True)
@@ -73,41 +78,39 @@ class LiveBlock:
 class _Mapping:
     """The bytes of one file, as long as it was when it was mapped."""
 
-    def __init__(self, path: Path, before: _Mapping | None = None) -> None:
-        """`before`: an earlier mapping of the same file, which may have another name by now, or none."""
+    def __init__(self, path: Path) -> None:
         self.path = path
         with translated(path):
-            self._fd: int = os.open(path, os.O_RDONLY) if before is None else os.dup(before._fd)
-        try:
-            with translated(path):
-                stat = os.fstat(self._fd)
+            fd = os.open(path, os.O_RDONLY)
+            try:
+                stat = os.fstat(fd)
                 self.identity = (stat.st_dev, stat.st_ino)
                 if stat.st_size < HEADER_BYTES:
                     raise damaged(path, "it is shorter than its header")
-                self.map = mmap.mmap(self._fd, stat.st_size, access=mmap.ACCESS_READ)
-        except ValueError as error:
-            os.close(self._fd)
-            raise damaged(path, "it was cut while it was opened") from error
-        except BaseException:
-            os.close(self._fd)
-            raise
-        self.data = memoryview(self.map)
-        weakref.finalize(self, os.close, self._fd)
+                # Arrow's mapping, because those of Python and NumPy each keep a descriptor. The buffer holds it.
+                with pa.memory_map(f"/dev/fd/{fd}") as mapped:
+                    self.data = memoryview(mapped.read_buffer())
+            finally:
+                os.close(fd)
+        if self.size < HEADER_BYTES:
+            raise damaged(path, "it was cut while it was opened")
 
     @property
     def size(self) -> int:
         return len(self.data)
 
     def check_whole(self) -> None:
-        if os.fstat(self._fd).st_size < self.size:
+        """A file that lost its name to another, or has none any more, is out of everybody's reach."""
+        try:
+            stat = os.stat(self.path)
+        except FileNotFoundError:
+            return
+        if (stat.st_dev, stat.st_ino) == self.identity and stat.st_size < self.size:
             raise damaged(self.path, "it was cut while it was in use")
 
     def head(self) -> int:
-        with translated(self.path):
-            read = os.pread(self._fd, 8, HEAD_PLACE)
-        if len(read) != 8:
-            raise damaged(self.path, "it was cut while it was in use")
-        return int.from_bytes(read, "little")
+        """As it is now: one aligned load of what another process writes as one."""
+        return int(np.frombuffer(self.data, "<u8", 1, HEAD_PLACE)[0])
 
 
 class View:
@@ -173,6 +176,7 @@ class Sidecar:
     def __init__(self, path: Path, table_id: str) -> None:
         self.path, self._table_id = path, table_id
         self._known: dict[tuple[int, int], Block] = {}
+        self._lengths = 1
         self._map()
 
     @classmethod
@@ -215,8 +219,11 @@ class Sidecar:
             return
         self._mapping.check_whole()
         place = self._mapping.head()
-        if place != self._head.place:
-            self._head = self._footer(place)
+        try:
+            if place != self._head.place:
+                self._head = self._footer(place)
+        except _Replaced:
+            self._map()
         self._forget_old_blocks()
 
     def again(self) -> Sidecar:
@@ -279,7 +286,13 @@ class Sidecar:
 
     def _map_again(self) -> None:
         """The same file, which has grown. Blocks and views that are in use keep the old mapping."""
-        self._mapping = _Mapping(self.path, self._mapping)
+        mapping = _Mapping(self.path)
+        if mapping.identity != self._mapping.identity:
+            raise _Replaced(f"{self.path} was replaced while it was read: open it again")
+        self._mapping = mapping
+        self._lengths += 1
+        if self._lengths > LENGTHS_MAX:
+            self._known, self._lengths = {}, 1
 
     def _checked_footer(self, place: int) -> Footer:
         data = self._mapping.data
@@ -320,6 +333,10 @@ class Sidecar:
 
 class _BeyondMapping(Exception):
     """The header is ahead of the mapping: the file has grown."""
+
+
+class _Replaced(NotFound):
+    """The file has grown beyond its mapping, and another one has its name now."""
 
 
 def damaged(path: Path, why: str) -> Corruption:
