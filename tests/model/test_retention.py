@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lithify.model.retention import (
-    CLOCKS_DIFFER_MS,
     DiskFile,
     LogFacts,
     Protection,
@@ -103,22 +102,6 @@ def test_a_removal_after_a_clock_went_back_is_as_young_as_the_commit_before_it()
     log.note(0, 5_000, [WRITE], [], ours=True)
     log.note(1, 20, [], [WRITE], ours=True)
     assert verdict(file(), log) is Verdict.YOUNG
-
-
-def test_a_commit_from_the_future_is_as_young_as_its_file() -> None:
-    log = facts()
-    old_ms = 20 - CLOCKS_DIFFER_MS
-    log.note(0, 10, [WRITE], [], ours=True, mtime_ms=10)
-    log.note(1, 10**15, [], [], ours=True, mtime_ms=old_ms)
-    log.note(2, 20, [], [WRITE], ours=True, mtime_ms=20)
-    assert verdict(file(), log) is Verdict.REMOVED
-
-
-def test_a_commit_that_does_not_say_its_time_is_as_young_as_its_file() -> None:
-    for mtime_ms, expected in ((20, Verdict.REMOVED), (10**15, Verdict.YOUNG)):
-        log = facts()
-        log.note(0, 0, [], [WRITE], ours=True, mtime_ms=mtime_ms)
-        assert verdict(file(), log) is expected
 
 
 @given(

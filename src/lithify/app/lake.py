@@ -18,6 +18,7 @@ from lithify.app.explain import TableExplanation, explanation_of
 from lithify.engine.catalog import Catalog, open_lake
 from lithify.engine.compute import SessionCompute
 from lithify.engine.ingest import IngestReport, Progress, find_files, format_of, ingest
+from lithify.engine.lake_clock import LakeClock
 from lithify.engine.loaded import Listener, LoadedTables
 from lithify.engine.reader import Reader
 from lithify.engine.runtime import Runtime
@@ -25,7 +26,7 @@ from lithify.engine.table import AsOf, Table
 from lithify.engine.worker import WorkerCompute
 from lithify.errors import CommitUnknown, Conflict, Forbidden, InvalidRequest, LithifyError, NotFound
 from lithify.model.html import ROWS_MAX, table_html
-from lithify.model.names import TableName, is_table_name, parse_table_name
+from lithify.model.names import CONTROL_FOLDER, TableName, is_table_name, parse_table_name
 from lithify.model.plans import PlannedTable
 from lithify.model.policies import policy_of
 from lithify.model.schema import define
@@ -74,7 +75,14 @@ class Lake:
         # A session of the user's does all the work it is given for; otherwise heavy tasks get a process of their own.
         compute = SessionCompute(self._spark) if spark else WorkerCompute.from_settings(self._settings, self.path)
         self._runtime = Runtime(
-            self.path, self._settings, self._store, self._serving, self._spark, compute, reopen=reopened_table
+            self.path,
+            self._settings,
+            self._store,
+            self._serving,
+            self._spark,
+            compute,
+            LakeClock(self._store, self.path / CONTROL_FOLDER).now_ms,
+            reopen=reopened_table,
         )
         self._queries = RunningQueries(self._settings.queries_max, self._settings.query_wait_s_max)
         self._catalog = Catalog(self._runtime)

@@ -72,7 +72,7 @@ class Runtime:
     serving: ServingEngine
     spark: Callable[[], SparkSession]
     compute: Compute
-    now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
+    now_ms: Callable[[], int]  # the clock of the lake, not of this process
     new_id: Callable[[], str] = lambda: uuid.uuid4().hex
     pause: Callable[[float], None] = time.sleep
     owner: Owner = field(default_factory=Owner.this_process)

@@ -164,12 +164,12 @@ class Vacuum:
         for version in versions:
             try:
                 record = log.commit_record(version)
-                mtime_ms = int(self._runtime.store.modified_ms(log.commit_path(version)))
+                time_ms = int(self._runtime.store.modified_ms(log.commit_path(version)))
             except NotFound:
                 facts.complete = False  # trimmed a moment ago
                 continue
             adds, removes = ([str(entry["path"]) for entry in some] for some in (record.adds, record.removes))
-            facts.note(version, record.timestamp_ms, adds, removes, ours=bool(record.info), mtime_ms=mtime_ms)
+            facts.note(version, time_ms, adds, removes, ours=bool(record.info))
 
     def _list(self) -> None:
         for place in self._places:

@@ -18,6 +18,7 @@ import contextlib
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,11 +28,12 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Field, PostCommitHookProperties, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from lithify.errors import CommitUnknown, LithifyError, NotFound
+from lithify.errors import CommitUnknown, Corruption, LithifyError, NotFound
 from lithify.log.archive import LogLimits, forget_archive
 from lithify.log.commits import Commits
 from lithify.log.durable import Synced
 from lithify.log.entries import actions_of
+from lithify.log.forget import KEEP_TXNS, RETENTION, checkpoint_without, forgotten_at
 from lithify.log.listing import LOG_FOLDER, holds_log
 from lithify.log.live_files import LiveFiles, newest_known
 from lithify.log.opening import open_table, translated_error
@@ -67,6 +69,7 @@ class DeltaLog:
         self._live: LiveFiles | None = None
         self._txns: tuple[int, dict[str, int | None]] = (-1, {})
         self._all_txns: tuple[int, dict[str, int]] | None = None
+        self._time = -1, 0
         self.lock = threading.RLock()
 
     # -- opening and creating
@@ -101,11 +104,7 @@ class DeltaLog:
         set_torn_commit_aside(path / LOG_FOLDER, store)
         if cls.exists(path):
             cls.open(path, store).sync_commits()
-        configuration = {
-            "delta.enableExpiredLogCleanup": "false",
-            "delta.setTransactionRetentionDuration": "interval 30 days",
-            **properties,
-        }
+        configuration = {"delta.enableExpiredLogCleanup": "false", **KEEP_TXNS, **properties}
         try:
             table = DeltaTable.create(
                 str(path),
@@ -254,6 +253,21 @@ class DeltaLog:
 
     # -- writing
 
+    def next_ms(self) -> int:
+        """The time of the next commit: never before that of the last, so that times go up with versions."""
+        return max(self.now_ms(), self._last_ms())
+
+    def _last_ms(self) -> int:
+        """When this handle's version was committed, as far as Lithify said so."""
+        version, known_ms = self._time
+        if version != self.version:
+            try:
+                known_ms = int(self.commit_record(self.version).info.get("time_ms", 0))
+            except (NotFound, Corruption):  # trimmed, or about to be reported by whoever needs it
+                known_ms = 0
+            self._time = self.version, known_ms
+        return known_ms
+
     def commit(
         self,
         adds: Iterable[tuple[Written, Mapping[str, str | None]]],
@@ -266,8 +280,9 @@ class DeltaLog:
         time_ms: int | None = None,
     ) -> int:
         """Swap the log from this handle's version to the next, or raise Lost. `time_ms`: of added rows, if not now."""
-        actions = actions_of(self.path, adds, removes, data_change=data_change, time_ms=time_ms)
-        options = _options(txns, info, write_id)
+        now_ms = self.next_ms()
+        actions = actions_of(self.path, adds, removes, data_change=data_change, now_ms=now_ms, time_ms=time_ms)
+        options = _options(txns, info, write_id, now_ms)
         return self._swap(
             write_id,
             lambda: self._table.create_write_transaction(
@@ -277,11 +292,11 @@ class DeltaLog:
         )
 
     def add_column(self, column: pa.Field, info: Mapping[str, Any], write_id: str) -> int:
-        fields, options = [Field.from_arrow(column)], _options({}, info, write_id)
+        fields, options = [Field.from_arrow(column)], _options({}, info, write_id, self.next_ms())
         return self._swap(write_id, lambda: self._table.alter.add_columns(fields, **options))
 
     def set_properties(self, properties: Mapping[str, str], info: Mapping[str, Any], write_id: str) -> int:
-        options = _options({}, info, write_id)
+        options = _options({}, info, write_id, self.next_ms())
         return self._swap(
             write_id,
             lambda: self._table.alter.set_table_properties(dict(properties), raise_if_not_exists=False, **options),
@@ -358,7 +373,15 @@ class DeltaLog:
     def sync_commits(self) -> None:
         """fsync every commit up to this handle's version that this handle has not synced yet."""
         # Whoever writes a checkpoint of ours has fsynced the commits in it; of others' checkpoints nobody knows.
-        self._synced.up_to(self.version, trust_checkpoints=lambda: self.limits().retain_hours is not None)
+        self._synced.up_to(self.version, trust_checkpoints=self._is_ours)
+
+    def _is_ours(self) -> bool:
+        return self.limits().retain_hours is not None
+
+    def _keep_txns(self) -> None:
+        """A table that was made to forget by deltalake's clock is told not to, before a checkpoint would forget."""
+        if self._is_ours() and self.properties.get(RETENTION) not in (None, *KEEP_TXNS.values()):
+            self.set_properties(KEEP_TXNS, {"operation": "keep transactions"}, uuid.uuid4().hex)
 
     def checkpoint_if_due(self) -> None:
         """Keep opening and committing fast. Derived data: a failure costs time later, never an answer."""
@@ -366,8 +389,9 @@ class DeltaLog:
             limits = self.limits()
             number, rest = divmod(self.version, limits.checkpoint_every)
             if number and not rest:
-                self._checkpoint()
-                if number % max(1, min(TRIM_EVERY_CHECKPOINTS, TRIM_EVERY_COMMITS // limits.checkpoint_every)) == 0:
+                trim_every = max(1, min(TRIM_EVERY_CHECKPOINTS, TRIM_EVERY_COMMITS // limits.checkpoint_every))
+                self._checkpoint(forget=number % trim_every == 0)
+                if number % trim_every == 0:
                     try:
                         self.trim_if_due(TRIM_FILES_MAX)
                     except LithifyError as error:
@@ -389,23 +413,29 @@ class DeltaLog:
         """Of a dropped table, of which nothing can be asked for any more."""
         forget_archive(self._commits)
 
-    def _checkpoint(self) -> None:
+    def _checkpoint(self, *, forget: bool) -> None:
+        """`forget`: leave out what the log need not remember any more."""
         folder = self._commits.live
         if not self._commits.live_path(self.version).exists():
             return  # others have gone on so far that this version is in the archive
         try:
             self._store.step("log.checkpoint")
+            self._keep_txns()
             self.sync_commits()
-            self._table.create_checkpoint()
+            names = forgotten_at(self._commits, self._last_ms()) if forget and self._is_ours() else frozenset()
+            if names:
+                checkpoint_without(self._commits, self.version, names)
+            else:
+                self._table.create_checkpoint()
             for name in self._store.names(folder):
                 if name == "_last_checkpoint" or name.startswith(f"{self.version:020d}.checkpoint"):
                     self._store.sync_file(folder / name)
             self._store.sync_folder(folder)
             self._table = open_table(self.path, self._store)
-        except (LithifyError, DeltaError, OSError) as error:
+        except (LithifyError, DeltaError, OSError, Lost) as error:
             logger.warning("no checkpoint of %s at version %s: %s", self.path, self.version, error)
 
 
-def _options(txns: Mapping[str, int], info: Mapping[str, Any], write_id: str) -> dict[str, Any]:
-    properties = commit_properties(txns, info, write_id)
+def _options(txns: Mapping[str, int], info: Mapping[str, Any], write_id: str, time_ms: int) -> dict[str, Any]:
+    properties = commit_properties(txns, info, write_id, time_ms)
     return {"commit_properties": properties, "post_commithook_properties": _NO_HOOKS}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -81,10 +80,10 @@ def actions_of(
     removes: Iterable[DataFile],
     *,
     data_change: bool,
+    now_ms: int,
     time_ms: int | None,
 ) -> list[AddAction | RemoveAction]:
     """What deltalake is to commit. `time_ms`: how old the added rows are, if not new."""
-    now_ms = int(time.time() * 1000)
     added_ms = now_ms if time_ms is None else time_ms
     actions: list[AddAction | RemoveAction] = [
         AddAction(file.path, file.size_bytes, dict(partition), added_ms, data_change, file.stats)

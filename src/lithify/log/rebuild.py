@@ -12,7 +12,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -55,7 +55,9 @@ def _patiently(commits: Commits, version: int, work: Callable[[], T]) -> T:
     raise commits.gone(version)
 
 
-def _rebuild(commits: Commits, version: int) -> Rebuilt:
+@contextlib.contextmanager
+def aside(commits: Commits, version: int) -> Iterator[Path]:
+    """A folder with the log up to a version, as long as the block lasts."""
     checkpoint, needed = commits.needed_for(version)
     with tempfile.TemporaryDirectory(prefix="lithify-log-") as folder:
         target = Path(folder) / LOG_FOLDER
@@ -64,6 +66,12 @@ def _rebuild(commits: Commits, version: int) -> Rebuilt:
             _link(checkpoint, target / checkpoint.name)
         for number in needed:
             _link_commit(commits, number, target / commit_name(number))
+        yield Path(folder)
+
+
+def _rebuild(commits: Commits, version: int) -> Rebuilt:
+    checkpoint, needed = commits.needed_for(version)
+    with aside(commits, version) as folder:
         try:
             table = DeltaTable(folder, version=version)
         except (DeltaError, OSError, ValueError) as error:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from deltalake import CommitProperties, Transaction
 
-# Forgotten after the table's retention of transactions; the counters never are.
-_EXPIRING = ("lithify.batch.", "lithify.lane.", "lithify.job.")
+from lithify.model.remembering import may_expire
 
 
 @dataclass(frozen=True)
@@ -24,14 +22,17 @@ class CommitRecord:
     txns: Mapping[str, int]
 
 
-def commit_properties(txns: Mapping[str, int], info: Mapping[str, Any], write_id: str) -> CommitProperties:
-    """Without retries: the commit succeeds at the version after the handle's, or not at all."""
-    now_ms = int(time.time() * 1000)
+def commit_properties(
+    txns: Mapping[str, int], info: Mapping[str, Any], write_id: str, time_ms: int
+) -> CommitProperties:
+    """Without retries: the commit succeeds at the version after the handle's, or not at all. deltalake adds the time of
+    its own process; `time_ms` is that of the log.
+    """
     return CommitProperties(
-        custom_metadata={"lithify": {**info, "write_id": write_id}},
+        custom_metadata={"lithify": {**info, "write_id": write_id, "time_ms": time_ms}},
         max_commit_retries=0,
         app_transactions=[
-            Transaction(name, version, now_ms if name.startswith(_EXPIRING) else None) for name, version in txns.items()
+            Transaction(name, version, time_ms if may_expire(name) else None) for name, version in txns.items()
         ],
     )
 
@@ -41,10 +42,11 @@ def parse_record(version: int, content: bytes) -> CommitRecord:
     lines = [json.loads(line) for line in content.splitlines() if line.strip()]
     commit: dict[str, Any] = next((line["commitInfo"] for line in lines if "commitInfo" in line), {})
     info = commit.get("lithify")
+    info = info if isinstance(info, dict) else {}
     return CommitRecord(
         version,
-        int(commit.get("timestamp", 0)),
-        info if isinstance(info, dict) else {},
+        int(info.get("time_ms", commit.get("timestamp", 0))),
+        info,
         tuple(line["add"] for line in lines if "add" in line),
         tuple(line["remove"] for line in lines if "remove" in line),
         {line["txn"]["appId"]: line["txn"]["version"] for line in lines if "txn" in line},

@@ -6,8 +6,9 @@ in the log and younger than the cutoff removed it, so every version in force sin
 snapshot names it; no unfinished job owns its folder or reads it.
 
 A removal that has left the log happened before the oldest commit that is left: no version that can still be read needs
-the file. Clocks run backwards now and then, so a commit counts as being as young as the youngest commit before it; and
-they run ahead, so it counts as no younger than its own file, give or take a minute.
+the file. A commit is as old as its file, by the file system's clock, and not as whoever made it said: clocks of
+processes run ahead and behind. The file system's may be set back, so a commit counts as being as young as the youngest
+before it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from urllib.parse import unquote, urlsplit
 
 from lithify.model.names import is_job_folder
 
-CLOCKS_DIFFER_MS = 60_000  # what a commit says and its file's time may differ by this much
 _SMALL_WRITE = re.compile(r"write-[0-9a-f]{32}\.parquet")
 
 
@@ -68,15 +68,13 @@ class LogFacts:
     def note(
         self,
         version: int,
-        said_ms: int,
+        time_ms: int,
         adds: Iterable[str],
         removes: Iterable[str],
         *,
         ours: bool,
-        mtime_ms: int | None = None,
     ) -> None:
-        """`said_ms`: when the commit says it was made, 0 if it does not; `mtime_ms`: when its file was last touched."""
-        time_ms = said_ms if mtime_ms is None else min(said_ms or mtime_ms, mtime_ms + CLOCKS_DIFFER_MS)
+        """`time_ms`: when the commit's file was written."""
         self.version = version
         self.newest_ms = max(self.newest_ms, time_ms)
         if self.oldest_ms is None:

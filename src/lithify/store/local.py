@@ -186,6 +186,16 @@ class Store:
         with translated(path):
             return path.stat().st_mtime_ns / 1_000_000
 
+    def touch_ms(self, path: Path) -> float:
+        """What the clock of the file system says now, which is what it gives a file that is touched."""
+        with translated(path):
+            try:
+                os.utime(path)
+            except FileNotFoundError:
+                os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
+                os.utime(path)
+            return path.stat().st_mtime_ns / 1_000_000
+
     def size(self, path: Path) -> int:
         with translated(path):
             return path.stat().st_size
@@ -232,6 +242,10 @@ def os_error(error: OSError, path: Path | str) -> LithifyError:
             return Unavailable(
                 f"no space left while writing {place}: free some disk space, then retry; nothing was changed",
                 disk_full=True,
+            )
+        case errno.EMFILE | errno.ENFILE:
+            return Unavailable(
+                f"too many files are open to open {place}: retry; if it stays so, raise the limit (ulimit -n)"
             )
         case errno.EACCES | errno.EPERM | errno.EROFS:
             return Unavailable(f"no permission for {place}: check the owner and mode of the folder")
