@@ -71,6 +71,7 @@ def test_the_lake() -> None:
         "partition_by",
         "if_not_exists",
         "options",
+        "sort_by",
     ]
     assert parameters(Lake.sql)[1:] == ["query", "as_of"]
     assert parameters(Lake.explain)[1:] == ["query", "as_of", "may_read"]

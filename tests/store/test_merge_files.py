@@ -251,3 +251,44 @@ def test_large_files_are_merged_and_clustered_in_pieces(
 
     assert rows_of(found) == wanted
     assert rows_of([pq.read_table(tmp_path / file.path) for file in clustered.written]) == wanted
+
+
+orders = st.tuples(st.one_of(st.none(), st.integers(0, 4)), st.one_of(st.none(), st.booleans()))
+
+
+@settings(max_examples=60, deadline=None)
+@given(given_runs=st.lists(st.lists(orders, max_size=12), min_size=1, max_size=5), in_order=st.booleans())
+def test_columns_with_nulls_and_repeated_values_give_an_order_too(
+    tmp_path_factory: pytest.TempPathFactory,
+    given_runs: list[list[tuple[int | None, bool | None]]],
+    in_order: bool,
+) -> None:
+    schema = pa.schema([("a", pa.int64()), ("b", pa.bool_()), ("v", pa.int64())])
+
+    def place(pair: tuple[Any, ...]) -> list[tuple[bool, Any]]:
+        return [(value is None, value) for value in pair[:2]]
+
+    tables = []
+    for run in given_runs:
+        lines = sorted(run, key=place) if in_order else run
+        tables.append(pa.Table.from_pylist([{"a": a, "b": b, "v": i} for i, (a, b) in enumerate(lines)], schema=schema))
+
+    _, found = merged(tmp_path_factory.mktemp("merge"), tables, ("a", "b"), row_group_rows=2)
+
+    assert Counter(rows_of(found)) == Counter(rows_of(tables))
+    assert [place(row) for row in rows_of(found)] == sorted(place(row) for row in rows_of(found))
+
+
+def test_the_footers_of_sorted_files_say_so(tmp_path: Path) -> None:
+    schema = pa.schema([("l", pa.list_(pa.int64())), ("a", pa.int64()), ("v", pa.int64())])
+    table = pa.Table.from_pylist([{"l": [1], "a": 5, "v": 1}, {"l": [], "a": None, "v": 2}], schema=schema)
+
+    result, _ = merged(tmp_path, [table, table], ("a",))
+    as_they_came, _ = merged(tmp_path, [table, table], ())
+
+    footer = pq.read_metadata(tmp_path / result.written[0].path)
+    column = footer.row_group(0).sorting_columns[0]
+    assert footer.schema.column(column.column_index).path == "a"
+    assert not column.descending
+    assert not column.nulls_first
+    assert pq.read_metadata(tmp_path / as_they_came.written[0].path).row_group(0).sorting_columns == ()

@@ -146,8 +146,14 @@ class Lake:
         partition_by: str | Iterable[str] = (),
         if_not_exists: bool = False,
         options: Mapping[str, Any] | None = None,
+        sort_by: str | Iterable[str] | None = None,
     ) -> Table:
-        """Create a table. `schema` is a pyarrow schema, or a Spark one; `options` are listed in docs/settings.md."""
+        """Create a table. `schema` is a pyarrow schema, or a Spark one; `options` are listed in docs/settings.md.
+
+        `sort_by`, short for the option of that name: columns that compactions sort the rows by.
+        """
+        if sort_by is not None:
+            options = {**(options or {}), "sort_by": sort_by}
         parsed = parse_table_name(name)
         definition = define(_arrow_schema(schema), key, order_by, time, partition_by)
         if self._catalog.create(parsed, definition, if_not_exists=if_not_exists, options=options):

@@ -96,8 +96,11 @@ class RemoteLake:
         partition_by: str | Iterable[str] = (),
         if_not_exists: bool = False,
         options: Mapping[str, Any] | None = None,
+        sort_by: str | Iterable[str] | None = None,
     ) -> RemoteTable:
         """Create a table. `schema` is a pyarrow schema; `options` are listed in docs/settings.md."""
+        if sort_by is not None:
+            options = {**(options or {}), "sort_by": sort_by if isinstance(sort_by, str) else list(sort_by)}
         parse_table_name(name)
         definition = define(_arrow_schema(schema), key, order_by, time, partition_by)
         document = {

@@ -175,7 +175,7 @@ class Compactor:
         tasks = [
             MergeTask(
                 self._sources(group, snapshot),
-                schema.key,
+                schema.sort_columns,
                 tuple(columns_to_check(schema.columns, schema.key)),
                 Layout.of(schema),
                 str(self._handles.base_folder),

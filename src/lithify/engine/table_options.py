@@ -11,7 +11,7 @@ from lithify.engine.handles import Handles
 from lithify.errors import InvalidRequest
 from lithify.model.options import DEFAULT, PREFIX, parse_all, shown, stored
 from lithify.model.policies import policy_of
-from lithify.model.schema import TableSchema
+from lithify.model.schema import TableSchema, check_key_type
 from lithify.model.upkeep import UpkeepPolicy
 from lithify.settings import Settings
 from lithify.store.parquet import can_have_bloom
@@ -34,6 +34,11 @@ def check_columns(options: Mapping[str, Any], schema: TableSchema) -> None:
         kind = schema.columns.field(name).type
         if not can_have_bloom(kind):
             raise InvalidRequest(f"option bloom_columns names {name!r}, which is {kind}: name columns of plain values")
+
+    for name in options.get("sort_by") or ():
+        if name not in schema.names:
+            raise InvalidRequest(f"option sort_by names {name!r}: the table has {', '.join(schema.names)}")
+        check_key_type(schema.columns.field(name), "sort_by")
 
 
 def policy_for(settings: Settings, properties: Mapping[str, str], table: str) -> UpkeepPolicy:

@@ -80,7 +80,9 @@ class BaseLog:
         return empty
 
     def files(self, schema: TableSchema) -> tuple[DataFile, ...]:
-        return self.log.files([*schema.key, *filter(None, (schema.time,)), *schema.partition_by])
+        return self.log.files(
+            [*schema.key, *filter(None, (schema.time,)), *schema.partition_by, *schema.sort_columns[:1]]
+        )
 
     def commit(
         self,

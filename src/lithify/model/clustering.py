@@ -22,10 +22,11 @@ COLUMNS_MAX = 8
 
 
 def columns_to_cluster(schema: TableSchema, table: str, by: str | Iterable[str] | None) -> tuple[str, ...]:
-    """The given columns, checked; by default the key, then the time column."""
+    """The given columns, checked; by default those of `sort_by`, else the key, then the time column."""
     if by is None:
         fixed = set(schema.partition_by)
-        names = [name for name in (*schema.key, *filter(None, (schema.time,))) if name not in fixed]
+        usual = schema.options["sort_by"] or (*schema.key, *filter(None, (schema.time,)))
+        names = [name for name in usual if name not in fixed]
         chosen = tuple(dict.fromkeys(names))
         if not chosen:
             raise InvalidRequest(f"table {table} has neither a key nor a time column: say by which columns, by=[...]")

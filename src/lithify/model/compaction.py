@@ -202,10 +202,10 @@ def _pack_plans(part: _Partition, files: Iterable[DataFile], policy: UpkeepPolic
 
 
 def _place_in_order(schema: TableSchema, file: DataFile) -> tuple[Any, ...]:
-    """Neighbours by key, so that outputs get narrow key ranges; without a key by age."""
-    if not schema.keyed:
+    """Neighbours in the order of the rows, so that outputs get narrow ranges; where rows have no order, by age."""
+    if not schema.sort_columns:
         return (file.time_ms, file.path)
-    low = file.bound(schema.key[0]).low
+    low = file.bound(schema.sort_columns[0]).low
     return (1, file.path) if low is None else (0, low, file.path)
 
 

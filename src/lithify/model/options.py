@@ -124,6 +124,7 @@ OPTIONS: dict[str, Option] = {
         Option(
             "cluster_target_bytes", INTEGER, 128 * 2**20, "Size of the files that optimize writes.", 2**20, 100 * 2**30
         ),
+        Option("sort_by", NAMES, None, "Columns that compactions sort rows by; default the key, else the time column."),
         Option("tiers", TIERS, (), "Changes to the lake's tiers for this table, by name."),
     )
 }

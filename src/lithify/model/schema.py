@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -62,6 +63,13 @@ class TableSchema:
     def options(self) -> dict[str, Any]:
         """Every table option with the value that holds for this table."""
         return effective(self.settings, self.defaults)
+
+    @cached_property
+    def sort_columns(self) -> tuple[str, ...]:
+        """What the rows of a compacted file are sorted by. Partition columns are the same in all of them."""
+        chosen = self.options["sort_by"]
+        names = (self.key or tuple(filter(None, (self.time,)))) if chosen is None else chosen
+        return tuple(name for name in names if name not in self.partition_by)
 
     @property
     def keyed(self) -> bool:

@@ -1,9 +1,10 @@
-"""Merging many files into few, in key order, with memory for a row group of each at most.
+"""Merging many files into few, in the table's order, with memory for a row group of each at most.
 
-Inputs that are sorted by key are merged like runs of a merge sort, a batch at a time: everything below the smallest
+The order is that of `MergeTask.by`, the key unless the table's options say otherwise, with nulls last. Inputs that
+are sorted by it are merged like runs of a merge sort, a batch at a time: everything below the smallest
 "last key read so far" is complete and can go out. A file is opened only when its lowest key is reached, so files with
 disjoint ranges simply follow each other. An input that is not sorted is sorted in memory if it is small; otherwise,
-and on tables with no key, the files follow each other as they are.
+and on tables whose rows have no order, the files follow each other as they are. Footers of sorted outputs say so.
 
 The same rows come out. Each task counts and fingerprints what it read and, from the finished files, what it wrote;
 whoever commits compares the two. Tasks depend on pyarrow and NumPy alone, so they run here or on Spark's executors.
@@ -12,7 +13,7 @@ whoever commits compares the two. Tasks depend on pyarrow and NumPy alone, so th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -75,10 +76,19 @@ def merge_files(task: MergeTask) -> MergeResult:
     for source in task.sources:
         check_whole(source.path, source.size_bytes)
     runs = [_Run(source, task) for source in task.sources]
-    writers = _Writers(task, sum(run.rows for run in runs))
+    while True:
+        try:
+            return _merge(task, runs)
+        except _NotInOrder as error:
+            error.run.in_order, error.run.low = False, None
+
+
+def _merge(task: MergeTask, runs: Sequence[_Run]) -> MergeResult:
+    in_order = bool(task.by) and not any(run.too_large_to_sort for run in runs)
+    writers = _Writers(task, sum(run.rows for run in runs), task.by if in_order else ())
     rows, sums = 0, 0
     try:
-        for table in _merged(task, runs):
+        for table in _merged(task, runs) if in_order else _one_after_the_other(runs):
             rows += table.num_rows
             sums = added((sums, fingerprint(table, task.check)))
             writers.write(table)
@@ -94,11 +104,12 @@ def merge_files(task: MergeTask) -> MergeResult:
 # -- reading
 
 
+def _one_after_the_other(runs: Sequence[_Run]) -> Iterator[pa.Table]:
+    for run in runs:
+        yield from run.batches()
+
+
 def _merged(task: MergeTask, runs: Sequence[_Run]) -> Iterator[pa.Table]:
-    if not task.by or any(run.too_large_to_sort for run in runs):
-        for run in runs:
-            yield from run.batches()
-        return
     waiting = sorted(runs, key=lambda run: (run.low is not None, run.low))
     active: list[_Cursor] = []
     while waiting or active:
@@ -155,11 +166,20 @@ class _Run:
             yield batch if _is_sorted(batch, self._by) else sort_by_key(batch, self._by)
 
 
+class _NotInOrder(Exception):
+    """The footer told of an order by the first column, but a later one breaks it after rows were given out."""
+
+    def __init__(self, run: _Run) -> None:
+        super().__init__()
+        self.run = run
+
+
 class _Cursor:
     """The part of a run that was read and not yet given out."""
 
     def __init__(self, run: _Run, by: Sequence[str]) -> None:
-        self._by = by
+        self._run, self._by = run, by
+        self._given: tuple[_Value, ...] | None = None
         self._batches = run.sorted_batches()
         self._buffer = run.columns.empty_table()
         self._next = next(self._batches, None)
@@ -178,6 +198,8 @@ class _Cursor:
         if self._next is None:
             return
         batch, self._next = self._next, next(self._batches, None)
+        if self._given is not None and batch.num_rows and _key_at(batch, 0, self._by) < self._given:
+            raise _NotInOrder(self._run)
         parts = [part for part in (self._buffer, batch) if part.num_rows]
         if len(parts) == 2 and _key_at(parts[1], 0, self._by) < _key_at(parts[0], -1, self._by):
             parts = [sort_by_key(pa.concat_tables(parts), self._by)]
@@ -188,13 +210,18 @@ class _Cursor:
     def take_below(self, bound: tuple[Any, ...] | None) -> pa.Table:
         count = self._buffer.num_rows if bound is None else _count_below(self._buffer, self._by, bound)
         taken, self._buffer = self._buffer.slice(0, count), self._buffer.slice(count)
+        if count:
+            self._given = _key_at(taken, -1, self._by)
         if not self._buffer.num_rows:
             self.grow()
         return taken
 
 
-def _ranges(file: pq.ParquetFile, column: pa.Field) -> list[tuple[Any, Any]] | None:
-    """(min, max) of a column in each row group, or None where the footer does not say.
+_Value = tuple[bool, Any]  # a value of the order: whether it is null, and what it is if it is not
+
+
+def _ranges(file: pq.ParquetFile, column: pa.Field) -> list[tuple[_Value, _Value]] | None:
+    """The lowest and highest value of a column in each row group, or None where the footer does not say.
 
     A file of another writer may spell the type differently: its bounds do not compare with the table's values then.
     """
@@ -208,7 +235,15 @@ def _ranges(file: pq.ParquetFile, column: pa.Field) -> list[tuple[Any, Any]] | N
     if any(chunk is None or not chunk.has_min_max for chunk in chunks):
         return None
     try:
-        return [(_comparable(chunk.min, column.type), _comparable(chunk.max, column.type)) for chunk in chunks]
+        return [
+            (
+                (False, _comparable(chunk.min, column.type)),
+                (True, None)
+                if column.nullable and (not chunk.has_null_count or chunk.null_count)
+                else (False, _comparable(chunk.max, column.type)),
+            )
+            for chunk in chunks
+        ]
     except (OverflowError, ValueError):  # a moment beyond Python's calendar
         return None
 
@@ -222,25 +257,34 @@ def _value(scalar: pa.Scalar) -> Any:
     return scalar.value if pa.types.is_temporal(scalar.type) else scalar.as_py()
 
 
-def _key_at(table: pa.Table, line: int, by: Sequence[str]) -> tuple[Any, ...]:
+def _in_order(scalar: pa.Scalar) -> _Value:
+    return (False, _value(scalar)) if scalar.is_valid else (True, None)
+
+
+def _key_at(table: pa.Table, line: int, by: Sequence[str]) -> tuple[_Value, ...]:
     place = line % table.num_rows
-    return tuple(_value(table.column(name)[place]) for name in by)
+    return tuple(_in_order(table.column(name)[place]) for name in by)
 
 
 def _is_sorted(table: pa.Table, by: Sequence[str]) -> bool:
-    """Lexicographically non-decreasing."""
+    """Lexicographically non-decreasing, nulls last."""
     if table.num_rows < 2:
         return True
     undecided = None
     for name in by:
         values = table.column(name)
+        if pa.types.is_boolean(values.type):
+            values = values.cast(pa.int8())
         before, after = values.slice(0, len(values) - 1), values.slice(1)
-        wrong = pc.greater(before, after)
+        wrong, equal = pc.greater(before, after), pc.equal(before, after)
+        if values.null_count:
+            gone, stays = before.is_null(), after.is_null()
+            wrong = pc.or_(pc.fill_null(wrong, False), pc.and_not(gone, stays))
+            equal = pc.or_(pc.fill_null(equal, False), pc.and_(gone, stays))
         if undecided is not None:
             wrong = pc.and_(wrong, undecided)
         if pc.any(wrong).as_py():
             return False
-        equal = pc.equal(before, after)
         undecided = equal if undecided is None else pc.and_(undecided, equal)
         if not pc.any(undecided).as_py():
             return True
@@ -253,7 +297,7 @@ def _count_below(table: pa.Table, by: Sequence[str], bound: tuple[Any, ...]) -> 
     columns = [table.column(name) for name in by[: len(bound)]]
     while low < high:
         middle = (low + high) // 2
-        if tuple(_value(column[middle]) for column in columns) < bound:
+        if tuple(_in_order(column[middle]) for column in columns) < bound:
             low = middle + 1
         else:
             high = middle
@@ -266,8 +310,8 @@ def _count_below(table: pa.Table, by: Sequence[str], bound: tuple[Any, ...]) -> 
 class _Writers:
     """One file at a time, or one per window. A file ends at its share of the rows, or at the target size."""
 
-    def __init__(self, task: MergeTask, rows: int) -> None:
-        self._task = task
+    def __init__(self, task: MergeTask, rows: int, sorted_by: tuple[str, ...]) -> None:
+        self._task, self._layout = task, replace(task.layout, sorted_by=sorted_by)
         self._open: dict[int, PartWriter] = {}
         self._rows: dict[int, int] = {}
         self._done: list[Written] = []
@@ -307,7 +351,7 @@ class _Writers:
         path = part_path(task.root, task.folder, f"{task.name}-{self._count:05d}.parquet")
         self._count += 1
         self._rows[window] = 0
-        writer = self._open[window] = PartWriter(path, task.layout.columns, task.layout)
+        writer = self._open[window] = PartWriter(path, task.layout.columns, self._layout)
         return writer
 
     def _finish(self, window: int) -> None:

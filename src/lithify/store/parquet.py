@@ -59,6 +59,7 @@ class Layout:
     compression_level: int = 3
     bloom_columns: tuple[str, ...] = ()
     bloom_fpp: float = 0.01
+    sorted_by: tuple[str, ...] = ()  # what the rows of this file are known to be sorted by, nulls last
 
     @classmethod
     def of(cls, schema: TableSchema) -> Layout:
@@ -66,12 +67,13 @@ class Layout:
         special = list(
             dict.fromkeys([*schema.key, *filter(None, (schema.order_by, schema.time)), *schema.partition_by])
         )
-        rest = [name for name in schema.names if name not in special][: options["stats_columns_max"]]
+        ordered = [*special, *(name for name in schema.sort_columns if name not in special)]
+        rest = [name for name in schema.names if name not in ordered][: options["stats_columns_max"]]
         blooms = options["bloom_columns"]
         return cls(
             schema.columns,
             tuple(special),
-            tuple(special + rest),
+            tuple(ordered + rest),
             options["row_group_rows"],
             options["compression_level"],
             _usual_bloom_columns(schema) if blooms is None else tuple(blooms),
@@ -190,8 +192,14 @@ def open_writer(sink: Path | BinaryIO, schema: pa.Schema, layout: Layout, rows: 
         dictionary_pagesize_limit=DICTIONARY_BYTES_MAX,
         coerce_timestamps="us",
         bloom_filter_options=blooms or None,
+        sorting_columns=_sorting_columns(schema, layout.sorted_by),
         version="2.6",
     )
+
+
+def _sorting_columns(schema: pa.Schema, names: tuple[str, ...]) -> tuple[pq.SortingColumn, ...] | None:
+    order = [(name, "ascending") for name in names]
+    return pq.SortingColumn.from_ordering(schema, order, null_placement="at_end") if order else None
 
 
 def _delta_encodable(kind: pa.DataType) -> bool:
