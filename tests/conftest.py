@@ -21,6 +21,14 @@ settings.load_profile("lithify")
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _no_settings_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Neither read nor written, by the tests and their children."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        yield
+
+
 def pytest_collection_finish() -> None:
     """Modules and collected tests stay to the end: no collection of garbage need look at them again."""
     gc.collect()

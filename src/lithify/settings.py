@@ -33,6 +33,11 @@ def _user() -> str:
         return "unknown"
 
 
+def user_folder() -> Path:
+    """Where this user keeps settings of Lithify, apart from every lake and every project."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")) / "lithify"
+
+
 Role = Literal["read", "write", "compact"]
 
 
@@ -64,6 +69,9 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="LITHIFY_", toml_file="lithify.toml", extra="forbid", frozen=True)
 
     lake: Path | None = Field(None, description="The lake's folder, for commands that are not given --lake.")
+    allowed_paths: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_listed)] = Field(
+        (), description="Folders outside of a lake that it may refer to: bases of adopted tables, and targets of links."
+    )
     actor: str = Field(default_factory=_user, description="Who is recorded in the history for writes and deletes.")
     spark_master: str = Field("local[*]", description="Spark master for bulk work.")
     spark_remote: str | None = Field(

@@ -270,7 +270,7 @@ def check_table(lake: Any, name: str) -> Check:
         snapshot = table.snapshot()
     except LithifyError as error:
         return Check(label, Status.fail, "damaged", error.message, {"code": error.code})
-    changes = table_folder(lake.path, parse_table_name(name)) / "changes"
+    changes = table_folder(lake._runtime, parse_table_name(name)) / "changes"
     damaged = [
         problem
         for folder, files in ((table.base_path, snapshot.base), (changes, snapshot.changes))

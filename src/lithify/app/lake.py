@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
+from lithify.app.allowances import remember, remembered
 from lithify.app.cache import Cache
 from lithify.app.explain import TableExplanation, explanation_of
 from lithify.engine.catalog import Catalog, open_lake
@@ -67,6 +68,7 @@ class Lake:
         policy_of(self._settings)  # tiers that cannot be, said now and not in the middle of the night
         self._store = store or Store()
         self.path = _local_path(path)
+        self._trust()
         open_lake(self.path, self._store, create=create)
         self._shared_spark = spark
         self._own_spark: SparkSession | None = None
@@ -91,6 +93,15 @@ class Lake:
         self._upkeep: Maintenance | None = None
         self._scheduler: Scheduler | None = None
         self._closed = False
+
+    def _trust(self) -> None:
+        """What this opener named: the lake, and what its own settings say; whatever the lake names is only data."""
+        places, settings = self._store.places, self._settings
+        for named in (self.path, settings.index_folder):
+            if named is not None:
+                places.trust(named)
+        for allowed in (*settings.allowed_paths, *remembered(self.path)):
+            places.allow(allowed)
 
     def __enter__(self) -> Lake:
         return self
@@ -216,7 +227,10 @@ class Lake:
 
         parsed = parse_table_name(name)
         adopt(self._runtime, self._catalog, parsed, _local_path(path), key, order_by, verify=verify)
-        return self.table(name)
+        table = self.table(name)
+        if (base := table._handles.base_folder) != table._handles.folder / "base":
+            remember(self.path, base)
+        return table
 
     def ingest(
         self,

@@ -45,6 +45,8 @@ def adopt(
         raise NotFound(f"{path} is no folder: adopt takes a Delta table or a folder of Parquet files")
     if path.is_relative_to(runtime.root):
         raise InvalidRequest(f"{path} lies inside this lake: adopt takes tables from elsewhere")
+    runtime.store.places.allow(path)  # whoever adopts names it
+    runtime.store.places.trust(path)
     if catalog.exists(name):
         raise Conflict(f"table {name} exists already: drop it first, or choose another name")
     if DeltaLog.exists(path):
@@ -115,6 +117,7 @@ def _adopt_parquet(
         raise NotFound(f"{path} holds neither a Delta table nor Parquet files")
     columns, partition_by, constants = _parquet_columns(path, paths)
     schema = define(columns, key, order_by, None, partition_by)
+    runtime.store.places.check_files(path, [f.relative_to(path).as_posix() for f in paths])
     sources = [Source(str(f), -1, f.stat().st_size, tuple((n, constants[f][n]) for n in partition_by)) for f in paths]
     if verify:
         _verify_keys(runtime, path, sources, schema)

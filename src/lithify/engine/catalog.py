@@ -8,13 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lithify.engine.attempts import swap_with_retries
-from lithify.engine.handles import Handles, index_folder, not_found, table_folder
+from lithify.engine.handles import (
+    Handles,
+    adopted_folder,
+    base_folder,
+    checked_table_folder,
+    index_folder,
+    not_found,
+    table_folder,
+)
 from lithify.engine.runtime import Runtime
 from lithify.engine.table_options import parsed_options
 from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
@@ -26,6 +36,9 @@ from lithify.model.names import CONTROL_FOLDER, TableName
 from lithify.model.options import stored
 from lithify.model.schema import TableSchema
 from lithify.store.local import Store, translated
+from lithify.store.places import is_link
+
+logger = logging.getLogger(__name__)
 
 LAKE_FORMAT = 1
 LOOKS_MAX = 10_000
@@ -34,6 +47,7 @@ LOOKS_MAX = 10_000
 def open_lake(root: Path, store: Store, *, create: bool) -> None:
     """Check that `root` is a lake this version can use; make it one if it is empty."""
     marker = root / CONTROL_FOLDER / "lake.json"
+    _check_control(root / CONTROL_FOLDER, store)
     with translated(root):
         marked, is_file = marker.exists(), root.exists() and not root.is_dir()
     if marked:
@@ -59,6 +73,16 @@ def open_lake(root: Path, store: Store, *, create: bool) -> None:
         raise InvalidRequest(f"{root} is no lake and not empty: give an empty or a new folder")
     store.make_folder(root / CONTROL_FOLDER / "jobs")
     store.replace(marker, json.dumps({"format": LAKE_FORMAT}).encode())
+
+
+def _check_control(folder: Path, store: Store) -> None:
+    """No link lies in the control folder, nor in the folders in it; what streams keep deeper is looked at when used."""
+    with translated(folder):
+        store.places.check_entries(folder)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir():
+                    store.places.check_entries(folder / entry.name)
 
 
 @dataclass(frozen=True)
@@ -125,7 +149,7 @@ class Catalog:
         fill: Callable[[BaseLog], None] | None,
     ) -> bool:
         store, every = self._runtime.store, self._runtime.settings.checkpoint_every
-        folder = table_folder(self._runtime.root, name)
+        folder = checked_table_folder(self._runtime, name)
         created_at_seq = 0
         changes = self._changes_of(name)
         if changes is not None:
@@ -135,9 +159,12 @@ class Catalog:
                 _check_same(name, changes.schema, schema)
                 return False
             created_at_seq = changes.seq
+        base_path = folder / "base"
+        if BASE_PATH in settings:
+            base_path = adopted_folder(self._runtime, Path(settings[BASE_PATH]), f"the base of table {name}")
         # Another lake may have folded into this base: seqs go on above its watermark, or writes would count as folded.
         with contextlib.suppress(NotFound):
-            base = BaseLog.open(Path(settings.get(BASE_PATH, folder / "base")), store, str(name), every)
+            base = BaseLog.open(base_path, store, str(name), every)
             created_at_seq = max(created_at_seq, base.watermark)
         store.step("create.start")
         info = {
@@ -150,7 +177,7 @@ class Catalog:
             DeltaLog.create(folder / "base", store, schema.base_columns, schema.partitions, {}, info, every)
             store.step("create.base")
         if fill is not None:
-            fill(BaseLog.open(Path(settings.get(BASE_PATH, folder / "base")), store, str(name), every))
+            fill(BaseLog.open(base_path, store, str(name), every))
         # Before the commit that creates the table: after it, a failure could not say that nothing was changed.
         store.make_folder(folder / "changes")
         for parent in (folder, folder.parent, self._runtime.root):
@@ -171,7 +198,7 @@ class Catalog:
         return True
 
     def _changes_of(self, name: TableName) -> ChangesLog | None:
-        path = table_folder(self._runtime.root, name) / "changes"
+        path = table_folder(self._runtime, name) / "changes"
         try:
             return ChangesLog.open(path, self._runtime.store, str(name), self._runtime.settings.checkpoint_every)
         except NotFound:
@@ -180,11 +207,11 @@ class Catalog:
     def drop(self, name: TableName, only_at_seq: int | None = None) -> None:
         """Goes on where an earlier drop was interrupted. `only_at_seq`: refuse if anything was written since."""
         with self._exclusive(f"dropping {name}"):
-            store, folder = self._runtime.store, table_folder(self._runtime.root, name)
+            store, folder = self._runtime.store, checked_table_folder(self._runtime, name)
             changes = self._changes_of(name)
             if changes is None or (changes.dropped and not self._has_data(folder)):
                 raise not_found(name)
-            base_path, table_id = Path(changes.schema.settings.get(BASE_PATH, folder / "base")), changes.log.id
+            base_path, table_id = base_folder(self._runtime, name, changes.schema), changes.log.id
             info = {"operation": "drop table", "actor": self._runtime.settings.actor}
             write_id = self._runtime.new_id()
 
@@ -245,16 +272,19 @@ class Catalog:
         """Nothing of a dropped table can be asked for any more; only its logs stay, for the version numbers."""
         for entry in self._runtime.store.names(folder):
             if entry != "_delta_log":
-                path = folder / entry
-                (self._runtime.store.remove_folder if path.is_dir() else self._runtime.store.remove)(path)
+                self._runtime.store.remove_folder(folder / entry)
 
     def tables(self) -> list[TableName]:
         found = []
         root, store = self._runtime.root, self._runtime.store
         for namespace in store.names(root):
-            if namespace.startswith(("_", ".")) or not (root / namespace).is_dir():
+            folder = root / namespace
+            if namespace.startswith(("_", ".")) or not folder.is_dir():
                 continue
-            for table in store.names(root / namespace):
+            if folder.is_symlink() and not store.places.allows(folder):
+                logger.warning("%s", is_link(folder))
+                continue
+            for table in os.listdir(folder):
                 name = TableName(namespace, table)
                 if self.exists(name):
                     found.append(name)
@@ -278,7 +308,7 @@ class Catalog:
         return not changes.dropped
 
     def open(self, name: TableName) -> Handles:
-        if not DeltaLog.exists(table_folder(self._runtime.root, name) / "changes"):
+        if not DeltaLog.exists(table_folder(self._runtime, name) / "changes"):
             raise not_found(name)
         return Handles(self._runtime, name)
 

@@ -142,6 +142,9 @@ class FileStream:
             if checkpoint is not None
             else self._runtime.control / "streams" / _folder_name(self._label)
         )
+        if checkpoint is not None:
+            self._runtime.store.places.trust(self.checkpoint)
+        self._runtime.store.places.check_tree(self.checkpoint)
         self._check_label()
         if format is None:
             self._check_format()

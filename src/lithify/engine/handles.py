@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import os
+import re
 import weakref
 from collections.abc import Callable
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 
 from lithify.engine.runtime import Runtime
@@ -23,8 +26,10 @@ from lithify.model.options import defaults_of
 from lithify.model.positions import seq_of
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import DataFile, Snapshot
+from lithify.store.places import not_allowed
 
 LOOKS_MAX = 5
+_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
 # Every snapshot that somebody in this process still holds. Vacuum spares their files.
 _held: weakref.WeakValueDictionary[int, Snapshot] = weakref.WeakValueDictionary()
 _handles: weakref.WeakValueDictionary[int, Handles] = weakref.WeakValueDictionary()
@@ -33,7 +38,7 @@ _handles: weakref.WeakValueDictionary[int, Handles] = weakref.WeakValueDictionar
 class Handles:
     def __init__(self, runtime: Runtime, name: TableName) -> None:
         self.runtime, self.name = runtime, name
-        self.folder = table_folder(runtime.root, name)
+        self.folder = checked_table_folder(runtime, name)
         every = runtime.settings.checkpoint_every
         if not DeltaLog.exists(self.folder / "changes"):
             raise not_found(name)
@@ -42,7 +47,7 @@ class Handles:
         if self.changes.dropped:
             raise not_found(name)
         self.incarnation = self.changes.log.id
-        self.base_folder = Path(self.changes.schema.settings.get(BASE_PATH, self.folder / "base"))
+        self.base_folder = base_folder(runtime, name, self.changes.schema)
         self.base = BaseLog.open(self.base_folder, runtime.store, str(name), every)
         self.base.log.limits = partial(self.changes.base_limits, ours=self.base_folder == self.folder / "base")
         self.changes.log.now_ms = self.base.log.now_ms = runtime.now_ms
@@ -206,14 +211,48 @@ def forget_snapshots(table_id: str) -> None:
             handles.forget_snapshot()
 
 
-def table_folder(root: Path, name: TableName) -> Path:
-    return root / name.namespace / name.table
+def table_folder(runtime: Runtime, name: TableName) -> Path:
+    """Where a table lies. Its folder, or that of its namespace, may be a link to a place that the settings allow."""
+    folder, places = runtime.root / name.namespace / name.table, runtime.store.places
+    for part in (folder.parent, folder):
+        if part.is_symlink() and places.allows(part):
+            folder = Path(os.path.realpath(folder))
+            places.trust(folder)
+            break
+    return folder
+
+
+def checked_table_folder(runtime: Runtime, name: TableName) -> Path:
+    """The same, once it was looked at for links: in it, and where tables keep what they can do without."""
+    folder = table_folder(runtime, name)
+    for part in (folder, folder / "index", folder / "quarantine"):
+        runtime.store.places.check_entries(part)
+    return folder
+
+
+def base_folder(runtime: Runtime, name: TableName, schema: TableSchema) -> Path:
+    """A table's own folder, or the place of an adopted table: the log names it, the settings have to allow it."""
+    adopted = schema.settings.get(BASE_PATH)
+    if adopted is None:
+        return table_folder(runtime, name) / "base"
+    return adopted_folder(runtime, Path(adopted), f"the base of table {name}")
+
+
+def adopted_folder(runtime: Runtime, path: Path, what: str) -> Path:
+    places = runtime.store.places
+    if not path.is_absolute() or not places.allows(path):
+        raise not_allowed(path, what)
+    places.trust(path)
+    return path
 
 
 def index_folder(runtime: Runtime, folder: Path, table_id: str) -> Path:
     """Where the indexes of a table lie."""
     local = runtime.settings.index_folder
-    return folder / "index" if local is None else local / table_id
+    if local is None:
+        return folder / "index"
+    # The id stands in the log, where it may be any text.
+    return local / (table_id if _ID.fullmatch(table_id) else blake2b(table_id.encode(), digest_size=16).hexdigest())
 
 
 def not_found(name: TableName) -> NotFound:

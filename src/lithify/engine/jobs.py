@@ -38,6 +38,7 @@ from lithify.errors import CommitUnknown, Conflict, Corruption, InvalidRequest, 
 from lithify.log.changes import ChangesLog, job_txn
 from lithify.log.delta import DeltaLog, Lost
 from lithify.model.names import is_job_folder, parse_table_name
+from lithify.model.retention import lies_inside
 from lithify.store.parquet import Written
 
 logger = logging.getLogger(__name__)
@@ -285,7 +286,7 @@ def _may_go_on(runtime: Runtime, job: Job) -> bool:
 def _table_is_gone(runtime: Runtime, job: Job) -> bool:
     name = parse_table_name(job.table)
     try:
-        return ChangesLog.open(table_folder(runtime.root, name) / "changes", runtime.store, job.table, 20).dropped
+        return ChangesLog.open(table_folder(runtime, name) / "changes", runtime.store, job.table, 20).dropped
     except NotFound:
         return True
 
@@ -369,8 +370,10 @@ def _parsed(runtime: Runtime, path: Path) -> Job:
     parse_table_name(job.table)
     if not is_job_folder(job.folder) or job.log not in ("base", "changes"):
         raise ValueError(f"it names the folder {job.log}/{job.folder}, which no job writes to")
+    if job.folder != f"{job.kind}-{job.id}" or job.id not in path.name:
+        raise ValueError(f"it is of job {job.id!r}, which its own name and that of its folder do not say")
     for name in job.inputs:
-        if not isinstance(name, str) or name.startswith("/") or ".." in PurePosixPath(name).parts:
+        if not isinstance(name, str) or not lies_inside(name):
             raise ValueError(f"it names the input {name!r}, which is outside the table's folder")
     return job
 

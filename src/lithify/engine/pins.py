@@ -158,6 +158,8 @@ def _read(runtime: Runtime, path: Path) -> Pin:
         pin = Pin(**{**fields, **lists, "owner": Owner(**fields["owner"])})
         if not isinstance(pin.renewed_ms, int) or not isinstance(pin.seq, int):
             raise ValueError("its numbers are no numbers")
+        if path.name != f"{pin.table}-{pin.id}.json":
+            raise ValueError("it is not named as it says")
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise Corruption(
             f"pin {path} cannot be read, and it may protect any file: nothing was vacuumed; remove it if no reader of "

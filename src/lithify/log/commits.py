@@ -31,6 +31,11 @@ class Commits:
     def live_path(self, version: int) -> Path:
         return self.live / commit_name(version)
 
+    def check_after(self, version: int) -> None:
+        """deltalake follows links: none of the commits that it is going to read may be one."""
+        while self.store.places.is_there(self.live_path(version + 1)):
+            version += 1
+
     def is_archived(self, version: int) -> bool:
         return version >= 0 and (self.archive / commit_name(version)).exists()
 

@@ -21,6 +21,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from lithify.log.entries import actions_of
 from lithify.log.forget import KEEP_TXNS, RETENTION, checkpoint_without, forgotten_at
 from lithify.log.listing import LOG_FOLDER, holds_log
 from lithify.log.live_files import LiveFiles, newest_known
-from lithify.log.opening import open_table, translated_error
+from lithify.log.opening import check_plain, open_table, translated_error
 from lithify.log.rebuild import read_txns, rebuild
 from lithify.log.records import CommitRecord as CommitRecord
 from lithify.log.records import commit_properties, parse_record
@@ -101,6 +102,7 @@ class DeltaLog:
     ) -> DeltaLog:
         """Create, or replace in place: version numbers and txns at a path never start again."""
         store.make_folder(path)
+        check_plain(path, store)
         set_torn_commit_aside(path / LOG_FOLDER, store)
         if cls.exists(path):
             cls.open(path, store).sync_commits()
@@ -191,6 +193,7 @@ class DeltaLog:
         deltalake takes a log that is gone for one without news; the newest commit of one that is not is always there.
         """
         lost: Exception | None = None
+        self._commits.check_after(self.version)
         try:
             self._table.update_incremental()
         except (DeltaError, OSError) as error:
@@ -230,7 +233,8 @@ class DeltaLog:
                 log = self.path, self.id
                 actions = pa.table(self._table.get_add_actions(flatten=True))
                 known = newest_known.get(log) or self._live
-                self._live = LiveFiles.of(self.version, actions, bounds_of, known)
+                check = partial(self._store.places.check_files, self.path)
+                self._live = LiveFiles.of(self.version, actions, bounds_of, known, check)
                 if not self._pinned:
                     newest_known[log] = self._live
             return self._live.files

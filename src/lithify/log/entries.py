@@ -11,9 +11,10 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 from deltalake.transaction import AddAction, RemoveAction
 
-from lithify.errors import Conflict
+from lithify.errors import Conflict, Corruption
 from lithify.model.merge import Op
 from lithify.model.names import OP, SEQ, is_job_folder
+from lithify.model.retention import lies_inside
 from lithify.model.snapshot import Bounds, DataFile
 from lithify.store.parquet import Written
 
@@ -37,7 +38,7 @@ def data_files(actions: pa.Table, bounds_of: Sequence[str]) -> Iterator[DataFile
         op = Op(ops[i]) if ops else Op.UPSERT
         yield DataFile(
             log_path=paths[i],
-            path=unquote(paths[i]),
+            path=_inside(paths[i]),
             size_bytes=sizes[i],
             rows=rows[i] if rows[i] is not None else -1,
             bounds={
@@ -49,6 +50,17 @@ def data_files(actions: pa.Table, bounds_of: Sequence[str]) -> Iterator[DataFile
             columns=tuple(n for n, values in counted.items() if values[i].is_valid) if op is Op.DELETE else (),
             time_ms=times[i] or 0,
         )
+
+
+def _inside(log_path: str) -> str:
+    """A log may name files anywhere; here it names those of its own folder."""
+    path = unquote(log_path)
+    if not lies_inside(path) or not lies_inside(log_path):
+        raise Corruption(
+            f"the log names the file {log_path!r}, which does not lie in the table's folder: nothing outside is read; "
+            "copy the table with the writer that made it (a shallow clone into a deep one), or restore its log"
+        )
+    return path
 
 
 def _upper(bound: Any, path: str) -> Any:

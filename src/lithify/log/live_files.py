@@ -8,7 +8,7 @@ this process on a log share what one of them has made.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakValueDictionary
@@ -30,19 +30,30 @@ class LiveFiles:
     _told: pa.Table
 
     @classmethod
-    def of(cls, version: int, actions: pa.Table, bounds_of: Sequence[str], known: LiveFiles | None) -> LiveFiles:
-        """`known`: of any version of the same log."""
+    def of(
+        cls,
+        version: int,
+        actions: pa.Table,
+        bounds_of: Sequence[str],
+        known: LiveFiles | None,
+        check: Callable[[Iterable[str]], None],
+    ) -> LiveFiles:
+        """`known`: of any version of the same log. `check` is told the paths of files that are not in there."""
         told = actions.select(["path", *_SAME]).combine_chunks()
         if known is None or not set(bounds_of) <= set(known.bounds_of):
             wider = tuple(dict.fromkeys((*(known.bounds_of if known else ()), *bounds_of)))
-            return cls(version, wider, tuple(data_files(actions, wider)), told)
+            files = tuple(data_files(actions, wider))
+            check(file.path for file in files)
+            return cls(version, wider, files, told)
         place = pc.index_in(told["path"], known._told["path"])
         before = known._told.take(place)
         same = place.is_valid()
         for name in _SAME:
             equal = pc.equal(told[name], before[name]).fill_null(False)
             same = pc.and_(same, pc.or_(equal, pc.and_(told[name].is_null(), before[name].is_null())))
-        new = data_files(actions.filter(pc.invert(same)), known.bounds_of)
+        fresh = tuple(data_files(actions.filter(pc.invert(same)), known.bounds_of))
+        check(file.path for file in fresh)
+        new = iter(fresh)
         places = pc.if_else(same, place, -1).to_numpy().tolist()
         if places == list(range(len(known.files))):
             return cls(version, known.bounds_of, known.files, told)

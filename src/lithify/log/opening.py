@@ -9,9 +9,9 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from lithify.errors import Corruption, LithifyError, NotFound, Unavailable
-from lithify.log.listing import LOG_FOLDER
+from lithify.log.listing import ARCHIVE_FOLDER, LOG_FOLDER
 from lithify.log.torn import set_torn_checkpoint_aside
-from lithify.store.local import Store, os_error
+from lithify.store.local import Store, os_error, translated
 
 ATTEMPTS_MAX = 10
 _SIGNS = (
@@ -28,6 +28,7 @@ _SIGNS = (
 
 def open_table(path: Path, store: Store, version: int | None = None) -> DeltaTable:
     """At its newest version, or pinned to an older one."""
+    check_plain(path, store)
     try:
         return _opened(path, store, version)
     except (DeltaError, OSError, ValueError) as error:
@@ -38,6 +39,13 @@ def open_table(path: Path, store: Store, version: int | None = None) -> DeltaTab
         if not _is_passing(error) and set_torn_checkpoint_aside(path / LOG_FOLDER, store):
             return open_table(path, store)
         raise translated_error(error, path) from error
+
+
+def check_plain(path: Path, store: Store) -> None:
+    """deltalake follows links, so none may lie in a log; what is in the archive is looked at when it is read."""
+    with translated(path):
+        store.places.check_entries(path / LOG_FOLDER)
+        store.places.check_folder(path / ARCHIVE_FOLDER)
 
 
 def _opened(path: Path, store: Store, version: int | None) -> DeltaTable:

@@ -63,6 +63,7 @@ def aside(commits: Commits, version: int) -> Iterator[Path]:
         target = Path(folder) / LOG_FOLDER
         target.mkdir()
         if checkpoint is not None:
+            commits.store.places.is_there(checkpoint)
             _link(checkpoint, target / checkpoint.name)
         for number in needed:
             _link_commit(commits, number, target / commit_name(number))
@@ -86,6 +87,7 @@ def _link_commit(commits: Commits, version: int, target: Path) -> None:
     name = commit_name(version)
     for folder in (commits.archive, commits.live):
         try:
+            commits.store.places.is_there(folder / name)
             return _link(folder / name, target)
         except FileNotFoundError:
             continue
@@ -104,6 +106,7 @@ def _link(source: Path, target: Path) -> None:
 def _txns(commits: Commits, checkpoint: Path | None, needed: range) -> dict[str, int]:
     found: dict[str, int] = {}
     if checkpoint is not None:
+        commits.store.places.is_there(checkpoint)
         try:
             stored = pq.read_table(checkpoint, columns=["txn"]).column("txn")
         except pa.ArrowException as error:

@@ -149,5 +149,6 @@ def relative_path(log_path: str, root: str) -> str:
 
 
 def lies_inside(path: str) -> bool:
-    """Whether a relative path stays below the folder it starts from."""
-    return not path.startswith("/") and ".." not in path.split("/") and path not in ("", ".")
+    """Whether a path is one below the folder it starts from: not from the root, with no `..`, and no address."""
+    parts = path.split("/")
+    return path not in ("", ".") and parts[0] != "" and ".." not in parts and "\0" not in path and parts[0][-1] != ":"

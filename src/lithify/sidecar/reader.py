@@ -81,7 +81,7 @@ class _Mapping:
     def __init__(self, path: Path) -> None:
         self.path = path
         with translated(path):
-            fd = os.open(path, os.O_RDONLY)
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
                 stat = os.fstat(fd)
                 self.identity = (stat.st_dev, stat.st_ino)

@@ -16,7 +16,6 @@ an innocent row. Only public DataFrame calls: local mode, a cluster and Spark Co
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -34,6 +33,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StructField, StructType, TimestampType
 
 from lithify.spark.parquet import no_rows, read_files
+from lithify.store.places import discard_tree
 
 MAX_BITS = 1 << 29  # a bitmap of 64 MB
 FREE_BITS = 1 << 24  # 2 MB are broadcast in no time, however few keys they stand for
@@ -300,7 +300,7 @@ def _publish(folder: Path, files: dict[str, pa.Table]) -> None:
         if not folder.is_dir():  # otherwise another process was first, with the same content
             raise
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        discard_tree(draft)
 
 
 def _uri(path: Path) -> str:

@@ -20,7 +20,6 @@ import hashlib
 import importlib
 import os
 import platform
-import shutil
 import socket
 import sys
 import threading
@@ -37,6 +36,7 @@ from lithify.errors import ComputeFailed, LithifyError, Unavailable
 from lithify.spark.java import cache_folder
 from lithify.spark.place import is_local
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed, run_tasks
+from lithify.store.places import discard_tree
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -180,7 +180,7 @@ def _probe(spark: SparkSession, root: Path, tasks: int) -> None:
             "and pandas (set spark.pyspark.python in spark_conf to choose it)"
         ) from error
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        discard_tree(folder)
     blind = {found.host: found.problem for found in seen if found.problem is not None}
     blind |= {found.host: "what it writes does not arrive here" for found in unseen}
     if blind:
@@ -197,8 +197,8 @@ def _sweep(control: Path) -> None:
     """Probes of processes that were killed meanwhile."""
     for folder in control.glob("probe-*"):
         with contextlib.suppress(OSError):
-            if time.time() - folder.stat().st_mtime > _PROBE_S_MAX:
-                shutil.rmtree(folder, ignore_errors=True)
+            if time.time() - folder.lstat().st_mtime > _PROBE_S_MAX:
+                discard_tree(folder)
 
 
 def _look(task: _Look) -> _Seen:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import shutil
 import socket
 import threading
 from collections import OrderedDict
@@ -34,6 +33,7 @@ from lithify.spark.parquet import no_rows, read_files
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed
 from lithify.spark.types import spark_schema
 from lithify.store.parquet import check_whole
+from lithify.store.places import discard_tree
 
 
 @dataclass(frozen=True)
@@ -122,12 +122,12 @@ def _stage_once(
                 atexit.register(_remove_all)
             index.mkdir(parents=True, exist_ok=True)
             _sweep(index)
-            shutil.rmtree(folder, ignore_errors=True)
+            discard_tree(folder)
             kept = stage(folder, plan.overlay.hidden, plan.overlay.rows, null_safe=not plan.schema.keyed)
         elif _worth_locating(plan, kept, folder):
             assert touched is not None
             located = folder.with_name(f"{folder.name}-located")
-            shutil.rmtree(located, ignore_errors=True)
+            discard_tree(located)
             kept = locate(spark, touched, kept, spark_schema(plan.schema.columns), plan.by, located)
         _staged[folder] = kept
         _staged.move_to_end(folder)
@@ -166,7 +166,7 @@ def _sweep(index: Path) -> None:
             and not Path(f"/proc/{pid}").exists()
             and Path("/proc/self").exists()
         ):
-            shutil.rmtree(folder, ignore_errors=True)
+            discard_tree(folder)
 
 
 def _remove_all() -> None:
@@ -175,8 +175,8 @@ def _remove_all() -> None:
 
 
 def _remove(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.rmtree(folder.with_name(f"{folder.name}-located"), ignore_errors=True)
+    discard_tree(folder)
+    discard_tree(folder.with_name(f"{folder.name}-located"))
 
 
 def _distributed(spark: SparkSession, plan: ReadPlan) -> DataFrame:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -29,6 +28,7 @@ from pyspark.sql.datasource import InputPartition
 from lithify.errors import LimitExceeded
 from lithify.model.plans import ReadPlan, Source
 from lithify.store.local import translated
+from lithify.store.places import discard_tree
 
 PARTITION_BYTES_MAX = 64 * 2**20
 PARTITION_BYTES_MIN = 8 * 2**20
@@ -127,7 +127,7 @@ def forget(partitions: Iterable[ScanPartition]) -> None:
     """Remove what `partitions_of_rows` has laid down for them: no task reads it any more."""
     for folder in {Path(piece.path).parent for part in partitions for piece in part.pieces}:
         if folder.name.startswith("feed-"):
-            shutil.rmtree(folder, ignore_errors=True)
+            discard_tree(folder)
 
 
 def _chain(first: pa.Table, second: pa.Table | None, rest: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -199,6 +199,8 @@ class Stage:
     def _place(self, name: str, write: Callable[[Path], None]) -> str:
         path = self._folder / name
         with translated(self._folder):
+            if self._folder.is_symlink() or path.is_symlink():
+                discard_tree(self._folder)
             if not self._folder.is_dir():
                 _sweep(self._folder.parent)
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -220,8 +222,8 @@ def _sweep(index: Path) -> None:
     for pattern in ("scan-*", "feed-*"):
         for folder in index.glob(pattern):
             with suppress(OSError):
-                if folder.stat().st_mtime < oldest_s:
-                    shutil.rmtree(folder, ignore_errors=True)
+                if folder.lstat().st_mtime < oldest_s:
+                    discard_tree(folder)
 
 
 def _ipc(table: pa.Table) -> bytes:

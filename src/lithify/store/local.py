@@ -2,7 +2,8 @@
 
 Every call that touches the disk goes through one object, so that a test can hand in a store that records, fails or
 stops at any of them. `step` names the places between storage calls where a process may die; a real store does
-nothing there. Errors of the operating system are translated here, once, with their cause kept.
+nothing there. Errors of the operating system are translated here, once, with their cause kept. No call follows a link
+that lies in a lake, nor leaves it (`places`).
 """
 
 from __future__ import annotations
@@ -12,14 +13,25 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 import time
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 
 from lithify.errors import Corruption, LithifyError, NotFound, Unavailable
+from lithify.store.places import Places, is_link, remove_tree
+
+_NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+_OPEN = os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Store:
+    @cached_property
+    def places(self) -> Places:
+        """Where this store may reach."""
+        return Places()
+
     def step(self, name: str) -> None:
         """A named place where a crash test may stop the process."""
 
@@ -27,18 +39,26 @@ class Store:
         """Create `path` with `data`, durable but for its directory entry. Fails if it exists."""
         with translated(path):
             self.step("store.write")
-            fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
+            fd = self._open(path, _NEW, mode)
             try:
                 view = memoryview(data)
                 while view:
                     view = view[os.write(fd, view) :]
                 os.fsync(fd)
             except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(path)
+                with contextlib.suppress(OSError, LithifyError):
+                    self._unlink(path)
                 raise
             finally:
                 os.close(fd)
+
+    def _open(self, path: Path, flags: int, mode: int = 0o644) -> int:
+        with self.places.entry(path) as (at, name):
+            return os.open(name, flags | _OPEN, mode, dir_fd=at)
+
+    def _unlink(self, path: Path) -> None:
+        with self.places.entry(path) as (at, name):
+            os.unlink(name, dir_fd=at)
 
     def replace(self, path: Path, data: bytes, mode: int = 0o644) -> None:
         """Write `path` as a whole: temporary file, fsync, rename, fsync of the folder."""
@@ -47,17 +67,18 @@ class Store:
         with translated(path):
             try:
                 self.step("store.rename")
-                os.replace(temporary, path)
+                with self.places.entry(path) as (at, name):
+                    os.replace(temporary.name, name, src_dir_fd=at, dst_dir_fd=at)
             except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(temporary)
+                with contextlib.suppress(OSError, LithifyError):
+                    self._unlink(temporary)
                 raise
         self.sync_folder(path.parent)
 
     def append(self, path: Path, data: bytes) -> int:
         """Add a line to the end in one write, not durable; the file's size afterwards."""
         with translated(path):
-            fd = os.open(path, os.O_CREAT | os.O_APPEND | os.O_RDWR, 0o644)
+            fd = self._open(path, os.O_CREAT | os.O_APPEND | os.O_RDWR)
             try:
                 size = os.fstat(fd).st_size
                 if size and os.pread(fd, 1, size - 1) != b"\n":
@@ -71,7 +92,7 @@ class Store:
         """Add to the end of a file, at a multiple of 8 bytes, durable."""
         with translated(path):
             self.step("store.write")
-            fd = os.open(path, os.O_WRONLY | os.O_APPEND)
+            fd = self._open(path, os.O_WRONLY | os.O_APPEND)
             try:
                 size = os.fstat(fd).st_size
                 for data in (bytes(-size % 8), *parts):
@@ -87,20 +108,20 @@ class Store:
         """Overwrite a few bytes in one write, not durable."""
         with translated(path):
             self.step("store.patch")
-            fd = os.open(path, os.O_WRONLY)
+            fd = self._open(path, os.O_WRONLY)
             try:
                 os.pwrite(fd, data, place)
             finally:
                 os.close(fd)
 
     def read(self, path: Path) -> bytes:
-        with translated(path):
-            return path.read_bytes()
+        with translated(path), open(self._open(path, os.O_RDONLY), "rb") as file:
+            return file.read()
 
     def sync_file(self, path: Path) -> None:
         with translated(path):
             self.step("store.sync")
-            fd = os.open(path, os.O_RDONLY)
+            fd = self._open(path, os.O_RDONLY)
             try:
                 os.fsync(fd)
             finally:
@@ -118,6 +139,7 @@ class Store:
             current = current.parent
         with translated(path):
             self.step("store.make_folder")
+            self.places.check_folder(path)
             path.mkdir(parents=True, exist_ok=True)
         for folder in missing:
             self.sync_folder(folder)
@@ -128,7 +150,8 @@ class Store:
         """The same bytes under a second name; a copy where the file system has no hard links."""
         if not self.link_if_possible(source, target):
             with translated(target):
-                shutil.copyfile(source, target)
+                with source.open("rb") as old, open(self._open(target, _NEW), "wb") as new:
+                    shutil.copyfileobj(old, new)
                 self.sync_file(target)
 
     def link_if_possible(self, source: Path, target: Path) -> bool:
@@ -136,7 +159,8 @@ class Store:
         with translated(target):
             self.step("store.link")
             try:
-                os.link(source, target)
+                with self.places.entry(target) as (at, name):
+                    os.link(source, name, dst_dir_fd=at, follow_symlinks=False)
             except OSError as error:
                 if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
                     raise
@@ -146,19 +170,21 @@ class Store:
     def remove(self, path: Path) -> None:
         with translated(path), contextlib.suppress(FileNotFoundError):
             self.step("store.remove")
-            path.unlink()
+            self._unlink(path)
 
     def remove_folder(self, path: Path) -> None:
         with translated(path), contextlib.suppress(FileNotFoundError):
             self.step("store.remove_folder")
-            shutil.rmtree(path)
+            with self.places.entry(path) as (at, name):
+                remove_tree(at, name)
 
     def remove_empty_folder(self, path: Path) -> None:
         """Remove a folder that holds nothing; one that holds something, or is gone, stays as it is."""
         with translated(path):
             self.step("store.remove_folder")
             try:
-                path.rmdir()
+                with self.places.entry(path) as (at, name):
+                    os.rmdir(name, dir_fd=at)
             except FileNotFoundError:
                 return
             except OSError as error:
@@ -173,18 +199,22 @@ class Store:
         """Rename, durable when both folders are synced, that of the target first."""
         with translated(source):
             self.step("store.rename")
-            source.rename(target)
+            with self.places.entry(source) as (old, name), self.places.entry(target) as (new, new_name):
+                os.rename(name, new_name, src_dir_fd=old, dst_dir_fd=new)
 
     def names(self, folder: Path) -> list[str]:
         try:
             with translated(folder):
-                return sorted(os.listdir(folder))
+                fd = self._open(folder, os.O_RDONLY | os.O_DIRECTORY)
+                try:
+                    return sorted(os.listdir(fd))
+                finally:
+                    os.close(fd)
         except NotFound:
             return []
 
     def modified_ms(self, path: Path) -> float:
-        with translated(path):
-            return path.stat().st_mtime_ns / 1_000_000
+        return self._status(path).st_mtime_ns / 1_000_000
 
     def touch_ms(self, path: Path) -> float:
         """What the clock of the file system says now, which is what it gives a file that is touched."""
@@ -197,14 +227,20 @@ class Store:
             return path.stat().st_mtime_ns / 1_000_000
 
     def size(self, path: Path) -> int:
-        with translated(path):
-            return path.stat().st_size
+        return self._status(path).st_size
+
+    def _status(self, path: Path) -> os.stat_result:
+        with translated(path), self.places.entry(path) as (at, name):
+            found = os.stat(name, dir_fd=at, follow_symlinks=False)
+            if stat.S_ISLNK(found.st_mode):
+                raise is_link(path)
+            return found
 
     @contextlib.contextmanager
     def lock(self, path: Path, wait_s_max: float, what: str) -> Iterator[None]:
         """Hold an advisory lock for rare, short, lake-wide work. The kernel releases it when the process dies."""
         with translated(path):
-            fd = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
+            fd = self._open(path, os.O_CREAT | os.O_RDWR)
         try:
             deadline = time.monotonic() + wait_s_max
             while True:
@@ -230,13 +266,13 @@ def translated(path: Path | str) -> Iterator[None]:
     except LithifyError:
         raise
     except FileNotFoundError as error:
-        raise NotFound(f"{error.filename or path} does not exist") from error
+        raise NotFound(f"{_named(error, path)} does not exist") from error
     except OSError as error:
         raise os_error(error, path) from error
 
 
 def os_error(error: OSError, path: Path | str) -> LithifyError:
-    place = error.filename or path
+    place = _named(error, path)
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
             return Unavailable(
@@ -253,3 +289,9 @@ def os_error(error: OSError, path: Path | str) -> LithifyError:
             return Corruption(f"the disk reports an I/O error for {place}: check the device")
         case _:
             return Unavailable(f"{place}: {error.strerror or error}")
+
+
+def _named(error: OSError, path: Path | str) -> Path | str:
+    """What an error is about; a name inside of an open folder says less than the path."""
+    named = error.filename
+    return named if isinstance(named, str) and named.startswith("/") else path
