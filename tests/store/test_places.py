@@ -56,6 +56,7 @@ def test_no_call_goes_through_a_link(store: Store, tmp_path: Path, outside: Path
         lambda: store.extend(base / "file", [b"x"]),
         lambda: store.patch(base / "file", 0, b"x"),
         lambda: store.make_folder(base / "new"),
+        lambda: store.touch_ms(base / "new"),
         lambda: store.link(tmp_path / "outside/file", base / "new"),
         lambda: store.move(base / "file", tmp_path / "lake/moved"),
         lambda: store.move(tmp_path / "lake/table", base / "moved"),
@@ -80,6 +81,7 @@ def test_a_file_that_is_a_link_is_removed_as_a_link_and_otherwise_left_alone(
         lambda: store.append(link, b"x"),
         lambda: store.patch(link, 0, b"x"),
         lambda: store.sync_file(link),
+        lambda: store.touch_ms(link),
         lambda: store.size(link),
     ):
         with pytest.raises(Corruption, match="is a link"):

@@ -219,12 +219,12 @@ class Store:
     def touch_ms(self, path: Path) -> float:
         """What the clock of the file system says now, which is what it gives a file that is touched."""
         with translated(path):
+            fd = self._open(path, os.O_CREAT | os.O_WRONLY)
             try:
-                os.utime(path)
-            except FileNotFoundError:
-                os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
-                os.utime(path)
-            return path.stat().st_mtime_ns / 1_000_000
+                os.utime(fd)
+                return os.fstat(fd).st_mtime_ns / 1_000_000
+            finally:
+                os.close(fd)
 
     def size(self, path: Path) -> int:
         return self._status(path).st_size
