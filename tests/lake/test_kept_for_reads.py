@@ -250,12 +250,12 @@ def test_a_change_file_is_read_and_counted_once_however_many_ask(lake: Lake, mon
     snapshot, reader = table.snapshot(), table._reader
     read, times, another = reader_module.read, list[Path](), threading.Event()
 
-    def counted(path: Path, columns: pa.Schema) -> pa.Table:
+    def counted(path: Path, columns: pa.Schema, **options: Any) -> pa.Table:
         times.append(path)
         if len(times) > 1:
             another.set()
         another.wait(0.2)
-        return read(path, columns)
+        return read(path, columns, **options)
 
     monkeypatch.setattr(reader_module, "read", counted)
     threads = [threading.Thread(target=reader.change, args=(snapshot.changes[0], snapshot)) for _ in range(4)]

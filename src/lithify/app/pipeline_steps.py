@@ -44,6 +44,7 @@ from lithify.model.pipelines import Step
 from lithify.model.restriction import restriction
 from lithify.model.snapshot import Snapshot
 from lithify.model.words import plural
+from lithify.store.whole import look_again
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -300,6 +301,10 @@ def matching(table: Table, wanted: pa.Table, columns: Sequence[str], as_of: int 
     """Columns of the rows that are equal to one of `wanted` in all of its columns; files that cannot hold one are not
     read.
     """
+    return look_again(lambda: _matching(table, wanted, columns, as_of))
+
+
+def _matching(table: Table, wanted: pa.Table, columns: Sequence[str], as_of: int | None) -> pa.Table:
     snapshot = table.snapshot(as_of)
     if as_of is not None:
         table._handles.check_present(snapshot)

@@ -28,7 +28,8 @@ from lithify.model.words import plural
 from lithify.store.cluster_files import ClusterTask, cluster_here
 from lithify.store.fingerprint import added, columns_to_check
 from lithify.store.merge_files import MergeResult, MergeSource, MergeTask, merge_files
-from lithify.store.parquet import Layout, Written, check_whole
+from lithify.store.parquet import Layout, Written
+from lithify.store.whole import Vanished, check_whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,6 +80,8 @@ class Compactor:
                 damaged = [file for file in plan.files if self._path(file) == error.details.get("path")]
                 if not damaged:
                     raise
+                if isinstance(error, Vanished):
+                    self._check_inputs(plan, self._handles.snapshot())
                 problems.append(error.message)
                 plan = replace(plan, files=tuple(file for file in plan.files if file not in damaged))
             except OutOfResources as error:

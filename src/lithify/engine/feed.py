@@ -30,7 +30,8 @@ from lithify.model.names import OP, SEQ, quoted
 from lithify.model.plans import Source
 from lithify.model.positions import Position, seq_of
 from lithify.model.schema import TableSchema
-from lithify.store.parquet import check_whole, completed, read
+from lithify.store.parquet import completed, read
+from lithify.store.whole import Vanished, check_whole, look_again
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -94,10 +95,16 @@ class Feed:
         return sum(rows_of(add) for _, add in found.adds) > rows_max
 
     def rows(self, since: Place, until: Place | None, columns: Sequence[str] | None) -> pa.Table:
-        span = self._span(since, until)
-        return self._rows(span, _checked(span.schema, str(self._handles.name), columns))
+        def read() -> pa.Table:
+            span = self._span(since, until)
+            return self._rows(span, _checked(span.schema, str(self._handles.name), columns))
+
+        return look_again(read)
 
     def net(self, since: Place, until: Place | None) -> Net:
+        return look_again(lambda: self._net(since, until))
+
+    def _net(self, since: Place, until: Place | None) -> Net:
         span = self._span(since, until)
         schema = span.schema
         if not schema.keyed:
@@ -121,6 +128,9 @@ class Feed:
         )
 
     def frame(self, spark: SparkSession, since: Place, until: Place | None, *, ordered: bool) -> DataFrame:
+        return look_again(lambda: self._frame(spark, since, until, ordered=ordered))
+
+    def _frame(self, spark: SparkSession, since: Place, until: Place | None, *, ordered: bool) -> DataFrame:
         from lithify.spark.feed import feed_frame, frame_of_rows
 
         span = self._span(since, until)
@@ -192,7 +202,8 @@ class Feed:
         with self._start_again():
             for file in span.files:
                 by = row_keys.index(tuple(sorted(file.columns))) if file.columns and not span.schema.keyed else None
-                parts.append(_as_events(read(Path(file.path), columns), file.seq, file.op.value, by))
+                rows = _read(file, columns)
+                parts.append(_as_events(rows, file.seq, file.op.value, by))
         return pa.concat_tables(parts)
 
     def _before(self, span: _Span, changes: pa.Table, names: Sequence[str]) -> pa.Table:
@@ -232,6 +243,13 @@ class Feed:
             plan = self._reader.plan(snapshot)
         runtime = self._handles.runtime
         return frame_of(spark, plan, self._handles.folder / "index", runtime.owner_label)
+
+
+def _read(file: ChangeFile, columns: pa.Schema) -> pa.Table:
+    try:
+        return read(Path(file.path), columns, size_bytes=file.size_bytes)
+    except Vanished as error:  # of the past: no other version of the table has its rows as they were written
+        raise NotFound(f"{file.path} is gone") from error
 
 
 def _as_events(rows: pa.Table, seq: int, op: str, by: int | None) -> pa.Table:

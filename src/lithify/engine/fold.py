@@ -34,8 +34,9 @@ from lithify.model.plans import constants_of
 from lithify.model.policies import fold_due, read_overhead
 from lithify.model.pruning import split_by_keys
 from lithify.model.snapshot import DataFile, Snapshot
-from lithify.store.parquet import Layout, Written, check_whole, footer_metadata, read_footer, stats_json
+from lithify.store.parquet import Layout, Written, footer_metadata, read_footer, stats_json
 from lithify.store.rewrite import SHOWN, RewriteResult, RewriteTask, Slice, rewrite, write_slices
+from lithify.store.whole import check_whole
 
 logger = logging.getLogger(__name__)
 
@@ -159,7 +160,7 @@ class Folder:
             jobs.forget_folded(self._handles)
         except BaseException as error:
             jobs.give_up(runtime, job, base, error)
-            if isinstance(error, Corruption | NotFound) and self._base_moved(snapshot):
+            if isinstance(error, Corruption | NotFound) and self._moved(snapshot, step):
                 raise PlannedAgain from error
             raise
         runtime.store.step("fold.removed")
@@ -176,9 +177,10 @@ class Folder:
         runtime.store.step("fold.done")
         return report
 
-    def _base_moved(self, snapshot: Snapshot) -> bool:
+    def _moved(self, snapshot: Snapshot, step: FoldStep) -> bool:
         """Files that others have replaced since may be gone: that is no damage."""
-        return self._handles.snapshot().base != snapshot.base
+        now = self._handles.snapshot()
+        return now.base != snapshot.base or not set(step.change_files) <= set(now.changes)
 
     def _link(
         self,
@@ -201,7 +203,7 @@ class Folder:
                 folders.add(folder)
             source = self._handles.changes.log.path / file.path
             check_whole(str(source), file.size_bytes)
-            footer = read_footer(source)
+            footer = read_footer(source, file.size_bytes)
             metadata = footer_metadata(footer, source)
             if metadata.num_rows != file.rows:
                 raise Corruption(

@@ -21,6 +21,7 @@ from lithify.model.names import OP, SEQ
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import Snapshot
 from lithify.store.parquet import open_file, read
+from lithify.store.whole import Vanished
 
 # Of one commit that a page of changes has to hold as a whole.
 PAGE_COMMIT_ROWS_MAX = 2_000_000
@@ -210,7 +211,7 @@ def load(handles: Handles, found: Originals, seq: int, add: Mapping[str, Any], r
     path = handles.changes.log.path / add["path"]
     op = Op(add["partitionValues"][OP])
     try:
-        file = open_file(path)
+        file = open_file(path, int(add["size"]))
         count = file.metadata.num_rows
         if rows_max is not None and count > rows_max:
             raise LimitExceeded(
@@ -219,8 +220,9 @@ def load(handles: Handles, found: Originals, seq: int, add: Mapping[str, Any], r
                 limit="rows",
             )
         inside = file.schema_arrow.names
-        rows = read(path, pa.schema([found.columns.field(n) for n in found.names if n in inside]))
-    except NotFound:
+        columns = pa.schema([found.columns.field(n) for n in found.names if n in inside])
+        rows = read(path, columns, size_bytes=int(add["size"]))
+    except Vanished:
         raise NotFound(
             f"changes of table {handles.name} after seq {found.since} are no longer complete: vacuum has removed "
             f"{path.name}; start again from a full read, then from seq {found.newest}"

@@ -28,6 +28,7 @@ from lithify.model.plans import ReadPlan
 from lithify.model.snapshot import Snapshot
 from lithify.serving.hot_budget import Budget
 from lithify.serving.hot_load import expected_bytes, load
+from lithify.store.whole import look_again
 
 if TYPE_CHECKING:
     from lithify.engine.reader import Reader
@@ -261,7 +262,7 @@ class HotTables:
             future: Future[_Hot] = Future()
             self._loading[table] = future
         try:
-            future.set_result(self._loaded(reader, names, exactly=exactly, pinned=pinned))
+            future.set_result(look_again(lambda: self._loaded(reader, names, exactly=exactly, pinned=pinned)))
         except BaseException as error:
             _let_go_of_rows(error)
             future.set_exception(error)

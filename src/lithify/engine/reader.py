@@ -13,20 +13,18 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from lithify.engine.base_part import BasePart
 from lithify.engine.coverage import Coverage, Files, Flags, Selection
 from lithify.engine.handles import Handles, forget_snapshots
 from lithify.engine.planned import SnapshotPlanner, pruned, usable
 from lithify.engine.table_index import SOLID_ROWS_MIN, TableIndex
-from lithify.errors import Corruption, NotFound
+from lithify.errors import Corruption, LithifyError
 from lithify.model.batch import keys_of
 from lithify.model.hot_rows import HotRows
 from lithify.model.merge import Change, Op, Overlay, lookup, resolve, settle
@@ -35,7 +33,7 @@ from lithify.model.predicates import UNKNOWN, Compare, Predicate, both
 from lithify.model.pruning import solid_prefix, split_by_keys
 from lithify.model.snapshot import DataFile, Snapshot
 from lithify.serving.lookup import Lookup
-from lithify.store.parquet import completed, corrupt, read
+from lithify.store.parquet import completed, corrupt, open_file, read
 
 # A lookup decodes so many bytes rather than have a query planned.
 DECODED_BYTES_MAX = 2 * 2**20
@@ -204,15 +202,7 @@ class Reader:
         if snapshot.schema.keyed and file.op is Op.DELETE:
             columns = snapshot.schema.select(snapshot.schema.key)
         if cached is None or cached.schema != columns:
-            try:
-                cached = read(path, columns)
-            except NotFound as error:
-                if any(live.path == file.path for live in self._handles.changes.files()):
-                    raise missing_file(path, snapshot) from error
-                raise NotFound(
-                    f"table {snapshot.table} as of {snapshot.seq} can no longer be read: vacuum has removed {path}; "
-                    "choose a newer seq"
-                ) from error
+            cached = read(path, columns, size_bytes=file.size_bytes)
             self._keep(file.path, cached)
         else:
             self._changes.move_to_end(file.path)
@@ -315,7 +305,9 @@ class Reader:
         if inside and raw_bytes > DECODED_BYTES_MAX and _LOOKUP.can_read(source.path):
             columns = pa.schema([f for f in schema.columns if f.name not in fixed])
             try:
-                found = _LOOKUP.rows(source.path, columns, inside)
+                found = _LOOKUP.rows(source.path, source.size_bytes, columns, inside)
+            except LithifyError:
+                raise
             except BaseException as error:
                 if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                     raise
@@ -370,7 +362,7 @@ def _solid(snapshot: Snapshot) -> tuple[list[DataFile], list[DataFile]]:
 def _decoded(source: Source, snapshot: Snapshot, key: Mapping[str, pa.Scalar]) -> pa.Table:
     """The rows with these values, from all rows of the row groups: first the key, and the rest where it is found."""
     try:
-        file = pq.ParquetFile(source.path, page_checksum_verification=True)
+        file = open_file(source.path, source.size_bytes)
         groups = range(file.num_row_groups) if source.groups is None else source.groups
         present = set(file.schema_arrow.names)
         columns = [name for name in snapshot.schema.names if name in present and name not in dict(source.constants)]
@@ -380,8 +372,6 @@ def _decoded(source: Source, snapshot: Snapshot, key: Mapping[str, pa.Scalar]) -
             if place >= 0:
                 return file.read_row_group(group, columns=columns, use_threads=False).slice(place, 1)
         return snapshot.schema.columns.empty_table()
-    except FileNotFoundError as error:
-        raise missing_file(Path(source.path), snapshot) from error
     except (pa.ArrowException, OSError, ValueError) as error:
         raise corrupt(source.path, error) from error
 
@@ -431,11 +421,3 @@ def _arrow_name(kind: pa.DataType) -> str:
     if pa.types.is_decimal(kind):
         return f"Decimal128({kind.precision}, {kind.scale})"
     return "Date32" if pa.types.is_date(kind) else "Utf8"
-
-
-def missing_file(path: Path, snapshot: Snapshot) -> Corruption:
-    return Corruption(
-        f"{path} is missing although the log of table {snapshot.table} names it: restore it from a copy, or read "
-        "as of an older seq",
-        path=str(path),
-    )

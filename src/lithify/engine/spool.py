@@ -32,7 +32,8 @@ from lithify.model.plans import Source
 from lithify.model.schema import TableSchema
 from lithify.spark.source_table import Spooled, SpoolPlace
 from lithify.store.local import translated
-from lithify.store.parquet import Written, check_whole, read
+from lithify.store.parquet import Written, read
+from lithify.store.whole import check_whole
 
 if TYPE_CHECKING:
     from lithify.engine.table import Table
@@ -125,7 +126,8 @@ def _commit_small(
     table: Table, place: SpoolPlace, spooled: Sequence[Spooled], operation: str, batch_id: str | None
 ) -> Commit:
     schema = place.schema
-    parts = [read(path, schema.columns) for path in _paths(place, spooled)]
+    paths = _paths(place, spooled)
+    parts = [read(path, schema.columns, size_bytes=part.size_bytes) for path, part in zip(paths, spooled, strict=True)]
     rows = pa.concat_tables(parts)
     if schema.keyed and not place.ordered:
         _refuse_duplicates(rows, schema)

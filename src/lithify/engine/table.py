@@ -47,6 +47,7 @@ from lithify.model.policies import idle_tier
 from lithify.model.schema import TableSchema, check_key_type
 from lithify.model.snapshot import DataFile, Snapshot
 from lithify.model.upkeep import CompactPlan
+from lithify.store.whole import Vanished, look_again
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -209,7 +210,12 @@ class Table:
             # Before looking for rows: those of the first time are gone.
             if batch_id is not None and (replayed := self._replay("delete where", batch_id)) is not None:
                 return replayed
-            keys = self._runtime.serving.read(self._reader.planned(snapshot), by, condition)
+            try:
+                keys = self._runtime.serving.read(self._reader.planned(snapshot), by, condition)
+            except Vanished:
+                if self.snapshot().identity == snapshot.identity:
+                    raise
+                continue
             if not keys.num_rows and batch_id is None:
                 return Commit(self.name, snapshot.seq, "delete where", 0, batch_id=batch_id)
             try:
@@ -285,10 +291,14 @@ class Table:
 
     def plan(self, as_of: AsOf = None) -> ReadPlan:
         """How a read of this snapshot goes: which files need no merge, which do, and what is pending."""
-        snapshot = self.snapshot(as_of)
-        if as_of is not None:
-            self._handles.check_present(snapshot)
-        return self._reader.plan(snapshot)
+
+        def plan() -> ReadPlan:
+            snapshot = self.snapshot(as_of)
+            if as_of is not None:
+                self._handles.check_present(snapshot)
+            return self._reader.plan(snapshot)
+
+        return look_again(plan)
 
     def planned(self, as_of: AsOf = None) -> PlannedTable:
         """One snapshot, ready to be asked which files a predicate leaves."""
@@ -305,11 +315,11 @@ class Table:
         """One row by its key, or None."""
         if not self._handles.changes.schema.keyed:
             raise InvalidRequest(f"table {self.name} has no key: read rows with to_arrow(where=...)")
-        return self._reader.get(self.snapshot(), key)
+        return look_again(lambda: self._reader.get(self.snapshot(), key))
 
     def to_arrow(self, columns: Sequence[str] | None = None, where: str | None = None, as_of: AsOf = None) -> pa.Table:
         """Fresh rows through the serving engine."""
-        return self._runtime.serving.read(self.planned(as_of), columns, where)
+        return look_again(lambda: self._runtime.serving.read(self.planned(as_of), columns, where))
 
     def to_spark(self, spark: SparkSession | None = None, where: str | None = None, as_of: AsOf = None) -> DataFrame:
         """Fresh rows as a Spark DataFrame over native Parquet scans: the fast path into Spark. `where` also keeps files
@@ -319,9 +329,14 @@ class Table:
         from lithify.spark.read import frame_of
 
         session = self._runtime.session(spark)
-        planned = self.planned(as_of)
-        predicate = None if where is None else spark_predicate(where, planned.schema.columns)
-        frame = frame_of(session, planned.plan(predicate), self._handles.folder / "index", self._runtime.owner_label)
+
+        def read() -> DataFrame:
+            planned = self.planned(as_of)
+            predicate = None if where is None else spark_predicate(where, planned.schema.columns)
+            plan = planned.plan(predicate)
+            return frame_of(session, plan, self._handles.folder / "index", self._runtime.owner_label)
+
+        frame = look_again(read)
         return frame if where is None else frame.where(where)
 
     def changes(self, since: int = 0) -> pa.Table:

@@ -43,9 +43,11 @@ class Contexts:
 
     @contextlib.contextmanager
     def session(self, care: Care = Care.NONE) -> Iterator[Session]:
+        """All rows must have come by its end: then it is checked that none of their files was passed over."""
         links = LinkFolder(self._folder())
         try:
             yield Session(lambda: self.context("datafusion", "public", care), links)
+            links.check()
         finally:
             links.remove()
 

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from lithify.errors import ComputeFailed, Corruption, InvalidRequest, LimitExceeded, LithifyError, NotFound, Unavailable
 from lithify.model.plans import Source
 from lithify.serving.catalog import EmptyCatalog
+from lithify.store.whole import check_whole
 
 
 @contextlib.contextmanager
@@ -51,9 +52,8 @@ def _translated(error: BaseException, files: Sequence[Source]) -> LithifyError:
         name = missing[1].removeprefix("lake.").removeprefix("main.")
         return NotFound(f"table {name} does not exist in this lake: `lithify tables` lists what does")
     reading = ("Parquet", "External error", "Object at location", "Object Store")
-    if any(sign in first for sign in reading) and (broken := first_broken(files)) is not None:
-        said = f"{broken} cannot be read as Parquet: restore this file from a copy"
-        return Corruption(f"{said} ({first})", public=said)
+    if any(sign in first for sign in reading) and (damage := _damage(files, first)) is not None:
+        return damage
     if is_exhausted(error):
         return LimitExceeded(
             "the query needs more memory than it is given (query_memory_bytes_max): ask for less, or raise the limit",
@@ -85,6 +85,19 @@ def _without_values(text: str) -> str:
     return next(
         (said for pattern, said in _KINDS if pattern.search(text)), "an operation on its values is not possible"
     )
+
+
+def _damage(files: Sequence[Source], said: str) -> LithifyError | None:
+    """What is wrong with the files of a scan that failed, if it is one of them."""
+    try:
+        for source in files:
+            check_whole(source.path, source.size_bytes)
+    except LithifyError as error:
+        return error
+    if (broken := first_broken(files)) is None:
+        return None
+    public = f"{broken} cannot be read as Parquet: restore this file from a copy"
+    return Corruption(f"{public} ({said})", public=public)
 
 
 def first_broken(files: Sequence[Source]) -> str | None:

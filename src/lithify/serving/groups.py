@@ -22,7 +22,7 @@ from lithify.model.merge import anti_join
 from lithify.model.plans import ReadPlan, Source
 from lithify.model.predicates import Predicate, columns_of
 from lithify.serving.row_mask import rows_that_may_match
-from lithify.store.parquet import check_whole, completed, corrupt
+from lithify.store.parquet import completed, corrupt, open_file
 
 RAW_BYTES_MAX = 64 * 2**20
 ROWS_BYTES_MAX = 256 * 2**20
@@ -73,7 +73,6 @@ class GroupReader:
         return pa.concat_tables([columns.empty_table(), *(table for part in parts for table in part)])
 
     def _read(self, source: Source, visit: _Visit) -> list[pa.Table]:
-        check_whole(source.path, source.size_bytes)
         try:
             footer = self._footer(source)
             with _open(source, footer) as file:
@@ -152,8 +151,7 @@ class _Footer(NamedTuple):
 
 
 def _open(source: Source, footer: _Footer | None = None) -> pq.ParquetFile:
-    metadata = footer.metadata if footer is not None else None
-    return pq.ParquetFile(source.path, metadata=metadata, page_checksum_verification=True, memory_map=False)
+    return open_file(source.path, source.size_bytes, metadata=footer.metadata if footer is not None else None)
 
 
 def rows_in_memory(reader: GroupReader, plan: ReadPlan, names: Sequence[str], predicate: Predicate) -> pa.Table:

@@ -21,7 +21,7 @@ from lithify.model.hot_rows import BLOCK_ROWS_MAX, Block, HotRows, Segment, conf
 from lithify.model.merge import anti_join
 from lithify.model.plans import ReadPlan, Source
 from lithify.serving.hot_budget import Budget, Room
-from lithify.store.parquet import check_whole, completed, corrupt
+from lithify.store.parquet import completed, corrupt, open_file
 
 # What a dictionary must save, of the column's bytes and in all, to be worth its indirection: joins and groups of some
 # thousand distinct strings are slower with one.
@@ -114,14 +114,13 @@ class _Reading:
     def _batches(
         self, source: Source, columns: pa.Schema, dictionaries: Sequence[str]
     ) -> Generator[tuple[pa.Table, Room]]:
-        check_whole(source.path, source.size_bytes)
         constants = dict(source.constants)
         try:
-            metadata = pq.read_metadata(source.path)
             # A column that was added later, or is the same in the whole file, is not in it.
-            inside = [name for name in dictionaries if name in metadata.schema.to_arrow_schema().names]
-            options = {"page_checksum_verification": True, "read_dictionary": inside, "metadata": metadata}
-            with pq.ParquetFile(source.path, **options) as file:
+            footer = open_file(source.path, source.size_bytes)
+            inside = [name for name in dictionaries if name in footer.schema_arrow.names]
+            options = {"read_dictionary": inside, "metadata": footer.metadata}
+            with open_file(source.path, source.size_bytes, **options) as file:
                 known = set(file.schema_arrow.names)
                 names = [name for name in columns.names if name in known and name not in constants]
                 # Rows have to be counted even where no column of the file is asked for.

@@ -2,7 +2,8 @@
 
 DataFusion goes through row group statistics and the page index, and decodes only the pages that can
 hold the row; one context is kept for all lookups, with the footers of the files it has seen. For a file of few rows,
-decoding all of them takes less than planning a query.
+decoding all of them takes less than planning a query. A file that is missing has no rows for DataFusion, so finding
+none counts only where the file was there all the time.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pyarrow as pa
 from datafusion import SessionConfig, SessionContext, col, lit
 
 from lithify.model.names import quoted
+from lithify.store.whole import Marks
 
 # Others mean something in the address of a file: a pattern, an escape, a query.
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9_./=-]*\.parquet")
@@ -29,12 +31,16 @@ class Lookup:
     def can_read(path: str) -> bool:
         return _PLAIN_PATH.fullmatch(path) is not None
 
-    def rows(self, path: str, columns: pa.Schema, key: Mapping[str, pa.Scalar]) -> pa.Table:
+    def rows(self, path: str, size_bytes: int, columns: pa.Schema, key: Mapping[str, pa.Scalar]) -> pa.Table:
         """The rows with these values, in DataFusion's spelling of the columns' types."""
+        marks = Marks()
+        marks.add(path, size_bytes)
         frame = self._context().read_parquet(path, schema=pa.schema([f.with_nullable(True) for f in columns]))
         for name, value in key.items():
             frame = frame.filter(col(quoted(name)) == lit(value))
-        return frame.to_arrow_table()
+        found = frame.to_arrow_table()
+        marks.check()
+        return found
 
     def _context(self) -> SessionContext:
         with self._lock:

@@ -42,6 +42,7 @@ from lithify.serving.look import READ_ONLY, Care, Look, Looks, look_at, planned_
 from lithify.serving.queries import Run
 from lithify.serving.questions import Questions
 from lithify.serving.relation import memory_table, relation
+from lithify.store.whole import look_again
 
 # So few rows are not worth waking other threads for.
 ONE_THREAD_ROWS_MAX = 65_536
@@ -98,8 +99,13 @@ class ServingEngine:
     def run(
         self, query: str, table_of: TableOf, names: Names, limits: Limits | None = None, run: Run | None = None
     ) -> Outcome:
-        """Run one SELECT within its limits, here or in a process of its own."""
+        """Run one SELECT within its limits, here or in a process of its own. Files that vanish under it mean new
+        snapshots.
+        """
         course = Course(limits, run, lambda: self.cache.bytes)
+        return look_again(lambda: self._outcome(query, table_of, names, course))
+
+    def _outcome(self, query: str, table_of: TableOf, names: Names, course: Course) -> Outcome:
         opened: dict[Place, PlannedTable] = {}
 
         def noted(namespace: str, name: str) -> PlannedTable | None:
@@ -148,6 +154,9 @@ class ServingEngine:
 
     def explain(self, query: str, table_of: TableOf, names: Names) -> list[TableUse]:
         """What `sql` would read of each table, in the order in which the query names them. Nothing is run."""
+        return look_again(lambda: self._explained(query, table_of, names))
+
+    def _explained(self, query: str, table_of: TableOf, names: Names) -> list[TableUse]:
         check_explained(query)
         catalog = self._catalog(table_of, names)
         with translated_errors(catalog):

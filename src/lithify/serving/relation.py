@@ -1,8 +1,9 @@
 """A read plan as a DataFusion relation.
 
 DataFusion scans folders natively and fast, but not lists of files. So the files of a plan are linked into a private
-folder of this process, and that folder is scanned. The links go when the plan is forgotten; the files are never
-touched.
+folder of this process, and that folder is scanned. It passes over a link whose file is gone and over an empty file, so
+whoever has the rows asks `LinkFolder.check` whether all files are still there. The links go when the plan is
+forgotten; the files are never touched.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from datafusion.catalog import Table
 from lithify.model.merge import distributed_sql
 from lithify.model.names import OP, RESERVED_PREFIX, SEQ, quoted
 from lithify.model.plans import ReadPlan, Source, by_constants
-from lithify.store.parquet import check_whole
+from lithify.store.whole import Marks
 
 _SHOWN, _HIDDEN = f"{RESERVED_PREFIX}_shown", f"{RESERVED_PREFIX}_hidden"
 _numbers = itertools.count(1)
@@ -32,15 +33,20 @@ class LinkFolder:
     def __init__(self, root: Path) -> None:
         self.path = root / f"plan-{next(_numbers)}"
         self._made = False
+        self._marks = Marks()
 
     def of(self, sources: Sequence[Source]) -> str:
         folder = self.path / str(next(_numbers))
         self._made = True
         folder.mkdir(parents=True)
         for number, source in enumerate(sources):
-            check_whole(source.path, source.size_bytes)
+            self._marks.add(source.path, source.size_bytes)
             os.symlink(source.path, folder / f"{number:06d}.parquet")
         return f"{folder}/"
+
+    def check(self) -> None:
+        """Raises if one of the files may not have been scanned whole."""
+        self._marks.check()
 
     def remove(self) -> None:
         if self._made:

@@ -37,5 +37,6 @@ def sorted_batches(
             order = [col(quoted(name)).sort(ascending=True, nulls_first=True) for name in by]
             for batch in frame.sort(*order).execute_stream():
                 yield batch.to_pyarrow()
+            links.check()
     finally:
         links.remove()

@@ -9,9 +9,7 @@ from __future__ import annotations
 import pickle
 import uuid
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -47,9 +45,7 @@ def cluster(spark: SparkSession, task: ClusterTask) -> MergeResult:
     except SPARK_ERRORS as error:
         raise compute_failed(error) from error
     written = [file for part in results for file in part]
-    again = [
-        replace(task.sources[0], path=f"{task.root}/{file.path}", rows=file.rows, constants={}) for file in written
-    ]
+    again = [MergeSource(f"{task.root}/{file.path}", file.rows, file.size_bytes) for file in written]
     return MergeResult(
         tuple(written),
         task.partition,
@@ -61,7 +57,7 @@ def cluster(spark: SparkSession, task: ClusterTask) -> MergeResult:
 
 def _rows_and_fingerprint(source: MergeSource, columns: pa.Schema) -> tuple[int, int]:
     """From the file itself: the log of an adopted table may not say how many rows it has."""
-    return open_file(Path(source.path)).metadata.num_rows, fingerprint_of_source(source, columns)
+    return open_file(source.path, source.size_bytes).metadata.num_rows, fingerprint_of_source(source, columns)
 
 
 def _sample(frame: DataFrame, task: ClusterTask, rows: int) -> pa.Table:

@@ -38,6 +38,7 @@ from lithify.spark.source_stream import FeedReader
 from lithify.spark.source_table import TableAccess, pages
 from lithify.spark.source_write import TableStreamWriter, TableWriter
 from lithify.spark.types import arrow_schema, spark_schema
+from lithify.store.whole import look_again
 
 NAME = "lithify"
 
@@ -77,7 +78,8 @@ class TableSource(DataSource):
 
     def _scan(self, predicate: Predicate) -> list[ScanPartition]:
         with self.opened() as table:
-            return partitions_of(table.planned(self.parsed.as_of).plan(predicate), table.index)
+            plan = look_again(lambda: table.planned(self.parsed.as_of).plan(predicate))
+            return partitions_of(plan, table.index)
 
     def _changes(self) -> list[ScanPartition]:
         options = self.parsed

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,7 +25,8 @@ from lithify.model.predicates import UNKNOWN, Predicate
 from lithify.spark.filters import predicate_of
 from lithify.spark.source_plan import Piece, Rows, ScanPartition, groups_of
 from lithify.spark.types import spark_schema
-from lithify.store.parquet import check_whole, completed, corrupt, open_file
+from lithify.store.parquet import completed, corrupt, open_file
+from lithify.store.whole import Vanished
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,13 +121,13 @@ def batches(partition: ScanPartition, columns: pa.Schema, wanted: StructType) ->
 
 def _tables(piece: Piece, columns: pa.Schema) -> Iterator[pa.Table]:
     """One row group at a time."""
-    if not Path(piece.path).exists():
+    try:
+        file = open_file(piece.path, piece.file_bytes)
+    except Vanished as error:
         raise NotFound(
             f"{piece.path} is gone: vacuum, or the sweep of what reads have laid down, has removed it since this "
             "DataFrame was first read, or this machine does not see the lake. Load the table again"
-        )
-    check_whole(piece.path, piece.file_bytes)
-    file = open_file(Path(piece.path))
+        ) from error
     fixed = dict(piece.constants)
     known = set(file.schema_arrow.names)
     present = [name for name in columns.names if name in known and name not in fixed]

@@ -13,7 +13,7 @@ from lithify.model.arrow_rows import take
 from lithify.model.zorder import quantiles, z_values
 from lithify.store.fingerprint import added, fingerprint_of_file
 from lithify.store.merge_files import MergeResult, MergeSource
-from lithify.store.parquet import Layout, PartWriter, Written, check_whole, part_path, read
+from lithify.store.parquet import Layout, PartWriter, Written, part_path, read
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,9 @@ class ClusterTask:
 
 
 def cluster_here(task: ClusterTask) -> MergeResult:
-    for source in task.sources:
-        check_whole(source.path, source.size_bytes)
     columns = task.layout.columns
-    rows = pa.concat_tables(
-        [columns.empty_table(), *(read(Path(s.path), columns, dict(s.constants)) for s in task.sources)]
-    )
+    parts = [read(Path(s.path), columns, dict(s.constants), s.size_bytes) for s in task.sources]
+    rows = pa.concat_tables([columns.empty_table(), *parts])
     order = np.argsort(z_values(rows, quantiles(rows, task.by)), kind="stable")
     share = -(-rows.num_rows // task.files) or 1
     written = [
@@ -69,4 +66,4 @@ def write_part(task: ClusterTask, tables: Iterable[pa.Table], name: str) -> Writ
 
 
 def fingerprint_of_source(source: MergeSource, columns: pa.Schema) -> int:
-    return fingerprint_of_file(Path(source.path), columns, dict(source.constants))
+    return fingerprint_of_file(Path(source.path), columns, dict(source.constants), source.size_bytes)

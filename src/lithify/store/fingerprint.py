@@ -29,8 +29,10 @@ def fingerprint(table: pa.Table, columns: Sequence[str]) -> int:
     return int(hashes.sum(dtype=np.uint64)) & _MASK if table.num_rows else 0
 
 
-def fingerprint_of_file(path: Path, columns: pa.Schema, constants: dict[str, Any] | None = None) -> int:
-    return added(fingerprint(table, columns.names) for table in batches_of(path, columns, constants))
+def fingerprint_of_file(
+    path: Path, columns: pa.Schema, constants: dict[str, Any] | None = None, size_bytes: int | None = None
+) -> int:
+    return added(fingerprint(table, columns.names) for table in batches_of(path, columns, constants, size_bytes))
 
 
 def added(sums: Iterable[int]) -> int:

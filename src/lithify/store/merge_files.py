@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from lithify.errors import Corruption
 from lithify.model.batch import sort_by_key
 from lithify.store.fingerprint import added, fingerprint, fingerprint_of_file
-from lithify.store.parquet import Layout, PartWriter, Written, batches_of, check_whole, open_file, part_path
+from lithify.store.parquet import Layout, PartWriter, Written, batches_of, open_file, part_path
 
 SORT_ROWS_MAX = 4_000_000
 SLACK = 1.1
@@ -73,8 +73,6 @@ class MergeResult:
 
 
 def merge_files(task: MergeTask) -> MergeResult:
-    for source in task.sources:
-        check_whole(source.path, source.size_bytes)
     runs = [_Run(source, task) for source in task.sources]
     while True:
         try:
@@ -135,7 +133,7 @@ class _Run:
 
     def __init__(self, source: MergeSource, task: MergeTask) -> None:
         self._source, self.columns, self._by = source, task.layout.columns, task.by
-        file = open_file(Path(source.path))
+        file = open_file(source.path, source.size_bytes)
         metadata = file.metadata
         if metadata.num_rows != source.rows >= 0:
             raise Corruption(
@@ -155,7 +153,8 @@ class _Run:
         return not self.in_order and self.rows > SORT_ROWS_MAX
 
     def batches(self) -> Iterator[pa.Table]:
-        return batches_of(Path(self._source.path), self.columns, dict(self._source.constants))
+        source = self._source
+        return batches_of(Path(source.path), self.columns, dict(source.constants), source.size_bytes)
 
     def sorted_batches(self) -> Iterator[pa.Table]:
         if not self.in_order:

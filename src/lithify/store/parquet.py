@@ -34,6 +34,7 @@ import pyarrow.parquet as pq
 from lithify.errors import Corruption, LithifyError, NotFound, Unavailable
 from lithify.model.schema import TableSchema
 from lithify.store.local import os_error, translated
+from lithify.store.whole import Vanished, check_size
 
 GROUP_ROWS_SMALL, GROUP_ROWS_LARGE = 32_768, 131_072
 # Small pages, so that a lookup decodes little; a dictionary that has grown beyond this costs more than it saves.
@@ -207,27 +208,17 @@ def _delta_encodable(kind: pa.DataType) -> bool:
     return bool(types.is_integer(kind) or types.is_timestamp(kind) or types.is_date(kind))
 
 
-def open_file(path: Path) -> pq.ParquetFile:
+def open_file(path: Path | str, size_bytes: int | None = None, **options: Any) -> pq.ParquetFile:
+    """`size_bytes`: what the file has by its log. All reads go through the one descriptor that this is compared on."""
     try:
-        return pq.ParquetFile(path, page_checksum_verification=True, memory_map=False)
+        source = pa.OSFile(str(path))
+        if size_bytes is not None:
+            check_size(str(path), source.size(), size_bytes)
+        return pq.ParquetFile(source, page_checksum_verification=True, **options)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise (corrupt(path, error) if size_bytes is None else Vanished.at(str(path))) from error
     except (pa.ArrowException, ValueError, OSError) as error:
         raise corrupt(path, error) from error
-
-
-def check_whole(path: str, size_bytes: int) -> None:
-    """Name a file that is missing or has another size than its log says; engines skip an empty one without a word."""
-    try:
-        found = os.stat(path).st_size
-    except FileNotFoundError:
-        raise Corruption(
-            f"{path} is missing although the table's log names it: restore it from a copy, or read as of an older seq",
-            path=str(path),
-        ) from None
-    if found != size_bytes:
-        raise Corruption(
-            f"{path} has {found} bytes instead of {size_bytes}: restore it from a copy, or read as of an older seq",
-            path=str(path),
-        )
 
 
 def corrupt(path: Path | str, error: BaseException) -> LithifyError:
@@ -241,15 +232,19 @@ def corrupt(path: Path | str, error: BaseException) -> LithifyError:
     )
 
 
-def read(path: Path, columns: pa.Schema, constants: dict[str, Any] | None = None) -> pa.Table:
+def read(
+    path: Path, columns: pa.Schema, constants: dict[str, Any] | None = None, size_bytes: int | None = None
+) -> pa.Table:
     """Read the wanted columns; one that the file lacks is `constants`' value, or null (it was added later)."""
-    batches = list(batches_of(path, columns, constants))
+    batches = list(batches_of(path, columns, constants, size_bytes))
     return pa.concat_tables([columns.empty_table(), *batches])
 
 
-def batches_of(path: Path, columns: pa.Schema, constants: dict[str, Any] | None = None) -> Iterator[pa.Table]:
+def batches_of(
+    path: Path, columns: pa.Schema, constants: dict[str, Any] | None = None, size_bytes: int | None = None
+) -> Iterator[pa.Table]:
     """The same by row group, to keep memory bounded by one of them."""
-    file = open_file(path)
+    file = open_file(path, size_bytes)
     known = set(file.schema_arrow.names)
     present = [name for name in columns.names if name in known]
     for group in range(file.num_row_groups):

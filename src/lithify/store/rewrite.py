@@ -26,7 +26,8 @@ from lithify.model.arrow_rows import take
 from lithify.model.batch import sort_by_key
 from lithify.model.merge import lookup
 from lithify.store.local import translated
-from lithify.store.parquet import Layout, PartWriter, Written, batches_of, check_whole, open_file, part_path
+from lithify.store.parquet import Layout, PartWriter, Written, batches_of, open_file, part_path
+from lithify.store.whole import check_whole
 
 SHOWN = "_lithify_shown"
 
@@ -94,6 +95,11 @@ def rewrite(task: RewriteTask) -> RewriteResult:
         return RewriteResult(None, task.partition, task.source, task.source_rows, 0, 0, 0)
     merge = _Merge(task, hidden, rows)
     written = _write_all(task, merge.batches(source))
+    if merge.rows_read != task.source_rows >= 0:
+        raise Corruption(
+            f"{source} has {merge.rows_read} rows instead of {task.source_rows}: restore this file from a copy",
+            path=task.source,
+        )
     expected = merge.rows_read - merge.updated - merge.deleted + (rows.num_rows if rows is not None else 0)
     if (written.rows if written else 0) != expected:
         raise Corruption(
@@ -127,7 +133,8 @@ def _write_all(task: RewriteTask, tables: Iterator[pa.Table]) -> Written | None:
 def _holds_any(task: RewriteTask, source: Path, hidden: pa.Table) -> bool:
     """Read the key columns alone: cheaper than rewriting a file for nothing."""
     columns = pa.schema([task.layout.columns.field(name) for name in task.by])
-    return any((lookup(keys, hidden, task.by) >= 0).any() for keys in batches_of(source, columns, dict(task.constants)))
+    batches = batches_of(source, columns, dict(task.constants), task.source_bytes)
+    return any((lookup(keys, hidden, task.by) >= 0).any() for keys in batches)
 
 
 def _groups_ascend(source: Path, task: RewriteTask) -> bool:
@@ -135,7 +142,7 @@ def _groups_ascend(source: Path, task: RewriteTask) -> bool:
     turn out, row groups later, to take the place of another.
     """
     name = task.by[0]
-    metadata = open_file(source).metadata
+    metadata = open_file(source, task.source_bytes).metadata
     if name in task.constants or metadata.num_row_groups < 2:
         return True
     place = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}.get(name)
@@ -169,7 +176,7 @@ class _Merge:
         task = self._task
         in_order = not self._rows.num_rows or _groups_ascend(source, task)
         pending: pa.Table | None = None
-        for batch in batches_of(source, task.layout.columns, dict(task.constants)):
+        for batch in batches_of(source, task.layout.columns, dict(task.constants), task.source_bytes):
             if pending is not None:
                 yield self._with_new(pending) if in_order else pending
             self.rows_read += batch.num_rows
