@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lithify import Forbidden, Lake, Settings, Table
+from lithify.serving.execution import resident_bytes
 
 pytestmark = pytest.mark.slow
 
@@ -150,3 +151,19 @@ def test_a_closed_lake_keeps_no_answers(folder: Path) -> None:
         lake.sql(QUERY)
         assert lake.cache.stats().answers.count == 1
     assert (lake.cache.stats().answers.count, lake.cache.stats().bytes) == (0, 0)
+
+
+def test_an_answer_does_not_keep_the_batches_alive_that_it_was_cut_from(folder: Path) -> None:
+    """One row of twenty columns came as a view of a megabyte."""
+    columns = pa.schema([("id", pa.int64()), *((f"v{number}", pa.int64()) for number in range(20))])
+    with Lake(folder / "wide", settings=Settings(cache_bytes_max=2**30)) as lake:
+        table = lake.create_table("a.t", columns, key="id")
+        table.upsert(pa.table([range(20_000)] * len(columns), columns))
+        table.fold()
+        for number in range(100):
+            lake.sql(f"SELECT * FROM a.t WHERE id = {number}")
+        before = resident_bytes() or 0
+        for number in range(100, 250):
+            lake.sql(f"SELECT * FROM a.t WHERE id = {number}")
+        assert lake.cache.stats().answers.count == 250
+        assert (resident_bytes() or 0) - before < 50 * 2**20
