@@ -33,7 +33,8 @@ from lithify import Lake
 from lithify.engine.table_index import TableIndex
 from lithify.sidecar.footers import FOOTER_THREADS
 from lithify.sidecar.reader import Sidecar
-from lithify.store.parquet import Written, read_footer
+from lithify.store.opening import read_footer
+from lithify.store.parquet import Written
 
 FILES_BUILT, FILES_QUERIED, ROWS_PER_FILE = 10_000, 5_000, 1_000
 FILES_LARGE, ROWS_PER_LARGE_FILE = 20, 500_000

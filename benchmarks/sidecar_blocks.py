@@ -38,7 +38,8 @@ from lithify.sidecar.format import Array
 from lithify.sidecar.reader import Sidecar
 from lithify.sidecar.writer import create
 from lithify.store.local import Store
-from lithify.store.parquet import Written, footer_in
+from lithify.store.opening import footer_in
+from lithify.store.parquet import Written
 
 GROUPS_PRUNED, GROUPS_SMALL, GROUPS_UPDATED = 1_000_000, 1_000, 100_000
 GROUPS_PER_FILE, GROUP_ROWS = 10, 100_000

@@ -94,6 +94,31 @@ def test_only_log_knows_the_log_folder(path: Path) -> None:
         assert package_of(path) == "log" or path.relative_to(SOURCE) == Path("engine/catalog.py")
 
 
+# What opens a Parquet file, and the only modules that may say so: they read INT96 as microseconds and name the file.
+PARQUET_DOORS = {
+    "ParquetFile": {"store/opening.py"},
+    "ParquetDataset": set(),
+    "read_table": set(),
+    "read_metadata": {"store/opening.py"},
+    "read_schema": set(),
+    "dataset": {"store/opening.py"},
+    "register_parquet": set(),
+    "register_listing_table": set(),
+    "read_parquet": {"serving/relation.py", "serving/lookup.py"},
+    "SessionConfig": {"serving/relation.py"},
+}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_parquet_files_are_opened_through_one_door(path: Path) -> None:
+    place = path.relative_to(SOURCE).as_posix()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            allowed = PARQUET_DOORS.get(called)
+            assert allowed is None or place in allowed, f"{path}:{node.lineno}: use lithify.store.opening, not {called}"
+
+
 @pytest.mark.parametrize("path", sorted((SOURCE / "model").glob("*.py")), ids=lambda path: path.name)
 def test_the_model_does_nothing(path: Path) -> None:
     """Pure values and decisions: no files, no clock, no randomness, no processes."""

@@ -17,15 +17,7 @@ from deltalake import DeltaTable
 from lithify import Corruption, Lake, Settings, Table
 from lithify.model.options import defaults_of, stored
 from lithify.model.schema import TableSchema, define
-from lithify.store.parquet import (
-    BLOOM_ROWS_MIN,
-    GROUP_ROWS_LARGE,
-    GROUP_ROWS_SMALL,
-    Layout,
-    PartWriter,
-    encode,
-    read,
-)
+from lithify.store.parquet import BLOOM_ROWS_MIN, GROUP_ROWS_LARGE, GROUP_ROWS_SMALL, Layout, PartWriter, encode, read
 
 SCHEMA = pa.schema(
     [

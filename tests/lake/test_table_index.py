@@ -26,6 +26,7 @@ from lithify.sidecar import writer as sidecar_writer
 from lithify.sidecar.entries import entry_of
 from lithify.sidecar.writer import create as create_index
 from lithify.store.faults import FaultyStore, Gate, RecordingStore, disk_full
+from lithify.store.opening import footer_of, read_footer
 from lithify.store.parquet import NAN_FREE
 from support import children, indexed
 from support.effort import thinned
@@ -295,7 +296,7 @@ def test_a_table_that_is_created_anew_has_an_index_of_its_own(folder: Path, lake
 def test_an_entry_of_a_file_with_another_size_is_not_believed(table: Table, expected: list[dict[str, Any]]) -> None:
     index = index_of(table)
     snapshot = table.snapshot()
-    wrong = pq.read_metadata(index.data / snapshot.base[0].path)
+    wrong = footer_of(read_footer(index.data / snapshot.base[0].path), "a footer")
     entries = [entry_of(wrong, file.path, file.size_bytes + 1) for file in snapshot.base]
     create_index(table._runtime.store, index.path, table.incarnation, snapshot.base_version, entries)
 
@@ -769,7 +770,7 @@ def test_a_large_build_is_left_to_tasks(table: Table, folder: Path, monkeypatch:
 def test_a_check_finds_entries_that_are_not_what_the_file_says(table: Table) -> None:
     index, snapshot = index_of(table), table.snapshot()
     first, second, *others = snapshot.base
-    wrong = pq.read_metadata(index.data / first.path)
+    wrong = footer_of(read_footer(index.data / first.path), "a footer")
     kept, _ = table_index.read_entries(index.data, [first])
     assert kept is not None
     entries = [kept, entry_of(wrong, second.path, second.size_bytes), entry_of(wrong, "gone.parquet", 5)]

@@ -17,6 +17,7 @@ from lithify.errors import NotFound
 from lithify.sidecar.blocks import Block, parse
 from lithify.sidecar.bloom import bloom_bytes, may_hold
 from lithify.sidecar.entries import entry_of
+from lithify.store.opening import footer_of, read_footer
 from support.folders import memory_folder
 
 
@@ -37,7 +38,7 @@ SUPPORTED: dict[pa.DataType, st.SearchStrategy[Any]] = {
 def written(path: Path, type_: pa.DataType, values: list[Any], ndv: int = 1000, **options: Any) -> Block:
     table = pa.table({"c": pa.array(values, type_)})
     pq.write_table(table, path, bloom_filter_options={"c": {"ndv": ndv, "fpp": 0.01}}, **options)
-    return parse(entry_of(pq.read_metadata(path), path.name, path.stat().st_size))
+    return parse(entry_of(footer_of(read_footer(path), path), path.name, path.stat().st_size))
 
 
 def answer(path: Path, block: Block, value: Any, group: int = 0) -> bool:
@@ -98,7 +99,7 @@ def test_one_value_of_several_is_enough(folder: Path) -> None:
 def test_values_of_other_types_are_not_asked_for(type_: pa.DataType, value: Any) -> None:
     with memory_folder() as folder:
         pq.write_table(pa.table({"c": pa.array([value], type_)}), folder / "x.parquet")
-        block = parse(entry_of(pq.read_metadata(folder / "x.parquet"), "x.parquet", 1))
+        block = parse(entry_of(footer_of(read_footer(folder / "x.parquet"), "x"), "x.parquet", 1))
 
     assert bloom_bytes(block.columns[0], value) is None
 

@@ -30,7 +30,7 @@ from lithify.model.group_stats import (
 from lithify.sidecar import assembly
 from lithify.sidecar.blocks import Block, ColumnInfo, parse
 from lithify.sidecar.entries import _BOUNDS, NAN_FREE_KEY, Entries, _NumberBounds
-from lithify.store.parquet import footer_metadata
+from lithify.store.opening import Footer, footer_of
 from support.sidecars import entries, entry, footer, raw_footer
 
 BOTH = HAS_MIN | HAS_MAX
@@ -252,10 +252,10 @@ def test_binaries_of_one_length_have_bounds() -> None:
 def test_bounds_of_a_writer_that_may_cut_them_are_not_exact(writer: bytes) -> None:
     raw = raw_footer(pa.table({"s": ["a", "b"], "i": [1, 2]}))
     assert b"parquet-cpp-arrow" in raw
-    other = footer_metadata(raw.replace(b"parquet-cpp-arrow", writer), "a footer")
+    other = footer_of(raw.replace(b"parquet-cpp-arrow", writer), "a footer")
     gathered = Entries()
     gathered.add(other, "other", 1)
-    gathered.add(footer_metadata(raw, "a footer"), "ours", 1)
+    gathered.add(footer_of(raw, "a footer"), "ours", 1)
     block = parse(gathered.block())
 
     text, number = block.stats("s"), block.stats("i")
@@ -297,7 +297,7 @@ def test_a_column_that_one_file_lacks_is_absent_there() -> None:
     ]
 
 
-def _named(table: pa.Table, path: str) -> tuple[pq.FileMetaData, str, int]:
+def _named(table: pa.Table, path: str) -> tuple[Footer, str, int]:
     metadata, size = footer(table)
     return metadata, path, size
 
@@ -432,7 +432,7 @@ def test_a_block_says_what_the_footer_says(drawn: Drawn, codec: str, dictionary:
     gathered.add(metadata, "a path", size)
     whole = parse(gathered.block())
     for block in (whole, parse(assembly.merge([(whole, np.array([False, True]))]))):
-        assert_says(block, metadata, size)
+        assert_says(block, metadata.metadata, size)
 
 
 def assert_says(block: Block, metadata: pq.FileMetaData, size: int) -> None:

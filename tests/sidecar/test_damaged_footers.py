@@ -11,23 +11,23 @@ import pytest
 from lithify.errors import Corruption
 from lithify.sidecar.blocks import parse
 from lithify.sidecar.entries import Entries, entry_of
-from lithify.store.parquet import footer_metadata
+from lithify.store.opening import Footer, footer_in, footer_of
 from support.sidecars import entries, footer, raw_footer
 
 TEXTS = ["a text longer than its key", None, "another text longer than its key"]
 GOOD = pa.table({"id": [1, 2, 3], "s": TEXTS, "f": [1.0, 2.0, 3.0]})
 
 
-def with_negative_values() -> pq.FileMetaData:
+def with_negative_values() -> Footer:
     """A footer whose last column claims to have less than no values: one bit of it is wrong."""
     raw = bytearray(raw_footer(pa.concat_tables([GOOD] * 100).combine_chunks()))
     rows = b"\x16\xd8\x04"  # a field of 64 bits with the value 300, in Thrift's compact form
     # The last is the number of rows of the row group, and before it stand the columns.
     place = raw.rfind(rows, 0, raw.rfind(rows))
     raw[place + 1] ^= 1
-    metadata = footer_metadata(bytes(raw), "a footer")
-    assert metadata.row_group(0).column(2).num_values == -301
-    return metadata
+    found = footer_of(bytes(raw), "a footer")
+    assert found.metadata.row_group(0).column(2).num_values == -301
+    return found
 
 
 def test_a_footer_that_makes_no_sense_is_refused_by_name() -> None:
@@ -53,13 +53,13 @@ def test_a_refused_footer_leaves_what_was_gathered_as_it_was() -> None:
 @pytest.mark.parametrize("raw", [b"", b"\0", b"\xff" * 100, struct.pack("<Q", 2**63)])
 def test_bytes_that_are_no_footer_are_refused(raw: bytes) -> None:
     with pytest.raises(Corruption):
-        footer_metadata(raw, "a footer")
+        footer_of(raw, "a footer")
 
 
 def test_a_file_without_row_groups_has_an_entry() -> None:
     sink = pa.BufferOutputStream()
     pq.ParquetWriter(sink, GOOD.schema).close()
-    metadata = pq.read_metadata(pa.BufferReader(sink.getvalue()))
+    found = footer_of(footer_in(sink.getvalue().to_pybytes()), "a footer")
 
-    assert metadata.num_row_groups == 0
-    assert entries(parse(entry_of(metadata, "empty", 5))) == {"empty": (5, metadata.serialized_size, 0, ())}
+    assert found.metadata.num_row_groups == 0
+    assert entries(parse(entry_of(found, "empty", 5))) == {"empty": (5, found.metadata.serialized_size, 0, ())}

@@ -11,18 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lithify import Corruption, NotFound
-from lithify.store.parquet import (
-    DICTIONARY_BYTES_MAX,
-    FOOTER_GUESS_BYTES,
-    NAN_FREE,
-    Layout,
-    PartWriter,
-    encode,
-    footer_in,
-    footer_metadata,
-    read,
-    read_footer,
-)
+from lithify.store.opening import FOOTER_GUESS_BYTES, footer_in, footer_of, read_footer
+from lithify.store.parquet import DICTIONARY_BYTES_MAX, NAN_FREE, Layout, PartWriter, encode, read
 
 BEYOND_US = 253_402_300_800_000_005
 BEYOND_DAYS = 4_000_000
@@ -92,7 +82,7 @@ def test_a_writer_hands_on_the_footer_it_wrote(tmp_path: Path) -> None:
     data = (tmp_path / "a.parquet").read_bytes()
     assert len(written.footer) > FOOTER_GUESS_BYTES
     assert written.footer == footer_in(data) == read_footer(tmp_path / "a.parquet", len(data))
-    assert footer_metadata(written.footer, "a").equals(pq.read_metadata(tmp_path / "a.parquet"))
+    assert footer_of(written.footer, "a").metadata.equals(pq.read_metadata(tmp_path / "a.parquet"))
 
 
 def test_a_nan_in_any_row_group_is_noted(tmp_path: Path) -> None:
@@ -101,7 +91,7 @@ def test_a_nan_in_any_row_group_is_noted(tmp_path: Path) -> None:
     for x in (1.0, float("nan"), None):
         writer.write(pa.table({"x": [x] * 10_000, "y": [1.0] * 10_000}, schema=schema))
 
-    metadata = footer_metadata(writer.close(tmp_path).footer, "a")
+    metadata = footer_of(writer.close(tmp_path).footer, "a").metadata
 
     assert metadata.num_row_groups > 20
     assert metadata.metadata[NAN_FREE.encode()] == b'["y"]'

@@ -21,7 +21,7 @@ import pyarrow as pa
 from lithify.sidecar import writer
 from lithify.sidecar.entries import entry_of
 from lithify.store.local import Store
-from lithify.store.parquet import footer_metadata
+from lithify.store.opening import footer_of
 from support.folders import memory_folder
 from support.sidecar_dump import annotated
 from support.sidecars import TABLE_ID, raw_footer
@@ -84,7 +84,7 @@ def _tables() -> dict[str, tuple[pa.Table, dict[str, Any]]]:
 @functools.cache
 def block(source: str, path: str) -> bytes:
     """The entry of a golden footer."""
-    return entry_of(footer_metadata((GOLDEN / f"{source}.footer").read_bytes(), "a footer"), path, 4_000 + len(path))
+    return entry_of(footer_of((GOLDEN / f"{source}.footer").read_bytes(), "a footer"), path, 4_000 + len(path))
 
 
 def build(folder: Path) -> None:

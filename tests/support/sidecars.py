@@ -22,6 +22,7 @@ from lithify.model.group_stats import ABSENT
 from lithify.sidecar.blocks import Block
 from lithify.sidecar.entries import entry_of
 from lithify.sidecar.reader import Sidecar, View
+from lithify.store.opening import Footer, footer_in, footer_of
 
 TABLE_ID = "5f1c3a52-8d64-4f5e-9a6b-0c1d2e3f4a5b"
 
@@ -116,13 +117,12 @@ def readable_states(path: Path, table_id: str = TABLE_ID) -> list[tuple[int, Sta
 # -- small Parquet files
 
 
-def footer(table: pa.Table, **options: Any) -> tuple[pq.FileMetaData, int]:
+def footer(table: pa.Table, **options: Any) -> tuple[Footer, int]:
     """The footer of a table as a Parquet file, and the file's size."""
     sink = io.BytesIO()
     pq.write_table(table, sink, **options)
-    size = sink.tell()
-    sink.seek(0)
-    return pq.read_metadata(sink), size
+    data = sink.getvalue()
+    return footer_of(footer_in(data), "a footer"), len(data)
 
 
 def raw_footer(table: pa.Table, **options: Any) -> bytes:
@@ -139,7 +139,7 @@ def entry(path: str, table: pa.Table, **options: Any) -> bytes:
 
 
 @functools.cache
-def _sample(kind: int) -> tuple[pq.FileMetaData, int]:
+def _sample(kind: int) -> tuple[Footer, int]:
     match kind % 4:
         case 0:
             return footer(pa.table({"id": range(kind, kind + 6), "name": [f"name {i} of many" for i in range(6)]}))

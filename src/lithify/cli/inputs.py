@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lithify.cli.decode import decode_row, value_of_text
-from lithify.errors import InvalidRequest
+from lithify.errors import Corruption, InvalidRequest
 from lithify.model.types import type_name
 
 if TYPE_CHECKING:
@@ -172,12 +172,14 @@ def _csv(data: bytes, source: str, columns: pa.Schema) -> pa.Table:
 
 def _parquet(data: bytes, source: str) -> pa.Table:
     import pyarrow as pa
-    import pyarrow.parquet as pq
+
+    from lithify.store.opening import open_bytes
 
     try:
-        return pq.read_table(pa.BufferReader(data), page_checksum_verification=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise InvalidRequest(f"{_named(source)} is no readable Parquet file: {str(error).splitlines()[0]}") from error
+        return open_bytes(data, _named(source)).read()
+    except (Corruption, pa.ArrowException, OSError, ValueError) as error:
+        said = error.__cause__ if isinstance(error, Corruption) else error
+        raise InvalidRequest(f"{_named(source)} is no readable Parquet file: {str(said).splitlines()[0]}") from error
 
 
 def _arrow(data: bytes, source: str) -> pa.Table:

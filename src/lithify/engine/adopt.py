@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 
 from lithify.engine.attempts import swap_with_retries
 from lithify.engine.catalog import Catalog
@@ -28,7 +26,9 @@ from lithify.model.fold_plan import partition_strings
 from lithify.model.names import TableName
 from lithify.model.plans import ADOPTED, Source
 from lithify.model.schema import TableSchema, define
-from lithify.store.parquet import Layout, Written, footer_metadata, read_footer, stats_json
+from lithify.store.opening import footer_of, hive_partitions, open_file, read_footer
+from lithify.store.parquet import Layout, Written
+from lithify.store.statistics import stats_json
 
 
 def adopt(
@@ -71,7 +71,13 @@ def _adopt_delta(
     schema = define(plain_types(log.columns()), key, order_by, None, log.partition_columns)
     files = log.files([*schema.key, *schema.partition_by])
     sources = [
-        Source(f"{path}/{f.path}", f.rows, f.size_bytes, tuple((n, f.partition[n]) for n in schema.partition_by))
+        Source(
+            f"{path}/{f.path}",
+            f.rows,
+            f.size_bytes,
+            tuple((n, f.partition[n]) for n in schema.partition_by),
+            foreign=True,
+        )
         for f in files
     ]
     for file in files:
@@ -118,7 +124,10 @@ def _adopt_parquet(
     columns, partition_by, constants = _parquet_columns(path, paths)
     schema = define(columns, key, order_by, None, partition_by)
     runtime.store.places.check_files(path, [f.relative_to(path).as_posix() for f in paths])
-    sources = [Source(str(f), -1, f.stat().st_size, tuple((n, constants[f][n]) for n in partition_by)) for f in paths]
+    sources = [
+        Source(str(f), -1, f.stat().st_size, tuple((n, constants[f][n]) for n in partition_by), foreign=True)
+        for f in paths
+    ]
     if verify:
         _verify_keys(runtime, path, sources, schema)
     catalog.create(
@@ -148,9 +157,9 @@ def _link_into(
             store.link(source, root / target)
             store.sync_file(root / target)
             footer = read_footer(source)
-            metadata = footer_metadata(footer, source)
-            stats = stats_json(metadata, schema.columns, layout)
-            written = Written(target, source.stat().st_size, metadata.num_rows, stats, footer)
+            known = footer_of(footer, source)
+            stats = stats_json(known, schema.columns, layout.stats_columns)
+            written = Written(target, source.stat().st_size, known.metadata.num_rows, stats, footer)
             adds.append((written, partition_strings(schema, constants[source])))
         store.sync_folder(root / folder)
         store.sync_folder(root)
@@ -175,11 +184,12 @@ def _parquet_columns(root: Path, paths: Sequence[Path]) -> tuple[pa.Schema, list
     merged: dict[str, pa.Field] = {}
     for path in paths:
         try:
-            found = pq.read_schema(path)
-        except (pa.ArrowException, OSError) as error:
+            with open_file(path) as file:
+                found = file.schema_arrow
+        except Corruption as error:
             raise Corruption(f"{path} cannot be read as Parquet: remove or repair it, then adopt the folder") from error
         for column in found:
-            if pa.types.is_timestamp(column.type) and column.type.unit == "ns" and not _is_int96(path, column.name):
+            if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
                 raise InvalidRequest(
                     f"{path}: column {column.name!r} holds nanoseconds, which Spark and Delta cannot read: load "
                     "it with ingest instead"
@@ -190,27 +200,12 @@ def _parquet_columns(root: Path, paths: Sequence[Path]) -> tuple[pa.Schema, list
                     f"{path}: column {column.name!r} is {column.type}, but {known.type} in other files: load them "
                     "with ingest instead"
                 )
-    parts = ds.dataset(
-        [str(p) for p in paths],
-        format="parquet",
-        partitioning=ds.partitioning(flavor="hive"),
-        partition_base_dir=str(root),
-    )
-    names = [n for n in parts.schema.names if n not in merged]
-    constants = {
-        Path(f.path): {n: ds.get_partition_keys(f.partition_expression).get(n) for n in names}
-        for f in parts.get_fragments()
-    }
-    inferred = {n: parts.schema.field(n).type for n in names}
-    columns = pa.schema([*(f.with_nullable(True) for f in merged.values()), *(pa.field(n, inferred[n]) for n in names)])
+    partitions, values = hive_partitions(root, paths)
+    added = [column for column in partitions if column.name not in merged]
+    names = [column.name for column in added]
+    constants = {path: {name: values[path].get(name) for name in names} for path in paths}
+    columns = pa.schema([*(f.with_nullable(True) for f in merged.values()), *added])
     return columns.remove_metadata(), names, constants
-
-
-def _is_int96(path: Path, column: str) -> bool:
-    schema = pq.ParquetFile(path).schema
-    return any(
-        schema.column(i).name == column and schema.column(i).physical_type == "INT96" for i in range(len(schema))
-    )
 
 
 def _verify_keys(runtime: Runtime, path: Path, sources: Sequence[Source], schema: TableSchema) -> None:

@@ -391,6 +391,7 @@ class _Left:
                     source.op,
                     groups,
                     raw[number],
+                    source.foreign,
                 ),
             )
 

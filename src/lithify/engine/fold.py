@@ -34,8 +34,10 @@ from lithify.model.plans import constants_of
 from lithify.model.policies import fold_due, read_overhead
 from lithify.model.pruning import split_by_keys
 from lithify.model.snapshot import DataFile, Snapshot
-from lithify.store.parquet import Layout, Written, footer_metadata, read_footer, stats_json
+from lithify.store.opening import footer_of, read_footer
+from lithify.store.parquet import Layout, Written
 from lithify.store.rewrite import SHOWN, RewriteResult, RewriteTask, Slice, rewrite, write_slices
+from lithify.store.statistics import stats_json
 from lithify.store.whole import check_whole
 
 logger = logging.getLogger(__name__)
@@ -204,14 +206,14 @@ class Folder:
             source = self._handles.changes.log.path / file.path
             check_whole(str(source), file.size_bytes)
             footer = read_footer(source, file.size_bytes)
-            metadata = footer_metadata(footer, source)
-            if metadata.num_rows != file.rows:
+            known = footer_of(footer, source)
+            if (rows := known.metadata.num_rows) != file.rows:
                 raise Corruption(
-                    f"{source} has {metadata.num_rows} rows instead of {file.rows}: restore this file from a copy",
+                    f"{source} has {rows} rows instead of {file.rows}: restore this file from a copy",
                     path=str(source),
                 )
             store.link(source, root / target)
-            stats = stats_json(metadata, snapshot.schema.columns, layout)
+            stats = stats_json(known, snapshot.schema.columns, layout.stats_columns)
             adds.append((Written(target, file.size_bytes, file.rows, stats, footer), partition))
         jobs.sync_outputs(self._runtime, root, [written.path for written, _ in adds])
         rows = sum(file.rows for file in step.change_files)

@@ -20,7 +20,8 @@ from lithify.model.merge import Op
 from lithify.model.names import OP, SEQ
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import Snapshot
-from lithify.store.parquet import open_file, read
+from lithify.store.opening import open_file
+from lithify.store.parquet import read
 from lithify.store.whole import Vanished
 
 # Of one commit that a page of changes has to hold as a whole.

@@ -26,7 +26,8 @@ from lithify.model.names import OP, SEQ
 from lithify.model.snapshot import DataFile, Snapshot
 from lithify.model.upkeep import MinorPlan
 from lithify.model.words import plural
-from lithify.store.parquet import Layout, Written, encode, footer_in
+from lithify.store.opening import footer_in
+from lithify.store.parquet import Layout, Written, encode
 from lithify.store.whole import Vanished
 
 

@@ -33,7 +33,8 @@ from lithify.model.predicates import UNKNOWN, Compare, Predicate, both
 from lithify.model.pruning import solid_prefix, split_by_keys
 from lithify.model.snapshot import DataFile, Snapshot
 from lithify.serving.lookup import Lookup
-from lithify.store.parquet import completed, corrupt, open_file, read
+from lithify.store.opening import corrupt, open_file
+from lithify.store.parquet import completed, read
 
 # A lookup decodes so many bytes rather than have a query planned.
 DECODED_BYTES_MAX = 2 * 2**20
@@ -302,7 +303,7 @@ class Reader:
             return None
         inside = {name: wanted.column(name)[0] for name in schema.key if name not in fixed}
         raw_bytes = source.size_bytes * RAW_SHARE if source.raw_bytes is None else source.raw_bytes
-        if inside and raw_bytes > DECODED_BYTES_MAX and _LOOKUP.can_read(source.path):
+        if inside and raw_bytes > DECODED_BYTES_MAX and _LOOKUP.can_read(source):
             columns = pa.schema([f for f in schema.columns if f.name not in fixed])
             try:
                 found = _LOOKUP.rows(source.path, source.size_bytes, columns, inside)

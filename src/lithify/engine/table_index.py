@@ -28,7 +28,8 @@ from lithify.sidecar.entries import Entries
 from lithify.sidecar.footers import read_entries
 from lithify.sidecar.reader import Sidecar, View
 from lithify.sidecar.writer import append, create, rewrite, worth_rewriting
-from lithify.store.parquet import Written, footer_metadata
+from lithify.store.opening import footer_of
+from lithify.store.parquet import Written
 
 if TYPE_CHECKING:
     from lithify.engine.runtime import Runtime
@@ -105,7 +106,7 @@ class TableIndex:
             entries = Entries()
             for file in written:
                 if file.footer:
-                    entries.add(footer_metadata(file.footer, file.path), file.path, file.size_bytes)
+                    entries.add(footer_of(file.footer, file.path), file.path, file.size_bytes)
             if entries.files or (removed and self.path.exists()):
                 self.add(version, [entries.block()] if entries.files else [], [file.path for file in removed])
                 self._rewrite_if_worth_it()

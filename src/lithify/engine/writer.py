@@ -33,7 +33,8 @@ from lithify.model.html import Shown
 from lithify.model.lanes import InLane, in_lane
 from lithify.model.merge import Change, Op
 from lithify.model.schema import TableSchema
-from lithify.store.parquet import Layout, Written, encode, footer_in
+from lithify.store.opening import footer_in
+from lithify.store.parquet import Layout, Written, encode
 
 BATCH_ID_LENGTH_MAX = 256
 

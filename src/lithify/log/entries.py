@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pyarrow as pa
 from deltalake.transaction import AddAction, RemoveAction
 
 from lithify.errors import Conflict, Corruption
+from lithify.model.foreign_bounds import believed
 from lithify.model.merge import Op
 from lithify.model.names import OP, SEQ, is_job_folder
 from lithify.model.retention import lies_inside
@@ -22,13 +22,13 @@ from lithify.store.parquet import Written
 _ESCAPED = frozenset('\\{^}%`]">[<#|*?')
 
 
-def data_files(actions: pa.Table, bounds_of: Sequence[str]) -> Iterator[DataFile]:
+def data_files(actions: pa.Table, bounded: Sequence[str]) -> Iterator[DataFile]:
     names = actions.column_names
 
     def column(name: str) -> list[Any]:
         return actions.column(name).to_pylist() if name in names else [None] * actions.num_rows
 
-    bounds = {name: (column(f"min.{name}"), column(f"max.{name}"), column(f"null_count.{name}")) for name in bounds_of}
+    bounds = {name: (column(f"min.{name}"), column(f"max.{name}"), column(f"null_count.{name}")) for name in bounded}
     partitions = {n.removeprefix("partition."): column(n) for n in names if n.startswith("partition.")}
     seqs, ops = partitions.pop(SEQ, None), partitions.pop(OP, None)
     counted = {n.removeprefix("null_count."): actions.column(n) for n in names if n.startswith("null_count.")}
@@ -36,14 +36,13 @@ def data_files(actions: pa.Table, bounds_of: Sequence[str]) -> Iterator[DataFile
     times = column("modification_time")
     for i in range(actions.num_rows):
         op = Op(ops[i]) if ops else Op.UPSERT
+        bounds_of = Bounds if _is_ours(paths[i]) else believed
         yield DataFile(
             log_path=paths[i],
             path=_inside(paths[i]),
             size_bytes=sizes[i],
             rows=rows[i] if rows[i] is not None else -1,
-            bounds={
-                name: Bounds(low[i], _upper(high[i], paths[i]), nulls[i]) for name, (low, high, nulls) in bounds.items()
-            },
+            bounds={name: bounds_of(low[i], high[i], nulls[i]) for name, (low, high, nulls) in bounds.items()},
             partition={name: values[i] for name, values in partitions.items()},
             seq=seqs[i] if seqs else 0,
             op=op,
@@ -63,15 +62,8 @@ def _inside(log_path: str) -> str:
     return path
 
 
-def _upper(bound: Any, path: str) -> Any:
-    """Other writers cut timestamps in statistics to milliseconds; ours are exact."""
-    ours = path.startswith("write-") or is_job_folder(path.partition("/")[0])
-    if ours or not isinstance(bound, dt.datetime):
-        return bound
-    try:
-        return bound + dt.timedelta(milliseconds=1)
-    except OverflowError:  # the last moment there is: what it was cut from cannot be later
-        return dt.datetime.max.replace(tzinfo=bound.tzinfo)
+def _is_ours(path: str) -> bool:
+    return path.startswith("write-") or is_job_folder(path.partition("/")[0])
 
 
 def check_removable(file: DataFile, table: Path) -> None:

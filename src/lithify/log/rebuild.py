@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
@@ -26,6 +25,7 @@ from lithify.errors import Corruption, NotFound
 from lithify.log.commits import Commits
 from lithify.log.listing import LOG_FOLDER, commit_name
 from lithify.store.local import translated
+from lithify.store.opening import open_file
 
 T = TypeVar("T")
 
@@ -108,8 +108,8 @@ def _txns(commits: Commits, checkpoint: Path | None, needed: range) -> dict[str,
     if checkpoint is not None:
         commits.store.places.is_there(checkpoint)
         try:
-            stored = pq.read_table(checkpoint, columns=["txn"]).column("txn")
-        except pa.ArrowException as error:
+            stored = open_file(checkpoint).read(columns=["txn"]).column("txn")
+        except (Corruption, pa.ArrowException) as error:
             raise Corruption(f"checkpoint {checkpoint} is not readable: restore it from a copy") from error
         found = {txn["appId"]: txn["version"] for txn in stored.drop_null().to_pylist()}
     for version in needed:

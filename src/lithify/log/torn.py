@@ -11,12 +11,10 @@ import logging
 import time
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from lithify.errors import Corruption, NotFound
 from lithify.log.listing import CHECKPOINT_NAME, HINT, LOCK, Listing, commit_name, hinted_checkpoint
-from lithify.store.local import Store, os_error
+from lithify.store.local import Store
+from lithify.store.opening import open_file
 
 logger = logging.getLogger(__name__)
 
@@ -93,11 +91,7 @@ def set_torn_checkpoint_aside(folder: Path, store: Store) -> bool:
 def is_parquet(path: Path) -> bool:
     """Raises what stops this process from reading it; Arrow's own errors, which have no number, are about the file."""
     try:
-        pq.read_metadata(path)
-    except (pa.ArrowException, FileNotFoundError):
-        return False
-    except OSError as error:
-        if error.errno is not None:
-            raise os_error(error, path) from error
+        open_file(path).close()
+    except (Corruption, NotFound):
         return False
     return True

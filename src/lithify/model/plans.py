@@ -10,7 +10,7 @@ from lithify.model.html import Shown
 from lithify.model.merge import Op, Overlay
 from lithify.model.names import is_job_folder
 from lithify.model.schema import TableSchema
-from lithify.model.snapshot import DataFile, Snapshot
+from lithify.model.snapshot import FOREIGN, DataFile, Snapshot
 
 if TYPE_CHECKING:
     from lithify.model.hot_rows import HotRows
@@ -24,7 +24,7 @@ class Source:
     """A Parquet file to scan. `constants`: partition columns that stand in the log and not in the file.
 
     `groups` are the row groups that can hold a wanted row (None: any of them), and `raw_bytes` their size uncompressed
-    (None: not known).
+    (None: not known). `foreign`: another writer's, whose statistics may be in an order of their own.
     """
 
     path: str
@@ -35,6 +35,7 @@ class Source:
     op: Op = Op.UPSERT
     groups: tuple[int, ...] | None = None
     raw_bytes: int | None = None
+    foreign: bool = False
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,8 @@ class PlannedTable(Protocol):
 
 
 def source_of(file: DataFile, folder: str, schema: TableSchema) -> Source:
-    return Source(f"{folder}/{file.path}", file.rows, file.size_bytes, constants_of(file, schema), file.seq, file.op)
+    constants, foreign = constants_of(file, schema), file.origin in (ADOPTED, FOREIGN)
+    return Source(f"{folder}/{file.path}", file.rows, file.size_bytes, constants, file.seq, file.op, foreign=foreign)
 
 
 def constants_of(file: DataFile, schema: TableSchema) -> tuple[tuple[str, Any], ...]:

@@ -26,6 +26,7 @@ class Bounds(NamedTuple):
 
 
 UNKNOWN = Bounds(None, None, None)
+FOREIGN = "foreign"
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class DataFile:
     def origin(self) -> str:
         """What wrote it: fold, bulk, hourly, daily, pack, cluster, … from its folder; `write` for a small write."""
         folder, slash, _ = self.path.partition("/")
-        return folder.partition("-")[0] if slash and is_job_folder(folder) else ("write" if self.seq else "foreign")
+        return folder.partition("-")[0] if slash and is_job_folder(folder) else ("write" if self.seq else FOREIGN)
 
     def bound(self, column: str) -> Bounds:
         return self.bounds.get(column, UNKNOWN)

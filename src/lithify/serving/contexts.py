@@ -7,22 +7,24 @@ import contextlib
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property, partial
 from pathlib import Path
 
 from datafusion import RuntimeEnvBuilder, SessionConfig, SessionContext
 
+from lithify.model.plans import Source
 from lithify.serving.look import Care
-from lithify.serving.relation import LinkFolder
+from lithify.serving.relation import LinkFolder, must_doubt, scanning_config
 from lithify.store.local import translated
 
 
 class Session:
     """Where relations are built, if there are any to build."""
 
-    def __init__(self, make: Callable[[], SessionContext], links: LinkFolder) -> None:
-        self._make, self.links = make, links
+    def __init__(self, make: Callable[[], SessionContext], links: LinkFolder, *, careful: bool) -> None:
+        """`careful`: statistics of files rule nothing out."""
+        self._make, self.links, self.careful = make, links, careful
 
     @cached_property
     def ctx(self) -> SessionContext:
@@ -42,11 +44,16 @@ class Contexts:
             self._root = None
 
     @contextlib.contextmanager
-    def session(self, care: Care = Care.NONE) -> Iterator[Session]:
-        """All rows must have come by its end: then it is checked that none of their files was passed over."""
+    def session(self, care: Care = Care.NONE, sources: Iterable[Source] = ()) -> Iterator[Session]:
+        """All rows must have come by its end: then it is checked that none of their files was passed over. `sources`:
+        what will be read, where that is known.
+        """
+        if must_doubt(sources):
+            care = Care.NO_STATISTICS
         links = LinkFolder(self._folder())
         try:
-            yield Session(lambda: self.context("datafusion", "public", care), links)
+            make = partial(self.context, "datafusion", "public", care)
+            yield Session(make, links, careful=care is Care.NO_STATISTICS)
             links.check()
         finally:
             links.remove()
@@ -77,9 +84,8 @@ class Contexts:
 
     def _config(self, catalog: str, schema: str, care: Care) -> SessionConfig:
         config = (
-            SessionConfig()
+            scanning_config()
             .with_default_catalog_and_schema(catalog, schema)
-            .set("datafusion.execution.parquet.coerce_int96", "us")
             .set("datafusion.execution.time_zone", "UTC")
             # It takes `x` for the column x of the table where a subquery or a view has given that name to something
             # else, as soon as a field of a struct is asked for beside it.

@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lithify.errors import ComputeFailed, Corruption, InvalidRequest, LimitExceeded, LithifyError, NotFound, Unavailable
 from lithify.model.plans import Source
 from lithify.serving.catalog import EmptyCatalog
+from lithify.store.opening import open_file
 from lithify.store.whole import check_whole
 
 
@@ -103,9 +103,9 @@ def _damage(files: Sequence[Source], said: str) -> LithifyError | None:
 def first_broken(files: Sequence[Source]) -> str | None:
     for source in files:
         try:
-            file = pq.ParquetFile(source.path, page_checksum_verification=True)
+            file = open_file(source.path)
             for group in range(file.num_row_groups):
                 file.read_row_group(group)
-        except (pa.ArrowException, OSError, ValueError):
+        except (LithifyError, pa.ArrowException, OSError, ValueError):
             return source.path
     return None

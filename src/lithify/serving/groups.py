@@ -22,7 +22,8 @@ from lithify.model.merge import anti_join
 from lithify.model.plans import ReadPlan, Source
 from lithify.model.predicates import Predicate, columns_of
 from lithify.serving.row_mask import rows_that_may_match
-from lithify.store.parquet import completed, corrupt, open_file
+from lithify.store.opening import corrupt, open_file
+from lithify.store.parquet import completed
 
 RAW_BYTES_MAX = 64 * 2**20
 ROWS_BYTES_MAX = 256 * 2**20

@@ -21,7 +21,8 @@ from lithify.model.hot_rows import BLOCK_ROWS_MAX, Block, HotRows, Segment, conf
 from lithify.model.merge import anti_join
 from lithify.model.plans import ReadPlan, Source
 from lithify.serving.hot_budget import Budget, Room
-from lithify.store.parquet import completed, corrupt, open_file
+from lithify.store.opening import corrupt, open_file
+from lithify.store.parquet import completed
 
 # What a dictionary must save, of the column's bytes and in all, to be worth its indirection: joins and groups of some
 # thousand distinct strings are slower with one.
@@ -116,17 +117,16 @@ class _Reading:
     ) -> Generator[tuple[pa.Table, Room]]:
         constants = dict(source.constants)
         try:
+            with open_file(source.path, source.size_bytes) as file:
+                metadata, names = file.metadata, set(file.schema_arrow.names)
             # A column that was added later, or is the same in the whole file, is not in it.
-            footer = open_file(source.path, source.size_bytes)
-            inside = [name for name in dictionaries if name in footer.schema_arrow.names]
-            options = {"read_dictionary": inside, "metadata": footer.metadata}
-            with open_file(source.path, source.size_bytes, **options) as file:
-                known = set(file.schema_arrow.names)
-                names = [name for name in columns.names if name in known and name not in constants]
+            inside = [name for name in dictionaries if name in names]
+            with open_file(source.path, source.size_bytes, metadata=metadata, dictionaries=inside) as file:
+                wanted = [name for name in columns.names if name in names and name not in constants]
                 # Rows have to be counted even where no column of the file is asked for.
-                names = names or file.schema_arrow.names[:1]
-                size_bytes = _block_bytes(file, names)
-                batches = file.iter_batches(BLOCK_ROWS_MAX, columns=names, use_threads=False)
+                wanted = wanted or file.schema_arrow.names[:1]
+                size_bytes = _block_bytes(file, wanted)
+                batches = file.iter_batches(BLOCK_ROWS_MAX, columns=wanted, use_threads=False)
                 while True:
                     self.check()
                     with self.budget.room(size_bytes) as room:

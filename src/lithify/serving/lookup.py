@@ -13,9 +13,11 @@ import threading
 from collections.abc import Mapping
 
 import pyarrow as pa
-from datafusion import SessionConfig, SessionContext, col, lit
+from datafusion import SessionContext, col, lit
 
 from lithify.model.names import quoted
+from lithify.model.plans import Source
+from lithify.serving.relation import must_doubt, scanning_config
 from lithify.store.whole import Marks
 
 # Others mean something in the address of a file: a pattern, an escape, a query.
@@ -28,8 +30,8 @@ class Lookup:
         self._ctx: SessionContext | None = None
 
     @staticmethod
-    def can_read(path: str) -> bool:
-        return _PLAIN_PATH.fullmatch(path) is not None
+    def can_read(source: Source) -> bool:
+        return _PLAIN_PATH.fullmatch(source.path) is not None and not must_doubt([source])
 
     def rows(self, path: str, size_bytes: int, columns: pa.Schema, key: Mapping[str, pa.Scalar]) -> pa.Table:
         """The rows with these values, in DataFusion's spelling of the columns' types."""
@@ -46,9 +48,8 @@ class Lookup:
         with self._lock:
             if self._ctx is None:
                 self._ctx = SessionContext(
-                    SessionConfig()
+                    scanning_config()
                     .with_target_partitions(1)
-                    .set("datafusion.execution.parquet.coerce_int96", "us")
                     .set("datafusion.execution.parquet.pushdown_filters", "true")
                     # NaN does not count in them: a column of one number and NaN is taken for that number alone.
                     .set("datafusion.execution.collect_statistics", "false")

@@ -41,7 +41,7 @@ from lithify.serving.limits import Source as AnswerSource
 from lithify.serving.look import READ_ONLY, Care, Look, Looks, look_at, planned_alike
 from lithify.serving.queries import Run
 from lithify.serving.questions import Questions
-from lithify.serving.relation import memory_table, relation
+from lithify.serving.relation import memory_table, must_doubt, relation
 from lithify.store.whole import look_again
 
 # So few rows are not worth waking other threads for.
@@ -217,6 +217,9 @@ class ServingEngine:
             return self._run_once(look, course)
         except LithifyError:
             raise
+        except _Doubted:
+            look.care = Care.NO_STATISTICS
+            return self._run(look, course)
         except Exception as error:
             if is_exhausted(error):
                 raise
@@ -257,8 +260,10 @@ class ServingEngine:
                 narrowed |= narrow and request.columns is not None
                 small &= rows.num_rows <= ONE_THREAD_ROWS_MAX
             else:
-                careful = look.care is Care.NO_STATISTICS
-                view = relation(session.ctx, look.plan(place), session.links, careful=careful)
+                plan = look.plan(place)
+                if not session.careful and must_doubt((*plan.clean, *plan.touched)):
+                    raise _Doubted
+                view = relation(session.ctx, plan, session.links, careful=session.careful)
                 tables[place] = Table(view.into_view())
                 small = False
         # Relations are built in a context of their own, so that a query sees the lake's tables and nothing else.
@@ -299,6 +304,10 @@ class ServingEngine:
         self._apart.close()
         self.answers.clear()
         self._contexts.close()
+
+
+class _Doubted(Exception):
+    """Files of the plan have statistics that the engine must not see."""
 
 
 def _as_planned(rows: pa.Table, shape: pa.Schema) -> pa.Table:

@@ -49,9 +49,9 @@ class Questions:
         columns = contested.schema
         if not base or not contested.num_rows:
             return contested.select(list(key)).slice(0, 0)
-        with self._contexts.session() as session, translated_errors(sources=base):
+        with self._contexts.session(sources=base) as session, translated_errors(sources=base):
             ctx, links = session.ctx, session.links
-            ctx.register_view("b", scan(ctx, base, columns, links))
+            ctx.register_view("b", scan(ctx, base, columns, links, careful=session.careful))
             ctx.register_view("c", in_memory(ctx, contested))
             keys = ", ".join(f"c.{quoted(name)}" for name in key)
             same = " AND ".join(f"b.{quoted(name)} = c.{quoted(name)}" for name in key)
@@ -73,13 +73,13 @@ class Questions:
         sources = (*plan.clean, *plan.touched, *plan.changes)
         parts = [inside.empty_table()]
         if sources:
-            with self._contexts.session() as session, translated_errors(sources=sources):
+            with self._contexts.session(sources=sources) as session, translated_errors(sources=sources):
                 # The keys go down to the scan, which decodes them first and then no pages but those with a match.
                 session.ctx.sql("SET datafusion.execution.parquet.pushdown_filters = true").collect()
                 if overlay is None:
-                    rows = relation(session.ctx, plan, session.links)
+                    rows = relation(session.ctx, plan, session.links, careful=session.careful)
                 else:
-                    rows = scan(session.ctx, sources, inside, session.links)
+                    rows = scan(session.ctx, sources, inside, session.links, careful=session.careful)
                 session.ctx.register_view("b", rows)
                 parts += [found.cast(inside) for found in _equal(session.ctx, names, keys)]
         if overlay is None:
@@ -103,9 +103,9 @@ class Questions:
 
     def duplicate_keys(self, base: Sequence[Source], columns: pa.Schema, limit: int = 5) -> pa.Table:
         """Keys that stand more than once, or are null, in files that were not written by us."""
-        with self._contexts.session() as session, translated_errors(sources=base):
+        with self._contexts.session(sources=base) as session, translated_errors(sources=base):
             ctx, links = session.ctx, session.links
-            ctx.register_view("b", scan(ctx, base, columns, links))
+            ctx.register_view("b", scan(ctx, base, columns, links, careful=session.careful))
             keys = ", ".join(quoted(name) for name in columns.names)
             null = " OR ".join(f"{quoted(name)} IS NULL" for name in columns.names)
             return _result(

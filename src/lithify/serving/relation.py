@@ -15,16 +15,36 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
-from datafusion import DataFrame, SessionContext, col, lit
+from datafusion import DataFrame, SessionConfig, SessionContext, col, lit
 from datafusion.catalog import Table
 
+from lithify.errors import LithifyError
 from lithify.model.merge import distributed_sql
 from lithify.model.names import OP, RESERVED_PREFIX, SEQ, quoted
 from lithify.model.plans import ReadPlan, Source, by_constants
+from lithify.store.opening import INT96_UNIT
+from lithify.store.statistics import doubtful
 from lithify.store.whole import Marks
 
 _SHOWN, _HIDDEN = f"{RESERVED_PREFIX}_shown", f"{RESERVED_PREFIX}_hidden"
 _numbers = itertools.count(1)
+
+
+def scanning_config() -> SessionConfig:
+    """What every context that reads Parquet files begins with: times in INT96 are microseconds, as in the tables."""
+    return SessionConfig().set("datafusion.execution.parquet.coerce_int96", INT96_UNIT)
+
+
+def must_doubt(sources: Iterable[Source]) -> bool:
+    """Whether the engine must not see statistics of these files: it believes them all, in whatever order they are."""
+    return any(source.foreign and _doubtful(source) for source in sources)
+
+
+def _doubtful(source: Source) -> bool:
+    try:
+        return doubtful(source.path, source.size_bytes)
+    except LithifyError:  # whoever reads the file says what is wrong with it
+        return False
 
 
 class LinkFolder:

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
-from datafusion import RuntimeEnvBuilder, SessionConfig, SessionContext, col
+from datafusion import RuntimeEnvBuilder, SessionContext, col
 
 from lithify.model.names import quoted
 from lithify.model.plans import Source
 from lithify.serving.failures import translated_errors
-from lithify.serving.relation import LinkFolder, scan
+from lithify.serving.relation import LinkFolder, scan, scanning_config
 
 THREADS = 2
 # Each run that is merged has a batch in memory: wide rows in large batches would not fit beside each other.
@@ -23,7 +23,7 @@ def sorted_batches(
 ) -> Iterator[pa.RecordBatch]:
     """All rows, ascending by these columns, nulls first. `scratch`: a folder on a disk with room for them once more."""
     config = (
-        SessionConfig()
+        scanning_config()
         .with_target_partitions(THREADS)
         .with_batch_size(BATCH_ROWS)
         .set("datafusion.execution.parquet.schema_force_view_types", "false")

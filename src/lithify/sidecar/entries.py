@@ -1,7 +1,7 @@
 """Entries from Parquet footers.
 
-Bounds are taken by logical type, and only where they say something: see "Bounds" in docs/format.md. The footer is what
-pyarrow has read of it; statistics whose order Parquet calls unreliable it leaves out already.
+Bounds are taken by logical type, and only where they say something: see "Bounds" in docs/format.md. Whether they are in
+the order of their type is for `store/statistics.py` to say.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.parquet as pq
 
 from lithify.errors import Corruption
 from lithify.model.group_stats import (
@@ -36,12 +35,11 @@ from lithify.model.group_stats import (
 from lithify.sidecar.assembly import U64, ColumnDraft, Draft, assemble
 from lithify.sidecar.blocks import ColumnInfo
 from lithify.sidecar.format import BOUND_BYTES_MAX, CHUNK_ARRAYS, CODEC_OTHER, GROUPS_MAX, Array
+from lithify.store.opening import Footer
 from lithify.store.parquet import NAN_FREE as NAN_FREE_NOTE
+from lithify.store.statistics import believed
 
 NAN_FREE_KEY = NAN_FREE_NOTE.encode()
-# In files with one of these keys, Spark moves old dates and times to another calendar when it reads them.
-_REBASED = frozenset({b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"})
-_CALENDAR = frozenset({Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_UTC})
 # Who leaves a byte bound out rather than cut it. parquet-mr cuts them where it is told to, and footers do not show it.
 _WHOLE_BOUNDS = "parquet-cpp-arrow"
 _PHYSICAL = {
@@ -72,10 +70,10 @@ _INT64 = range(-(2**63), 2**63)
 _Told = tuple["_Column", bool, bool]
 
 
-def entry_of(metadata: pq.FileMetaData, path: str, size_bytes: int) -> bytes:
+def entry_of(footer: Footer, path: str, size_bytes: int) -> bytes:
     """What the sidecar keeps of one Parquet file: a block of one file. `path` is relative to the Delta table."""
     entries = Entries()
-    entries.add(metadata, path, size_bytes)
+    entries.add(footer, path, size_bytes)
     return entries.block()
 
 
@@ -91,7 +89,7 @@ class Entries:
         self._group_bytes: list[int] = []
         self._group_raw_bytes: list[int] = []
         self._columns: dict[ColumnInfo, _Column] = {}
-        self._schemas: list[tuple[Any, bytes, bool, list[_Told]]] = []
+        self._schemas: list[tuple[Any, bytes, tuple[bool, ...], list[_Told]]] = []
 
     @property
     def files(self) -> int:
@@ -101,11 +99,11 @@ class Entries:
     def groups(self) -> int:
         return len(self._group_rows)
 
-    def add(self, metadata: pq.FileMetaData, path: str, size_bytes: int) -> None:
+    def add(self, footer: Footer, path: str, size_bytes: int) -> None:
         """Raises Corruption for a footer that makes no sense, and is then as it was before."""
         first = self.groups
         try:
-            self._add(metadata, path, size_bytes)
+            self._add(footer, path, size_bytes)
         except (ValueError, OverflowError) as error:
             for numbers in (self._group_rows, self._group_bytes, self._group_raw_bytes):
                 del numbers[first:]
@@ -113,13 +111,12 @@ class Entries:
                 column.cut(first)
             raise Corruption(f"the Parquet footer of {path} makes no sense: {error}", path=path) from error
 
-    def _add(self, metadata: pq.FileMetaData, path: str, size_bytes: int) -> None:
-        first = self.groups
+    def _add(self, footer: Footer, path: str, size_bytes: int) -> None:
+        first, metadata = self.groups, footer.metadata
         assert first + metadata.num_row_groups <= GROUPS_MAX
         whole = str(metadata.created_by).startswith(_WHOLE_BOUNDS)
         notes = metadata.metadata or {}
-        rebased = not _REBASED.isdisjoint(notes)
-        columns = self._columns_of(metadata.schema, notes.get(NAN_FREE_KEY, b""), rebased)
+        columns = self._columns_of(metadata.schema, notes.get(NAN_FREE_KEY, b""), believed(footer))
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
             if group.num_rows < 0:
@@ -139,20 +136,19 @@ class Entries:
         self._footer_bytes.append(metadata.serialized_size)
         self._group_end.append(self.groups)
 
-    def _columns_of(self, schema: Any, nan_free: bytes, rebased: bool) -> list[_Told]:
-        """Files of one table mostly share one schema, which is looked at once."""
+    def _columns_of(self, schema: Any, nan_free: bytes, bounded: tuple[bool, ...]) -> list[_Told]:
+        """Files of one table mostly share one schema, which is looked at once. `bounded`: the leaves with bounds."""
         for known, *same, columns in self._schemas:
-            if same == [nan_free, rebased] and schema.equals(known):
+            if same == [nan_free, bounded] and schema.equals(known):
                 return columns
         infos = [_info(schema.column(place)) for place in range(len(schema))]
         times, free = Counter(infos), _names(nan_free)
         columns = []
-        for info in infos:
+        for info, believable in zip(infos, bounded, strict=True):
             # Of two columns of one name nobody can say which a reader takes: it is as if the file lacked them.
             column = self._columns.setdefault(info, _Column(info)) if times[info] == 1 else _Column(info)
-            bounded = not (rebased and info.kind in _CALENDAR)
-            columns.append((column, info.kind is Kind.FLOAT and info.name in free, bounded))
-        self._schemas.append((schema, nan_free, rebased, columns))
+            columns.append((column, info.kind is Kind.FLOAT and info.name in free, believable))
+        self._schemas.append((schema, nan_free, bounded, columns))
         return columns
 
     def block(self) -> bytes:

@@ -10,7 +10,7 @@ from pathlib import Path
 from lithify.errors import LithifyError
 from lithify.model.snapshot import DataFile
 from lithify.sidecar.entries import Entries
-from lithify.store.parquet import footer_metadata, read_footer
+from lithify.store.opening import footer_of, read_footer
 
 FOOTER_THREADS, HANDFUL = 8, 16
 
@@ -32,7 +32,7 @@ def read_entries(data: Path, files: Sequence[DataFile]) -> tuple[bytes | None, d
         try:
             if isinstance(footer, LithifyError):
                 raise footer
-            entries.add(footer_metadata(footer, f"{data}/{file.path}"), file.path, file.size_bytes)
+            entries.add(footer_of(footer, f"{data}/{file.path}"), file.path, file.size_bytes)
         except LithifyError as error:
             problems[file.path] = error
     return (entries.block() if entries.files else None), problems

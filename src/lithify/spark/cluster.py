@@ -27,7 +27,8 @@ from lithify.spark.types import spark_schema
 from lithify.store.cluster_files import ClusterTask, fingerprint_of_source, write_part
 from lithify.store.fingerprint import added
 from lithify.store.merge_files import MergeResult, MergeSource
-from lithify.store.parquet import Written, open_file
+from lithify.store.opening import open_file
+from lithify.store.parquet import Written
 
 PLACE = "_lithify_place"
 SAMPLE_ROWS = 200_000

@@ -25,7 +25,8 @@ from lithify.model.predicates import UNKNOWN, Predicate
 from lithify.spark.filters import predicate_of
 from lithify.spark.source_plan import Piece, Rows, ScanPartition, groups_of
 from lithify.spark.types import spark_schema
-from lithify.store.parquet import completed, corrupt, open_file
+from lithify.store.opening import corrupt, open_file
+from lithify.store.parquet import completed
 from lithify.store.whole import Vanished
 
 if TYPE_CHECKING:

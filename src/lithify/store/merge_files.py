@@ -26,7 +26,9 @@ import pyarrow.parquet as pq
 from lithify.errors import Corruption
 from lithify.model.batch import sort_by_key
 from lithify.store.fingerprint import added, fingerprint, fingerprint_of_file
-from lithify.store.parquet import Layout, PartWriter, Written, batches_of, open_file, part_path
+from lithify.store.opening import open_file
+from lithify.store.parquet import Layout, PartWriter, Written, batches_of, part_path
+from lithify.store.statistics import ranges_of
 
 SORT_ROWS_MAX = 4_000_000
 SLACK = 1.1
@@ -141,9 +143,9 @@ class _Run:
                 path=source.path,
             )
         self.rows = metadata.num_rows
-        ranges = (
-            _ranges(file, self.columns.field(task.by[0])) if task.by and task.by[0] not in source.constants else None
-        )
+        first = task.by[0] if task.by else None
+        asked = first is not None and first not in source.constants
+        ranges = _ranges(Path(source.path), file, self.columns.field(first)) if asked else None
         self.in_order = ranges is not None and all(high <= low for (_, high), (low, _) in pairwise(ranges))
         # Footers tell of single columns only: the bound of a composite key starts with the first one.
         self.low: tuple[Any, ...] | None = (ranges[0][0],) if ranges and self.in_order else None
@@ -219,32 +221,24 @@ class _Cursor:
 _Value = tuple[bool, Any]  # a value of the order: whether it is null, and what it is if it is not
 
 
-def _ranges(file: pq.ParquetFile, column: pa.Field) -> list[tuple[_Value, _Value]] | None:
+def _ranges(path: Path, file: pq.ParquetFile, column: pa.Field) -> list[tuple[_Value, _Value]] | None:
     """The lowest and highest value of a column in each row group, or None where the footer does not say.
 
     A file of another writer may spell the type differently: its bounds do not compare with the table's values then.
     """
-    metadata, found = file.metadata, file.schema_arrow.get_field_index(column.name)
-    if found < 0 or file.schema_arrow.field(found).type != column.type or not metadata.num_row_groups:
+    found = file.schema_arrow.get_field_index(column.name)
+    if found < 0 or file.schema_arrow.field(found).type != column.type or not file.num_row_groups:
         return None
-    place = next((i for i in range(metadata.num_columns) if metadata.schema.column(i).path == column.name), None)
-    if place is None:
+    ranges = ranges_of(path, column.name)
+    if ranges is None:
         return None
-    chunks = [metadata.row_group(g).column(place).statistics for g in range(metadata.num_row_groups)]
-    if any(chunk is None or not chunk.has_min_max for chunk in chunks):
-        return None
-    try:
-        return [
-            (
-                (False, _comparable(chunk.min, column.type)),
-                (True, None)
-                if column.nullable and (not chunk.has_null_count or chunk.null_count)
-                else (False, _comparable(chunk.max, column.type)),
-            )
-            for chunk in chunks
-        ]
-    except (OverflowError, ValueError):  # a moment beyond Python's calendar
-        return None
+    return [
+        (
+            (False, _comparable(low, column.type)),
+            (True, None) if column.nullable and nulls != 0 else (False, _comparable(high, column.type)),
+        )
+        for low, high, nulls in ranges
+    ]
 
 
 def _comparable(value: Any, kind: pa.DataType) -> Any:

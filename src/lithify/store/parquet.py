@@ -14,7 +14,6 @@ one large one, else large ones. A bloom filter is as large as that size needs, a
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import io
 import json
 import math
@@ -23,7 +22,6 @@ import socket
 import uuid
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -31,10 +29,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lithify.errors import Corruption, LithifyError, NotFound, Unavailable
+from lithify.errors import Unavailable
 from lithify.model.schema import TableSchema
-from lithify.store.local import os_error, translated
-from lithify.store.whole import Vanished, check_size
+from lithify.store.local import translated
+from lithify.store.opening import corrupt, footer_in, footer_of, open_file, read_footer
+from lithify.store.statistics import stats_json
 
 GROUP_ROWS_SMALL, GROUP_ROWS_LARGE = 32_768, 131_072
 # Small pages, so that a lookup decodes little; a dictionary that has grown beyond this costs more than it saves.
@@ -43,10 +42,7 @@ DICTIONARY_BYTES_MAX = 65_536
 BLOOM_ROWS_MIN = 8_192
 ONE_THREAD_ROWS_MAX = 16_384
 BLOOM_NDV_MAX = 1_048_576
-STATS_TEXT_MAX = 64
 NAN_FREE = "lithify.nan_free"
-FOOTER_GUESS_BYTES = 16_384
-_MAGIC = b"PAR1"
 
 
 @dataclass(frozen=True)
@@ -120,42 +116,8 @@ def encode(table: pa.Table, layout: Layout) -> tuple[bytes, str]:
     writer.write_table(table, layout.group_rows(table.num_rows))
     _note_nan_free(writer, nan_free(table, float_columns(table.schema)))
     writer.close()
-    return sink.getvalue(), stats_json(pq.ParquetFile(sink).metadata, table.schema, layout)
-
-
-def footer_in(data: bytes) -> bytes:
-    """The footer of a whole Parquet file in memory."""
-    return data[-8 - int.from_bytes(data[-8:-4], "little") : -8]
-
-
-def read_footer(path: Path | str, size_bytes: int | None = None) -> bytes:
-    """The footer of a Parquet file as it stands there, mostly in one read; nothing of it is understood yet.
-    `size_bytes`: what the file must have.
-    """
-    try:
-        fd = os.open(path, os.O_RDONLY)
-        try:
-            size = os.fstat(fd).st_size
-            if size_bytes is not None and size != size_bytes:
-                raise ValueError(f"it has {size} bytes instead of {size_bytes}")
-            tail = os.pread(fd, FOOTER_GUESS_BYTES, max(size - FOOTER_GUESS_BYTES, 0))
-            length = int.from_bytes(tail[-8:-4], "little")
-            if tail[-4:] != _MAGIC or length > size - 12:
-                raise ValueError("it does not end as a Parquet file does")
-            return tail[-8 - length : -8] if length <= len(tail) - 8 else os.pread(fd, length, size - 8 - length)
-        finally:
-            os.close(fd)
-    except (ValueError, OSError) as error:
-        raise corrupt(path, error) from error
-
-
-def footer_metadata(footer: bytes, path: Path | str) -> pq.FileMetaData:
-    """`path`: where it comes from, for the error."""
-    try:
-        whole = b"".join((_MAGIC, footer, len(footer).to_bytes(4, "little"), _MAGIC))
-        return pq.read_metadata(pa.BufferReader(whole))
-    except (pa.ArrowException, ValueError, OSError) as error:
-        raise corrupt(path, error) from error
+    data = sink.getvalue()
+    return data, stats_json(footer_of(footer_in(data), "a file in memory"), table.schema, layout.stats_columns)
 
 
 def float_columns(schema: pa.Schema) -> list[str]:
@@ -208,30 +170,6 @@ def _delta_encodable(kind: pa.DataType) -> bool:
     return bool(types.is_integer(kind) or types.is_timestamp(kind) or types.is_date(kind))
 
 
-def open_file(path: Path | str, size_bytes: int | None = None, **options: Any) -> pq.ParquetFile:
-    """`size_bytes`: what the file has by its log. All reads go through the one descriptor that this is compared on."""
-    try:
-        source = pa.OSFile(str(path))
-        if size_bytes is not None:
-            check_size(str(path), source.size(), size_bytes)
-        return pq.ParquetFile(source, page_checksum_verification=True, **options)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise (corrupt(path, error) if size_bytes is None else Vanished.at(str(path))) from error
-    except (pa.ArrowException, ValueError, OSError) as error:
-        raise corrupt(path, error) from error
-
-
-def corrupt(path: Path | str, error: BaseException) -> LithifyError:
-    if isinstance(error, FileNotFoundError):
-        return NotFound(f"{path} does not exist")
-    if isinstance(error, OSError) and error.errno:
-        return os_error(error, path)
-    first = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return Corruption(
-        f"{path} cannot be read as Parquet ({first}): restore this file from a copy, or drop its rows", path=str(path)
-    )
-
-
 def read(
     path: Path, columns: pa.Schema, constants: dict[str, Any] | None = None, size_bytes: int | None = None
 ) -> pa.Table:
@@ -263,63 +201,11 @@ def completed(table: pa.Table, columns: pa.Schema, constants: dict[str, Any]) ->
     for column in columns:
         values = found.get(column.name)
         if values is not None and column.name not in constants:
-            # Files of other writers hold INT96 or milliseconds, which Arrow reads as other units.
+            # Files of other writers hold INT96, milliseconds or nanoseconds, which Arrow reads as other types.
             arrays.append(values if values.type == column.type else values.cast(column.type, safe=False))
         else:
             arrays.append(pa.repeat(pa.scalar(constants.get(column.name), column.type), table.num_rows))
     return pa.table(arrays, schema=columns)
-
-
-def stats_json(metadata: pq.FileMetaData, schema: pa.Schema, layout: Layout) -> str:
-    """Delta's statistics for one file. Bounds are left out where they would not be exact enough to prune by."""
-    places = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
-    minimum: dict[str, Any] = {}
-    maximum: dict[str, Any] = {}
-    nulls: dict[str, int] = {}
-    for name in layout.stats_columns:
-        place = places.get(name)
-        if place is None or schema.get_field_index(name) < 0:
-            continue
-        chunks = [metadata.row_group(g).column(place).statistics for g in range(metadata.num_row_groups)]
-        if any(chunk is None or not chunk.has_null_count for chunk in chunks):
-            continue
-        nulls[name] = sum(chunk.null_count for chunk in chunks)
-        bounded = [chunk for chunk in chunks if chunk.has_min_max]
-        if len(bounded) < sum(chunk.num_values > 0 for chunk in chunks) or not bounded:
-            continue
-        try:
-            low = _bound(min(chunk.min for chunk in bounded), schema.field(name).type, upper=False)
-            high = _bound(max(chunk.max for chunk in bounded), schema.field(name).type, upper=True)
-        except (OverflowError, ValueError):  # a moment beyond Python's calendar
-            continue
-        if low is not None and high is not None:
-            minimum[name], maximum[name] = low, high
-    stats = {"numRecords": metadata.num_rows, "minValues": minimum, "maxValues": maximum, "nullCount": nulls}
-    # Raw UTF-8: deltalake misreads characters outside the basic plane when they are escaped.
-    return json.dumps(stats, ensure_ascii=False)
-
-
-def _bound(value: Any, kind: pa.DataType, *, upper: bool) -> Any:
-    if isinstance(value, float):
-        return None if math.isnan(value) or math.isinf(value) else value
-    if isinstance(value, bool | int):
-        return value
-    if isinstance(value, str):
-        if len(value) <= STATS_TEXT_MAX:
-            return value
-        return value[:STATS_TEXT_MAX] + ("\U0010ffff" if upper else "")
-    if isinstance(value, dt.datetime):
-        return value.strftime("%Y-%m-%dT%H:%M:%S.%f") + ("Z" if kind.tz else "") if value.year >= 1000 else None
-    if isinstance(value, dt.date):
-        return value.isoformat()
-    if isinstance(value, Decimal):
-        # JSON numbers pass through a double on the way: beyond 15 digits the bound would not be exact.
-        return float(value) if len(value.as_tuple().digits) <= 15 else None
-    return None
-
-
-def footer_rows(path: Path) -> int:
-    return int(open_file(path).metadata.num_rows)
 
 
 def part_path(root: str, folder: str, name: str) -> Path:
@@ -395,9 +281,9 @@ class PartWriter:
             self._sink.close()
             footer = read_footer(self.path)
             size = self.path.stat().st_size
-        metadata = footer_metadata(footer, self.path)
-        stats = stats_json(metadata, self._schema, self._layout)
-        return Written(self.path.relative_to(relative_to).as_posix(), size, metadata.num_rows, stats, footer)
+        known = footer_of(footer, self.path)
+        stats = stats_json(known, self._schema, self._layout.stats_columns)
+        return Written(self.path.relative_to(relative_to).as_posix(), size, known.metadata.num_rows, stats, footer)
 
     def abandon(self) -> None:
         with contextlib.suppress(OSError):  # what is still buffered does not matter any more

@@ -26,7 +26,9 @@ from lithify.model.arrow_rows import take
 from lithify.model.batch import sort_by_key
 from lithify.model.merge import lookup
 from lithify.store.local import translated
-from lithify.store.parquet import Layout, PartWriter, Written, batches_of, open_file, part_path
+from lithify.store.opening import open_file
+from lithify.store.parquet import Layout, PartWriter, Written, batches_of, part_path
+from lithify.store.statistics import ranges_of
 from lithify.store.whole import check_whole
 
 SHOWN = "_lithify_shown"
@@ -142,19 +144,10 @@ def _groups_ascend(source: Path, task: RewriteTask) -> bool:
     turn out, row groups later, to take the place of another.
     """
     name = task.by[0]
-    metadata = open_file(source, task.source_bytes).metadata
-    if name in task.constants or metadata.num_row_groups < 2:
+    if name in task.constants or open_file(source, task.source_bytes).num_row_groups < 2:
         return True
-    place = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}.get(name)
-    if place is None:
-        return False
-    chunks = [metadata.row_group(number).column(place).statistics for number in range(metadata.num_row_groups)]
-    if any(chunk is None or not chunk.has_min_max for chunk in chunks):
-        return False
-    try:
-        return all(before.max <= after.min for before, after in pairwise(chunks))
-    except (OverflowError, ValueError):  # a moment beyond Python's calendar
-        return False
+    ranges = ranges_of(source, name)
+    return ranges is not None and all(before.high <= after.low for before, after in pairwise(ranges))
 
 
 class _Merge:

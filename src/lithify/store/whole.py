@@ -4,7 +4,7 @@ A file never changes once a commit names it, and no name is given out twice: wha
 there after a scan, as it was before it, was there in between, whatever the engine did when it listed or opened it.
 Engines pass over a file that is missing or empty at the wrong moment without a word; `Marks` takes note of every file
 before it is handed to one, and `check` looks again when the rows are there. Where a file is read through one open
-descriptor, its size is compared on that (`parquet.open_file`), and nothing that happens to its name matters.
+descriptor, its size is compared on that (`opening.open_file`), and nothing that happens to its name matters.
 
 A file may be gone because the log moved on, and vacuum came by. That is no damage: `look_again` has the read planned
 anew. Where the same file is missing again, the log does name it.
