@@ -23,6 +23,7 @@ from lithify.log.commits import Commits
 from lithify.log.listing import HINT, LOG_FOLDER, checkpoint_name
 from lithify.log.rebuild import aside
 from lithify.model.remembering import forgettable
+from lithify.store.opening import open_file
 
 RETENTION = "delta.setTransactionRetentionDuration"
 KEEP_TXNS = {RETENTION: "interval 36500 days"}
@@ -35,8 +36,8 @@ def forgotten_at(commits: Commits, log_ms: int, choose: Callable[..., frozenset[
         return frozenset()
     path = commits.live / checkpoint_name(checkpoints[-1])
     try:
-        txns = pq.read_table(path, columns=["txn"]).column("txn").drop_null()
-    except pa.ArrowException as error:
+        txns = open_file(path).read(columns=["txn"]).column("txn").drop_null()
+    except (Corruption, pa.ArrowException) as error:
         raise Corruption(f"checkpoint {path} is not readable: restore it from a copy") from error
     return choose([(txn["appId"], txn["lastUpdated"]) for txn in txns.to_pylist()], log_ms)
 
@@ -55,7 +56,7 @@ def checkpoint_without(commits: Commits, version: int, names: frozenset[str]) ->
 
 
 def _filtered(path: Path, names: frozenset[str]) -> tuple[bytes, int]:
-    actions = pq.read_table(path)
+    actions = open_file(path).read()
     gone = pc.is_in(pc.struct_field(actions["txn"], "appId"), value_set=pa.array(sorted(names), pa.string()))
     kept = actions.filter(pc.invert(pc.fill_null(gone, False)))
     buffer = io.BytesIO()
