@@ -33,6 +33,8 @@ COMMANDS = {
     "stream": ("/nowhere", "a.b", "--once"),
     "get": ("a.b", "1"),
     "delete": ("a.b", "1"),
+    "detach": ("a.b", "2026-11-15", "/nowhere/day"),
+    "attach": ("a.b", "/nowhere"),
     "sql": ("select 1",),
     "explain": ("select 1",),
     "changes": ("a.b",),

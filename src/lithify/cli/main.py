@@ -17,6 +17,7 @@ import typer
 from lithify.cli import (
     cache,
     compaction,
+    detach,
     explain,
     index,
     jobs,
@@ -131,7 +132,23 @@ def _lithify(
         typer.echo(ctx.get_help())
 
 
-_MODULES = (tables, rows, stream, query, explain, upkeep, compaction, index, run, jobs, serve, tokens, cache, pipeline)
+_MODULES = (
+    tables,
+    rows,
+    detach,
+    stream,
+    query,
+    explain,
+    upkeep,
+    compaction,
+    index,
+    run,
+    jobs,
+    serve,
+    tokens,
+    cache,
+    pipeline,
+)
 for _module in (*_MODULES, machine):
     _module.register(app)
 

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lithify.engine.arrivals import ArrivalMode, OnNullKeys
+    from lithify.engine.detach import DetachReport
     from lithify.engine.stream_sink import OnBatch, StreamSink
 
 AsOf = int | str | dt.datetime | Snapshot | None
@@ -229,6 +230,27 @@ class Table:
             f"delete_where on {self.name} was overtaken by other writers {DELETE_WHERE_ROUNDS_MAX} times; nothing "
             "was deleted: try again"
         )
+
+    def detach(
+        self, day: dt.date | str, to: Path | str, *, actor: str | None = None, reason: str | None = None
+    ) -> DetachReport:
+        """Move a day's rows out of the table, into Parquet files in a new folder, with one commit."""
+        from lithify.engine.detach import detach
+
+        return detach(self, day, to, _who(actor, reason))
+
+    def attach(
+        self,
+        folder: Path | str,
+        batch_id: str | None = None,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> Commit:
+        """Take the rows of a folder of Parquet files, as `detach` writes it, into the table with one commit."""
+        from lithify.engine.detach import attach
+
+        return attach(self, folder, batch_id, _who(actor, reason))
 
     def stream_writer(
         self,
