@@ -14,7 +14,7 @@ import pytest
 
 from lithify import Lake
 from lithify.engine.reader import Reader
-from lithify.store import parquet, whole
+from lithify.store import opening, whole
 
 Act = Callable[[], None]
 
@@ -60,14 +60,14 @@ def before_listing(monkeypatch: pytest.MonkeyPatch, path: Path, act: Act) -> Onc
 
 def after_opening(monkeypatch: pytest.MonkeyPatch, path: Path, act: Act) -> Once:
     """When the file is open, and nothing of it was read."""
-    once, real = Once(act), parquet.check_size
+    once, real = Once(act), opening.check_size
 
     def check(found: str, *sizes: int) -> None:
         real(found, *sizes)
         if found == str(path):
             once()
 
-    monkeypatch.setattr(parquet, "check_size", check)
+    monkeypatch.setattr(opening, "check_size", check)
     return once
 
 
