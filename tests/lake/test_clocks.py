@@ -21,7 +21,7 @@ from lithify.log.listing import checkpoint_name
 from lithify.model.remembering import REMEMBERED_DAYS, forgettable
 from lithify.store.local import Store
 from support.folders import memory_folder
-from support.shifted import COMPILER, run_at, shim
+from support.shifted import run_at, shim
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 SETTINGS = Settings(checkpoint_every=3)
@@ -56,8 +56,6 @@ def path() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def at() -> Iterator[Callable[..., Any]]:
-    if COMPILER is None:
-        pytest.skip("no C compiler")
     with memory_folder() as folder:
         library = shim(folder)
         yield lambda ahead_days, program, *arguments: run_at(library, ahead_days, program, *arguments)

@@ -1,4 +1,5 @@
-/* A process whose clock is wrong: the wall clock is LITHIFY_CLOCK_AHEAD_S seconds ahead, the monotonic one is right. */
+/* A process whose clock is wrong: the wall clock is LITHIFY_CLOCK_AHEAD_S seconds ahead, or as many as it was told by
+   shift_clock; the monotonic one is right, and so are the times that the kernel gives to files. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -6,12 +7,17 @@
 #include <time.h>
 #include <unistd.h>
 
+static long known = 0, asked = 0;
+
+void shift_clock(long ahead) {
+    known = ahead;
+    asked = 1;
+}
+
 static long ahead_s(void) {
-    static long known = 0, asked = 0;
     if (!asked) {
         const char *text = getenv("LITHIFY_CLOCK_AHEAD_S");
-        known = text ? atol(text) : 0;
-        asked = 1;
+        shift_clock(text ? atol(text) : 0);
     }
     return known;
 }

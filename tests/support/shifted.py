@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from support.preloaded import compiled
+
 DAY_S = 86_400
-COMPILER = shutil.which("cc") or shutil.which("gcc")
-_SOURCE = Path(__file__).with_name("shifted.c")
 
 
 def shim(folder: Path) -> Path:
     """A library to be loaded before all others."""
-    assert COMPILER is not None
-    target = folder / "shifted.so"
-    subprocess.run([COMPILER, "-shared", "-fPIC", "-O1", "-o", target, _SOURCE], check=True)
-    return target
+    return compiled(Path(__file__).with_name("shifted.c"), folder)
 
 
 def run_at(library: Path, ahead_days: float, program: str, *arguments: object) -> Any:

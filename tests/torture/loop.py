@@ -7,7 +7,7 @@ Every round lets trouble happen for some seconds, lets the writers end what they
 
     kills      any process is killed, or stopped for longer than its lease
     full-disk  the lake lies on a small disk of its own that a third process fills and frees (`unshare --mount`)
-    clocks     every process has another clock, up to a year off, and is killed now and then (clock.c is preloaded)
+    clocks     every process has another clock, up to a year off, and is killed now and then (shifted.c is preloaded)
 """
 
 from __future__ import annotations

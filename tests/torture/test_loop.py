@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from support.effort import examples
-from support.preloaded import compiled
+from support.shifted import shim
 
 pytestmark = pytest.mark.slow
 
@@ -50,5 +50,4 @@ def test_a_disk_that_is_full_now_and_then(folder: Path) -> None:
 
 @pytest.mark.timeout(SECONDS + 700)
 def test_clocks_that_disagree(folder: Path) -> None:
-    clock = compiled(PROGRAM.with_name("clock.c"), folder)
-    torture(folder, "clocks", environment={"LD_PRELOAD": str(clock)})
+    torture(folder, "clocks", environment={"LD_PRELOAD": str(shim(folder))})
