@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import types
 from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
 
 import pytest
 from pydantic import ValidationError
 
-from lithify import InvalidRequest, Settings
+from lithify import InvalidRequest, Lake, Settings
 from lithify.settings import load_settings
+from lithify.settings_files import HARMLESS, OPENERS_ONLY, TOLD_ONLY
 
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 DOCUMENTED = {
@@ -73,3 +76,146 @@ def test_tiers_that_are_no_list_are_explained(tmp_path: Path, monkeypatch: pytes
 
     with pytest.raises(InvalidRequest, match=r"write \[\[tiers\]\]"):
         load_settings()
+
+
+# -- which file may say what
+
+
+def _is_harmless_by_kind(kind: Any) -> bool:
+    """A number, a switch, or one of a few words."""
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        return all(_is_harmless_by_kind(each) for each in get_args(kind) if each is not type(None))
+    return origin is Literal or kind in (int, float, bool)
+
+
+def test_every_setting_that_could_do_harm_is_marked() -> None:
+    marked = HARMLESS | set(TOLD_ONLY)
+    open_kinds = {n for n, field in Settings.model_fields.items() if not _is_harmless_by_kind(field.annotation)}
+    assert open_kinds - marked == set(), "may it stand in a file of the current folder? see settings_files.py"
+    assert (marked | OPENERS_ONLY) - set(Settings.model_fields) == set()
+    assert not HARMLESS & set(TOLD_ONLY)
+
+
+VALUES = {
+    "allowed_paths": '["/"]',
+    "spark_master": '"spark://elsewhere:7077"',
+    "spark_remote": '"sc://elsewhere:15002"',
+    "spark_conf": '{"spark.driver.extraJavaOptions" = "-javaagent:/tmp/agent.jar"}',
+    "host": '"0.0.0.0"',
+    "allowed_hosts": '["evil.example"]',
+    "tls_cert": '"cert.pem"',
+    "tls_key": '"key.pem"',
+    "index_folder": '"/somewhere"',
+    "file_mode": '"666"',
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.delenv("LITHIFY_CONFIG", raising=False)
+    return tmp_path / "here"
+
+
+@pytest.mark.parametrize("name", [name for name in TOLD_ONLY if name in Settings.model_fields])
+def test_what_can_do_harm_is_not_taken_from_the_current_folder_unless_it_is_told(
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / "lithify.toml").write_text(f'actor = "file"\n{name} = {VALUES[name]}\n')
+    default = Settings.model_fields[name].get_default(call_default_factory=True)
+
+    settings = load_settings()
+
+    assert settings.actor == "file"
+    assert getattr(settings, name) == getattr(Settings(), name) == default
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert name in line
+    assert "--config lithify.toml" in line
+    told = load_settings(config=folder / "lithify.toml")
+    assert getattr(told, name) != default
+    monkeypatch.setenv("LITHIFY_CONFIG", str(folder / "lithify.toml"))
+    assert getattr(Settings(), name) == getattr(told, name)
+
+
+@pytest.mark.parametrize("master", ["local", "local[2]", "local[*]"])
+def test_how_many_cores_of_this_machine_work_may_stand_here(folder: Path, master: str) -> None:
+    (folder / "lithify.toml").write_text(f'spark_master = "{master}"\n')
+    assert load_settings().spark_master == master
+
+
+@pytest.mark.parametrize("memory", ["1g -XX:OnOutOfMemoryError=date", "1g; date", "lots"])
+def test_an_amount_of_memory_is_one(folder: Path, memory: str) -> None:
+    (folder / "lithify.toml").write_text(f'spark_driver_memory = "{memory}"\n')
+    with pytest.raises(InvalidRequest, match="spark_driver_memory"):
+        load_settings()
+
+
+def test_a_file_that_was_named_replaces_that_of_the_folder(folder: Path) -> None:
+    (folder / "lithify.toml").write_text("checkpoint_every = 7\n")
+    (folder / "mine.toml").write_text('actor = "named"\n')
+    settings = load_settings(config=folder / "mine.toml")
+    assert (settings.actor, settings.checkpoint_every) == ("named", 20)
+    with pytest.raises(InvalidRequest, match=r"missing\.toml cannot be read"):
+        load_settings(config=folder / "missing.toml")
+
+
+def test_a_lake_brings_settings_of_its_owner(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    lake = folder.parent / "lake"
+    Lake(lake).close()
+    (lake / "lithify.toml").write_text(
+        'checkpoint_every = 9\nallowed_paths = ["/"]\nserver = "http://evil.example"\n[spark_conf]\n"a.b" = "c"\n'
+    )
+    (lake / "lithify.toml").chmod(0o644)
+
+    settings = load_settings(of_lake=lake)
+
+    assert (settings.checkpoint_every, settings.spark_conf) == (9, {"a.b": "c"})
+    assert (settings.allowed_paths, settings.server) == ((), None)
+    assert "allowed_paths, server, which a lake cannot say of itself" in caplog.text
+    with Lake(lake) as opened:
+        assert opened._settings.checkpoint_every == 9
+
+
+@pytest.mark.parametrize("how", ["group", "world", "link", "owner"])
+def test_settings_in_a_lake_that_others_could_have_written_are_left_out(
+    folder: Path, how: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = folder.parent / "lake"
+    lake.mkdir()
+    path = lake / "lithify.toml"
+    path.write_text("checkpoint_every = 9\n")
+    path.chmod({"group": 0o664, "world": 0o606}.get(how, 0o644))
+    if how == "link":
+        path.rename(lake / "real.toml")
+        path.symlink_to(lake / "real.toml")
+    if how == "owner":
+        other = path.stat().st_uid + 1
+        monkeypatch.setattr("lithify.settings_files.os.geteuid", lambda: other)
+
+    assert load_settings(of_lake=lake).checkpoint_every == 20
+    if how != "link":
+        assert "belongs to you and nobody else can write to it" in caplog.text
+
+
+# -- what may change while a process runs
+
+
+def test_roles_are_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    settings = load_settings()
+    assert "compact" in settings.roles_now()
+    (folder / "lithify.toml").write_text('roles = ["read"]\n')
+    assert settings.roles_now() == ("read",)
+    (folder / "lithify.toml").write_text("roles = [\n")
+    assert settings.roles_now() == settings.roles
+    assert "roles stay read,write,compact" in caplog.text
+    monkeypatch.setenv("LITHIFY_ROLES", "write")
+    (folder / "lithify.toml").unlink()
+    assert settings.roles_now() == ("write",)
+
+
+def test_roles_that_a_program_says_stay(folder: Path) -> None:
+    (folder / "lithify.toml").write_text('roles = ["read"]\n')
+    assert Settings(roles=("write",)).roles_now() == ("write",)
+    assert Settings().model_copy(update={"roles": ("compact",)}).roles_now() == ("compact",)

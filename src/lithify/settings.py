@@ -1,29 +1,31 @@
 """All settings, each one row: name, default, help. Read once, then passed as values.
 
-They come from `lithify.toml` in the current folder and from `LITHIFY_*` variables; the environment wins.
+They come from `LITHIFY_*` variables and from files (`settings_files`); the environment wins.
 """
 
 from __future__ import annotations
 
 import difflib
 import getpass
+import logging
 import os
 import re
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, SecretStr, ValidationError
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     SettingsError,
-    TomlConfigSettingsSource,
 )
 
 from lithify.errors import InvalidRequest
+from lithify.settings_files import ENV_PREFIX, NAME, SettingsFiles
+
+logger = logging.getLogger(__name__)
 
 
 def _user() -> str:
@@ -65,8 +67,24 @@ def _listed(value: Any) -> Any:
     return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
 
 
+def _octal(value: Any) -> Any:
+    if isinstance(value, str) and re.fullmatch(r"(0o)?[0-7]{3,4}", value):
+        return int(value.removeprefix("0o"), 8)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value  # of TOML, where 0o640 is a number
+    raise ValueError('it is a text of octal digits, like "640"')
+
+
+def _owners_too(mode: int) -> int:
+    if mode & 0o600 != 0o600 or mode & ~0o666:
+        raise ValueError(f"{mode:o} does not let the owner read and write, or has more than r and w: 600 to 666")
+    return mode
+
+
 class Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="LITHIFY_", toml_file="lithify.toml", extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, extra="forbid", frozen=True)
+    _files: SettingsFiles = PrivateAttr()
+    _roles_read: tuple[str, ...] = PrivateAttr(())
 
     lake: Path | None = Field(None, description="The lake's folder, for commands that are not given --lake.")
     allowed_paths: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_listed)] = Field(
@@ -77,7 +95,7 @@ class Settings(BaseSettings):
     spark_remote: str | None = Field(
         None, description="Spark Connect address (sc://host:15002); wins over spark_master."
     )
-    spark_driver_memory: str | None = Field(
+    spark_driver_memory: Annotated[str, AfterValidator(_memory)] | None = Field(
         None, description="Heap of the local JVM; default a third of the machine, 1g to 8g."
     )
     spark_executor_memory: Annotated[str, AfterValidator(_memory)] | None = Field(
@@ -180,6 +198,11 @@ class Settings(BaseSettings):
     shutdown_s: float = Field(
         30, ge=0, description="How long `lithify serve` waits for requests under way when it is told to stop."
     )
+    file_mode: Annotated[int, BeforeValidator(_octal), AfterValidator(_owners_too)] | None = Field(
+        None,
+        description="Who may read and write the files of a lake, as octal digits (640), and its folders, which can be "
+        "entered by who may read (750); default by the umask of each process.",
+    )
     server: str | None = Field(
         None, description="Address of a service (http://host:port) for commands that are not given --server."
     )
@@ -265,6 +288,32 @@ class Settings(BaseSettings):
         default_factory=dict, description="Declared pipelines by name, each with its steps: docs/spark.md tells how."
     )
 
+    def model_post_init(self, context: Any, /) -> None:
+        self._files = SettingsFiles.current()
+        default = type(self).model_fields["roles"].default
+        self._roles_read = tuple(_listed(os.environ.get(f"{ENV_PREFIX}ROLES", self._files.said.get("roles", default))))
+
+    def roles_now(self) -> tuple[Role, ...]:
+        """What this node is for may change while it runs: read again, unless a program has said it."""
+        if self.roles != self._roles_read:
+            return self.roles
+        try:
+            with self._files.anew().in_use():
+                return Settings.model_validate({}).roles
+        except (InvalidRequest, ValidationError, SettingsError) as error:
+            logger.warning("roles stay %s, the settings cannot be read now: %s", ",".join(self.roles), error)
+            return self.roles
+
+    def only_named_here(self, name: str) -> bool:
+        """Whether nothing but a file in the current folder sets it, which anybody may have put there."""
+        return name in self._files.found_here and f"{ENV_PREFIX}{name.upper()}" not in os.environ
+
+    @property
+    def token_sent(self) -> SecretStr | None:
+        """The token for `server`: that of the environment is not for a server that the current folder names."""
+        mine = not self.only_named_here("server") or self.only_named_here("token")
+        return self.token if mine else None
+
     @property
     def cache_bytes(self) -> int:
         if self.cache_bytes_max is not None:
@@ -280,18 +329,18 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+        return init_settings, env_settings, SettingsFiles.current().source(settings_cls)
 
 
-def load_settings(**overrides: object) -> Settings:
+def load_settings(*, config: Path | None = None, of_lake: Path | None = None, **overrides: object) -> Settings:
+    """`config`: a file to read in place of the current folder's; `of_lake`: whose own file is read too."""
     try:
-        return Settings(**overrides)  # type: ignore[arg-type]
+        with SettingsFiles(config, of_lake).in_use():
+            return Settings(**overrides)  # type: ignore[arg-type]
     except ValidationError as error:
         raise InvalidRequest(_refusal(error)) from error
     except SettingsError as error:
         raise InvalidRequest(f"{error}: it is no JSON (from LITHIFY_* variables)") from error
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidRequest(f"lithify.toml in this folder is no TOML: {error}") from error
 
 
 def _refusal(error: ValidationError) -> str:
@@ -300,8 +349,8 @@ def _refusal(error: ValidationError) -> str:
     if first["type"] == "extra_forbidden":
         near = difflib.get_close_matches(name, Settings.model_fields, 1)
         hint = f"did you mean {near[0]!r}?" if near else "docs/settings.md lists what there is"
-        return f"there is no setting {name!r} (from lithify.toml): {hint}"
+        return f"there is no setting {name!r} (from {NAME}): {hint}"
     if name == "tiers" and first["type"] == "tuple_type":
         return "setting 'tiers' is a list: write [[tiers]] before each tier in lithify.toml"
     place = f" ({'.'.join(str(part) for part in first['loc'][1:])})" if len(first["loc"]) > 1 else ""
-    return f"setting {name!r}{place}: {first['msg']} (from lithify.toml or LITHIFY_{name.upper()})"
+    return f"setting {name!r}{place}: {first['msg']} (from {NAME} or {ENV_PREFIX}{name.upper()})"

@@ -42,14 +42,14 @@ ENDLESS = (
 class Process:
     """A `lithify serve` of its own, which is ended with the test."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, **environment: str) -> None:
         source = str(Path(lithify.cli.__file__).parents[2])
         self._child = subprocess.Popen(
             [sys.executable, "-m", "lithify.cli", "serve", "--port", "0", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": source},
+            env={**os.environ, **environment, "PYTHONPATH": source},
         )
 
     def line(self) -> str:
@@ -79,13 +79,83 @@ Start = Callable[..., Process]
 def start() -> Iterator[Start]:
     started: list[Process] = []
 
-    def make(*arguments: str) -> Process:
-        started.append(Process(*arguments))
+    def make(*arguments: str, **environment: str) -> Process:
+        started.append(Process(*arguments, **environment))
         return started[-1]
 
     yield make
     for process in started:
         process.close()
+
+
+@pytest.mark.slow
+def test_a_node_without_the_role_serves_and_its_upkeep_is_idle(start: Start, lake_path: Path, tmp_path: Path) -> None:
+    config = tmp_path / "node.toml"
+    config.write_text('roles = ["read", "write"]\npolicy_interval_s = 0.1\n')
+    node = start("--lake", str(lake_path), "--json", LITHIFY_CONFIG=str(config))
+    started = json.loads(node.line())
+    client = httpx.Client(base_url=started["url"], headers={"Authorization": f"Bearer {started['token']}"})
+
+    def status() -> dict[str, Any]:
+        return dict(client.get("/v1/compaction/status").raise_for_status().json())
+
+    eventually(lambda: status()["idle_because"])
+    assert status()["scheduled"]
+    assert not status()["may_compact"]
+    assert client.get("/v1/tables").status_code == 200
+
+    config.write_text('roles = ["read", "write", "compact"]\npolicy_interval_s = 0.1\n')
+    eventually(lambda: status()["last_cycle"])
+    assert (status()["idle_because"], status()["may_compact"]) == (None, True)
+
+    client.close()
+    node.signal(signal.SIGTERM)
+    code, _, err = node.end()
+    assert code == 0
+    assert err.count("upkeep idle") == 1
+    assert "roles is read,write" in err
+    assert "upkeep working again" in err
+
+
+@pytest.mark.slow
+def test_the_first_token_goes_into_a_file_of_its_own(start: Start, lake_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    for number, options in enumerate(((), ("--json",))):
+        process = start("--lake", str(lake_path), "--no-upkeep", "--token-file", str(path), *options)
+        said = process.line()
+        url = json.loads(said)["url"] if options else said.split()[-1]
+        secret = path.read_text().strip()
+        assert path.stat().st_mode & 0o777 == 0o600
+        authorized = {"Authorization": f"Bearer {secret}"}
+        assert httpx.get(f"{url}/v1/tables", headers=authorized).status_code == 200
+        process.signal(signal.SIGTERM)
+        code, out, err = process.end()
+        assert code == 0
+        assert secret not in said + out + err
+        assert (str(path) in out) == (number == 0), "the second start has no first token to tell of"
+    assert list(tmp_path.glob(".token*")) == []
+
+
+@pytest.mark.parametrize("there", ["file", "link", "folder"])
+def test_a_first_token_is_not_written_over_anything(lake_path: Path, tmp_path: Path, there: str) -> None:
+    path, other = tmp_path / "token", tmp_path / "other"
+    if there == "file":
+        path.write_text("mine")
+    elif there == "link":
+        path.symlink_to(other)
+    else:
+        path.mkdir()
+
+    assert "exists already" in refused("--lake", str(lake_path), "--no-upkeep", "--token-file", str(path))
+
+    assert not other.exists()
+    assert Tokens(lake_path).listed() == []
+
+
+def test_a_first_token_that_cannot_be_written_lets_nobody_in(lake_path: Path, tmp_path: Path) -> None:
+    refused("--lake", str(lake_path), "--no-upkeep", "--token-file", str(tmp_path / "missing/token"))
+
+    assert not Tokens(lake_path).any_valid()
 
 
 @pytest.fixture

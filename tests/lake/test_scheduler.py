@@ -18,8 +18,10 @@ from lithify.engine.cycle import LEASE, Cycle
 from lithify.engine.runtime import Owner, Runtime
 from lithify.model.cycles import CycleReport
 from lithify.model.tiers import DEFAULT_TIERS, Tier
+from lithify.settings import load_settings
 from support import cycles
 from support.cycles import PlayedTable, fold
+from support.waiting import eventually
 
 WAIT_S = 60
 
@@ -134,10 +136,30 @@ class TestStarting:
         with pytest.raises(InvalidRequest, match="setting vacuum_cron: 'never'"):
             scheduler.start()
 
-    def test_a_node_without_the_role(self, runtime: Runtime) -> None:
-        scheduler = Scheduler(RecordingCycle(with_settings(runtime, roles=("read",))), lambda: [])
-        with pytest.raises(InvalidRequest, match="roles is read"):
-            scheduler.start()
+    def test_a_node_without_the_role_is_idle_until_it_has_it(
+        self, runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        caplog.set_level("INFO", "lithify")
+        file = tmp_path / "lithify.toml"
+        file.write_text('roles = ["read", "write"]\n')
+        cycle = RecordingCycle(dataclasses.replace(runtime, settings=load_settings()))
+        scheduler = Scheduler(cycle, lambda: [every_second("often")], every_s=0.05)
+        scheduler.start()
+        try:
+            eventually(lambda: scheduler.idle_because is not None)
+            assert "roles is read,write" in (scheduler.idle_because or "")
+            eventually(lambda: caplog.text.count("upkeep idle") == 1)
+            assert cycle.asked == []
+
+            file.write_text('roles = ["read", "write", "compact"]\n')
+            cycle.wait_for(lambda asked: POLICIES in asked)
+            assert scheduler.idle_because is None
+
+            file.write_text("roles = []\n")
+            eventually(lambda: scheduler.idle_because is not None)
+        finally:
+            scheduler.stop()
 
     @pytest.mark.parametrize("every_s", [0, -1, 0.04, 1e12, float("nan"), float("inf"), "5", True])
     def test_an_impossible_interval(self, runtime: Runtime, every_s: Any) -> None:

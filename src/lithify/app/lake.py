@@ -64,10 +64,12 @@ class Lake:
         settings: Settings | None = None,
         store: Store | None = None,
     ) -> None:
-        self._settings = settings or load_settings()
+        self.path = _local_path(path)
+        self._settings = settings or load_settings(of_lake=self.path)
         policy_of(self._settings)  # tiers that cannot be, said now and not in the middle of the night
         self._store = store or Store()
-        self.path = _local_path(path)
+        if self._settings.file_mode is not None:
+            self._store.give_modes(self.path, self._settings.file_mode)
         self._trust()
         open_lake(self.path, self._store, create=create)
         self._shared_spark = spark

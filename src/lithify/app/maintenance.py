@@ -57,6 +57,10 @@ class Maintenance:
             check_tier=self._check_tier,
         )
 
+    def check_role(self) -> None:
+        """Raises `InvalidRequest` if this node may not do background work now."""
+        check_may_compact(self._runtime)
+
     def scheduler(
         self,
         *,

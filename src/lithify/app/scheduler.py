@@ -3,7 +3,9 @@
 An interval looks at what the pending changes and small files call for (fold, minor, pack); each tier has a cron
 expression, and so may vacuum. All of them run one after the other on one thread. Another process may run a cycle at
 the very moment: an interval simply comes again, but what a cron was to do is owed, and done at the next interval, or a
-daily tier could starve for days. Days of the week are those of cron: 0 and 7 are Sunday. All times are UTC.
+daily tier could starve for days. On a node without the role `compact` nothing of this runs; the role is looked at
+again each time something falls due, so that it may come and go. Days of the week are those of cron: 0 and 7 are Sunday.
+All times are UTC.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ _quiet = logging.getLogger(f"{__name__}.times")
 _quiet.setLevel(logging.ERROR)
 
 INTERVAL, FAILED = "policies", "cycle failed"
+IDLE, WORKING = "upkeep idle", "upkeep working again"
 INTERVAL_KINDS = frozenset({"fold", "minor", "pack"})
 STOP_GRACE_S = 10.0
 EVERY_S_MIN, EVERY_S_MAX = 0.05, 366 * 86_400
@@ -94,11 +97,11 @@ class Scheduler:
         self._crons: dict[str, str] = {}
         self._owed: dict[str, None] = {}
         self._lock = threading.Lock()
+        self._idle_because: str | None = None
         self._scheduler: BackgroundScheduler | None = None
 
     def start(self) -> None:
-        """Raises, and starts nothing, if a cron expression does not parse or this node may not compact."""
-        check_may_compact(self._cycle.runtime)
+        """Raises, and starts nothing, if a cron expression does not parse."""
         crons = self._wanted_crons()
         for name, text in crons.items():
             cron_trigger(text, _where(name))
@@ -130,9 +133,34 @@ class Scheduler:
         """What runs at which times, by tier (and vacuum)."""
         return dict(self._crons)
 
+    @property
+    def idle_because(self) -> str | None:
+        """Why nothing is done here, as far as is known; None: what is due is done."""
+        return self._idle_because
+
     # -- what runs
 
+    def _may_run(self) -> bool:
+        """Said when it changes, not each time."""
+        try:
+            check_may_compact(self._cycle.runtime)
+        except InvalidRequest as error:
+            if self._idle_because is None:
+                self._tell(logging.WARNING, IDLE, reason=error.message)
+            self._idle_because = error.message
+            return False
+        if self._idle_because is not None:
+            self._idle_because = None
+            self._tell(logging.INFO, WORKING)
+        return True
+
+    def _tell(self, level: int, event: str, **facts: str) -> None:
+        words = "".join(f" {fact}={json.dumps(value, ensure_ascii=False)}" for fact, value in facts.items())
+        logger.log(level, "%s%s", event, words, extra={"lithify_event": event, "lithify_facts": facts})
+
     def _interval(self) -> None:
+        if not self._may_run():
+            return
         self._follow(self._wanted_crons_or_none())
         if self._only_tier in (None, PACK):
             self._run(self._only_tier or INTERVAL)
@@ -142,6 +170,8 @@ class Scheduler:
             self._run(name)
 
     def _run(self, name: str) -> None:
+        if not self._may_run():
+            return
         with self._lock:
             self._owed.pop(name, None)
         try:

@@ -15,6 +15,7 @@ import contextlib
 import hashlib
 import hmac
 import json
+import os
 import re
 import secrets
 import threading
@@ -26,7 +27,7 @@ from typing import Any, Literal, get_args
 
 from lithify.errors import Conflict, Corruption, InvalidRequest, NotFound, Unavailable
 from lithify.model.names import CONTROL_FOLDER, parse_table_name
-from lithify.store.local import Store
+from lithify.store.local import Store, os_error
 
 Scope = Literal["read", "write", "maintain", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
@@ -137,6 +138,21 @@ class Tokens:
         with self._changing():
             return None if self._read() else self._create(name, ("admin",), (), None, [])
 
+    def create_first_into(self, name: str, path: Path) -> str | None:
+        """The same, with its secret in a new file that nobody else can read: there it is whole, or not at all."""
+        if self._read():
+            return None
+        if os.path.lexists(path):
+            raise Conflict(f"{path} exists already, and a token goes into a new file: remove it, or name another")
+        if (first := self.create_first(name)) is None:
+            return None
+        try:
+            _write_secret(path, first[1])
+        except OSError as error:
+            self.revoke(first[0].id)
+            raise os_error(error, path) from error
+        return first[1]
+
     def revoke(self, id_or_name: str) -> Token:
         """End a token for good. By its id, or by its name if one valid token has it; again, nothing changes."""
         with self._changing():
@@ -235,6 +251,20 @@ class Tokens:
         self._store.replace(self.path, document.encode(), mode=0o600)
         with self._lock:
             self._looked_at, self._stamp = float("-inf"), None
+
+
+def _write_secret(path: Path, secret: str) -> None:
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    fd = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    try:
+        with open(fd, "w") as file:
+            os.fchmod(fd, 0o600)
+            file.write(f"{secret}\n")
+            file.flush()
+            os.fsync(fd)
+        os.link(draft, path)  # fails if somebody was faster, and follows no link
+    finally:
+        os.unlink(draft)
 
 
 def _sha256(secret: str) -> str:

@@ -1,4 +1,4 @@
-"""What all commands share: the options --lake, --server and --json, the session behind them, and the exit codes.
+"""What all commands share: --lake, --server, --config and --json, the session behind them, and the exit codes.
 
 They may stand before or after the command's name. A command is a function of a `Session` and its own options;
 `command` adds the shared ones, so that none can lack them. What a command does with a lake it does the same way with
@@ -14,6 +14,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
@@ -41,6 +42,14 @@ LakeOption = Annotated[
 ]
 SERVER_HELP = "A service to talk to, in place of a lake's folder; its token is LITHIFY_TOKEN. Default: LITHIFY_SERVER."
 ServerOption = Annotated[str | None, typer.Option("--server", metavar="URL", help=SERVER_HELP)]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="A file of settings, in place of lithify.toml in this folder. Default: LITHIFY_CONFIG.",
+    ),
+]
 JSON_HELP = "Answer with one JSON document."
 JsonOption = Annotated[bool, typer.Option("--json", metavar="", help=JSON_HELP)]
 TableArgument = Annotated[str, typer.Argument(metavar="NAME", help="The table: namespace.table")]
@@ -61,6 +70,7 @@ class Globals:
     lake: str | None = None
     server: str | None = None
     as_json: bool = False
+    config: Path | None = None
 
 
 @dataclass
@@ -71,6 +81,7 @@ class Session:
     as_json: bool
     lake_given: str | None
     server_given: str | None = None
+    config_given: Path | None = None
     _settings: Settings | None = field(default=None, repr=False)
 
     @property
@@ -78,7 +89,12 @@ class Session:
         if self._settings is None:
             from lithify.settings import load_settings
 
-            self._settings = load_settings()
+            config = self.config_given
+            found = load_settings(config=config)
+            lake = self.lake_given if self.lake_given is not None else found.lake
+            if lake and "://" not in str(lake):
+                found = load_settings(config=config, of_lake=Path(lake).expanduser())
+            self._settings = found
         return self._settings
 
     @property
@@ -118,7 +134,7 @@ class Session:
             return
         from lithify.client.lake import connect
 
-        token = self.settings.token
+        token = self.settings.token if self.server_given is not None else self.settings.token_sent
         with connect(server, None if token is None else token.get_secret_value()) as remote:
             yield remote
 
@@ -193,6 +209,7 @@ def command(
             ctx: typer.Context,
             lake: str | None = None,
             server: str | None = None,
+            config: Path | None = None,
             as_json: bool = False,
             **options: Any,
         ) -> None:
@@ -200,7 +217,7 @@ def command(
             as_json = as_json or above.as_json
             lake, server = lake if lake is not None else above.lake, server if server is not None else above.server
             _check_place(ctx.command_path, lake, server, local)
-            session = Session(make_output(as_json), as_json, lake, server)
+            session = Session(make_output(as_json), as_json, lake, server, config or above.config)
             with logging_to(session.out.log_line, lambda: session.log_format, logging.WARNING):
                 function(session, **options)
 
@@ -210,6 +227,7 @@ def command(
             inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
             inspect.Parameter("lake", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=LakeOption),
             inspect.Parameter("server", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=server_option),
+            inspect.Parameter("config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=ConfigOption),
             inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=json_option),
         ]
         signature = inspect.Signature([*(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own), *shared])

@@ -32,7 +32,18 @@ from lithify.cli import (
     tokens,
     upkeep,
 )
-from lithify.cli.command import CRASHED, HANDLED, INTERRUPTED, OK, Globals, Group, JsonOption, LakeOption, ServerOption
+from lithify.cli.command import (
+    CRASHED,
+    HANDLED,
+    INTERRUPTED,
+    OK,
+    ConfigOption,
+    Globals,
+    Group,
+    JsonOption,
+    LakeOption,
+    ServerOption,
+)
 from lithify.cli.output import make_output
 from lithify.errors import LithifyError
 
@@ -121,13 +132,14 @@ def _lithify(
     ctx: typer.Context,
     lake: LakeOption = None,
     server: ServerOption = None,
+    config: ConfigOption = None,
     as_json: JsonOption = False,
     version: Annotated[
         bool,
         typer.Option("--version", metavar="", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
-    ctx.obj = Globals(lake, server, as_json)
+    ctx.obj = Globals(lake, server, as_json, config)
     if ctx.invoked_subcommand is None:
         typer.echo(ctx.get_help())
 

@@ -102,6 +102,7 @@ def _until_stopped(session: Session, maintenance: Maintenance, tier: str | None,
     with caught() as inbox, session.out.working("starting") as progress:
         until = f", next look in {every_s:g} s" if tier in (None, "pack") else f" for the time of tier {tier}"
         tell = _Teller(session, progress, f"waiting{until}", lambda: inbox.put(signal.SIGPIPE)).tell
+        maintenance.check_role()  # nothing else is done here
         scheduler = maintenance.scheduler(every_s=every, only_tier=tier, on_event=tell)
         scheduler.start()
         started = {"lake": session.lake_path, "every_s": every_s, "tiers": scheduler.crons}

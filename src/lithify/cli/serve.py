@@ -53,6 +53,14 @@ def serve(
         bool,
         typer.Option("--no-upkeep", metavar="", help="Leave folding and compaction to another process."),
     ] = False,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help="Write the first token into a new file that only you can read, and show it nowhere.",
+        ),
+    ] = None,
     demo: Annotated[
         bool, typer.Option("--demo", metavar="", help="If there is no such lake, make a small one to try it on.")
     ] = False,
@@ -60,7 +68,8 @@ def serve(
     """Serve the lake over HTTP, until Ctrl-C.
 
     It listens on this machine only, unless there is TLS or --insecure is given. At the first start it makes a token and
-    shows it once; `lithify tokens` makes further ones. Background work runs inside, Spark only when it is needed.
+    shows it once, or writes it to --token-file; `lithify tokens` makes further ones. Background work runs inside, Spark
+    only when it is needed.
     """
     given = {"host": host, "port": port, "tls_cert": tls_cert, "tls_key": tls_key}
     settings = session.settings.model_copy(update={name: value for name, value in given.items() if value is not None})
@@ -75,10 +84,18 @@ def serve(
         check_address(settings, insecure=insecure)
         told = logging_to(session.out.log_line, lambda: settings.log_format, logging.INFO, all_of_it=True)
         with told:
-            _serve(session, lake, settings, ended, upkeep=not no_upkeep)
+            _serve(session, lake, settings, ended, token_file, upkeep=not no_upkeep)
 
 
-def _serve(session: Session, lake: Lake, settings: Settings, ended: contextlib.ExitStack, *, upkeep: bool) -> None:
+def _serve(
+    session: Session,
+    lake: Lake,
+    settings: Settings,
+    ended: contextlib.ExitStack,
+    token_file: Path | None,
+    *,
+    upkeep: bool,
+) -> None:
     from lithify.app.tokens import Tokens
     from lithify.http.app import create_app
     from lithify.http.logs import only_public
@@ -88,7 +105,7 @@ def _serve(session: Session, lake: Lake, settings: Settings, ended: contextlib.E
     if settings.tls_cert is not None and settings.tls_key is not None:
         tls = tls_context(settings.tls_cert, settings.tls_key)
     socket = listen(settings.host, settings.port)
-    tokens = Tokens(lake.path)
+    tokens = Tokens(lake.path, lake._store)
     url = _url(settings.host, socket.getsockname()[1], tls is not None)
     problems: list[LithifyError] = []
 
@@ -101,7 +118,7 @@ def _serve(session: Session, lake: Lake, settings: Settings, ended: contextlib.E
                 server.should_exit = True
 
     def ready() -> None:
-        _tell_start(session, lake, url, tokens, None if first is None else first[1])
+        _tell_start(session, lake, url, tokens, secret, token_file)
         if upkeep:
             # What it imports and looks at first need not keep the first requests waiting.
             threading.Thread(target=start_upkeep, name="lithify-start-upkeep", daemon=True).start()
@@ -121,7 +138,7 @@ def _serve(session: Session, lake: Lake, settings: Settings, ended: contextlib.E
         on_stop=stopping,
         on_second_signal=lambda: _force(session, "ended at once", INTERRUPTED),
     )
-    first = tokens.create_first(FIRST)
+    secret = _first_secret(tokens, token_file)
     with only_public():
         server.run([socket])
     if problems:
@@ -137,12 +154,26 @@ def _url(host: str, port: int, tls: bool) -> str:
     return f"{'https' if tls else 'http'}://{f'[{name}]' if ':' in name else name}:{port}"
 
 
-def _tell_start(session: Session, lake: Lake, url: str, tokens: Tokens, secret: str | None) -> None:
+def _first_secret(tokens: Tokens, token_file: Path | None) -> str | None:
+    """That of a lake that has no token yet; in the file, if there is to be one."""
+    if token_file is None:
+        first = tokens.create_first(FIRST)
+        return None if first is None else first[1]
+    return tokens.create_first_into(FIRST, token_file.expanduser().absolute())
+
+
+def _tell_start(
+    session: Session, lake: Lake, url: str, tokens: Tokens, secret: str | None, token_file: Path | None
+) -> None:
+    written = None if secret is None or token_file is None else str(token_file)
     if session.as_json:
-        _line({"event": "started", "url": url, "lake": str(lake.path), "token": secret})
+        shown = None if written else secret
+        _line({"event": "started", "url": url, "lake": str(lake.path), "token": shown, "token_file": written})
         return
     session.out.message(f"serving {lake.path} at {url}", {}, f"what it can do: {url}/docs; Ctrl-C stops it")
-    if secret is not None:
+    if written is not None:
+        session.out.note(f"the first token of this lake, which may do everything, is in {written}")
+    elif secret is not None:
         session.out.note("the first token of this lake, which may do everything, shown only now:")
         session.out.commands(secret, [f"curl -H 'Authorization: Bearer {secret}' {url}/v1/tables"])
     elif not tokens.any_valid():
@@ -172,6 +203,7 @@ def register(app: typer.Typer) -> None:
         local=True,
         examples="""
         lithify serve --lake ./lake
+        lithify serve --lake ./lake --token-file /run/lithify/token
         lithify serve --lake ./lake --port 8443 --host 0.0.0.0 --tls-cert chain.pem --tls-key key.pem
         """,
         json_help="Say where it listens, and that it stopped, as lines of JSON.",

@@ -279,6 +279,11 @@ def adopt(
             lake.adopt(name, path, key=key or None, order_by=order_by, verify=verify)
         document = describe_document(lake, name)
         session.out.message(f"{path} adopted as {name}: {plural(document['base']['rows'], 'row')}", document)
+        base = lake.table(name).base_path
+        if not base.is_relative_to(lake.path):
+            session.out.aside(
+                f"{base} stays where it is; others who open this lake have to allow it: LITHIFY_ALLOWED_PATHS={base}"
+            )
 
 
 def drop(

@@ -93,7 +93,7 @@ def _tokens(session: Session) -> Tokens:
     from lithify.app.tokens import Tokens
 
     with session.local_lake() as lake:
-        return Tokens(lake.path)
+        return Tokens(lake.path, lake._store)
 
 
 def _document(token: Token) -> dict[str, Any]:

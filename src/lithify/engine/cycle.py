@@ -160,7 +160,8 @@ def _already_running(cycle_id: str, holder: str) -> Conflict:
 
 
 def check_may_compact(runtime: Runtime) -> None:
-    roles = runtime.settings.roles
+    """Looks at the role again each time."""
+    roles = runtime.settings.roles_now()
     if "compact" not in roles:
         raise InvalidRequest(
             f"this node may not do background work: its setting roles is {','.join(roles) or 'empty'}; add compact to "

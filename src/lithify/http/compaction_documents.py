@@ -144,9 +144,10 @@ class WorkerDocument(Document):
 class StatusDocument(Document):
     """Whether background work runs here, and what it is doing."""
 
-    may_compact: bool = Field(description="Whether this node may run cycles: `compact` is among its roles.")
+    may_compact: bool = Field(description="Whether this node may run cycles now: `compact` is among its roles.")
     roles: list[str] = Field(description="The setting `roles` of this node.", examples=[["read", "write", "compact"]])
     scheduled: bool = Field(description="Whether this service runs cycles by itself.")
+    idle_because: str | None = Field(description="Why this service runs none now, though it is to: its roles.")
     crons: dict[str, str] = Field(description="What runs here at which times, in UTC, by tier (and vacuum).")
     policy_interval_s: Seconds = Field(description="Seconds between two looks at what is due.")
     jobs_max: Count = Field(description="Jobs that run at the same time.")

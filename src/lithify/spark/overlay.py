@@ -33,6 +33,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StructField, StructType, TimestampType
 
 from lithify.spark.parquet import no_rows, read_files, whole_files
+from lithify.store.modes import follow_folder
 from lithify.store.places import discard_tree
 
 MAX_BITS = 1 << 29  # a bitmap of 64 MB
@@ -294,6 +295,8 @@ def _publish(folder: Path, files: dict[str, pa.Table]) -> None:
     try:
         for name, table in files.items():
             pq.write_table(table, draft / name, coerce_timestamps="us", row_group_size=ROW_GROUP_ROWS)
+            follow_folder(draft / name, folder.parent)
+        follow_folder(draft, folder.parent)
         if not folder.is_dir():
             os.rename(draft, folder)
     except OSError:

@@ -28,6 +28,7 @@ from pyspark.sql.datasource import InputPartition
 from lithify.errors import LimitExceeded
 from lithify.model.plans import ReadPlan, Source
 from lithify.store.local import translated
+from lithify.store.modes import follow_folder
 from lithify.store.places import discard_tree
 
 PARTITION_BYTES_MAX = 64 * 2**20
@@ -204,12 +205,14 @@ class Stage:
             if not self._folder.is_dir():
                 _sweep(self._folder.parent)
             self._folder.mkdir(parents=True, exist_ok=True)
+            follow_folder(self._folder, self._folder.parent)
             if path.exists():
                 os.utime(self._folder)
                 return str(path)
             draft = self._folder / f".{name}.{uuid4().hex}"
             try:
                 write(draft)
+                follow_folder(draft, self._folder.parent)
                 os.replace(draft, path)
             finally:
                 draft.unlink(missing_ok=True)

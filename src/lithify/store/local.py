@@ -20,6 +20,7 @@ from functools import cached_property
 from pathlib import Path
 
 from lithify.errors import Corruption, LithifyError, NotFound, Unavailable
+from lithify.store.modes import folder_mode, give_mode
 from lithify.store.places import Places, is_link, remove_tree
 
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY
@@ -27,15 +28,28 @@ _OPEN = os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Store:
+    _modes: tuple[str, int] | None = None
+
     @cached_property
     def places(self) -> Places:
         """Where this store may reach."""
         return Places()
 
+    def give_modes(self, root: Path, file_mode: int) -> None:
+        """What is made below `root` from now on gets this mode, folders one made from it."""
+        self._modes = str(root), file_mode
+
+    def _mode_of(self, path: Path) -> int | None:
+        """None: what the umask leaves."""
+        if self._modes is None:
+            return None
+        (root, mode), text = self._modes, str(path)
+        return mode if text == root or text.startswith(f"{root}/") else None
+
     def step(self, name: str) -> None:
         """A named place where a crash test may stop the process."""
 
-    def write_new(self, path: Path, data: bytes | memoryview, mode: int = 0o644) -> None:
+    def write_new(self, path: Path, data: bytes | memoryview, mode: int | None = None) -> None:
         """Create `path` with `data`, durable but for its directory entry. Fails if it exists."""
         with translated(path):
             self.step("store.write")
@@ -52,15 +66,26 @@ class Store:
             finally:
                 os.close(fd)
 
-    def _open(self, path: Path, flags: int, mode: int = 0o644) -> int:
+    def _open(self, path: Path, flags: int, mode: int | None = None) -> int:
         with self.places.entry(path) as (at, name):
-            return os.open(name, flags | _OPEN, mode, dir_fd=at)
+            fd = os.open(name, flags | _OPEN, mode or self._mode_of(path) or 0o644, dir_fd=at)
+        if flags & os.O_CREAT and mode is None:
+            self._give_mode(fd, path)
+        return fd
+
+    def _give_mode(self, fd: int, path: Path) -> None:
+        if (mode := self._mode_of(path)) is not None:
+            try:
+                give_mode(fd, mode)
+            except BaseException:
+                os.close(fd)
+                raise
 
     def _unlink(self, path: Path) -> None:
         with self.places.entry(path) as (at, name):
             os.unlink(name, dir_fd=at)
 
-    def replace(self, path: Path, data: bytes, mode: int = 0o644) -> None:
+    def replace(self, path: Path, data: bytes, mode: int | None = None) -> None:
         """Write `path` as a whole: temporary file, fsync, rename, fsync of the folder."""
         temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
         self.write_new(temporary, data, mode)
@@ -122,6 +147,7 @@ class Store:
         with translated(path):
             self.step("store.sync")
             fd = self._open(path, os.O_RDONLY)
+            self._give_mode(fd, path)  # also to what engines of others wrote
             try:
                 os.fsync(fd)
             finally:
@@ -141,6 +167,9 @@ class Store:
             self.step("store.make_folder")
             self.places.check_folder(path)
             path.mkdir(parents=True, exist_ok=True)
+            for folder in missing:
+                if (mode := self._mode_of(folder)) is not None:
+                    folder.chmod(folder_mode(mode))
         for folder in missing:
             self.sync_folder(folder)
         if missing:

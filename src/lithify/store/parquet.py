@@ -32,6 +32,7 @@ import pyarrow.parquet as pq
 from lithify.errors import Unavailable
 from lithify.model.schema import TableSchema
 from lithify.store.local import translated
+from lithify.store.modes import follow_folder
 from lithify.store.opening import corrupt, footer_in, footer_of, open_file, read_footer
 from lithify.store.statistics import stats_json
 
@@ -222,6 +223,8 @@ def part_path(root: str, folder: str, name: str) -> Path:
     path = Path(root, folder, name)
     with translated(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        for made in [parent for parent in path.parents if parent != job and parent.is_relative_to(job)]:
+            follow_folder(made, job)
     return path
 
 
@@ -240,6 +243,7 @@ class PartWriter:
             except FileExistsError:
                 self.path = path.with_stem(f"{path.stem}-{uuid.uuid4().hex[:8]}")
                 self._sink = self.path.open("xb")
+            follow_folder(self.path, self.path.parent)
         self._writer: pq.ParquetWriter | None = None
         self._group_rows = 0
         self._pending: list[pa.Table] = []

@@ -62,10 +62,12 @@ def status(service: ServiceDep, caller: Watcher) -> StatusDocument:
     lake, settings, seen = service.lake, service.settings, _seen_by(caller)
     maintenance = lake.maintenance
     last = _cycles(lake, seen, 1)
+    roles = settings.roles_now()
     return StatusDocument(
-        may_compact="compact" in settings.roles,
-        roles=list(settings.roles),
+        may_compact="compact" in roles,
+        roles=list(roles),
         scheduled=lake.scheduler is not None,
+        idle_because=lake.scheduler.idle_because if lake.scheduler is not None else None,
         crons=lake.scheduler.crons if lake.scheduler is not None else {},
         policy_interval_s=settings.policy_interval_s,
         jobs_max=settings.jobs_max,

@@ -1,0 +1,207 @@
+"""The files that settings are read from, and what each of them may say.
+
+- a file that somebody named, with --config or LITHIFY_CONFIG: everything;
+- else `lithify.toml` in the current folder, which may have come with a download or an archive: what cannot run a
+  program, reach another machine or lead to another place (`TOLD_ONLY`). What it may not say is left out, and said;
+- `lithify.toml` in the lake, for settings that go with it, if it belongs to this user and nobody else can write to it:
+  everything but what is the opener's own to say (`OPENERS_ONLY`).
+
+The first wins. Whether a setting may stand in the current folder is told by its kind: numbers, switches and choices
+do no harm, and every other one is named in one of the lists below.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import stat
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
+
+from lithify.errors import InvalidRequest
+
+logger = logging.getLogger(__name__)
+
+NAME = "lithify.toml"
+ENV_PREFIX = "LITHIFY_"
+CONFIG_VARIABLE = f"{ENV_PREFIX}CONFIG"
+
+# Not from the current folder: why.
+TOLD_ONLY: Mapping[str, str] = {
+    "allowed_paths": "it names folders that a lake may lead to",
+    "spark_master": "another machine would run the work",
+    "spark_remote": "another machine would run the work",
+    "spark_conf": "it can run programs",
+    "host": "it opens the service to others",
+    "allowed_hosts": "it opens the service to others",
+    "tls_cert": "it decides who can listen in",
+    "tls_key": "it decides who can listen in",
+    "index_folder": "files are written there",
+    "file_mode": "it opens files to others",
+}
+# Texts, paths and tables that may: none of them is more than a name, an amount or a rule of Lithify's own. A pipeline
+# runs when somebody asks for it by its name; a server is sent no token but one of the same file.
+HARMLESS = frozenset(
+    {
+        "lake",
+        "actor",
+        "spark_driver_memory",
+        "spark_executor_memory",
+        "worker_memory",
+        "server",
+        "token",
+        "roles",
+        "vacuum_cron",
+        "log_format",
+        "tiers",
+        "pipelines",
+    }
+)
+# Not from the lake: it is data, and these are about what surrounds it.
+OPENERS_ONLY = frozenset({"lake", "allowed_paths", "server", "token"})
+
+_said: set[tuple[str, ...]] = set()
+
+
+class SettingsFiles:
+    """The files of one reading of the settings. Nothing is read before it is asked for."""
+
+    def __init__(self, config: Path | None = None, lake: Path | None = None) -> None:
+        given = os.environ.get(CONFIG_VARIABLE)
+        self._config = config or (Path(given).expanduser() if given else None)
+        self._lake = lake
+
+    @classmethod
+    def current(cls) -> SettingsFiles:
+        return _in_use.get() or cls()
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        before = _in_use.set(self)
+        try:
+            yield
+        finally:
+            _in_use.reset(before)
+
+    def anew(self) -> SettingsFiles:
+        """The same files, to be read once more."""
+        return SettingsFiles(self._config, self._lake)
+
+    def source(self, settings: type[BaseSettings]) -> PydanticBaseSettingsSource:
+        return _Source(settings, self.said)
+
+    @cached_property
+    def said(self) -> dict[str, Any]:
+        """What the files say together, as far as they may."""
+        return {**self._of_lake, **self._told, **self._here}
+
+    @property
+    def found_here(self) -> frozenset[str]:
+        """What the file of the current folder says, as far as it may."""
+        return frozenset(self._here)
+
+    @cached_property
+    def _told(self) -> dict[str, Any]:
+        if self._config is None:
+            return {}
+        try:
+            return _parsed(self._config, self._config.read_bytes())
+        except OSError as error:
+            raise InvalidRequest(
+                f"{self._config} cannot be read ({error.strerror}): --config and {CONFIG_VARIABLE} name a file of "
+                "settings"
+            ) from error
+
+    @cached_property
+    def _here(self) -> dict[str, Any]:
+        path = Path(NAME)
+        if self._config is not None or not path.is_file() or self._is_the_lakes(path):
+            return {}
+        try:
+            found = _parsed(path, path.read_bytes())
+        except OSError as error:
+            raise InvalidRequest(f"{path.absolute()} cannot be read ({error.strerror}): check its mode") from error
+        refused = [name for name in found if not _may_stand_here(name, found[name])]
+        if refused:
+            reasons = "; ".join(f"{name} ({TOLD_ONLY[name]})" for name in refused)
+            _say(
+                "%s in the current folder: left out %s. If it is yours, pass --config %s, or set %s",
+                str(path.absolute()),
+                reasons,
+                NAME,
+                CONFIG_VARIABLE,
+            )
+        return {name: value for name, value in found.items() if name not in refused}
+
+    @cached_property
+    def _of_lake(self) -> dict[str, Any]:
+        if self._lake is None:
+            return {}
+        path = self._lake / NAME
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return {}
+        with open(fd, "rb") as file:
+            found = os.fstat(fd)
+            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+                _say(
+                    "%s is left out: settings of a lake count if the file belongs to you and nobody else can write to "
+                    "it (chown, chmod 644); else pass --config",
+                    str(path),
+                )
+                return {}
+            said = _parsed(path, file.read())
+        if refused := sorted(OPENERS_ONLY & set(said)):
+            _say("%s: left out %s, which a lake cannot say of itself; set %s", str(path), ", ".join(refused), NAME)
+        return {name: value for name, value in said.items() if name not in OPENERS_ONLY}
+
+    def _is_the_lakes(self, path: Path) -> bool:
+        try:
+            return self._lake is not None and path.samefile(self._lake / NAME)
+        except OSError:
+            return False
+
+
+_in_use: ContextVar[SettingsFiles | None] = ContextVar("settings files", default=None)
+
+
+class _Source(PydanticBaseSettingsSource):
+    def __init__(self, settings: type[BaseSettings], found: dict[str, Any]) -> None:
+        super().__init__(settings)
+        self._found = found
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        return self._found.get(field_name), field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        return self._found
+
+
+def _may_stand_here(name: str, value: Any) -> bool:
+    if name == "spark_master":  # this machine, as without the setting
+        return isinstance(value, str) and (value == "local" or value.startswith("local["))
+    return name not in TOLD_ONLY
+
+
+def _parsed(path: Path, data: bytes) -> dict[str, Any]:
+    try:
+        return tomllib.loads(data.decode())
+    except ValueError as error:  # also what is no UTF-8
+        where = f"{NAME} in this folder" if str(path) == NAME else str(path)
+        raise InvalidRequest(f"{where} is no TOML: {error}") from error
+
+
+def _say(message: str, *values: str) -> None:
+    """Once in a process."""
+    if (message, *values) not in _said:
+        _said.add((message, *values))
+        logger.warning(message, *values)
