@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from benchmarks.report import Report, median, timed
 from lithify import Lake, Settings
+from lithify.log.intent import Intent
 from lithify.model.merge import Op
 from lithify.store.parquet import Layout, Written, encode
 
@@ -102,7 +103,7 @@ def _write(lake: Lake, name: str, commits: int) -> None:
         if number > commits - PENDING:
             (changes.log.path / path).write_bytes(data)
         files = [(Written(path, len(data), 1, stats), Op.UPSERT)]
-        changes.commit(files, {}, {"operation": "upsert", "rows": 1, "actor": "bench"}, runtime.new_id())
+        changes.commit(files, {}, {"operation": "upsert", "rows": 1, "actor": "bench"}, Intent(runtime.new_id()))
         changes.log.checkpoint_if_due()
         if number % FOLD_EVERY == 0 and number <= commits - PENDING:
             changes.remove_folded(changes.seq, runtime.new_id())

@@ -23,7 +23,8 @@ from deltalake.exceptions import DeltaError
 from lithify import Lake, NotFound, Table
 from lithify.log import opening
 from lithify.log.archive import LogLimits
-from lithify.log.delta import DeltaLog, Lost
+from lithify.log.delta import DeltaLog
+from lithify.log.intent import Intent, Lost
 from lithify.log.listing import Listing
 from lithify.store.faults import FaultyStore, Gate, RecordingStore
 from lithify.store.local import Store
@@ -309,7 +310,7 @@ def test_a_commit_put_where_one_was_archived_is_taken_back_and_counts_as_lost(
         late.refresh()
         write_on(path)
         with pytest.raises(Lost):
-            late._swap("mine", lambda: put(path, WRITES + 1, "mine"))
+            late._swap(Intent("mine"), lambda: put(path, WRITES + 1, "mine"))
         assert WRITES + 1 not in live(path).commits
         assert late.commit_record(WRITES + 1).info["seq"] == WRITES + 1
         assert late.txn("lithify.seq") == len(LATER)
@@ -346,12 +347,12 @@ def test_a_writer_finds_its_own_commit_in_the_archive(path: Path, answer: str) -
     def land() -> None:
         with opened(path) as table:
             other = log_of(table)
-            other.commit((), (), {}, {"seq": WRITES}, "mine", data_change=False)
+            other.commit((), (), {}, {"seq": WRITES}, Intent("mine"), data_change=False)
         write_here(path)
         if answer == "lost":
             raise DeltaError("no answer")
 
-    assert log._swap("mine", land) == WRITES + 1
+    assert log._swap(Intent("mine"), land) == WRITES + 1
     assert log.version > WRITES + 1
     assert log.commit_record(WRITES + 1).info["write_id"] == "mine"
 

@@ -16,7 +16,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from lithify import CommitUnknown, Lake, NotFound, Settings, Table
 from lithify.log.commits import Commits
-from lithify.log.delta import DeltaLog, Lost
+from lithify.log.delta import DeltaLog
+from lithify.log.intent import Intent, Lost
 from lithify.log.listing import Listing
 from lithify.log.trim import TrimReport, came_too_late
 from lithify.store.faults import FaultyStore, Gate, RecordingStore
@@ -154,9 +155,11 @@ def test_beyond_the_number_of_commits_an_hour_is_enough(path: Path, hours: float
 
 
 def test_checkpoints_are_thinned_out(folder: Path) -> None:
-    log = DeltaLog.create(folder / "t", Store(), SCHEMA, [], {}, {"operation": "create"}, checkpoint_every=2)
+    log = DeltaLog.create(
+        folder / "t", Store(), SCHEMA, [], {}, {"operation": "create"}, Intent("0"), checkpoint_every=2
+    )
     for number in range(20):
-        log.commit((), (), {"n": number}, {}, str(number), data_change=False)
+        log.commit((), (), {"n": number}, {}, Intent(str(number)), data_change=False)
         log.checkpoint_if_due()
     log.trim(later(0.5), RETAIN_HOURS, COMMITS_MAX)
     found = Listing.of(folder / "t" / "_delta_log", Store())
@@ -425,7 +428,7 @@ def test_a_commit_put_where_the_log_was_trimmed_is_taken_back_and_counts_as_lost
     late = log_of(path)
     trimmed_far_ahead(path)
     with pytest.raises(Lost):
-        late._swap("mine", lambda: put(log_folder(path), 24, "mine"))
+        late._swap(Intent("mine"), lambda: put(log_folder(path), 24, "mine"))
     assert not (log_folder(path) / f"{24:020d}.json").exists()
     assert (late.version, late.txn("lithify.seq")) == (38, 38)
 
@@ -437,7 +440,7 @@ def test_two_commits_put_where_the_log_was_trimmed_do_not_vouch_for_each_other(
     trimmed_far_ahead(path)
     put(log_folder(path), 23, "another's")
     with pytest.raises(Lost):
-        late._swap("mine", lambda: put(log_folder(path), 24, "mine"))
+        late._swap(Intent("mine"), lambda: put(log_folder(path), 24, "mine"))
     assert (log_folder(path) / f"{23:020d}.json").exists(), "not ours to remove"
     assert late.versions()[0] == 30, "nobody takes it for a part of the log"
     trim(path, hours=RETAIN_HOURS + 1)
@@ -456,7 +459,7 @@ def test_a_late_commit_that_cannot_be_told_from_one_that_counted_is_said_to_be_u
         os.utime(log_folder(path) / f"{24:020d}.json", (1, 1))
 
     with pytest.raises(CommitUnknown, match="read the table before you retry"):
-        late._swap("mine", put_with_an_old_clock)
+        late._swap(Intent("mine"), put_with_an_old_clock)
 
 
 def test_a_commit_that_others_built_on_is_never_taken_for_late(path: Path) -> None:

@@ -25,7 +25,7 @@ from lithify.engine.reader import Reader
 from lithify.engine.runtime import Runtime
 from lithify.engine.table import AsOf, Table
 from lithify.engine.worker import WorkerCompute
-from lithify.errors import CommitUnknown, Conflict, Forbidden, InvalidRequest, LithifyError, NotFound
+from lithify.errors import CommitUnknown, Forbidden, InvalidRequest, LithifyError, NotFound
 from lithify.model.html import ROWS_MAX, table_html
 from lithify.model.names import CONTROL_FOLDER, TableName, is_table_name, parse_table_name
 from lithify.model.plans import PlannedTable
@@ -171,7 +171,18 @@ class Lake:
         definition = define(_arrow_schema(schema), key, order_by, time, partition_by)
         if self._catalog.create(parsed, definition, if_not_exists=if_not_exists, options=options):
             self._loaded.forget(parsed)  # one whose folder was lost may still be open
+            return self._created(name)
         return self.table(name)
+
+    def _created(self, name: str) -> Table:
+        try:
+            return self.table(name)
+        except NotFound:
+            raise
+        except LithifyError as error:
+            raise CommitUnknown(
+                f"table {name} was created, but cannot be opened now ({error}): open it later"
+            ) from error
 
     def table(self, name: str) -> Table:
         """Open a table. The same object is answered while the table lives."""
@@ -228,8 +239,13 @@ class Lake:
         from lithify.engine.adopt import adopt
 
         parsed = parse_table_name(name)
-        adopt(self._runtime, self._catalog, parsed, _local_path(path), key, order_by, verify=verify)
-        table = self.table(name)
+        place = _local_path(path)
+        try:
+            adopt(self._runtime, self._catalog, parsed, place, key, order_by, verify=verify)
+            table = self._created(name)
+        except CommitUnknown:
+            remember(self.path, place)  # where the table may be now, because its caller has said so
+            raise
         if (base := table._handles.base_folder) != table._handles.folder / "base":
             remember(self.path, base)
         return table
@@ -275,7 +291,7 @@ class Lake:
         except LithifyError as error:
             if created and not isinstance(error, CommitUnknown):
                 # Unless somebody wrote to it meanwhile: then it is theirs too.
-                with contextlib.suppress(Conflict):
+                with contextlib.suppress(LithifyError):
                     self._catalog.drop(parsed, only_at_seq=at_seq)
             raise
 

@@ -7,6 +7,8 @@ files alone do not say what the rows are.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,14 +16,15 @@ from typing import Any
 import pyarrow as pa
 
 from lithify.engine.attempts import swap_with_retries
-from lithify.engine.catalog import Catalog
+from lithify.engine.catalog import Catalog, owner_of
 from lithify.engine.index_build import build_after_adoption
 from lithify.engine.runtime import Runtime
-from lithify.errors import CommitUnknown, Conflict, Corruption, InvalidRequest, LithifyError, NotFound
+from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
 from lithify.log.base import OWNER, BaseLog, refuse_features
 from lithify.log.changes import BASE_PATH, plain_types
-from lithify.log.delta import DeltaLog, Lost
+from lithify.log.delta import DeltaLog
 from lithify.log.entries import check_removable
+from lithify.log.intent import Intent, Lost
 from lithify.model.fold_plan import partition_strings
 from lithify.model.names import TableName
 from lithify.model.plans import ADOPTED, Source
@@ -29,6 +32,8 @@ from lithify.model.schema import TableSchema, define
 from lithify.store.opening import footer_of, hive_partitions, open_file, read_footer
 from lithify.store.parquet import Layout, Written
 from lithify.store.statistics import stats_json
+
+logger = logging.getLogger(__name__)
 
 
 def adopt(
@@ -53,7 +58,12 @@ def adopt(
         _adopt_delta(runtime, catalog, name, path, key, order_by, verify=verify)
     else:
         _adopt_parquet(runtime, catalog, name, path, key, order_by, verify=verify)
-    build_after_adoption(catalog.open(name))
+    try:
+        handles = catalog.open(name)
+    except LithifyError as error:
+        logger.warning("no index was built of %s, which cannot be opened now: %s", name, error)
+    else:
+        build_after_adoption(handles)
 
 
 def _adopt_delta(
@@ -89,17 +99,18 @@ def _adopt_delta(
             )
     if verify:
         _verify_keys(runtime, path, sources, schema)
-    owner = f"{name} in {runtime.root}"
+    owner = owner_of(runtime, name)
 
     def own(base: BaseLog) -> None:
         """Two tables on one base would take each other's watermark for their own."""
         if (other := base.log.properties.get(OWNER)) and other != owner:
             raise Conflict(f"{path} is the base of table {other} already: drop that table first")
+        intent = Intent(runtime.new_id())
         swap_with_retries(
             runtime,
             base.log,
             f"adopting {path}",
-            lambda: base.log.set_properties({OWNER: owner}, {"operation": "adopt"}, runtime.new_id()),
+            lambda: base.log.set_properties({OWNER: owner}, {"operation": "adopt"}, intent),
         )
         base.log.make_durable()
 
@@ -150,6 +161,7 @@ def _link_into(
     folder = f"{ADOPTED}-{runtime.new_id()}"
     layout = Layout.of(schema)
     adds = []
+    intent = Intent(runtime.new_id())
     try:
         store.make_folder(root / folder)
         for number, source in enumerate(paths):
@@ -169,13 +181,13 @@ def _link_into(
             "rows": sum(written.rows for written, _ in adds),
             "actor": runtime.settings.actor,
         }
-        base.commit(adds, (), {}, info, runtime.new_id(), data_change=True)
-    except Lost:
-        raise Conflict(f"the base of {base.table} was changed while it was filled: adopt again") from None
-    except CommitUnknown:
-        raise
-    except LithifyError:
-        store.remove_folder(root / folder)
+        base.commit(adds, (), {}, info, intent, data_change=True)
+    except BaseException as error:
+        if not intent.may_stand:
+            with contextlib.suppress(LithifyError):  # vacuum finds it
+                store.remove_folder(root / folder)
+        if isinstance(error, Lost):
+            raise Conflict(f"the base of {base.table} was changed while it was filled: adopt again") from None
         raise
     base.log.make_durable()
 

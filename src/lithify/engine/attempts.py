@@ -9,7 +9,8 @@ from typing import TypeVar
 
 from lithify.engine.runtime import Runtime
 from lithify.errors import Conflict
-from lithify.log.delta import DeltaLog, Lost
+from lithify.log.delta import DeltaLog
+from lithify.log.intent import Lost
 
 T = TypeVar("T")
 

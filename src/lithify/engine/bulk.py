@@ -19,6 +19,7 @@ from lithify.engine.table_index import solid
 from lithify.engine.writer import Commit, Writer, check_batch_id
 from lithify.errors import Conflict, InvalidRequest
 from lithify.log.changes import batch_txn
+from lithify.log.intent import Intent
 from lithify.model.batch import check_convertible
 from lithify.model.merge import Op
 from lithify.model.schema import TableSchema
@@ -111,16 +112,17 @@ def write_files(handles: Handles, write: BulkWrite, produce: Produce) -> Commit:
         jobs.drop_leftovers(runtime, log.path, job, [file.path for file, _ in files])
         store.sync_folder(log.path / job.folder)
         store.sync_folder(log.path)
+        job = jobs.advance(runtime, job, jobs.COMMITTING)
         commit = _commit(handles, job, schema, files, write)
+        store.step("bulk.committed")
+        log.make_durable()
     except BaseException as error:
         jobs.give_up(runtime, job, log, error)
         raise
-    store.step("bulk.committed")
-    log.make_durable()
     store.step("bulk.durable")
     log.checkpoint_if_due()
     if commit.replayed:
-        jobs.abandon(runtime, job, log)
+        jobs.put_away(runtime, job, log)
     else:
         handles.changes_index.after_commit(log.version, solid(file for file, _ in files), ())
         runtime.activity.committed(1, commit.rows)
@@ -130,7 +132,7 @@ def write_files(handles: Handles, write: BulkWrite, produce: Produce) -> Commit:
 
 def _commit(handles: Handles, job: jobs.Job, schema: TableSchema, files: Files, write: BulkWrite) -> Commit:
     changes, runtime = handles.changes, handles.runtime
-    write_id = runtime.new_id()
+    intent = Intent(runtime.new_id())
     deleted = sum(file.rows for file, op in files if op is Op.DELETE)
     upserted = sum(file.rows for file, op in files if op is not Op.DELETE)
     rows = upserted + deleted
@@ -159,7 +161,7 @@ def _commit(handles: Handles, job: jobs.Job, schema: TableSchema, files: Files, 
             txns[batch_txn(write.batch_id)] = changes.seq + 1
         if write.progress is not None:
             txns |= write.progress.txns(changes.seq + 1)
-        seq = changes.commit(files, txns, info, write_id)
+        seq = changes.commit(files, txns, info, intent)
         return Commit(str(handles.name), seq, write.operation, rows, upserted, deleted, write.batch_id)
 
     with changes.log.lock:

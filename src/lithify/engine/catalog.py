@@ -27,10 +27,11 @@ from lithify.engine.handles import (
 )
 from lithify.engine.runtime import Runtime
 from lithify.engine.table_options import parsed_options
-from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
+from lithify.errors import CommitUnknown, Conflict, Corruption, InvalidRequest, LithifyError, NotFound, Unavailable
 from lithify.log.base import FOLDED_TXN, OWNER, BaseLog
 from lithify.log.changes import BASE_PATH, CREATED_AT_SEQ, CREATED_AT_VERSION, DROPPED, ChangesLog
 from lithify.log.delta import DeltaLog
+from lithify.log.intent import Intent, Lost
 from lithify.log.listing import LOG_FOLDER, commit_name
 from lithify.model.names import CONTROL_FOLDER, TableName
 from lithify.model.options import stored
@@ -173,15 +174,16 @@ class Catalog:
             "watermark": created_at_seq,
             "actor": self._runtime.settings.actor,
         }
-        if BASE_PATH not in settings:
-            DeltaLog.create(folder / "base", store, schema.base_columns, schema.partitions, {}, info, every)
-            store.step("create.base")
-        if fill is not None:
-            fill(BaseLog.open(base_path, store, str(name), every))
-        # Before the commit that creates the table: after it, a failure could not say that nothing was changed.
-        store.make_folder(folder / "changes")
-        for parent in (folder, folder.parent, self._runtime.root):
-            store.sync_folder(parent)
+        with _nothing_created_yet(name):
+            if BASE_PATH not in settings:
+                intent = Intent(self._runtime.new_id())
+                DeltaLog.create(base_path, store, schema.base_columns, schema.partitions, {}, info, intent, every)
+                store.step("create.base")
+            if fill is not None:
+                fill(BaseLog.open(base_path, store, str(name), every))
+            store.make_folder(folder / "changes")
+            for parent in (folder, folder.parent, self._runtime.root):
+                store.sync_folder(parent)
         properties = {
             **schema.properties(),
             **settings,
@@ -193,7 +195,12 @@ class Catalog:
             # need them: it reads the commits.
             "delta.deletedFileRetentionDuration": "interval 0 seconds",
         }
-        DeltaLog.create(folder / "changes", store, schema.changes_columns, ["_seq", "_op"], properties, info, every)
+        columns, partitions = schema.changes_columns, ["_seq", "_op"]
+        try:
+            intent = Intent(self._runtime.new_id())
+            DeltaLog.create(folder / "changes", store, columns, partitions, properties, info, intent, every)
+        except Lost as error:
+            raise Conflict(f"{folder / 'changes'} was written to meanwhile: look at it, then create {name}") from error
         store.step("create.changes")
         return True
 
@@ -205,73 +212,101 @@ class Catalog:
             return None
 
     def drop(self, name: TableName, only_at_seq: int | None = None) -> None:
-        """Goes on where an earlier drop was interrupted. `only_at_seq`: refuse if anything was written since."""
+        """One commit drops the table; what is left to do then is clearing away, and goes on where an earlier drop was
+        interrupted. `only_at_seq`: refuse if anything was written since.
+        """
         with self._exclusive(f"dropping {name}"):
-            store, folder = self._runtime.store, checked_table_folder(self._runtime, name)
+            checked_table_folder(self._runtime, name)
             changes = self._changes_of(name)
-            if changes is None or (changes.dropped and not self._has_data(folder)):
+            if changes is None:
                 raise not_found(name)
-            base_path, table_id = base_folder(self._runtime, name, changes.schema), changes.log.id
-            info = {"operation": "drop table", "actor": self._runtime.settings.actor}
-            write_id = self._runtime.new_id()
+            base_path = base_folder(self._runtime, name, changes.schema)
+            cleared = changes.dropped and not self._remains(name, changes, base_path)
+            intent = Intent(self._runtime.new_id())
 
             def mark() -> None:
                 if only_at_seq is not None and changes.seq != only_at_seq:
                     raise Conflict(f"table {name} was written to meanwhile: it was not dropped")
-                changes.log.set_properties({DROPPED: "true"}, {**info, "seq": changes.seq}, write_id)
+                info = {"operation": "drop table", "actor": self._runtime.settings.actor, "seq": changes.seq}
+                changes.log.set_properties({DROPPED: "true"}, info, intent)
 
             if not changes.dropped:
                 swap_with_retries(self._runtime, changes.log, f"dropping {name}", mark)
             changes.log.make_durable()
-            store.step("drop.changes")
-            if base_path == folder / "base":
-                # A fold that slept through this must find base moved on, at whatever version it comes back.
+            if cleared:
+                raise not_found(name)
+            self._runtime.store.step("drop.changes")
+            try:
+                self._clear(name, changes, base_path)
+            except Exception as error:
+                logger.warning("table %s is dropped, but not all of it is cleared away: %s; drop it again", name, error)
+
+    def _clear(self, name: TableName, changes: ChangesLog, base_path: Path) -> None:
+        """Take away what a dropped table has left; no file before its log has forgotten it."""
+        store, folder = self._runtime.store, table_folder(self._runtime, name)
+        info = {"operation": "drop table", "actor": self._runtime.settings.actor}
+        if base_path == folder / "base":
+            # A fold that slept through this must find base moved on, at whatever version it comes back.
+            with contextlib.suppress(NotFound):
                 base = DeltaLog.open(base_path, store)
                 self._empty(base, {**info, "watermark": changes.seq}, {FOLDED_TXN: changes.seq})
-            else:
-                self._give_back(base_path)
-            self._empty(changes.log, {**info, "seq": changes.seq}, {})
-            store.step("drop.emptied")
-            changes.log.forget_archive()
-            for own in ("changes", "base"):
-                self._delete_data(folder / own)
-            for derived in (folder / "index", folder / "quarantine", index_folder(self._runtime, folder, table_id)):
-                store.remove_folder(derived)
+        elif (owned := self._owned_base(name, base_path)) is not None:
+            self._give_back(owned)
+        self._empty(changes.log, {**info, "seq": changes.seq}, {})
+        store.step("drop.emptied")
+        changes.log.forget_archive()
+        for own in ("changes", "base"):
+            self._delete_data(folder / own)
+        for derived in self._derived(folder, changes):
+            store.remove_folder(derived)
 
-    def _has_data(self, folder: Path) -> bool:
-        return any(
-            entry != "_delta_log" for own in ("changes", "base") for entry in self._runtime.store.names(folder / own)
+    def _remains(self, name: TableName, changes: ChangesLog, base_path: Path) -> bool:
+        """Whether a dropped table is not cleared away altogether."""
+        folder, store = table_folder(self._runtime, name), self._runtime.store
+        return (
+            any(entry != LOG_FOLDER for own in ("changes", "base") for entry in store.names(folder / own))
+            or any(store.exists(derived) for derived in self._derived(folder, changes))
+            or self._owned_base(name, base_path) is not None
         )
 
-    def _give_back(self, base_path: Path) -> None:
-        """An adopted base may be adopted again; one that is gone needs nothing."""
+    def _derived(self, folder: Path, changes: ChangesLog) -> tuple[Path, ...]:
+        return folder / "index", folder / "quarantine", index_folder(self._runtime, folder, changes.log.id)
+
+    def _owned_base(self, name: TableName, base_path: Path) -> DeltaLog | None:
+        """An adopted base that is still this table's."""
+        if base_path == table_folder(self._runtime, name) / "base":
+            return None
         with contextlib.suppress(NotFound):
             base = DeltaLog.open(base_path, self._runtime.store)
-            info = {"operation": "give back"}
-            write_id = self._runtime.new_id()
-            swap_with_retries(
-                self._runtime,
-                base,
-                f"giving back {base_path}",
-                lambda: base.set_properties({OWNER: ""}, info, write_id),
-            )
-            base.make_durable()
+            return base if base.properties.get(OWNER) == owner_of(self._runtime, name) else None
+        return None
+
+    def _give_back(self, base: DeltaLog) -> None:
+        """An adopted base may be adopted again."""
+        intent = Intent(self._runtime.new_id())
+        swap_with_retries(
+            self._runtime,
+            base,
+            f"giving back {base.path}",
+            lambda: base.set_properties({OWNER: ""}, {"operation": "give back"}, intent),
+        )
+        base.make_durable()
 
     def _empty(self, log: DeltaLog, info: Mapping[str, object], txns: Mapping[str, int]) -> None:
-        write_id = self._runtime.new_id()
+        intent = Intent(self._runtime.new_id())
         log.refresh()
         swap_with_retries(
             self._runtime,
             log,
             f"emptying {log.path}",
-            lambda: log.commit((), log.files(()), txns, info, write_id, data_change=True),
+            lambda: log.commit((), log.files(()), txns, info, intent, data_change=True),
         )
         log.make_durable()
 
     def _delete_data(self, folder: Path) -> None:
         """Nothing of a dropped table can be asked for any more; only its logs stay, for the version numbers."""
         for entry in self._runtime.store.names(folder):
-            if entry != "_delta_log":
+            if entry != LOG_FOLDER:
                 self._runtime.store.remove_folder(folder / entry)
 
     def tables(self) -> list[TableName]:
@@ -311,6 +346,22 @@ class Catalog:
         if not DeltaLog.exists(table_folder(self._runtime, name) / "changes"):
             raise not_found(name)
         return Handles(self._runtime, name)
+
+
+def owner_of(runtime: Runtime, name: TableName) -> str:
+    """What an adopted base says whose it is."""
+    return f"{name} in {runtime.root}"
+
+
+@contextlib.contextmanager
+def _nothing_created_yet(name: TableName) -> Iterator[None]:
+    """A table comes into being with the first commit to its changes. Whatever became of base before, there is none."""
+    try:
+        yield
+    except (CommitUnknown, Lost) as error:
+        raise Unavailable(
+            f"table {name} was not created, its base cannot be written now: {error}; try again"
+        ) from error
 
 
 def _check_same(name: TableName, present: TableSchema, wanted: TableSchema) -> None:

@@ -19,6 +19,7 @@ from lithify.engine.attempts import PlannedAgain, swap_with_retries
 from lithify.engine.compute import HereCompute
 from lithify.engine.handles import Handles
 from lithify.errors import Corruption, NotFound, OutOfResources
+from lithify.log.intent import Intent
 from lithify.model.fold_plan import output_folder
 from lithify.model.html import Shown
 from lithify.model.plans import constants_of
@@ -254,7 +255,7 @@ class Compactor:
             "detail": f"{plural(report.files_read, 'file')} became {report.files_written}",
             "actor": runtime.settings.actor,
         }
-        write_id = runtime.new_id()
+        intent = Intent(runtime.new_id())
 
         def attempt() -> tuple[int, list[DataFile]]:
             jobs.check_not_fenced(job, handles.base.log)
@@ -266,7 +267,7 @@ class Compactor:
                 raise PlannedAgain
             runtime.store.step("compact.commit")
             removes = [live[path] for path in sorted(inputs)]
-            return handles.base.commit(adds, removes, job.txn, info, write_id, data_change=False), removes
+            return handles.base.commit(adds, removes, job.txn, info, intent, data_change=False), removes
 
         with handles.changes.log.lock:
             handles.base.log.refresh()

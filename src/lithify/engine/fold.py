@@ -28,6 +28,7 @@ from lithify.engine.reader import Reader
 from lithify.engine.table_options import policy_for
 from lithify.errors import Conflict, Corruption, NotFound, OutOfResources
 from lithify.log.base import FOLDED_TXN
+from lithify.log.intent import Intent
 from lithify.model.fold_plan import Distribution, FoldStep, distribute, next_step, output_folder
 from lithify.model.merge import lookup
 from lithify.model.plans import constants_of
@@ -159,14 +160,18 @@ class Folder:
             report, adds, removes = (self._link if step.partitions is not None else self._rewrite)(snapshot, job, step)
             job = jobs.advance(runtime, job, jobs.COMMITTING)
             version = self._commit(snapshot, job, report, adds, removes)
-            jobs.forget_folded(self._handles)
         except BaseException as error:
             jobs.give_up(runtime, job, base, error)
             if isinstance(error, Corruption | NotFound) and self._moved(snapshot, step):
                 raise PlannedAgain from error
             raise
-        runtime.store.step("fold.removed")
         self._handles.base_index.after_commit(version, [written for written, _ in adds], removes)
+        try:
+            jobs.forget_folded(self._handles)
+        except Exception as error:
+            jobs.leave(job, error)
+            return report
+        runtime.store.step("fold.removed")
         jobs.finish(
             runtime,
             job,
@@ -357,7 +362,7 @@ class Folder:
             "detail": f"{report.inserted} inserted, {report.updated} updated, {report.deleted} deleted",
             "actor": runtime.settings.actor,
         }
-        write_id = runtime.new_id()
+        intent = Intent(runtime.new_id())
 
         def attempt() -> int:
             jobs.check_not_fenced(job, handles.base.log)
@@ -373,7 +378,7 @@ class Folder:
                 raise PlannedAgain
             txns = {FOLDED_TXN: report.seq, **job.txn}
             runtime.store.step("fold.commit")
-            return handles.base.commit(adds, removes, txns, info, write_id, data_change=True)
+            return handles.base.commit(adds, removes, txns, info, intent, data_change=True)
 
         with handles.changes.log.lock:
             handles.base.log.refresh()

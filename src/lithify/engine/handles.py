@@ -20,7 +20,8 @@ from lithify.engine.runtime import Runtime
 from lithify.errors import Corruption, InvalidRequest, NotFound
 from lithify.log.base import BaseLog
 from lithify.log.changes import BASE_PATH, ChangesLog
-from lithify.log.delta import DeltaLog, Lost
+from lithify.log.delta import DeltaLog
+from lithify.log.intent import Lost
 from lithify.model.names import TableName
 from lithify.model.options import defaults_of
 from lithify.model.positions import seq_of

@@ -135,11 +135,11 @@ def build(handles: Handles, *, skip_corrupt: bool = False, progress: Progress = 
 
 def build_after_adoption(handles: Handles) -> None:
     """As far as it takes no Spark; what is left is built in the background. A failure is told, and nothing more."""
-    if len(handles.snapshot().base) <= SPARK_FILES_MIN:
-        try:
+    try:
+        if len(handles.snapshot().base) <= SPARK_FILES_MIN:
             build(handles, skip_corrupt=True)
-        except Exception as error:
-            handles.base_index.failed("built", error)
+    except Exception as error:
+        handles.base_index.failed("built", error)
 
 
 def _logs(handles: Handles, snapshot: Snapshot) -> list[tuple[TableIndex, int, list[DataFile]]]:

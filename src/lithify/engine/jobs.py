@@ -15,8 +15,8 @@ they were verified, `cleaning` up behind the commit. What recovery does is decid
 | not in the log, owner gone             | fence, delete the folder, remove the manifest     |
 | manifest unreadable or out of bounds   | set aside, never deleted                          |
 
-Only an owner that gives up itself, while the log says that it has not committed, may delete its files before the fence:
-where they fill the disk, the fence finds no room.
+Only an owner that gives up itself, before it came to its commit, may delete its files before the fence: where they fill
+the disk, the fence finds no room.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ from lithify.engine.handles import Handles, table_folder
 from lithify.engine.journal import Journal
 from lithify.engine.runtime import Owner, Runtime
 from lithify.engine.table_index import solid
-from lithify.errors import CommitUnknown, Conflict, Corruption, InvalidRequest, LithifyError, NotFound
+from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
 from lithify.log.changes import ChangesLog, job_txn
-from lithify.log.delta import DeltaLog, Lost
+from lithify.log.delta import DeltaLog
+from lithify.log.intent import Intent, Lost
 from lithify.model.names import is_job_folder, parse_table_name
 from lithify.model.retention import lies_inside
 from lithify.store.parquet import Written
@@ -143,9 +144,20 @@ def check_outputs(runtime: Runtime, root: Path, files: Iterable[Written]) -> Non
 
 
 def finish(runtime: Runtime, job: Job, outcome: str = "done", **facts: Any) -> None:
-    _under_way.discard(job.id)  # the log has decided; a manifest that cannot be removed now is recovery's
-    runtime.store.remove(_manifest(runtime, job.id))
+    """The log has decided. A manifest that cannot be removed now is recovery's: the job has not failed for that."""
+    _under_way.discard(job.id)
+    try:
+        runtime.store.remove(_manifest(runtime, job.id))
+    except Exception as error:
+        logger.warning("the manifest of %s %s of %s is left to recovery: %s", job.kind, job.id, job.table, error)
+        return
     _record(runtime, job, outcome, facts)
+
+
+def leave(job: Job, error: BaseException) -> None:
+    """The commit stands, and recovery will find that and clean up behind it."""
+    _under_way.discard(job.id)
+    logger.warning("cleaning up after %s %s of %s is left to recovery: %s", job.kind, job.id, job.table, error)
 
 
 def abandon(runtime: Runtime, job: Job, log: DeltaLog, outcome: str = "given up", **facts: Any) -> None:
@@ -155,17 +167,25 @@ def abandon(runtime: Runtime, job: Job, log: DeltaLog, outcome: str = "given up"
         finish(runtime, job, outcome, **facts)
 
 
+def put_away(runtime: Runtime, job: Job, log: DeltaLog) -> None:
+    """Give up a job that turned out not to be needed: what stops that is recovery's, and changes no answer."""
+    try:
+        abandon(runtime, job, log)
+    except Exception as error:
+        leave(job, error)
+
+
 def give_up(runtime: Runtime, job: Job, log: DeltaLog, error: BaseException) -> None:
-    """Clean up after whatever stopped the job. Nothing was committed, or the log says that it was."""
+    """Clean up after whatever stopped the job. The log decides whether it has committed."""
     outcome, reason = "cancelled" if _was_stopped(error) else "failed", _reason(error)
     try:
         taken = is_fenced(job, log)
         try:
             abandon(runtime, job, log, outcome, reason=reason)
-        except LithifyError:
-            _make_room(runtime, job, log, error)
+        except Exception:
+            _make_room(runtime, job, log)
             abandon(runtime, job, log, outcome, reason=reason)
-    except LithifyError as second:
+    except Exception as second:
         # What stopped the job says more than what stopped its cleaning up, e.g. on a full disk.
         logger.warning("%s %s of %s is left to recovery: %s", job.kind, job.id, job.table, second)
         return
@@ -175,11 +195,11 @@ def give_up(runtime: Runtime, job: Job, log: DeltaLog, error: BaseException) -> 
         raise given_up(job) from error
 
 
-def _make_room(runtime: Runtime, job: Job, log: DeltaLog, error: BaseException) -> None:
-    """The job's own files may be what fills the disk, so that its fence finds no room. They can go before it: only we
-    could commit them, the log says that we have not, and we will not.
+def _make_room(runtime: Runtime, job: Job, log: DeltaLog) -> None:
+    """The job's own files may be what fills the disk, so that its fence finds no room. They can go before it while the
+    job has not come to its commit: only we could commit them, and we will not.
     """
-    if job.state == WRITING and not isinstance(error, CommitUnknown) and _settled(job, log) is None:
+    if job.state == WRITING and _settled(job, log) is None:
         _delete_folder(runtime, job, log)
 
 
@@ -214,9 +234,10 @@ def fence(runtime: Runtime, job: Job, log: DeltaLog) -> bool:
         with log.lock:
             state = _settled(job, log)
             if state is not None:
+                log.make_durable()
                 return state == FENCED
             try:
-                log.commit((), (), {job_txn(job.id): FENCED}, info, runtime.new_id(), data_change=False)
+                log.commit((), (), {job_txn(job.id): FENCED}, info, Intent(runtime.new_id()), data_change=False)
                 log.make_durable()
                 return True
             except Lost:
@@ -319,12 +340,12 @@ def forget_folded(handles: Handles) -> None:
         if not folded:
             return
         handles.base.log.make_durable()
-        write_id = runtime.new_id()
+        intent = Intent(runtime.new_id())
         swap_with_retries(
             runtime,
             handles.changes.log,
             f"removing folded changes of {handles.name}",
-            lambda: handles.changes.remove_folded(watermark, write_id),
+            lambda: handles.changes.remove_folded(watermark, intent),
         )
         handles.changes.log.make_durable()
         handles.changes.log.checkpoint_if_due()
@@ -411,7 +432,7 @@ def _record(runtime: Runtime, job: Job, outcome: str, facts: dict[str, Any]) -> 
     }
     try:
         _journal(runtime).append(line)
-    except LithifyError as error:
+    except Exception as error:
         logger.warning("%s %s of %s is not in the job history: %s", job.kind, job.id, job.table, error)
 
 

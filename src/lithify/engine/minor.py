@@ -19,6 +19,7 @@ from lithify.engine.handles import Handles
 from lithify.engine.reader import Reader
 from lithify.engine.table_index import solid
 from lithify.errors import InvalidRequest
+from lithify.log.intent import Intent
 from lithify.model.compose import compose
 from lithify.model.html import Shown
 from lithify.model.merge import Op
@@ -120,7 +121,7 @@ class ChangeMerger:
         inputs = {file.log_path for file in plan.files}
         seq = max(file.seq for file in plan.files)
         adds = [(written, {SEQ: str(seq), OP: op.value}) for written, op in files]
-        write_id = runtime.new_id()
+        intent = Intent(runtime.new_id())
 
         def attempt() -> int:
             jobs.check_not_fenced(job, changes.log)
@@ -138,7 +139,7 @@ class ChangeMerger:
             runtime.store.step("minor.commit")
             removes = [file for file in live if file.log_path in inputs]
             oldest_ms = min(file.time_ms for file in removes)
-            return changes.log.commit(adds, removes, job.txn, info, write_id, data_change=False, time_ms=oldest_ms)
+            return changes.log.commit(adds, removes, job.txn, info, intent, data_change=False, time_ms=oldest_ms)
 
         with changes.log.lock:
             changes.log.refresh()

@@ -12,6 +12,7 @@ from lithify.engine.handles import Handles
 from lithify.errors import Conflict, InvalidRequest
 from lithify.log.changes import plain_types
 from lithify.log.delta import DeltaLog
+from lithify.log.intent import Intent
 from lithify.model.names import check_column_name
 from lithify.model.schema import normalise
 
@@ -32,9 +33,9 @@ def add_column(handles: Handles, column: pa.Field) -> None:
     with handles.changes.log.lock:
         handles.changes.log.refresh()
         for log, extra in ((handles.base.log, {}), (handles.changes.log, {"seq": 0})):
-            write_id = runtime.new_id()
+            intent = Intent(runtime.new_id())
 
-            def attempt(log=log, extra=extra, write_id=write_id) -> None:  # type: ignore[no-untyped-def]
+            def attempt(log=log, extra=extra, intent=intent) -> None:  # type: ignore[no-untyped-def]
                 handles.check_alive()
                 present = {name.lower(): name for name in log.columns().names}
                 if column.name.lower() in present:
@@ -49,7 +50,7 @@ def add_column(handles: Handles, column: pa.Field) -> None:
                         )
                     raise Conflict(f"table {handles.name} has a column {present[column.name.lower()]!r} already")
                 numbers = {"seq": handles.changes.seq} if extra else {"watermark": handles.base.watermark}
-                log.add_column(column, {**info, **numbers}, write_id)
+                log.add_column(column, {**info, **numbers}, intent)
 
             log.refresh()
             swap_with_retries(runtime, log, f"adding {column.name} to {handles.name}", attempt)

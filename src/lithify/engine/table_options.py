@@ -9,6 +9,7 @@ from typing import Any
 from lithify.engine.attempts import swap_with_retries
 from lithify.engine.handles import Handles
 from lithify.errors import InvalidRequest
+from lithify.log.intent import Intent
 from lithify.model.options import DEFAULT, PREFIX, parse_all, shown, stored
 from lithify.model.policies import policy_of
 from lithify.model.schema import TableSchema, check_key_type
@@ -61,12 +62,12 @@ def set_options(handles: Handles, values: Mapping[str, Any]) -> None:
     texts = {name: DEFAULT if value is None else shown(value) for name, value in sorted(parsed.items())}
     detail = ", ".join(f"{name}={text}" for name, text in texts.items())
     info = {"operation": "set options", "detail": detail, "actor": runtime.settings.actor}
-    write_id = runtime.new_id()
+    intent = Intent(runtime.new_id())
 
     def attempt() -> None:
         handles.check_alive()
         check_columns(parsed, changes.schema)
-        changes.log.set_properties(stored(parsed), {**info, "seq": changes.seq}, write_id)
+        changes.log.set_properties(stored(parsed), {**info, "seq": changes.seq}, intent)
 
     with changes.log.lock:
         changes.log.refresh()

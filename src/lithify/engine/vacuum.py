@@ -28,6 +28,7 @@ from lithify.engine.reader import let_go
 from lithify.errors import InvalidRequest, NotFound
 from lithify.log.changes import EPOCH_TXN
 from lithify.log.delta import DeltaLog
+from lithify.log.intent import Intent
 from lithify.model.html import Shown
 from lithify.model.names import is_job_folder
 from lithify.model.retention import (
@@ -256,12 +257,12 @@ class Vacuum:
 
     def _commit_epoch(self) -> None:
         handles, changes = self._handles, self._handles.changes
-        write_id = self._runtime.new_id()
+        intent = Intent(self._runtime.new_id())
 
         def attempt() -> None:
             handles.check_alive()
             info = {"operation": "vacuum", "seq": changes.seq, "actor": self._runtime.settings.actor}
-            changes.log.commit((), (), {EPOCH_TXN: changes.epoch + 1}, info, write_id, data_change=False)
+            changes.log.commit((), (), {EPOCH_TXN: changes.epoch + 1}, info, intent, data_change=False)
 
         with changes.log.lock:
             changes.log.refresh()

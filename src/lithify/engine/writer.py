@@ -24,9 +24,9 @@ from lithify.engine.attempts import swap_with_retries
 from lithify.engine.handles import Handles
 from lithify.engine.progress import Progress, admit
 from lithify.engine.table_index import solid
-from lithify.errors import CommitUnknown, Conflict, InvalidRequest, LithifyError, NotFound
+from lithify.errors import Conflict, InvalidRequest, LithifyError, NotFound
 from lithify.log.changes import batch_txn, lane_txn
-from lithify.log.delta import Lost
+from lithify.log.intent import Intent, Lost
 from lithify.model.batch import conform, latest_per_key, sort_by_key
 from lithify.model.compose import compose
 from lithify.model.html import Shown
@@ -123,7 +123,7 @@ class Writer:
                 self._commit(group, staged)
             except BaseException as error:
                 # Nothing is committed yet, so each may be tried alone: one must not fail the others.
-                split = len(group) > 1 and isinstance(error, Exception) and not staged.may_stand
+                split = len(group) > 1 and isinstance(error, Exception) and not staged.intent.may_stand
                 for entry in (entry for entry in group if entry.outcome is None):
                     entry.outcome = self.write_all([entry.request])[0] if split else error
         return [entry.answer() for entry in group]
@@ -135,22 +135,18 @@ class Writer:
             seq = swap_with_retries(
                 self._runtime, changes.log, f"{doing} on {self._handles.name}", lambda: self._attempt(group, staged)
             )
-        except CommitUnknown:
-            raise
-        except Exception as error:
-            # After an unforeseen error of the commit itself the files stay: it may stand.
-            if isinstance(error, LithifyError) or not staged.may_stand:
-                self._discard(staged)
+        except BaseException:
+            self._discard(staged)
             raise
         if seq is None:
             self._discard(staged)
             return
         store.step("write.committed")
         changes.log.make_durable()
-        store.step("write.durable")
-        changes.log.checkpoint_if_due()
         for entry in staged.members:
             entry.outcome = entry.commit(str(self._handles.name), seq)
+        store.step("write.durable")
+        changes.log.checkpoint_if_due()
         self._runtime.activity.committed(len(staged.members), sum(e.upserted + e.deleted for e in staged.members))
         for (file, _), rows in zip(staged.files, staged.rows, strict=True):
             self._on_written(file.path, rows)
@@ -161,7 +157,6 @@ class Writer:
         """The seq of the commit, or None where no request is left to commit."""
         handles = self._handles
         changes = handles.changes
-        staged.may_stand = False
         handles.check_alive()
         members = self._admit(group)
         if not members:
@@ -179,8 +174,7 @@ class Writer:
                 txns[lane_txn(place.lane)] = max(place.number, txns.get(lane_txn(place.lane), 0))
         info = _info(members, self._runtime.settings.actor)
         self._runtime.store.step("write.staged")
-        staged.may_stand = True
-        return changes.commit(staged.files, txns, info, staged.write_id)
+        return changes.commit(staged.files, txns, info, staged.intent)
 
     def _admit(self, group: Sequence[_Entry]) -> list[_Entry]:
         """Who is part of the commit at this version. The others have their answer, or get that of their twin."""
@@ -220,7 +214,7 @@ class Writer:
         schema = changes.schema
         self._discard(staged)
         staged.epoch, staged.columns, staged.members = changes.epoch, schema.columns, members
-        staged.write_id = self._runtime.new_id()
+        staged.intent = Intent(self._runtime.new_id())
         for op, rows in _together(schema, members).items():
             layout = Layout.of(schema)
             if op is Op.DELETE:
@@ -235,7 +229,8 @@ class Writer:
         store.step("write.files")
 
     def _discard(self, staged: _Staged) -> None:
-        for file, _ in staged.files:
+        """Files of a commit that may stand are left alone: vacuum takes them if the log does not name them."""
+        for file, _ in () if staged.intent.may_stand else staged.files:
             with contextlib.suppress(LithifyError):
                 self._runtime.store.remove(self._handles.changes.log.path / file.path)
         staged.files.clear()
@@ -387,5 +382,4 @@ class _Staged:
     members: list[_Entry] = field(default_factory=list)
     epoch: int = -1
     columns: pa.Schema | None = None
-    write_id: str = ""
-    may_stand: bool = False
+    intent: Intent = field(default_factory=lambda: Intent(""))

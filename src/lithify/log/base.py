@@ -12,6 +12,7 @@ from typing import Any
 
 from lithify.errors import Conflict, InvalidRequest, NotFound
 from lithify.log.delta import DeltaLog
+from lithify.log.intent import Intent
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import DataFile
 from lithify.store.local import Store
@@ -90,13 +91,13 @@ class BaseLog:
         removes: Sequence[DataFile],
         txns: Mapping[str, int],
         info: Mapping[str, Any],
-        write_id: str,
+        intent: Intent,
         *,
         data_change: bool,
     ) -> int:
         """Raises Lost."""
         watermark = txns.get(FOLDED_TXN, self.watermark)
-        return self.log.commit(adds, removes, txns, {**info, "watermark": watermark}, write_id, data_change=data_change)
+        return self.log.commit(adds, removes, txns, {**info, "watermark": watermark}, intent, data_change=data_change)
 
     def version_up_to(self, seq: int) -> int:
         """The newest version whose watermark is at most `seq`."""

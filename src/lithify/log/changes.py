@@ -17,6 +17,7 @@ import pyarrow as pa
 from lithify.errors import Corruption, NotFound
 from lithify.log.archive import LogLimits
 from lithify.log.delta import CommitRecord, DeltaLog
+from lithify.log.intent import Intent
 from lithify.model.lanes import in_lane
 from lithify.model.merge import Op
 from lithify.model.names import OP, SEQ
@@ -115,20 +116,20 @@ class ChangesLog:
         files: Sequence[tuple[Written, Op]],
         txns: Mapping[str, int],
         info: Mapping[str, Any],
-        write_id: str,
+        intent: Intent,
     ) -> int:
         """Add files under the next seq, which is returned. Raises Lost."""
         seq = self.seq + 1
         adds = [(file, {SEQ: str(seq), OP: op.value}) for file, op in files]
-        self.log.commit(adds, (), {SEQ_TXN: seq, **txns}, {**info, "seq": seq}, write_id, data_change=True)
+        self.log.commit(adds, (), {SEQ_TXN: seq, **txns}, {**info, "seq": seq}, intent, data_change=True)
         return seq
 
-    def remove_folded(self, watermark: int, write_id: str) -> int:
+    def remove_folded(self, watermark: int, intent: Intent) -> int:
         """Forget changes that base holds. Returns how many files. Raises Lost."""
         folded = [file for file in self.files() if file.seq <= watermark]
         if folded:
             info = {"operation": "remove folded", "seq": self.seq, "watermark": watermark}
-            self.log.commit((), folded, {}, info, write_id, data_change=False)
+            self.log.commit((), folded, {}, info, intent, data_change=False)
         return len(folded)
 
     # -- time travel

@@ -37,13 +37,13 @@ class Commits:
             version += 1
 
     def is_archived(self, version: int) -> bool:
-        return version >= 0 and (self.archive / commit_name(version)).exists()
+        return version >= 0 and self.store.exists(self.archive / commit_name(version))
 
     def path(self, version: int) -> Path:
         return self.archive / commit_name(version) if self.is_archived(version) else self.live_path(version)
 
     def exists(self, version: int) -> bool:
-        return self.is_archived(version) or self.live_path(version).exists() or self.is_archived(version)
+        return self.is_archived(version) or self.store.exists(self.live_path(version)) or self.is_archived(version)
 
     def read(self, name: str) -> bytes:
         for folder in (self.archive, self.live):

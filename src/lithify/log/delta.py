@@ -1,9 +1,10 @@
 """One Delta log, with the two things that deltalake leaves to its caller: compare-and-swap and durability.
 
 `commit` succeeds only at the version after the one this handle has validated; otherwise it raises `Lost`, and the
-caller refreshes, validates everything again and retries. Before `Lost` is raised, the winning commit is read: if it
-carries our own write id, the commit had succeeded after all. `make_durable` fsyncs this log's commits up to the
-handle's version, and nothing may be acknowledged before it returns.
+caller refreshes, validates everything again and retries. After any failure the log decides what became of the commit:
+if the version carries our own write id, it had succeeded after all; if it is not there, the failure is told; if the log
+cannot be read, the outcome is unknown (`intent`). `make_durable` fsyncs this log's commits up to the handle's version,
+and nothing may be acknowledged before it returns.
 
 A commit that lost touch with the log (its process slept until the versions it had seen were trimmed away) is taken back
 and counts as Lost too: see `trim`.
@@ -35,6 +36,7 @@ from lithify.log.commits import Commits
 from lithify.log.durable import Synced
 from lithify.log.entries import actions_of
 from lithify.log.forget import KEEP_TXNS, RETENTION, checkpoint_without, forgotten_at
+from lithify.log.intent import Intent, Lost, NotCommitted
 from lithify.log.listing import LOG_FOLDER, holds_log
 from lithify.log.live_files import LiveFiles, newest_known
 from lithify.log.opening import check_plain, open_table, translated_error
@@ -44,7 +46,7 @@ from lithify.log.records import commit_properties, parse_record
 from lithify.log.torn import set_torn_commit_aside
 from lithify.log.trim import TrimReport, came_too_late, trim
 from lithify.model.snapshot import DataFile
-from lithify.store.local import Store
+from lithify.store.local import Store, translated
 from lithify.store.parquet import Written
 
 logger = logging.getLogger(__name__)
@@ -53,10 +55,6 @@ TRIM_EVERY_CHECKPOINTS, TRIM_EVERY_COMMITS = 16, 320  # whichever comes first
 TRIM_FILES_MAX = 2_000  # on the way of a write; more is left to upkeep and to the next time
 TXNS_KEPT_MAX = 1_000
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-
-
-class Lost(Exception):
-    """Another commit took the version. Internal: never leaves the engine."""
 
 
 class DeltaLog:
@@ -77,7 +75,8 @@ class DeltaLog:
 
     @classmethod
     def exists(cls, path: Path) -> bool:
-        return holds_log(path / LOG_FOLDER)
+        with translated(path):
+            return holds_log(path / LOG_FOLDER)
 
     @classmethod
     def open(cls, path: Path, store: Store, version: int | None = None, checkpoint_every: int = 20) -> DeltaLog:
@@ -98,29 +97,35 @@ class DeltaLog:
         partition_by: Sequence[str],
         properties: Mapping[str, str],
         info: Mapping[str, Any],
+        intent: Intent,
         checkpoint_every: int = 20,
     ) -> DeltaLog:
-        """Create, or replace in place: version numbers and txns at a path never start again."""
+        """Create, or replace in place: version numbers and txns at a path never start again. Raises Lost."""
         store.make_folder(path)
         check_plain(path, store)
         set_torn_commit_aside(path / LOG_FOLDER, store)
+        target = 0
         if cls.exists(path):
-            cls.open(path, store).sync_commits()
+            before = cls.open(path, store)
+            before.sync_commits()
+            target = before.version + 1
         configuration = {"delta.enableExpiredLogCleanup": "false", **KEEP_TXNS, **properties}
-        try:
-            table = DeltaTable.create(
-                str(path),
-                Schema.from_arrow(columns),
-                mode="overwrite" if cls.exists(path) else "error",
-                partition_by=list(partition_by),
-                configuration=configuration,
-                raise_if_key_not_exists=False,
-                commit_properties=CommitProperties(custom_metadata={"lithify": dict(info)}, max_commit_retries=0),
-                post_commithook_properties=_NO_HOOKS,
-            )
-        except (DeltaError, OSError) as error:
-            raise translated_error(error, path) from error
-        log = cls(path, store, table, checkpoint_every)
+        said = {"lithify": {**info, "write_id": intent.id}}
+        with intent.attempt(f"version {target} of {path}"):
+            try:
+                DeltaTable.create(
+                    str(path),
+                    Schema.from_arrow(columns),
+                    mode="overwrite" if target else "error",
+                    partition_by=list(partition_by),
+                    configuration=configuration,
+                    raise_if_key_not_exists=False,
+                    commit_properties=CommitProperties(custom_metadata=said, max_commit_retries=0),
+                    post_commithook_properties=_NO_HOOKS,
+                )
+            except Exception as error:
+                _settle(Commits(path, store), target, intent, error)
+            log = cls(path, store, open_table(path, store), checkpoint_every)
         log.make_durable()
         return log
 
@@ -198,7 +203,7 @@ class DeltaLog:
             self._table.update_incremental()
         except (DeltaError, OSError) as error:
             lost = error
-        if lost is None and self._commits.live_path(self.version).exists():
+        if lost is None and self._store.exists(self._commits.live_path(self.version)):
             return
         table = open_table(self.path, self._store)
         if table.version() < self.version:
@@ -212,7 +217,7 @@ class DeltaLog:
         costs the same however long the log is; deltalake would list it.
         """
         here, following = self._commits.live_path(self.version), self._commits.live_path(self.version + 1)
-        return here.exists() and not following.exists()
+        return self._store.exists(here) and not self._store.exists(following)
 
     def at(self, version: int) -> DeltaLog:
         """A handle pinned to an older version."""
@@ -278,7 +283,7 @@ class DeltaLog:
         removes: Iterable[DataFile],
         txns: Mapping[str, int],
         info: Mapping[str, Any],
-        write_id: str,
+        intent: Intent,
         *,
         data_change: bool,
         time_ms: int | None = None,
@@ -286,81 +291,62 @@ class DeltaLog:
         """Swap the log from this handle's version to the next, or raise Lost. `time_ms`: of added rows, if not now."""
         now_ms = self.next_ms()
         actions = actions_of(self.path, adds, removes, data_change=data_change, now_ms=now_ms, time_ms=time_ms)
-        options = _options(txns, info, write_id, now_ms)
+        options = _options(txns, info, intent, now_ms)
         return self._swap(
-            write_id,
+            intent,
             lambda: self._table.create_write_transaction(
                 actions, "append", self._table.schema(), self.partition_columns, **options
             ),
             txns,
         )
 
-    def add_column(self, column: pa.Field, info: Mapping[str, Any], write_id: str) -> int:
-        fields, options = [Field.from_arrow(column)], _options({}, info, write_id, self.next_ms())
-        return self._swap(write_id, lambda: self._table.alter.add_columns(fields, **options))
+    def add_column(self, column: pa.Field, info: Mapping[str, Any], intent: Intent) -> int:
+        fields, options = [Field.from_arrow(column)], _options({}, info, intent, self.next_ms())
+        return self._swap(intent, lambda: self._table.alter.add_columns(fields, **options))
 
-    def set_properties(self, properties: Mapping[str, str], info: Mapping[str, Any], write_id: str) -> int:
-        options = _options({}, info, write_id, self.next_ms())
+    def set_properties(self, properties: Mapping[str, str], info: Mapping[str, Any], intent: Intent) -> int:
+        options = _options({}, info, intent, self.next_ms())
         return self._swap(
-            write_id,
+            intent,
             lambda: self._table.alter.set_table_properties(dict(properties), raise_if_not_exists=False, **options),
         )
 
-    def _swap(self, write_id: str, attempt: Any, txns: Mapping[str, int] | None = None) -> int:
+    def _swap(self, intent: Intent, attempt: Callable[[], object], txns: Mapping[str, int] | None = None) -> int:
         with self.lock:
             before, known = self._txns
-            target = self._swap_locked(write_id, attempt)
+            target = self._swap_locked(intent, attempt)
             # Between two versions lies one commit, which was ours: what it did not set is as it was.
             if self.version == target == before + 1:
                 self._txns = target, {**(known if len(known) < TXNS_KEPT_MAX else {}), **(txns or {})}
             return target
 
-    def _swap_locked(self, write_id: str, attempt: Any) -> int:
+    def _swap_locked(self, intent: Intent, attempt: Callable[[], object]) -> int:
         assert not self._pinned, "a handle on the past cannot commit"
         target = self.version + 1
         # Only the newest commit can ever be torn: nothing is built on one that a power cut can take back.
         self.sync_commits()
         self._store.step("log.swap")
-        try:
-            attempt()
-        except (DeltaError, OSError) as error:
-            if not self._landed(target, write_id, error):
-                if self._commits.exists(target) or self._commits.listing().commits[-1:] > (target,):
-                    raise Lost from error
-                if isinstance(error, CommitFailedError) and "Concurrent" in str(error):
-                    raise Lost from error
-                raise translated_error(error, self.path) from error
-        if came_too_late(self._commits, target, write_id):
-            self._take_back(target, write_id)
-            raise Lost
-        try:
+        with intent.attempt(f"version {target} of {self.path}"):
+            try:
+                attempt()
+            except Exception as error:
+                _settle(self._commits, target, intent, error)
+            if came_too_late(self._commits, target, intent.id):
+                self._take_back(target, intent)
+                raise Lost
             self._catch_up()
-        except LithifyError as error:
-            raise CommitUnknown(
-                f"version {target} of {self.path} was committed, but the log cannot be read any more: {error}"
-            ) from error
+            if self.version < target:
+                raise self._commits.gone(target)
         return target
 
-    def _landed(self, version: int, write_id: str, error: BaseException) -> bool:
-        """Whether the commit that took our version is our own."""
-        if not self._commits.exists(version):
-            return False
-        try:
-            return self.commit_record(version).info.get("write_id") == write_id
-        except LithifyError:
-            raise CommitUnknown(
-                f"whether version {version} of {self.path} was committed could not be determined: read the table "
-                "before you retry"
-            ) from error
-
-    def _take_back(self, version: int, write_id: str) -> None:
-        """No reader can have seen this commit, and nobody was told of it."""
+    def _take_back(self, version: int, intent: Intent) -> None:
+        """The commit does not count: readers begin at a newer checkpoint, and nobody was told of it."""
         logger.warning(
             "version %s of %s came too late, the log was trimmed meanwhile: trying again", version, self.path
         )
         path = self._commits.live_path(version)
         with contextlib.suppress(NotFound):  # trimmed once more
-            if parse_record(version, self._store.read(path)).info.get("write_id") == write_id:
+            if parse_record(version, self._store.read(path)).info.get("write_id") == intent.id:
                 self._store.remove(path)
         self._table = open_table(self.path, self._store)
 
@@ -368,7 +354,7 @@ class DeltaLog:
         """After a commit: fsync it. Whatever stops that, the commit stands, and readers see it."""
         try:
             self.sync_commits()
-        except LithifyError as error:
+        except Exception as error:
             raise CommitUnknown(
                 f"version {self.version} of {self.path} is committed, but could not be made durable ({error}): check "
                 "the disk, then read the table"
@@ -385,21 +371,22 @@ class DeltaLog:
     def _keep_txns(self) -> None:
         """A table that was made to forget by deltalake's clock is told not to, before a checkpoint would forget."""
         if self._is_ours() and self.properties.get(RETENTION) not in (None, *KEEP_TXNS.values()):
-            self.set_properties(KEEP_TXNS, {"operation": "keep transactions"}, uuid.uuid4().hex)
+            self.set_properties(KEEP_TXNS, {"operation": "keep transactions"}, Intent(uuid.uuid4().hex))
 
     def checkpoint_if_due(self) -> None:
         """Keep opening and committing fast. Derived data: a failure costs time later, never an answer."""
         with self.lock:
-            limits = self.limits()
-            number, rest = divmod(self.version, limits.checkpoint_every)
-            if number and not rest:
+            try:
+                limits = self.limits()
+                number, rest = divmod(self.version, limits.checkpoint_every)
+                if not number or rest:
+                    return
                 trim_every = max(1, min(TRIM_EVERY_CHECKPOINTS, TRIM_EVERY_COMMITS // limits.checkpoint_every))
                 self._checkpoint(forget=number % trim_every == 0)
                 if number % trim_every == 0:
-                    try:
-                        self.trim_if_due(TRIM_FILES_MAX)
-                    except LithifyError as error:
-                        logger.warning("the log of %s could not be trimmed: %s", self.path, error)
+                    self.trim_if_due(TRIM_FILES_MAX)
+            except Exception as error:
+                logger.warning("the log of %s could not be shortened: %s", self.path, error)
 
     def trim_if_due(self, files_max: int | None = None) -> TrimReport:
         """Trim by the table's own limits; a log that others rely on is left alone."""
@@ -420,7 +407,7 @@ class DeltaLog:
     def _checkpoint(self, *, forget: bool) -> None:
         """`forget`: leave out what the log need not remember any more."""
         folder = self._commits.live
-        if not self._commits.live_path(self.version).exists():
+        if not self._store.exists(self._commits.live_path(self.version)):
             return  # others have gone on so far that this version is in the archive
         try:
             self._store.step("log.checkpoint")
@@ -440,6 +427,21 @@ class DeltaLog:
             logger.warning("no checkpoint of %s at version %s: %s", self.path, self.version, error)
 
 
-def _options(txns: Mapping[str, int], info: Mapping[str, Any], write_id: str, time_ms: int) -> dict[str, Any]:
-    properties = commit_properties(txns, info, write_id, time_ms)
+def _settle(commits: Commits, target: int, intent: Intent, error: Exception) -> None:
+    """After a failed attempt, ask the log: returns if it stands, else raises Lost or NotCommitted. What cannot be read
+    here says nothing.
+    """
+    if commits.exists(target):
+        if commits.record(target).info.get("write_id") == intent.id:
+            return
+        raise Lost from error
+    if commits.listing().commits[-1:] > (target,):
+        raise Lost from error
+    if isinstance(error, CommitFailedError) and "Concurrent" in str(error):
+        raise Lost from error
+    raise NotCommitted(translated_error(error, commits.table)) from error
+
+
+def _options(txns: Mapping[str, int], info: Mapping[str, Any], intent: Intent, time_ms: int) -> dict[str, Any]:
+    properties = commit_properties(txns, info, intent.id, time_ms)
     return {"commit_properties": properties, "post_commithook_properties": _NO_HOOKS}

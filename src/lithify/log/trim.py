@@ -159,7 +159,7 @@ def came_too_late(commits: Commits, version: int, write_id: str) -> bool:
     if commits.is_archived(version):
         return commits.record(version).info.get("write_id") != write_id
     newest = hinted_checkpoint(folder, store)
-    if commits.live_path(version - 1).exists() and (newest is None or newest <= version):
+    if store.exists(commits.live_path(version - 1)) and (newest is None or newest <= version):
         return False
     listing = commits.listing()
     if not any(checkpoint > version for checkpoint in listing.checkpoints) or listing.can_read(version):

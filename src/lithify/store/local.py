@@ -143,6 +143,15 @@ class Store:
         with translated(path), open(self._open(path, os.O_RDONLY), "rb") as file:
             return file.read()
 
+    def exists(self, path: Path) -> bool:
+        """Whether it is there. Not being able to look is an error, not a no."""
+        with translated(path):
+            try:
+                os.stat(path)
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+            return True
+
     def sync_file(self, path: Path) -> None:
         with translated(path):
             self.step("store.sync")
@@ -160,7 +169,7 @@ class Store:
         """Create a folder and its parents, with durable entries for what was created."""
         missing = []
         current = path
-        while not current.exists():
+        while not self.exists(current):
             missing.append(current)
             current = current.parent
         with translated(path):

@@ -1,0 +1,326 @@
+"""Everything that changes a lake, each on a lake that is made for it, and how to judge what it left behind.
+
+An operation that was disturbed has answered, refused, or said that it does not know (`CommitUnknown`; being
+interrupted says as much). `judge` looks at the lake as a new process finds it, and with an oracle that knows nothing of
+Lithify: what was answered is there, what was refused is not, every file that a log names exists, and the operation can
+be done again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import write_deltalake
+
+from lithify import CommitUnknown, Conflict, Lake, NotFound, Settings
+from lithify.engine.bulk import BulkWrite, Files, write_files
+from lithify.engine.upkeep import Upkeep
+from lithify.model.merge import Op
+from lithify.model.schema import TableSchema
+from lithify.model.upkeep import MinorPlan
+from lithify.store.local import Store
+from support import log_oracle
+from support.bags import bag
+from support.folders import copied
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
+SETTINGS = Settings(
+    actor="disturbed",
+    checkpoint_every=3,
+    pack_files_min=2,
+    minor_files_min=2,
+    lock_wait_s_max=2,
+    commit_wait_s_max=10,
+    read_overhead_max=1000,
+)
+HOUR_S = 3600
+OUTSIDE = "outside"
+_TIME = re.compile(r'("(?:timestamp|modificationTime|deletionTimestamp)":)(\d{13})')
+
+Run = Callable[[Lake], Any]
+State = dict[str, tuple[tuple[str, ...], Any, Counter[Any]]]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """`prepare` makes a lake, once; `ready` is done on each copy of it before the operation runs. `again`: how to do it
+    once more, where that is another call; `refused_again`: what says that it was done already.
+    """
+
+    prepare: Run
+    run: Run
+    ready: Run | None = None
+    again: Run | None = None
+    refused_again: type[Exception] | None = None
+
+
+def rows(*ids: int, v: str = "x") -> list[dict[str, Any]]:
+    return [{"id": i, "v": v} for i in ids]
+
+
+# -- lakes
+
+
+def _keyed(lake: Lake) -> None:
+    table = lake.create_table("a.t", SCHEMA, key="id")
+    table.upsert(rows(*range(30)))
+    table.fold()
+    table.upsert(rows(2, 40, v="y"))
+    table.delete([3])
+
+
+def _keyless(lake: Lake) -> None:
+    table = lake.create_table("a.t", SCHEMA)
+    table.append(rows(*range(10)))
+    table.fold()
+    table.append(rows(1, 2, 3))
+
+
+def _many_files(lake: Lake) -> None:
+    table = lake.create_table("a.t", SCHEMA, key="id")
+    for start in range(0, 40, 10):
+        table.upsert(rows(*range(start, start + 5)))
+        table.fold()
+    table.upsert(rows(1, v="pending"))
+
+
+def _large(lake: Lake) -> None:
+    """A change file that is linked into base, and that the sidecar knows."""
+    table = lake.create_table("a.t", SCHEMA, key="id")
+    table.upsert(pa.table({"id": range(21_000), "v": ["a"] * 21_000}))
+
+
+def _checkpoint_due(lake: Lake) -> None:
+    table = lake.create_table("a.t", SCHEMA, key="id")
+    while table._handles.changes.log.version % SETTINGS.checkpoint_every != SETTINGS.checkpoint_every - 1:
+        table.upsert(rows(1, table._handles.changes.log.version))
+
+
+def _another(lake: Lake) -> None:
+    lake.create_table("a.other", SCHEMA, key="id").upsert(rows(1))
+
+
+def _delta_beside(lake: Lake) -> None:
+    _another(lake)
+    data = pa.table({"id": pa.array(range(5), pa.int64()), "v": ["d"] * 5})
+    write_deltalake(str(lake.path.parent / OUTSIDE), data)
+
+
+def _parquet_beside(lake: Lake) -> None:
+    _another(lake)
+    (lake.path.parent / OUTSIDE).mkdir()
+    for part in range(2):
+        data = pa.table({"id": pa.array(range(part * 5, part * 5 + 5), pa.int64()), "v": ["p"] * 5})
+        pq.write_table(data, lake.path.parent / OUTSIDE / f"{part}.parquet")
+
+
+def _much_to_remove(lake: Lake) -> None:
+    _many_files(lake)
+    _age(lake.path)
+
+
+def _without_index(lake: Lake) -> None:
+    _large(lake)
+    shutil.rmtree(lake.path / "a/t/index")
+
+
+def _dropped(lake: Lake) -> None:
+    _keyed(lake)
+    lake.drop_table("a.t")
+
+
+def _age(lake: Path) -> None:
+    """Make everything in a lake two hours older, its commits and what they say of their time included."""
+    back_s = 2 * HOUR_S
+
+    def earlier(found: re.Match[str]) -> str:
+        return f"{found.group(1)}{int(found.group(2)) - back_s * 1000}"
+
+    for file in sorted(lake.rglob("*")):
+        if file.is_file():
+            seen = file.stat()
+            if file.suffix == ".json" and file.parent.name == "_delta_log":
+                text = re.sub(
+                    r'("(?:timestamp|modificationTime|deletionTimestamp)":)(\d{13})', earlier, file.read_text()
+                )
+                file.write_text(text)
+            os.utime(file, (seen.st_atime - back_s, seen.st_mtime - back_s))
+
+
+# -- operations
+
+
+def _bulk(lake: Lake) -> Any:
+    """As a Spark write, with the rows written in this process."""
+    from lithify.spark.write import WriteTask, write_batches
+
+    batch = pa.table({"id": pa.array([5, 50, 51], pa.int64()), "v": ["b"] * 3})
+
+    def produce(schema: TableSchema, root: str, folder: str) -> Files:
+        return [(file, Op.UPSERT) for file in write_batches(iter(batch.to_batches()), WriteTask(schema, root, folder))]
+
+    return write_files(lake.table("a.t")._handles, BulkWrite("upsert", "bulk-1"), produce)
+
+
+def _minor(lake: Lake) -> None:
+    with lake.table("a.t")._lane() as (handles, reader):
+        upkeep = Upkeep(handles, reader)
+        for plan in upkeep.plans(handles.runtime.now_ms()):
+            if isinstance(plan, MinorPlan):
+                upkeep.run(plan)
+
+
+def _adopt(lake: Lake) -> Any:
+    return lake.adopt("a.t", lake.path.parent / OUTSIDE, key="id")
+
+
+def _checkpoint(lake: Lake) -> None:
+    table = lake.table("a.t")
+    table._handles.changes.log._checkpoint()
+    table._handles.changes.log.trim_if_due()
+
+
+OPERATIONS = {
+    "upsert": Operation(_keyed, lambda lake: lake.table("a.t").upsert(rows(5, 50, v="new"))),
+    "upsert_batch": Operation(_keyed, lambda lake: lake.table("a.t").upsert(rows(5, 50, v="new"), batch_id="b1")),
+    "upsert_large": Operation(
+        _large, lambda lake: lake.table("a.t").upsert(pa.table({"id": range(20_000, 41_000), "v": ["b"] * 21_000}))
+    ),
+    "append": Operation(_keyless, lambda lake: lake.table("a.t").append(rows(7, 7), batch_id="b1")),
+    "delete": Operation(_keyed, lambda lake: lake.table("a.t").delete([5, 40])),
+    "delete_keyless": Operation(_keyless, lambda lake: lake.table("a.t").delete([{"id": 1}])),
+    "delete_where": Operation(_keyed, lambda lake: lake.table("a.t").delete_where("id > 25")),
+    "bulk": Operation(_keyed, _bulk),
+    "fold": Operation(_keyed, lambda lake: lake.table("a.t").fold()),
+    "fold_keyless": Operation(_keyless, lambda lake: lake.table("a.t").fold()),
+    "fold_link": Operation(_large, lambda lake: lake.table("a.t").fold()),
+    "minor": Operation(_keyed, _minor),
+    "compact": Operation(_many_files, lambda lake: lake.table("a.t").compact()),
+    "optimize": Operation(_many_files, lambda lake: lake.table("a.t").optimize(by=["v", "id"])),
+    "vacuum": Operation(_much_to_remove, lambda lake: lake.table("a.t").vacuum(1, dry_run=False)),
+    "index": Operation(_without_index, lambda lake: lake.table("a.t").build_index()),
+    "checkpoint": Operation(_checkpoint_due, lambda lake: lake.table("a.t").upsert(rows(60, v="due"))),
+    "checkpoint_alone": Operation(_keyed, _checkpoint),
+    "create": Operation(
+        _another,
+        lambda lake: lake.create_table("a.t", SCHEMA, key="id"),
+        again=lambda lake: lake.create_table("a.t", SCHEMA, key="id", if_not_exists=True),
+    ),
+    "create_again": Operation(
+        _dropped,
+        lambda lake: lake.create_table("a.t", SCHEMA, key="id"),
+        again=lambda lake: lake.create_table("a.t", SCHEMA, key="id", if_not_exists=True),
+    ),
+    "drop": Operation(_keyed, lambda lake: lake.drop_table("a.t"), refused_again=NotFound),
+    "drop_adopted": Operation(_delta_beside, lambda lake: lake.drop_table("a.t"), ready=_adopt, refused_again=NotFound),
+    "adopt_delta": Operation(_delta_beside, _adopt, refused_again=Conflict),
+    "adopt_parquet": Operation(_parquet_beside, _adopt, refused_again=Conflict),
+    "add_column": Operation(
+        _keyed, lambda lake: lake.table("a.t").add_column(pa.field("w", pa.int64())), refused_again=Conflict
+    ),
+    "set_options": Operation(_keyed, lambda lake: lake.table("a.t").set_options({"fold_files_max": 7})),
+}
+
+
+# -- judging
+
+
+def state(lake: Lake) -> State:
+    found = {}
+    for name in lake.tables():
+        table = lake.table(name)
+        read = table.to_arrow()
+        found[name] = tuple(read.column_names), table.options, bag(read.to_pylist())
+    return found
+
+
+def checked_state(lake: Lake) -> State:
+    """The same, after the oracle has seen the same rows."""
+    found = state(lake)
+    assert {name: content[2] for name, content in found.items()} == log_oracle.tables(lake.path), "others see otherwise"
+    return found
+
+
+@contextlib.contextmanager
+def opened(path: Path, store: Store | None = None) -> Iterator[Lake]:
+    """With everything read once, as in a process that has been at work."""
+    with Lake(path, settings=SETTINGS, store=store) as lake:
+        state(lake)
+        yield lake
+
+
+class Answer(Enum):
+    """What whoever asked for an operation knows of it afterwards."""
+
+    DONE = "done"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+
+    @classmethod
+    def of(cls, error: BaseException | None) -> Answer:
+        if error is None:
+            return cls.DONE
+        return cls.UNKNOWN if isinstance(error, CommitUnknown) or not isinstance(error, Exception) else cls.REFUSED
+
+
+@dataclass(frozen=True)
+class Expected:
+    before: State
+    after: State
+
+
+def made(name: str, folder: Path) -> Path:
+    """A folder with the lake of an operation, and what it needs beside it."""
+    folder.mkdir(parents=True)
+    with Lake(folder / "lake", settings=SETTINGS) as lake:
+        OPERATIONS[name].prepare(lake)
+    return folder
+
+
+def made_ready(name: str, source: Path, target: Path) -> Path:
+    """A copy of such a lake, on which the operation can run."""
+    path = copied(source, target) / "lake"
+    if (ready := OPERATIONS[name].ready) is not None:
+        with Lake(path, settings=SETTINGS) as lake:
+            ready(lake)
+    return path
+
+
+def expected(name: str, path: Path) -> Expected:
+    """What an undisturbed run finds and leaves."""
+    with opened(path) as lake:
+        before = checked_state(lake)
+        OPERATIONS[name].run(lake)
+        return Expected(before, checked_state(lake))
+
+
+def judge(name: str, path: Path, answer: Answer, wanted: Expected) -> State:
+    """What was found. Raises AssertionError with what is wrong."""
+    with Lake(path, settings=SETTINGS) as lake:
+        found = checked_state(lake)
+        match answer:
+            case Answer.DONE:
+                assert found == wanted.after, "it was acknowledged, and is not there"
+            case Answer.REFUSED:
+                assert found == wanted.before, "it was refused, and is there"
+            case Answer.UNKNOWN:
+                assert found in (wanted.before, wanted.after), "neither done nor not done"
+        again(OPERATIONS[name], lake)
+        assert checked_state(lake) == wanted.after, "it cannot be done again"
+    return found
+
+
+def again(operation: Operation, lake: Lake) -> None:
+    with contextlib.suppress(*([operation.refused_again] if operation.refused_again else [])):
+        (operation.again or operation.run)(lake)
