@@ -8,7 +8,7 @@ import contextlib
 import errno
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,10 +16,11 @@ import pytest
 
 from lithify import CommitUnknown, Lake, Settings
 from lithify.store.local import Store, translated
-from support import log_oracle
+from support import children, log_oracle
 from support.effort import SOAK, thinned
 from support.operations import OPERATIONS, Answer, expected, judge, made, made_ready, opened
-from support.stopping import StoppingStore
+from support.stopping import StoppingStore, raising
+from support.trouble import write_short_of_descriptors
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 SHORT = Settings(checkpoint_every=3)
@@ -65,6 +66,22 @@ class Unforeseen(Exception):
 
 
 @pytest.mark.slow
+def test_a_process_that_runs_out_of_descriptors_at_any_moment_of_a_write(folder: Path) -> None:
+    """Each write is tried again with its batch id once there are descriptors again, as the documentation says."""
+    with Lake(folder / "lake", settings=SHORT) as lake:
+        lake.create_table("a.t", SCHEMA, key="id")
+    results = children.queue()
+    child = children.start(write_short_of_descriptors, str(folder / "lake"), results, scratch=folder)
+    answers = results.get(timeout=300)
+    assert children.finish(child) == 0
+    assert {"Unavailable", "CommitUnknown"} <= set(answers), "it ran out before and after the commit"
+    with Lake(folder / "lake") as lake:
+        found = lake.table("a.t").to_arrow().column("id").to_pylist()
+    assert sorted(found) == list(range(len(answers)))
+    assert sum(log_oracle.tables(folder / "lake")["a.t"].values()) == len(answers)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_work_that_is_stopped_at_any_storage_call(folder: Path, name: str) -> None:
     """By whoever presses Ctrl-C, or by an error that nobody has thought of."""
@@ -77,20 +94,22 @@ def test_work_that_is_stopped_at_any_storage_call(folder: Path, name: str) -> No
     for number, step, verb in thinned(calls, lambda call: [call[1:]]):
         for kind in (KeyboardInterrupt, Unforeseen) if SOAK else (next(kinds),):
             path = made_ready(name, source, folder / f"{number}-{kind.__name__}")
-            error = stopped(path, name, StoppingStore(number, kind()))
+            error = stopped(path, name, StoppingStore(), number, raising(kind()))
             with told(f"{name} stopped at {verb} {number} after {step}, answered {error!r}"):
                 judge(name, path, Answer.of(error), wanted)
 
 
-def stopped(path: Path, name: str, store: StoppingStore) -> BaseException | None:
+def stopped(
+    path: Path, name: str, store: StoppingStore, nth: int = 0, act: Callable[[], None] | None = None
+) -> BaseException | None:
     with opened(path, store) as lake:
-        store.armed = True
+        store.arm(nth, act)
         try:
             OPERATIONS[name].run(lake)
         except BaseException as error:
             return error
         finally:
-            store.armed = False
+            store.disarm()
     return None
 
 

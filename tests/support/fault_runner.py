@@ -187,7 +187,9 @@ def _disturbed(folder: Path, name: str, place: Path, fault: Fault) -> tuple[tupl
                 OPERATIONS[name].run(lake)
             except BaseException as raised:
                 error = raised
-        answer = Answer.of(error), repr(error), error is None or isinstance(error, LithifyError)
+        ours = error is None or isinstance(error, LithifyError)
+        text = repr(error) if ours else "".join(traceback.format_exception(error))[-2000:]
+        answer = Answer.of(error), text, ours
         if shim.first_failed is None:
             return answer, None, None
         try:
@@ -206,6 +208,8 @@ def _judged(name: str, place: Path, answer: Any, wanted: Any) -> Any:
 def serve(folder: Path) -> None:
     import datafusion  # noqa: F401
     import duckdb  # noqa: F401
+    import pyarrow.acero
+    import pyarrow.dataset  # noqa: F401
 
     import lithify.app.lake
     import lithify.engine.adopt
@@ -221,7 +225,7 @@ def serve(folder: Path) -> None:
         try:
             what, *order = pickle.load(sys.stdin.buffer)
         except EOFError:
-            return
+            os._exit(0)  # what libraries have to say at the end of a process is of no interest
         answer: Any
         try:
             answer = getattr(server, what)(*order)

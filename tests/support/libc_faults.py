@@ -142,10 +142,12 @@ def every(calls: Sequence[Call]) -> list[Fault]:
 
 
 def each_once(calls: Sequence[Call]) -> list[Fault]:
-    """Every call of every kind once, with errors by turns."""
+    """Every call of every kind once, with errors by turns; of looks at the same file in a row only the first."""
     turns: Counter[str] = Counter()
     chosen = []
     for place, call in enumerate(calls):
+        if call.kind in ("stat", "list") and call in calls[max(0, place - 3) : place]:
+            continue
         found = _once(calls, place)
         chosen.append(found[turns[call.kind] % len(found)])
         turns[call.kind] += 1

@@ -67,7 +67,7 @@ def _apply(log: Log, action: dict[str, Any]) -> None:
 def tables(lake: Path) -> dict[str, Counter[Any]]:
     """The rows of every table of a lake without `order_by`."""
     found = {}
-    with duckdb.connect() as connection:
+    with duckdb.connect(config={"threads": 1}) as connection:
         for log in sorted(lake.glob("[!_]*/*/changes/_delta_log/")):
             changes = read_log(log.parent)
             if changes.columns and changes.properties.get("lithify.dropped") != "true":

@@ -95,10 +95,11 @@ def _many_files(lake: Lake) -> None:
     table.upsert(rows(1, v="pending"))
 
 
-def _large(lake: Lake) -> None:
-    """A change file that is linked into base, and that the sidecar knows."""
+def _first_loads(lake: Lake) -> None:
+    """Change files that a fold links into base."""
     table = lake.create_table("a.t", SCHEMA, key="id")
-    table.upsert(pa.table({"id": range(21_000), "v": ["a"] * 21_000}))
+    table.upsert(rows(1, 2))
+    table.upsert(rows(3, 4))
 
 
 def _checkpoint_due(lake: Lake) -> None:
@@ -131,7 +132,7 @@ def _much_to_remove(lake: Lake) -> None:
 
 
 def _without_index(lake: Lake) -> None:
-    _large(lake)
+    _many_files(lake)
     shutil.rmtree(lake.path / "a/t/index")
 
 
@@ -195,7 +196,7 @@ OPERATIONS = {
     "upsert": Operation(_keyed, lambda lake: lake.table("a.t").upsert(rows(5, 50, v="new"))),
     "upsert_batch": Operation(_keyed, lambda lake: lake.table("a.t").upsert(rows(5, 50, v="new"), batch_id="b1")),
     "upsert_large": Operation(
-        _large, lambda lake: lake.table("a.t").upsert(pa.table({"id": range(20_000, 41_000), "v": ["b"] * 21_000}))
+        _another, lambda lake: lake.table("a.other").upsert(pa.table({"id": range(20_000), "v": ["b"] * 20_000}))
     ),
     "append": Operation(_keyless, lambda lake: lake.table("a.t").append(rows(7, 7), batch_id="b1")),
     "delete": Operation(_keyed, lambda lake: lake.table("a.t").delete([5, 40])),
@@ -204,7 +205,7 @@ OPERATIONS = {
     "bulk": Operation(_keyed, _bulk),
     "fold": Operation(_keyed, lambda lake: lake.table("a.t").fold()),
     "fold_keyless": Operation(_keyless, lambda lake: lake.table("a.t").fold()),
-    "fold_link": Operation(_large, lambda lake: lake.table("a.t").fold()),
+    "fold_link": Operation(_first_loads, lambda lake: lake.table("a.t").fold()),
     "minor": Operation(_keyed, _minor),
     "compact": Operation(_many_files, lambda lake: lake.table("a.t").compact()),
     "optimize": Operation(_many_files, lambda lake: lake.table("a.t").optimize(by=["v", "id"])),

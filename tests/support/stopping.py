@@ -1,7 +1,9 @@
-"""A store at whose calls the work is stopped by something that is no error of a disk."""
+"""A store at whose calls something happens that is no error of a disk: the work is stopped, descriptors run out."""
 
 from __future__ import annotations
 
+import os
+import resource
 from collections.abc import Callable
 from typing import Any
 
@@ -14,27 +16,38 @@ VERBS = (
 
 
 class StoppingStore(Store):
-    """Once `armed`, notes its calls as (the named step before it, the verb), and raises `error` at the `nth`."""
+    """Once armed, notes its calls as (the named step before it, the verb), and acts before the nth of them."""
 
-    def __init__(self, nth: int = 0, error: BaseException | None = None) -> None:
+    def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
-        self.armed = False
-        self._nth, self._error, self._step = nth, error, ""
+        self._armed, self._step, self._nth = False, "", 0
+        self._act: Callable[[], None] = _nothing
+
+    def arm(self, nth: int = 0, act: Callable[[], None] | None = None) -> None:
+        self.calls.clear()
+        self._nth, self._act, self._armed = nth, act or _nothing, True
+
+    def disarm(self) -> None:
+        self._armed = False
 
     def step(self, name: str) -> None:
         if not name.startswith("store."):
             self._step = name
 
-    def _called(self, verb: str) -> None:
-        if self.armed:
+    def called(self, verb: str) -> None:
+        if self._armed:
             self.calls.append((self._step, verb))
-            if self._error is not None and len(self.calls) == self._nth:
-                raise self._error
+            if len(self.calls) == self._nth:
+                self._act()
+
+
+def _nothing() -> None:
+    pass
 
 
 def _noted(verb: str) -> Callable[..., Any]:
     def call(self: StoppingStore, *args: Any, **options: Any) -> Any:
-        self._called(verb)
+        self.called(verb)
         return getattr(Store, verb)(self, *args, **options)
 
     return call
@@ -42,3 +55,31 @@ def _noted(verb: str) -> Callable[..., Any]:
 
 for _verb in VERBS:
     setattr(StoppingStore, _verb, _noted(_verb))
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    def act() -> None:
+        raise error
+
+    return act
+
+
+class Descriptors:
+    """All that this process may still open, or none of them."""
+
+    def __init__(self, spare: int = 40) -> None:
+        """`spare`: how many more than now it may open at all."""
+        in_use = len(os.listdir("/proc/self/fd"))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (in_use + spare, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        self._held: list[int] = []
+
+    def take(self) -> None:
+        try:
+            while True:
+                self._held.append(os.open("/dev/null", os.O_RDONLY))
+        except OSError:
+            return  # there are no more
+
+    def give_back(self) -> None:
+        while self._held:
+            os.close(self._held.pop())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import resource
 import shutil
@@ -11,7 +12,8 @@ from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Any
 
-from lithify import Lake, LithifyError
+from lithify import Lake, LithifyError, Settings
+from support.stopping import Descriptors, StoppingStore
 
 NOBODY = 65534
 
@@ -77,3 +79,33 @@ def write_with_size_limit(path: str, results: Queue[Any]) -> None:
             answer = (type(error).__name__, str(error))
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         results.put(answer)
+
+
+def write_short_of_descriptors(path: str, results: Queue[Any]) -> None:
+    """Write rows 0, 1, … each with another moment at which all descriptors are gone, until one write has no such moment
+    left. Answers what the first attempt at each came to.
+    """
+    store, answers = StoppingStore(), []
+    with Lake(path, settings=Settings(checkpoint_every=3), store=store) as lake:
+        table = lake.table("a.t")
+        for number in range(6):
+            answers.append("Commit")
+            table.upsert([{"id": number}], batch_id=f"b{number}")
+        table.to_arrow()
+        descriptors = Descriptors()
+        for nth in itertools.count(1):
+            number = len(answers)
+            store.arm(nth, descriptors.take)
+            try:
+                table.upsert([{"id": number}], batch_id=f"b{number}")
+                answers.append("Commit")
+            except LithifyError as error:
+                answers.append(type(error).__name__)
+            finally:
+                store.disarm()
+                descriptors.give_back()
+            assert table.upsert([{"id": number}], batch_id=f"b{number}").rows == 1
+            assert table.to_arrow().num_rows == len(answers)
+            if len(store.calls) < nth:
+                break
+    results.put(answers)

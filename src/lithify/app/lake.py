@@ -179,7 +179,7 @@ class Lake:
             return self.table(name)
         except NotFound:
             raise
-        except LithifyError as error:
+        except Exception as error:
             raise CommitUnknown(
                 f"table {name} was created, but cannot be opened now ({error}): open it later"
             ) from error

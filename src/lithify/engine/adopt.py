@@ -60,7 +60,7 @@ def adopt(
         _adopt_parquet(runtime, catalog, name, path, key, order_by, verify=verify)
     try:
         handles = catalog.open(name)
-    except LithifyError as error:
+    except Exception as error:
         logger.warning("no index was built of %s, which cannot be opened now: %s", name, error)
     else:
         build_after_adoption(handles)

@@ -155,7 +155,7 @@ class Handles:
     def check_present(self, snapshot: Snapshot) -> None:
         """Every file of a snapshot of the past must still be there."""
         for folder, files in ((self.changes.log.path, snapshot.changes), (self.base_folder, snapshot.base)):
-            gone = next((file.path for file in files if not (folder / file.path).exists()), None)
+            gone = next((file.path for file in files if not self.runtime.store.exists(folder / file.path)), None)
             if gone is not None:
                 raise NotFound(
                     f"table {self.name} as of {snapshot.seq} can no longer be read: vacuum has removed "

@@ -117,7 +117,7 @@ class Archiver:
                 if kept is not None and version - kept < self._limits.checkpoint_distance:
                     continue
                 kept = version
-            if not target.exists():
+            if not self._store.exists(target):
                 if not self._store.link_if_possible(source, target):
                     self._store.move(source, target)
                 linked.add(name)
@@ -130,7 +130,7 @@ class Archiver:
         source, target, store = self._commits.live / name, self._commits.archive / name, self._store
         is_commit = name == commit_name(version)
         try:
-            gone = linked or not is_commit or (target.exists() and store.read(source) == store.read(target))
+            gone = linked or not is_commit or (store.exists(target) and store.read(source) == store.read(target))
             if gone or self._now_ms - store.modified_ms(source) > HOUR_MS:
                 store.remove(source)
         except NotFound:
@@ -150,7 +150,7 @@ class Archiver:
         gone = [0, 0]
         for version in range(oldest, min(start, first)):
             for kind, name in ((1, checkpoint_name(version)), (0, commit_name(version))):
-                if (commits.archive / name).exists():
+                if store.exists(commits.archive / name):
                     store.remove(commits.archive / name)
                     gone[kind] += 1
         return gone[0], gone[1]

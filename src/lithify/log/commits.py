@@ -79,7 +79,7 @@ class Commits:
         for candidate in range(version, oldest - 1, -1):
             for folder in (self.archive, self.live):
                 path = folder / checkpoint_name(candidate)
-                if path.exists() and is_parquet(path):
+                if self.store.exists(path) and is_parquet(path):
                     return candidate, path
         return None
 

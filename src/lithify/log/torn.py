@@ -29,7 +29,7 @@ def _tail_is_whole(folder: Path, store: Store) -> bool:
     version = hinted_checkpoint(folder, store)
     if version is None:
         return False
-    while (path := folder / commit_name(version + 1)).exists():
+    while store.exists(path := folder / commit_name(version + 1)):
         if not _parses(path, store):
             return False
         version += 1
@@ -51,7 +51,7 @@ def _set_aside(folder: Path, store: Store) -> None:
     # Serialised and checked again under the lock: a slower process must not set a good successor aside.
     with store.lock(folder / LOCK, 30, f"recovery of {folder}"):
         path = folder / torn[0]
-        if path.exists() and not _parses(path, store):
+        if store.exists(path) and not _parses(path, store):
             logger.warning("setting aside %s: it was cut off before it was acknowledged", path)
             store.rename(path, path.with_name(f".torn-{path.name}-{time.time_ns()}"))
 

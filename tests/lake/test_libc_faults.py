@@ -1,0 +1,51 @@
+"""Every call that an operation makes to the operating system may fail, in Python, Arrow and the Rust libraries alike:
+what was answered is there, what was refused is not, all that the logs name exists, others read the same rows, and the
+operation can be done again (invariants 1, 2, 8, 9).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from support import libc_faults
+from support.effort import SOAK
+from support.fault_runner import Runner
+from support.folders import memory_folder
+from support.operations import OPERATIONS
+
+FAULTS_MAX = 10  # of each operation, unless soaked
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(libc_faults.compiler() is None, reason="there is no C compiler to build the shim with"),
+]
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[Runner]:
+    with memory_folder() as folder:
+        runner = Runner(libc_faults.build(folder), folder)
+        yield runner
+        runner.close()
+
+
+@pytest.fixture(scope="module")
+def seen() -> Counter[tuple[str, str]]:
+    """How often a call in a role was chosen, over all operations."""
+    return Counter()
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_survives_any_failing_call(name: str, runner: Runner, seen: Counter[tuple[str, str]]) -> None:
+    calls = runner.calls(name)
+    wrong, failed = [], 0
+    for fault in libc_faults.every(calls) if SOAK else libc_faults.sample(calls, seen, FAULTS_MAX):
+        verdict = runner.run(name, fault)
+        failed += verdict.failed is not None
+        if verdict.wrong is not None:
+            wrong.append(f"{fault} ({verdict.failed}): {verdict.wrong}")
+    assert not wrong, f"{len(wrong)} faults: " + "\n".join(wrong[:20])
+    assert failed, "no call has failed: this test sees nothing"
