@@ -66,13 +66,14 @@ class Unforeseen(Exception):
 
 
 @pytest.mark.slow
-def test_a_process_that_runs_out_of_descriptors_at_any_moment_of_a_write(folder: Path) -> None:
+@pytest.mark.parametrize("lasting", [True, False], ids=["for good", "for one call"])
+def test_a_process_that_runs_out_of_descriptors_at_any_moment_of_a_write(folder: Path, lasting: bool) -> None:
     """Each write is tried again with its batch id once there are descriptors again, as the documentation says."""
     with Lake(folder / "lake", settings=SHORT) as lake:
         lake.create_table("a.t", SCHEMA, key="id")
     results = children.queue()
-    child = children.start(write_short_of_descriptors, str(folder / "lake"), results, scratch=folder)
-    answers = results.get(timeout=300)
+    child = children.start(write_short_of_descriptors, str(folder / "lake"), results, lasting, scratch=folder)
+    answers = results.get(timeout=120)
     assert children.finish(child) == 0
     assert {"Unavailable", "CommitUnknown"} <= set(answers), "it ran out before and after the commit"
     with Lake(folder / "lake") as lake:

@@ -188,7 +188,7 @@ def _adopt(lake: Lake) -> Any:
 
 def _checkpoint(lake: Lake) -> None:
     table = lake.table("a.t")
-    table._handles.changes.log._checkpoint()
+    table._handles.changes.log._checkpoint(forget=True)
     table._handles.changes.log.trim_if_due()
 
 

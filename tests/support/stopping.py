@@ -16,16 +16,17 @@ VERBS = (
 
 
 class StoppingStore(Store):
-    """Once armed, notes its calls as (the named step before it, the verb), and acts before the nth of them."""
+    """Once armed, notes its calls as (the named step before it, the verb); acts before the nth, and before the next."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
         self._armed, self._step, self._nth = False, "", 0
-        self._act: Callable[[], None] = _nothing
+        self._act = self._then = _nothing
 
-    def arm(self, nth: int = 0, act: Callable[[], None] | None = None) -> None:
+    def arm(self, nth: int = 0, act: Callable[[], None] | None = None, then: Callable[[], None] | None = None) -> None:
         self.calls.clear()
-        self._nth, self._act, self._armed = nth, act or _nothing, True
+        self._nth, self._act, self._then = nth, act or _nothing, then or _nothing
+        self._armed = True
 
     def disarm(self) -> None:
         self._armed = False
@@ -39,6 +40,8 @@ class StoppingStore(Store):
             self.calls.append((self._step, verb))
             if len(self.calls) == self._nth:
                 self._act()
+            elif len(self.calls) == self._nth + 1:
+                self._then()
 
 
 def _nothing() -> None:

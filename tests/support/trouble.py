@@ -81,9 +81,9 @@ def write_with_size_limit(path: str, results: Queue[Any]) -> None:
         results.put(answer)
 
 
-def write_short_of_descriptors(path: str, results: Queue[Any]) -> None:
-    """Write rows 0, 1, … each with another moment at which all descriptors are gone, until one write has no such moment
-    left. Answers what the first attempt at each came to.
+def write_short_of_descriptors(path: str, results: Queue[Any], lasting: bool) -> None:
+    """Write rows 0, 1, … each with another moment at which all descriptors are gone, for the rest of the write or for
+    one storage call, until one write has no such moment left. Answers what the first attempt at each came to.
     """
     store, answers = StoppingStore(), []
     with Lake(path, settings=Settings(checkpoint_every=3), store=store) as lake:
@@ -95,7 +95,7 @@ def write_short_of_descriptors(path: str, results: Queue[Any]) -> None:
         descriptors = Descriptors()
         for nth in itertools.count(1):
             number = len(answers)
-            store.arm(nth, descriptors.take)
+            store.arm(nth, descriptors.take, None if lasting else descriptors.give_back)
             try:
                 table.upsert([{"id": number}], batch_id=f"b{number}")
                 answers.append("Commit")

@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -239,16 +240,9 @@ class Lake:
         from lithify.engine.adopt import adopt
 
         parsed = parse_table_name(name)
-        place = _local_path(path)
-        try:
-            adopt(self._runtime, self._catalog, parsed, place, key, order_by, verify=verify)
-            table = self._created(name)
-        except CommitUnknown:
-            remember(self.path, place)  # where the table may be now, because its caller has said so
-            raise
-        if (base := table._handles.base_folder) != table._handles.folder / "base":
-            remember(self.path, base)
-        return table
+        allowed = partial(remember, self.path)
+        adopt(self._runtime, self._catalog, parsed, _local_path(path), key, order_by, verify=verify, allowed=allowed)
+        return self._created(name)
 
     def ingest(
         self,

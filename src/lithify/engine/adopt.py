@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,11 @@ def adopt(
     order_by: str | None,
     *,
     verify: bool,
+    allowed: Callable[[Path], None],
 ) -> None:
+    """`allowed` is told of a Delta table that becomes a base before it is one: whoever opens the lake next may read it,
+    also if nobody hears how this ends.
+    """
     if not path.is_dir():
         raise NotFound(f"{path} is no folder: adopt takes a Delta table or a folder of Parquet files")
     if path.is_relative_to(runtime.root):
@@ -55,7 +59,7 @@ def adopt(
     if catalog.exists(name):
         raise Conflict(f"table {name} exists already: drop it first, or choose another name")
     if DeltaLog.exists(path):
-        _adopt_delta(runtime, catalog, name, path, key, order_by, verify=verify)
+        _adopt_delta(runtime, catalog, name, path, key, order_by, verify=verify, allowed=allowed)
     else:
         _adopt_parquet(runtime, catalog, name, path, key, order_by, verify=verify)
     try:
@@ -75,6 +79,7 @@ def _adopt_delta(
     order_by: str | None,
     *,
     verify: bool,
+    allowed: Callable[[Path], None],
 ) -> None:
     log = DeltaLog.open(path, runtime.store)
     refuse_features(log)
@@ -114,6 +119,7 @@ def _adopt_delta(
         )
         base.log.make_durable()
 
+    allowed(path)
     catalog.create(name, schema, if_not_exists=False, settings={BASE_PATH: str(path)}, fill=own)
 
 
