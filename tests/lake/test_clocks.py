@@ -17,6 +17,7 @@ from lithify import Lake, Settings
 from lithify.engine import leases
 from lithify.engine.lake_clock import LakeClock
 from lithify.log.forget import KEEP_TXNS, RETENTION, checkpoint_without, forgotten_at
+from lithify.log.intent import Intent
 from lithify.log.listing import checkpoint_name
 from lithify.model.remembering import REMEMBERED_DAYS, forgettable
 from lithify.store.local import Store
@@ -180,7 +181,7 @@ def test_a_checkpoint_leaves_out_what_is_forgotten_and_nothing_else(path: Path) 
 def test_a_table_that_was_made_to_forget_by_the_clock_is_told_not_to(path: Path) -> None:
     with made(path) as lake:
         handles = lake.table("a.t")._handles
-        handles.changes.log.set_properties({RETENTION: "interval 30 days"}, {"operation": "as it was"}, "x")
+        handles.changes.log.set_properties({RETENTION: "interval 30 days"}, {"operation": "as it was"}, Intent("x"))
         for number in range(4):
             lake.table("a.t").upsert([{"id": number, "v": "x"}])
         assert handles.changes.log.properties[RETENTION] == KEEP_TXNS[RETENTION]
