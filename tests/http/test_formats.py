@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv as python_csv
 import datetime as dt
+import gzip
 import io
 import math
 import struct
@@ -19,9 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lithify.errors import InvalidRequest, LimitExceeded
-from lithify.http import arrow_in, json_in, rows_out
+from lithify.http import arrow_in, rows_out
 from lithify.http.arrow_in import check_expanded, read_stream
-from lithify.http.json_in import lines_of, rows_of_document, table_of
+from lithify.http.formats import CSV, NDJSON, read_rows
+from lithify.model import json_rows
+from lithify.model.json_rows import rows_of_document, table_of
 
 UTC, NAIVE = pa.timestamp("us", "UTC"), pa.timestamp("us")
 MIB = 2**20
@@ -119,7 +122,7 @@ def test_json_gives_back_every_value(table: pa.Table) -> None:
 @given(tables())
 @settings(max_examples=100, deadline=None)
 def test_ndjson_gives_back_every_value(table: pa.Table) -> None:
-    assert same(table_of(lines_of(b"".join(rows_out.ndjson(table))), table.schema), table)
+    assert same(lines_of(b"".join(rows_out.ndjson(table)), table.schema), table)
 
 
 @given(tables())
@@ -287,10 +290,36 @@ def test_what_does_not_fit_is_refused_without_its_value(value: Any, kind: pa.Dat
 def test_refusals_name_the_row_the_line_and_the_place_inside() -> None:
     kind = pa.list_(pa.struct({"x": pa.int64()}))
     data = b'{"c": [{"x": 1}]}\n\n{"c": [{"x": 2}, {"x": "no"}]}\n'
-    with pytest.raises(InvalidRequest, match=r"^line 3, column 'c\[\].x'"):
-        table_of(lines_of(data), pa.schema({"c": kind}))
-    with pytest.raises(InvalidRequest, match=r"^line 2 is no JSON"):
-        lines_of(b'{"c": 1}\n{"c": secret}\n')
+    with pytest.raises(InvalidRequest, match=r"^the body, line 3, column 'c\[\].x'"):
+        lines_of(data, pa.schema({"c": kind}))
+    with pytest.raises(InvalidRequest, match=r"^the body, line 2: no JSON: [^:]*$") as refused:
+        lines_of(b'{"c": [{"x": 1}]}\n{"c": secret}\n', pa.schema({"c": kind}))
+    assert "secret" not in str(refused.value)
+
+
+def lines_of(data: bytes, columns: pa.Schema) -> pa.Table:
+    return read_rows(data, NDJSON, columns, 64 * MIB)
+
+
+def test_csv_bodies_are_rows_or_refused_without_their_values() -> None:
+    columns = pa.schema({"id": pa.int64(), "name": pa.string()})
+    body = 'id,name\n1,"a\n""Größe"""\n2,\n'
+
+    assert read_rows(body.encode("latin-1"), "text/csv; charset=latin-1", columns, MIB).to_pylist() == [
+        {"id": 1, "name": 'a\n"Größe"'},
+        {"id": 2, "name": None},
+    ]
+    for data, said in (
+        (b"id,name\n1,a\nsecret,b\n", "the body, line 3, column 'id': the value does not fit int64"),
+        (b"id,name\n1,a\nsecret\n", "the body, line 3: it has 1 field, the header 2"),
+        (b"id,name\n1,\xff\n", "the body, line 2: bytes that are no text"),
+        (b"id,name\n", "the batch is empty"),
+        (gzip.compress(b"id\n1\n"), "the body is packed with gzip"),
+    ):
+        with pytest.raises(InvalidRequest) as refused:
+            read_rows(data, CSV, columns, MIB)
+        assert said in str(refused.value)
+        assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -298,8 +327,8 @@ def test_refusals_name_the_row_the_line_and_the_place_inside() -> None:
     [
         (b"[]", "the batch is empty"),
         (b'{"rows": []}', "the batch is empty"),
-        (b"[1]", "row 0 is no JSON object"),
-        (b'"text"', "row 0 is no JSON object"),
+        (b"[1]", "row 0: no JSON object"),
+        (b'"text"', "row 0: no JSON object"),
         (b"[{}]", "have no column"),
         (b'[{"c": 1}, {"d": 1}]', "row 1: column 'd' is not in the table"),
     ],
@@ -310,9 +339,9 @@ def test_bodies_that_are_no_rows(data: bytes, said: str) -> None:
 
 
 def test_many_small_values_are_refused_before_they_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_in, "VALUES_MAX", 1000)
+    monkeypatch.setattr(json_rows, "VALUES_MAX", 1000)
     with pytest.raises(LimitExceeded) as refused:
-        lines_of(b"{}\n" * 600)
+        lines_of(b"{}\n" * 600, pa.schema({"c": pa.int64()}))
     assert refused.value.details["limit"] == "size"
 
 

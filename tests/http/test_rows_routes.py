@@ -187,9 +187,9 @@ def test_arrow_rows_that_do_not_fit_are_refused_without_their_values(
 
 def test_a_bad_line_is_named(client: TestClient) -> None:
     answer = client.post(ROWS, content=b'{"id": 1}\n\n{"id": "5ecret"}\n', headers={"Content-Type": NDJSON})
-    assert refused(answer, 400, "invalid_request").startswith("line 3, column 'id'")
+    assert refused(answer, 400, "invalid_request").startswith("the body, line 3, column 'id'")
     answer = client.post(ROWS, content=b'{"id": 1}\n{"id": 5ecret}\n', headers={"Content-Type": NDJSON})
-    assert refused(answer, 400, "invalid_request").startswith("line 2 is no JSON")
+    assert refused(answer, 400, "invalid_request").startswith("the body, line 2: no JSON")
 
 
 def test_a_null_deep_inside_is_refused(client: TestClient, lake: Lake) -> None:
@@ -201,7 +201,7 @@ def test_a_null_deep_inside_is_refused(client: TestClient, lake: Lake) -> None:
 
 
 def test_bodies_in_other_formats(client: TestClient) -> None:
-    refused(client.post(ROWS, content=b"id\n1\n", headers={"Content-Type": "text/csv"}), 415, "unsupported_media_type")
+    refused(client.post(ROWS, content=b"id\n1\n", headers={"Content-Type": "text/xml"}), 415, "unsupported_media_type")
     refused(client.post(ROWS, content=b'{"id": 1}'), 415, "unsupported_media_type")
 
 

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lithify import InvalidRequest, Lake, NotFound
+from lithify.model.types import type_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,10 +83,10 @@ def test_bad_records_fail_with_their_place_and_nothing_is_written(lake: Lake, sp
         lake.ingest("s.t", str(inbox / "a.csv"))
 
     text = str(refused.value)
-    assert "a.csv, line 3: column 'id' does not fit bigint: x2" in text
-    assert "line 4: column 'price' does not fit decimal(10,2): 1.999" in text
-    assert "line 5: key column 'id' is null" in text
-    assert "line 6: the record is malformed" in text
+    assert "a.csv, line 3, column 'id': 'x2' does not fit int64" in text
+    assert "a.csv, line 4, column 'price': '1.999' does not fit decimal(10,2)" in text
+    assert "a.csv, line 5, column 'id': null, and it needs a value" in text
+    assert "a.csv, line 6: it has 2 fields, the header 3: 5,short" in text
     assert ids(lake) == []
 
 
@@ -102,24 +103,84 @@ def test_bad_records_go_to_quarantine_and_the_rest_arrives(lake: Lake, spark: Sp
         json.loads(line) for file in Path(report.quarantine).glob("*.json") for line in file.read_text().splitlines()
     ]
     assert len(kept) == 4
+    assert [(record["line"], record["column"]) for record in kept] == [(3, "id"), (4, "price"), (5, "id"), (6, None)]
     assert all(record["why"] and record["record"] and record["file"].endswith("a.csv") for record in kept)
+
+
+def test_files_without_a_row_say_so(lake: Lake, spark: SparkSession, inbox: Path) -> None:
+    lake.create_table("s.t", SCHEMA, key="id")
+    (inbox / "names.csv").write_text("id,name\n")
+    (inbox / "bad.csv").write_text("id,name\nx,1\ny,2\n")
+
+    with pytest.raises(InvalidRequest, match=r"names\.csv has no records but column names"):
+        lake.ingest("s.t", str(inbox / "names.csv"))
+    with pytest.raises(
+        InvalidRequest, match=r"bad\.csv has no record that fits table s\.t: all 2 were set aside in "
+    ) as no:
+        lake.ingest("s.t", str(inbox / "bad.csv"), on_bad_record="quarantine")
+
+    folder = Path(str(no.value).partition("set aside in ")[2].partition(",")[0])
+    assert [json.loads(line)["line"] for file in folder.iterdir() for line in file.open()] == [2, 3]
+    assert ids(lake) == []
+
+
+def test_a_large_file_is_read_in_pieces_by_several_tasks(
+    lake: Lake, spark: SparkSession, inbox: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lithify.spark import ingest
+    from lithify.store import text_files
+
+    for module, name in ((text_files, "RANGE_BYTES"), (ingest, "TASK_BYTES"), (ingest, "SMALL_BYTES")):
+        monkeypatch.setattr(module, name, 2_000)
+    lake.create_table("s.t", SCHEMA, key="id")
+    lines = [f'{number},"line {number}\nand ""more"", of it",1.5' for number in range(500)]
+    lines[400] = "x,y,z"
+    (inbox / "a.csv").write_text("id,name,price\n" + "\n".join(lines))
+
+    report = lake.ingest("s.t", str(inbox / "a.csv"), on_bad_record="quarantine")
+
+    assert (report.rows, report.bad_records) == (499, 1)
+    assert report.quarantine is not None
+    (kept,) = [json.loads(line) for file in Path(report.quarantine).iterdir() for line in file.open()]
+    assert kept["line"] == 802
+    row = lake.table("s.t").get(399)
+    assert row is not None
+    assert row["name"] == 'line 399\nand "more", of it'
 
 
 def test_a_broken_json_line_is_found(lake: Lake, spark: SparkSession, inbox: Path) -> None:
     lake.create_table("s.t", SCHEMA, key="id")
     (inbox / "a.jsonl").write_text('{"id": 1}\n{"id": 2\n')
 
-    with pytest.raises(InvalidRequest, match=r"a\.jsonl, line 2: the record is malformed"):
+    with pytest.raises(InvalidRequest, match=r"a\.jsonl, line 2: no JSON"):
         lake.ingest("s.t", str(inbox / "a.jsonl"))
 
 
 def test_creating_the_table_from_what_is_there(lake: Lake, spark: SparkSession, inbox: Path) -> None:
-    (inbox / "a.csv").write_text("id,name\n1,a\n2,b\n")
+    text = "id,name,zip,ratio,day,at,ok,none,mixed\n1,a,01234,1,2026-11-15,2026-11-15,true,,1\n2,b,5,2.5,2026-11-16,"
+    (inbox / "a.csv").write_text(text + "2026-11-15 12:00:00,false,,x\n")
 
     lake.ingest("s.t", str(inbox / "a.csv"), create=True, key="id")
 
-    assert lake.table("s.t").definition.key == ("id",)
+    definition = lake.table("s.t").definition
+    assert definition.key == ("id",)
+    assert {f.name: type_name(f.type) for f in definition.columns} == {
+        "id": "int64", "name": "string", "zip": "string", "ratio": "float64", "day": "date", "at": "timestamp",
+        "ok": "bool", "none": "string", "mixed": "string",
+    }  # fmt: skip
     assert ids(lake) == [1, 2]
+
+
+def test_creating_the_table_from_json(lake: Lake, spark: SparkSession, inbox: Path) -> None:
+    (inbox / "a.json").write_text(
+        '{"id": 1, "s": {"a": 1}, "l": []}\n{"id": 2, "s": {"b": "x"}, "l": [1.5], "n": null}\n'
+    )
+
+    lake.ingest("s.t", str(inbox / "a.json"), create=True, key="id")
+
+    assert {f.name: type_name(f.type) for f in lake.table("s.t").definition.columns} == {
+        "id": "int64", "s": "struct<a:int64,b:string>", "l": "list<float64>", "n": "string",
+    }  # fmt: skip
 
 
 def test_a_load_that_fails_leaves_no_new_table(lake: Lake, spark: SparkSession, inbox: Path) -> None:

@@ -37,6 +37,7 @@ from lithify.serving.queries import RunningQueries
 from lithify.serving.query import ServingEngine
 from lithify.settings import Settings, load_settings
 from lithify.store.local import Store
+from lithify.store.text_input import check_encoding
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -259,14 +260,17 @@ class Lake:
         create: bool = False,
         on_bad_record: str = "fail",
         batch_id: str | None = None,
+        encoding: str | None = None,
         progress: Progress | None = None,
     ) -> IngestReport:
         """Load CSV, JSON lines or Parquet files through Spark, as one commit.
 
         `create=True` creates the table first if it is missing, with `schema` or the columns found in the files.
         Records that do not fit fail the load with their place, or are set aside in a folder
-        (`on_bad_record="quarantine"`).
+        (`on_bad_record="quarantine"`). Text is UTF-8, or what a byte order mark or `encoding` says; files packed with
+        gzip, zstd or bzip2 are recognised.
         """
+        encoding = check_encoding(encoding)
         parsed = parse_table_name(name)
         files = find_files(paths)
         kind = format_of(files, format)
@@ -277,11 +281,11 @@ class Lake:
             from lithify.spark.ingest import infer
 
             tell("looking at the columns", None)
-            columns = _arrow_schema(schema) if schema is not None else infer(self._spark(), files, kind)
+            columns = _arrow_schema(schema) if schema is not None else infer(self._spark(), files, kind, encoding)
             table = self.create_table(name, columns, key, order_by, time, partition_by)
             at_seq = table._handles.changes.created_at_seq
         try:
-            return ingest(self.table(name)._handles, files, kind, mode, on_bad_record, batch_id, tell)
+            return ingest(self.table(name)._handles, files, kind, mode, on_bad_record, batch_id, tell, encoding)
         except LithifyError as error:
             if created and not isinstance(error, CommitUnknown):
                 # Unless somebody wrote to it meanwhile: then it is theirs too.

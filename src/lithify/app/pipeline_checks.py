@@ -146,7 +146,7 @@ def file_columns(lake: Lake, step: Step, spark: SparkSession, ledger: Ledger | N
     if ledger.columns is not None:
         return columns_from_json(ledger.columns)
     found = [file.path for file in listed(step)]
-    return infer(spark, found, format_of(found, step.format)) if found else None
+    return infer(spark, found, format_of(found, step.format), step.encoding) if found else None
 
 
 def _target(step: Step, what: str, found: pa.Schema, present: TableSchema | None) -> TableSchema:

@@ -23,6 +23,7 @@ from lithify.engine.ingest import format_of
 from lithify.engine.step_state import DECLARED, LEDGER, FileSeen, Ledgers
 from lithify.errors import InvalidRequest
 from lithify.model.pipeline_reports import StepReport, lineage
+from lithify.model.text_rows import Target
 from lithify.model.words import plural
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from lithify.app.lake import Lake
     from lithify.engine.table import Table
+    from lithify.spark.ingest import TextFiles
 
 FILES_MAX = 10_000
 
@@ -128,33 +130,32 @@ class FilesRun:
 
     # -- reading
 
-    def _read(self, files: Sequence[FileSeen]) -> tuple[DataFrame, int, DataFrame | None]:
-        """The rows, how many records there are, and those that do not fit, if there are any."""
-        from lithify.spark.ingest import WHY, bad_examples, read_typed
+    def _read(self, files: Sequence[FileSeen]) -> tuple[DataFrame, int, TextFiles | None]:
+        """The rows, how many records there are, and the files with those that do not fit, if there are any."""
+        from lithify.spark.ingest import TextFiles, parquet_rows
         from lithify.spark.transforms import counted, source_rows
 
-        step, paths = self._step, [file.path for file in files]
+        step, paths, target = self._step, [file.path for file in files], self._checked.target
         kind = format_of(paths, step.format)
-        frame = read_typed(self._spark(), paths, kind, self._columns, (), others=True)
-        read, bad = counted(frame, WHY)
-        if bad and step.bad_records == "fail":
-            examples = "\n  ".join(str(example) for example in bad_examples(frame, kind))
-            raise InvalidRequest(
-                f"step {step.label}: {plural(bad, 'record')} of the new files cannot be read, so {step.target} was "
-                f'left as it was. The first ones:\n  {examples}\nCorrect them, or say bad_records = "quarantine"',
-                public=f"step {step.label}: {plural(bad, 'record')} of the new files cannot be read",
-            )
-        target = self._checked.target
         ordered = len(files) > 1 and target.keyed and target.order_by is None
-        return source_rows(frame, self._columns, ordered=ordered), read, frame if bad else None
+        if kind == "parquet":
+            frame = parquet_rows(self._spark(), paths, self._columns, others=True, places=True)
+            return source_rows(frame, self._columns, ordered=ordered), counted(frame), None
+        text = TextFiles(self._spark(), paths, kind, Target(self._columns, others=True), step.encoding)
+        found = text.check()
+        if found.bad and step.bad_records == "fail":
+            examples = "\n  ".join(map(str, found.examples))
+            raise InvalidRequest(
+                f"step {step.label}: {plural(found.bad, 'record')} of the new files cannot be read, so {step.target} "
+                f'was left as it was. The first ones:\n  {examples}\nCorrect them, or say bad_records = "quarantine"',
+                public=f"step {step.label}: {plural(found.bad, 'record')} of the new files cannot be read",
+            )
+        rows = source_rows(text.rows(places=True), self._columns, ordered=ordered)
+        return rows, found.records, text if found.bad else None
 
-    def _keep_bad(self, target: Table, name: str, frame: DataFrame | None) -> tuple[int, str | None]:
-        from lithify.spark.ingest import write_quarantine
-
+    def _keep_bad(self, target: Table, name: str, text: TextFiles | None) -> tuple[int, str | None]:
         handles = target._handles
-        if frame is None:
-            return told(handles, set_aside(handles, name, ()))
-        return told(handles, set_aside(handles, name, lambda folder: list(write_quarantine(frame, folder))))
+        return told(handles, set_aside(handles, name, text.write_bad if text is not None else ()))
 
 
 def _sum(first: StepReport, second: StepReport) -> StepReport:

@@ -53,6 +53,12 @@ ConfigOption = Annotated[
 JSON_HELP = "Answer with one JSON document."
 JsonOption = Annotated[bool, typer.Option("--json", metavar="", help=JSON_HELP)]
 TableArgument = Annotated[str, typer.Argument(metavar="NAME", help="The table: namespace.table")]
+EncodingOption = Annotated[
+    str | None,
+    typer.Option(
+        "--encoding", metavar="NAME", help="Of CSV and JSON: latin-1, cp1252, … Default: UTF-8, or by its BOM."
+    ),
+]
 BatchIdOption = Annotated[
     str | None,
     typer.Option(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
 from collections.abc import Iterable, Sequence
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from lithify.cli.decode import decode_row, value_of_text
 from lithify.errors import Corruption, InvalidRequest
-from lithify.model.types import type_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,6 +18,7 @@ if TYPE_CHECKING:
 INPUT_BYTES_MAX = 2**30
 STDIN = "-"
 FORMATS = ("json", "csv", "parquet", "arrow")
+PACKED = (".gz", ".zst", ".zstd", ".bz2")
 _BY_SUFFIX = {
     ".json": "json",
     ".jsonl": "json",
@@ -32,26 +31,36 @@ _BY_SUFFIX = {
 }
 
 
-def read_rows(source: str, format: str | None, columns: pa.Schema) -> Any:
+def read_rows(source: str, format: str | None, columns: pa.Schema, name: str, encoding: str | None = None) -> Any:
     """All rows of a file, or of stdin for `-`, ready for append, upsert or delete."""
     data = _read(source)
     match format or _format_of(source):
-        case "json":
-            return [decode_row(row, columns, place) for row, place in _json_rows(data, source)]
-        case "csv":
-            return _csv(data, source, columns)
+        case "json" | "csv" as kind:
+            return _text(data, kind, columns, name, _named(source), encoding)
         case "parquet":
             return _parquet(data, source)
         case _:
             return _arrow(data, source)
 
 
-def row_of(text: str, columns: pa.Schema) -> dict[str, Any]:
-    """One row from a JSON object on the command line."""
-    value = _loads(text, f"--row {text}")
-    if not isinstance(value, dict):
-        raise InvalidRequest(f"--row {text}: a row is a JSON object like '{{\"id\": 1}}'")
-    return decode_row(value, columns, f"--row {text}")
+def rows_of(texts: Sequence[str], columns: pa.Schema, name: str) -> pa.Table:
+    """Rows from JSON objects on the command line."""
+    import pyarrow as pa
+
+    tables = [_text(text.encode("utf-8", "surrogateescape"), "json", columns, name, f"--row {text}") for text in texts]
+    return pa.concat_tables(tables, promote_options="default")
+
+
+def _text(data: bytes, kind: str, columns: pa.Schema, name: str, place: str, encoding: str | None = None) -> pa.Table:
+    from lithify.model.text_rows import Target
+    from lithify.store.text_files import read_text, refused
+
+    rows, bad = read_text(data, place, kind, Target(columns), encoding)
+    if bad:
+        raise refused(bad, len(bad), name, "Correct the input, or set such records aside with `lithify ingest`")
+    if not rows.num_rows:
+        raise InvalidRequest(f"{place} is empty: it has no records")
+    return rows
 
 
 def keys_from_arguments(
@@ -111,22 +120,11 @@ def _read(source: str) -> bytes:
 def _format_of(source: str) -> str:
     if source == STDIN:
         return "json"
-    suffix = Path(source).suffix.lower()
+    path = Path(source.lower())
+    suffix = Path(path.stem).suffix if path.suffix in PACKED else path.suffix
     if suffix not in _BY_SUFFIX:
         raise InvalidRequest(f"{source}: what is in it cannot be told from its name: pass --format {'|'.join(FORMATS)}")
     return _BY_SUFFIX[suffix]
-
-
-def _json_rows(data: bytes, source: str) -> list[tuple[Any, str]]:
-    if data.lstrip()[:1] == b"[":
-        rows = _loads(data, _named(source))
-        return [(row, f"{_named(source)}, row {number}") for number, row in enumerate(rows, 1)]
-    found = []
-    for number, line in enumerate(data.split(b"\n"), 1):
-        if line.strip():
-            place = f"{_named(source)}, line {number}"
-            found.append((_loads(line, place), place))
-    return found
 
 
 def _loads(text: str | bytes, place: str) -> Any:
@@ -139,35 +137,6 @@ def _loads(text: str | bytes, place: str) -> Any:
         raise InvalidRequest(f"{place}: not valid UTF-8 at byte {error.start}") from error
     except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"{place}: not JSON: {error}") from error
-
-
-def _csv(data: bytes, source: str, columns: pa.Schema) -> pa.Table:
-    import pyarrow as pa
-    from pyarrow import csv
-
-    for column in columns:
-        if pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
-            raise InvalidRequest(
-                f"{_named(source)}: column {column.name!r} is {type_name(column.type)}, "
-                "which CSV cannot hold: use JSON lines"
-            )
-    if not data.strip():
-        return columns.empty_table()
-    try:
-        # One thread: only then do errors say which row they are about.
-        return csv.read_csv(
-            io.BytesIO(data),
-            read_options=csv.ReadOptions(use_threads=False),
-            parse_options=csv.ParseOptions(newlines_in_values=True),
-            convert_options=csv.ConvertOptions(
-                column_types={column.name: column.type for column in columns},
-                null_values=[""],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-            ),
-        )
-    except (pa.ArrowException, ValueError) as error:
-        raise InvalidRequest(f"{_named(source)}: {str(error).splitlines()[0]}") from error
 
 
 def _parquet(data: bytes, source: str) -> pa.Table:

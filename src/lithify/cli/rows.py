@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from lithify.cli.command import BatchIdOption, Session, TableArgument, command
-from lithify.cli.inputs import STDIN, keys_from_arguments, read_rows, row_of
+from lithify.cli.command import BatchIdOption, EncodingOption, Session, TableArgument, command
+from lithify.cli.inputs import STDIN, keys_from_arguments, read_rows, rows_of
 from lithify.cli.tables import ColumnsOption, KeyOption, OrderByOption, PartitionOption, TimeOption, schema_of
 from lithify.cli.values import human_bytes, human_seconds
 from lithify.errors import InvalidRequest, NotFound
@@ -41,6 +41,7 @@ def write(
         typer.Option("--row", metavar="JSON", help="A row as a JSON object, instead of a file. Repeat it."),
     ] = None,
     format: InputFormatOption = None,
+    encoding: EncodingOption = None,
     mode: Annotated[
         WriteMode | None, typer.Option("--mode", help="Default: upsert on a table with a key, append on one without.")
     ] = None,
@@ -58,7 +59,7 @@ def write(
         table = lake.table(name)
         definition = table.definition
         columns = definition.columns
-        data: Any = [row_of(text, columns) for text in row] if row else read_rows(file or STDIN, format, columns)
+        data: Any = rows_of(row, columns, name) if row else read_rows(file or STDIN, format, columns, name, encoding)
         _load_libraries()
         started = clock.perf_counter()
         match mode or ("upsert" if definition.keyed else "append"):
@@ -92,6 +93,7 @@ def delete(
         typer.Option("--from", metavar="FILE", help="Keys from a file (- for stdin) with the key's columns."),
     ] = None,
     format: InputFormatOption = None,
+    encoding: EncodingOption = None,
     actor: Annotated[
         str | None,
         typer.Option(
@@ -118,7 +120,7 @@ def delete(
             commit = table.delete_where(where, batch_id=batch_id, actor=actor, reason=reason)
         else:
             wanted = (
-                read_rows(source, format, columns)
+                read_rows(source, format, columns, name, encoding)
                 if source is not None
                 else keys_from_arguments(keys or (), columns, key, name)
             )
@@ -171,6 +173,7 @@ def ingest(
     format: Annotated[
         IngestFormat | None, typer.Option("--format", "-f", help="What is in the files. Default: by their names.")
     ] = None,
+    encoding: EncodingOption = None,
     mode: Annotated[
         IngestMode | None, typer.Option("--mode", help="Default: upsert on a table with a key, append on one without.")
     ] = None,
@@ -209,6 +212,7 @@ def ingest(
                 create=create,
                 on_bad_record=on_bad_record,
                 batch_id=batch_id,
+                encoding=encoding,
                 progress=report,
             )
         notes = []

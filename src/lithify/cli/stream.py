@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from lithify.cli.command import Session, command
+from lithify.cli.command import EncodingOption, Session, command
 from lithify.cli.signals import caught, in_terminal, in_thread, wait
 from lithify.cli.values import human_seconds
 from lithify.errors import InvalidRequest
@@ -34,6 +34,7 @@ def stream(
         Literal["csv", "json", "parquet"] | None,
         typer.Option("--format", "-f", help="What is in the files. Default: by their names."),
     ] = None,
+    encoding: EncodingOption = None,
     mode: Annotated[
         Literal["upsert", "append"] | None,
         typer.Option("--mode", help="Default: upsert on a table with a key, append on one without."),
@@ -80,6 +81,7 @@ def stream(
             table,
             source,
             format=format,
+            encoding=encoding,
             mode=mode or ("upsert" if table.definition.keyed else "append"),
             op_column=op_column,
             checkpoint=checkpoint,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -25,9 +26,12 @@ from lithify.engine.arrivals import ArrivalMode, OnNullKeys, Progress, set_aside
 from lithify.engine.ingest import find_files, format_of
 from lithify.engine.stream_sink import OnBatch, StreamSink, TakenBatch
 from lithify.errors import InvalidRequest, LithifyError, NotFound, Unavailable
+from lithify.model.text_rows import Target
+from lithify.store.text_files import EXAMPLES_MAX, refused
+from lithify.store.text_input import check_encoding
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from lithify.engine.arrivals import Portion
@@ -36,6 +40,9 @@ if TYPE_CHECKING:
 LABEL = "lithify.json"
 FILES_MAX = 1_000
 LOOK_S = 1
+_THEN = (
+    "Correct the file and start again, or set such records aside with null_keys='quarantine' (--null-keys quarantine)"
+)
 
 
 @dataclass(frozen=True)
@@ -65,9 +72,11 @@ class FileSink(StreamSink):
 
     order = ("_lithify_modified", "_lithify_file")
 
-    def __init__(self, table: Table, mode: ArrivalMode, kind: str | None, **wishes: Any) -> None:
+    def __init__(
+        self, table: Table, mode: ArrivalMode, kind: str | None, encoding: str | None = None, **wishes: Any
+    ) -> None:
         super().__init__(table, mode, **wishes)
-        self._kind = kind
+        self._kind, self._encoding = kind, check_encoding(encoding)
         self.stopping, self.refused = False, False
 
     def __call__(self, frame: DataFrame, epoch: int) -> None:
@@ -77,8 +86,7 @@ class FileSink(StreamSink):
         super().__call__(frame, epoch)
 
     def _portion(self, table: Table, data: Portion, progress: Progress, info: dict[str, Any]) -> Portion:
-        from lithify.spark.ingest import RECORD, WHY, bad_examples, write_quarantine
-        from lithify.spark.streaming import fetched, listed, read_files
+        from lithify.spark.streaming import listed
 
         assert not isinstance(data, pa.Table)
         schema = table.definition
@@ -88,24 +96,67 @@ class FileSink(StreamSink):
         files = listed(data)
         if not files:
             return columns.empty_table()  # Spark leaves out files of no bytes
-        kind = format_of(files, self._kind)
-        required = [field.name for field in schema.columns if not field.nullable and field.name not in schema.key]
-        typed = read_files(data.sparkSession, files, kind, columns, required, self.op_column)
-        rows = fetched(typed, self.rows_max, self.order)
-        bad = bad_examples(typed, kind) if rows is None or rows.column(WHY).null_count < rows.num_rows else []
-        if bad and self.null_keys == "fail":
-            lines = "\n  ".join(map(str, bad))
-            raise InvalidRequest(
-                f"some records do not fit table {table.name}; nothing of this batch was written. The first ones:\n"
-                f"  {lines}\nCorrect the file and start again, or set such records aside with null_keys='quarantine' "
-                "(--null-keys quarantine)"
-            )
+        required = tuple(field.name for field in schema.columns if not field.nullable and field.name not in schema.key)
         name = f"{progress.feed}-{progress.after}-unfit"
-        info |= set_aside(table._handles, name, (lambda folder: list(write_quarantine(typed, folder))) if bad else ())
+        kind = format_of(files, self._kind)
+        if kind == "parquet":
+            return self._parquet_rows(table, data.sparkSession, files, Target(columns, required), name, info)
+        target = Target(columns, required, op_column=self.op_column)
+        return self._text_rows(table, data.sparkSession, files, kind, target, name, info)
+
+    def _text_rows(
+        self,
+        table: Table,
+        spark: SparkSession,
+        files: Sequence[str],
+        kind: str,
+        target: Target,
+        name: str,
+        info: dict[str, Any],
+    ) -> Portion:
+        """Few rows as they are, many as a DataFrame; bad records are refused, or set aside under `name`."""
+        from lithify.spark.ingest import TextFiles, bad_line
+
+        text = TextFiles(spark, files, kind, target, self._encoding)
+        rows = None
+        records: Sequence[Mapping[str, Any]] | Callable[[Path], list[Path]]
+        if text.small:
+            rows, bad = text.gathered()
+            count, records = len(bad), [bad_line(record) for record in bad]
+        else:
+            found = text.check()
+            bad, count, records = list(found.examples), found.bad, text.write_bad if found.bad else ()
+        if count and self.null_keys == "fail":
+            raise refused(bad, count, table.name, _THEN)
+        info |= set_aside(table._handles, name, records)
+        if rows is not None and rows.num_rows <= self.rows_max:
+            return rows
+        return text.rows(places=True)
+
+    def _parquet_rows(
+        self,
+        table: Table,
+        spark: SparkSession,
+        files: Sequence[str],
+        target: Target,
+        name: str,
+        info: dict[str, Any],
+    ) -> Portion:
+        from lithify.spark.streaming import WHY, bad_rows, fetched, read_parquet, write_bad_rows
+
+        frame = read_parquet(spark, files, target.columns, target.required, self.op_column)
+        rows = fetched(frame, self.rows_max, self.order)
+        some = rows is None or rows.column(WHY).null_count < rows.num_rows
+        bad = bad_rows(frame, EXAMPLES_MAX) if some else []
+        if bad and self.null_keys == "fail":
+            lines = "\n  ".join(bad)
+            raise InvalidRequest(
+                f"some records do not fit table {table.name}; nothing was written. The first ones:\n  {lines}\n{_THEN}"
+            )
+        info |= set_aside(table._handles, name, (lambda folder: write_bad_rows(frame, folder)) if bad else ())
         if rows is not None:
-            good = rows if not bad else rows.filter(pc.is_null(rows.column(WHY)))
-            return good.drop_columns([WHY, RECORD])
-        return typed.where(f"{WHY} is null").drop(WHY, RECORD)
+            return (rows if not bad else rows.filter(pc.is_null(rows.column(WHY)))).drop_columns([WHY])
+        return frame.where(f"{WHY} is null").drop(WHY)
 
 
 class FileStream:
@@ -117,6 +168,7 @@ class FileStream:
         source: str,
         *,
         format: str | None = None,
+        encoding: str | None = None,
         mode: ArrivalMode = "upsert",
         op_column: str | None = None,
         checkpoint: str | Path | None = None,
@@ -131,6 +183,7 @@ class FileStream:
             table,
             mode,
             format,
+            encoding,
             op_column=op_column,
             null_keys=null_keys,
             rows_max=rows_max,

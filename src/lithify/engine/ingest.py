@@ -11,11 +11,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from lithify.engine.arrivals import set_aside
 from lithify.engine.bulk import write_frame
 from lithify.engine.handles import Handles
 from lithify.errors import InvalidRequest, NotFound
 from lithify.model.html import Shown
+from lithify.model.text_rows import Target
+from lithify.store.text_files import refused
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 SUFFIXES = {
     ".csv": "csv",
@@ -25,6 +32,7 @@ SUFFIXES = {
     ".parquet": "parquet",
 }
 FORMATS = ("csv", "json", "parquet")
+PACKED = (".gz", ".zst", ".zstd", ".bz2")
 Progress = Callable[[str, float | None], None]
 
 
@@ -66,13 +74,19 @@ def format_of(files: Sequence[str], given: str | None) -> str:
         if given not in FORMATS:
             raise InvalidRequest(f"format {given!r} is not known: use {', '.join(FORMATS)}")
         return given
-    kinds = {SUFFIXES.get(Path(file.removesuffix(".gz")).suffix.lower()) for file in files}
+    kinds = {SUFFIXES.get(_suffix(file)) for file in files}
     if len(kinds) != 1 or None in kinds:
         raise InvalidRequest(
             f"the format of {files[0]} and the others cannot be told from their names: pass format (csv, json or "
             "parquet)"
         )
     return str(kinds.pop())
+
+
+def _suffix(file: str) -> str:
+    """That of the name without what says how it is packed: its content tells that."""
+    path = Path(file.lower())
+    return Path(path.stem).suffix if path.suffix in PACKED else path.suffix
 
 
 def ingest(
@@ -83,8 +97,9 @@ def ingest(
     on_bad_record: str,
     batch_id: str | None,
     progress: Progress,
+    encoding: str | None = None,
 ) -> IngestReport:
-    from lithify.spark.ingest import WHY, bad_examples, good_rows, read_typed, write_quarantine
+    from lithify.spark.ingest import parquet_rows
 
     started = time.monotonic()
     runtime, schema = handles.runtime, handles.schema()
@@ -97,32 +112,15 @@ def ingest(
     progress("starting Spark", None)
     spark = runtime.spark()
     progress(f"reading {len(files)} {kind} file{'s' if len(files) != 1 else ''}", None)
-    required = [f.name for f in schema.columns if not f.nullable]
-    frame = read_typed(spark, files, kind, schema.columns, required)
     bad, quarantine = 0, None
-    if WHY in frame.columns:
+    if kind == "parquet":
+        frame = parquet_rows(spark, files, schema.columns)
+    else:
         progress("checking records", None)
-        examples = bad_examples(frame, kind)
-        if examples and on_bad_record == "fail":
-            lines = "\n  ".join(str(example) for example in examples)
-            raise InvalidRequest(
-                f"some records do not fit table {handles.name}; nothing was written. The first ones:\n  {lines}\n"
-                "Correct them, or pass on_bad_record='quarantine' to set them aside"
-            )
-        if examples:
-            folder = handles.folder / "quarantine" / runtime.new_id()
-            runtime.store.make_folder(folder.parent)
-            for file in write_quarantine(frame, folder):
-                bad += sum(1 for _ in file.open("rb"))
-                runtime.store.sync_file(file)
-            runtime.store.sync_folder(folder)
-            runtime.store.sync_folder(folder.parent)
-            quarantine = str(folder)
+        frame, bad, quarantine = _text_rows(handles, spark, files, kind, on_bad_record, encoding)
     operation = mode or ("upsert" if schema.keyed else "append")
     with _watched(handles.changes.log.path, progress):
-        commit = write_frame(
-            handles, good_rows(frame), operation, batch_id, {"detail": f"ingest of {len(files)} files"}
-        )
+        commit = write_frame(handles, frame, operation, batch_id, {"detail": f"ingest of {len(files)} files"})
     size = sum(Path(file).stat().st_size for file in files)
     return IngestReport(
         str(handles.name),
@@ -134,6 +132,44 @@ def ingest(
         quarantine,
         time.monotonic() - started,
     )
+
+
+def _text_rows(
+    handles: Handles, spark: SparkSession, files: Sequence[str], kind: str, on_bad_record: str, encoding: str | None
+) -> tuple[DataFrame, int, str | None]:
+    """Rows that fit; how many records do not, and where they have been set aside."""
+    from lithify.spark.ingest import TextFiles
+
+    schema = handles.schema()
+    target = Target(schema.columns, tuple(f.name for f in schema.columns if not f.nullable))
+    text = TextFiles(spark, files, kind, target, encoding)
+    found = text.check()
+    if not found.records:
+        raise InvalidRequest(
+            f"{_called(files)} no records{' but column names' if kind == 'csv' else ''}: nothing to load"
+        )
+    if not found.bad:
+        return text.rows(), 0, None
+    if on_bad_record == "fail":
+        raise refused(
+            found.examples,
+            found.bad,
+            str(handles.name),
+            "Correct them, or pass on_bad_record='quarantine' (--on-bad-record quarantine) to set them aside",
+        )
+    name = handles.runtime.new_id()
+    set_aside(handles, name, text.write_bad)
+    folder = str(handles.folder / "quarantine" / name)
+    if found.bad == found.records:
+        raise InvalidRequest(
+            f"{_called(files)} no record that fits table {handles.name}: all {found.bad:,} were set aside in {folder}, "
+            f"and nothing was written. The first one: {found.examples[0]}"
+        )
+    return text.rows(), found.bad, folder
+
+
+def _called(files: Sequence[str]) -> str:
+    return f"{files[0]} has" if len(files) == 1 else f"{files[0]} and {len(files) - 1} more files have"
 
 
 @contextmanager

@@ -10,16 +10,19 @@ from typing import Any
 import pyarrow as pa
 from starlette.responses import Response, StreamingResponse
 
+from lithify.errors import InvalidRequest
 from lithify.http import rows_out
 from lithify.http.arrow_in import check_expanded, read_stream
 from lithify.http.bodies import json_of
 from lithify.http.failures import Refusal
-from lithify.http.json_in import check_values, lines_of, rows_of_document, table_of
+from lithify.model.json_rows import check_values, rows_of_document, table_of
+from lithify.model.text_rows import Target
+from lithify.store.text_files import read_text
 
 JSON, NDJSON = "application/json", "application/x-ndjson"
 CSV, ARROW = "text/csv", "application/vnd.apache.arrow.stream"
 ANSWERS = (JSON, NDJSON, CSV, ARROW)
-BODIES = (JSON, NDJSON, ARROW)
+BODIES = (JSON, NDJSON, CSV, ARROW)
 # Answers up to this size go out in one piece, with their length.
 WHOLE_BYTES_MAX = 4 * 2**20
 # Full rows in the table's own types may take more than the body that they came in, but not without end.
@@ -64,6 +67,15 @@ def media_type(content_type: str | None) -> str:
     return (content_type or "").partition(";")[0].strip().lower()
 
 
+def charset(content_type: str | None) -> str | None:
+    """The encoding that a Content-Type declares."""
+    for part in (content_type or "").split(";")[1:]:
+        name, _, value = part.partition("=")
+        if name.strip().lower() == "charset":
+            return value.strip().strip('"') or None
+    return None
+
+
 def check_json(content_type: str | None) -> None:
     if media_type(content_type) != JSON:
         raise Refusal(415, f"this takes {JSON}: say so in Content-Type")
@@ -84,12 +96,26 @@ def read_rows(data: bytes, content_type: str | None, columns: pa.Schema, bytes_m
                 rows = table_of(rows_of_document(json_of(data), data), columns)
         case "application/x-ndjson" | "application/jsonl" | "application/x-jsonlines":
             with one_by_one:
-                rows = table_of(lines_of(data), columns)
+                rows = _text(data, "json", charset(content_type), columns)
+        case "text/csv":
+            with one_by_one:
+                rows = _text(data, "csv", charset(content_type), columns)
         case "application/vnd.apache.arrow.stream":
             rows = read_stream(data, columns, bytes_max)
         case _:
             raise Refusal(415, f"rows come as {', '.join(BODIES)}: say which in Content-Type")
     check_expanded(rows, columns, EXPANSION_MAX * bytes_max)
+    return rows
+
+
+def _text(data: bytes, kind: str, encoding: str | None, columns: pa.Schema) -> pa.Table:
+    """Records of lines. The first one that is no row is named, without its value."""
+    check_values(data)
+    rows, bad = read_text(data, "the body", kind, Target(columns, first_bad=True), encoding, unpack=False)
+    if bad:
+        raise InvalidRequest(bad[0].public)
+    if not rows.num_rows:
+        raise InvalidRequest("the batch is empty: give at least one row")
     return rows
 
 

@@ -2,7 +2,8 @@
 
 JSON has fewer types than a table, so a column is first spelled as values that JSON has: integers beyond 2^53, decimals,
 dates, times and binary (base64) as text, NaN and infinities as "NaN", "Infinity" and "-Infinity". Arrow does that for a
-whole column at once wherever it can; Python objects are made once, at the end. `json_in` reads the same spellings.
+whole column at once wherever it can; Python objects are made once, at the end. `model/json_rows.py` reads the same
+spellings.
 
 Maps with text keys are objects, all others lists of [key, value] pairs.
 """

@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from lithify.errors import InvalidRequest
-from lithify.http.json_in import NAME_SHOWN_MAX, Body, table_of
 from lithify.model.batch import keys_of
+from lithify.model.json_rows import NAME_SHOWN_MAX, Body, table_of
 from lithify.model.schema import TableSchema
 
 REFUSED_MAX = 1_000

@@ -55,6 +55,7 @@ class Step:
     table: str | None = None
     files: tuple[str, ...] = ()
     format: str | None = None
+    encoding: str | None = None
     schema: str | None = None
     bad_records: Literal["fail", "quarantine"] = "fail"
     by: tuple[str, ...] = ()
@@ -193,6 +194,7 @@ _KEYS: dict[str, _Rule] = {
     "time": _Rule(_text),
     "partition_by": _Rule(_columns),
     "format": _Rule(_one_of(*FORMATS), "files"),
+    "encoding": _Rule(_text, "files"),
     "schema": _Rule(_text, "files"),
     "bad_records": _Rule(_one_of("fail", "quarantine"), "files"),
     "by": _Rule(_texts, "table"),

@@ -21,11 +21,12 @@ from lithify.model.arrow_rows import order_of, take
 from lithify.model.cdc import WORDS
 from lithify.model.merge import Op
 from lithify.spark.event_write import ARRIVAL
-from lithify.spark.ingest import FILE, MODIFIED, RECORD, WHY, local_name, read_typed
+from lithify.spark.ingest import FILE, MODIFIED, local_name, parquet_rows
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed
 from lithify.spark.types import arrow_schema
 
 QUERY_ID = "sql.streaming.queryId"
+WHY = "_lithify_why"
 KEPT_QUERY_ID = "spark.lithify.query.id"
 EACH_ROWS_MAX = 5_000
 # Spark's numbers have the partition above these bits, and the row in it below.
@@ -144,27 +145,43 @@ def listed(listing: DataFrame) -> list[str]:
     return [local_name(row["path"]) for row in sorted(rows, key=lambda row: (row["modificationTime"], row["path"]))]
 
 
-def read_files(
+def read_parquet(
     spark: SparkSession,
     files: Sequence[str],
-    kind: str,
     columns: pa.Schema,
     required: Sequence[str] = (),
     op_column: str | None = None,
 ) -> DataFrame:
-    """Typed records with why one is bad (null: it is not), its text, and the order of the files. `required`: columns
-    that need a value, but for those of a delete.
+    """Rows with the order of their files, and why one is bad (null: it is not). `required`: columns that need a value,
+    but for those of a delete.
     """
-    frame = read_typed(spark, files, kind, columns, ())
-    names = [F.col(f"`{name}`") for name in frame.columns if name in columns.names]
-    if WHY not in frame.columns:
-        places = F.col("_metadata.file_path").alias(FILE), F.col("_metadata.file_modification_time").alias(MODIFIED)
-        text = F.to_json(F.struct(*names)).alias(RECORD)
-        frame = frame.select(*names, F.lit(None).cast("string").alias(WHY), text, *places)
-    if required:
-        missing = _missing(frame, required, op_column)
-        frame = frame.withColumn(WHY, F.coalesce(F.col(WHY), missing))
-    return frame.withColumn(RECORD, F.when(F.col(WHY).isNotNull(), F.col(RECORD)))
+    frame = parquet_rows(spark, files, columns, places=True)
+    why = _missing(frame, required, op_column) if required else F.lit(None)
+    return frame.withColumn(WHY, why.cast("string"))
+
+
+def bad_rows(frame: DataFrame, rows_max: int) -> list[str]:
+    """The first few rows that are bad, each with why."""
+    bad = _explained(frame).limit(rows_max)
+    try:
+        return [f"{local_name(row['file'])}: {row['why']}: {row['record']}" for row in bad.collect()]
+    except SPARK_ERRORS as error:
+        raise compute_failed(error) from error
+
+
+def write_bad_rows(frame: DataFrame, folder: Path) -> list[Path]:
+    """Bad rows as JSON lines: file, why, record."""
+    try:
+        _explained(frame).write.mode("errorifexists").json(str(folder))
+    except SPARK_ERRORS as error:
+        raise compute_failed(error) from error
+    return sorted(folder.glob("*.json"))
+
+
+def _explained(frame: DataFrame) -> DataFrame:
+    names = [name for name in frame.columns if name not in (WHY, FILE, MODIFIED)]
+    record = F.to_json(F.struct(*[F.col(f"`{name}`") for name in names])).alias("record")
+    return frame.where(F.col(WHY).isNotNull()).select(F.col(FILE).alias("file"), F.col(WHY).alias("why"), record)
 
 
 def _missing(frame: DataFrame, required: Sequence[str], op_column: str | None) -> Column:

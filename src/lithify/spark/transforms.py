@@ -25,7 +25,7 @@ from pyspark.sql.types import MapType
 from lithify.errors import InvalidRequest
 from lithify.model.pipelines import Expectation
 from lithify.model.query_text import with_relations
-from lithify.spark.ingest import FILE, MODIFIED, RECORD, WHY
+from lithify.spark.ingest import FILE, MODIFIED
 from lithify.spark.parquet import no_rows
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed
 from lithify.spark.types import arrow_schema, spark_schema
@@ -152,22 +152,15 @@ def keys_twice(frame: DataFrame, key: Sequence[str]) -> dict[str, object] | None
 # -- files
 
 
-def counted(frame: DataFrame, why: str) -> tuple[int, int]:
-    """How many records there are, and how many of them do not fit."""
-    bad = F.count(F.col(why)) if why in frame.columns else F.lit(0)
-    # Spark refuses to look at malformed records alone: where all columns are text, nothing else is asked about.
-    some = F.max(F.length(RECORD)) if why in frame.columns else F.lit(0)
+def counted(frame: DataFrame) -> int:
     try:
-        found = frame.agg(F.count(F.lit(1)).alias("records"), bad.alias("bad"), some).collect()[0]
+        return frame.count()
     except SPARK_ERRORS as error:
         raise compute_failed(error) from error
-    return found["records"], found["bad"]
 
 
 def source_rows(frame: DataFrame, columns: pa.Schema, *, ordered: bool) -> DataFrame:
     """Records that fit, with exactly these columns; `ordered`: those of younger files after those of older ones."""
-    if WHY in frame.columns:
-        frame = frame.where(F.col(WHY).isNull())
     if ordered:
         frame = frame.orderBy(MODIFIED, FILE, F.monotonically_increasing_id())
     fields = spark_schema(columns).fields

@@ -26,7 +26,7 @@ from lithify.http.documents import (
     RefusedKey,
     RowDocument,
 )
-from lithify.http.formats import ARROW, JSON, NDJSON, answered, read_rows
+from lithify.http.formats import ARROW, CSV, JSON, NDJSON, answered, read_rows
 from lithify.http.json_route import JsonRoute
 from lithify.http.keys import checked_keys, exact_keys, key_of_text
 from lithify.http.routes.query import ROW_ANSWERS, Format, TakesJson
@@ -56,7 +56,7 @@ _ROWS_EXAMPLE = [{"id": 1, "amount": "9.90", "status": "paid"}, {"id": 2, "amoun
 _ROWS_BODY = {
     "requestBody": {
         "required": True,
-        "description": 'An array of objects, one object, or {"rows": […]}; one object per line; or an Arrow stream.',
+        "description": 'An array of objects, one object, or {"rows": […]}; an object per line; CSV; or an Arrow stream.',
         "content": {
             JSON: {
                 "schema": {"anyOf": [{"type": "array", "items": {"type": "object"}}, {"type": "object"}]},
@@ -66,6 +66,7 @@ _ROWS_BODY = {
                 "schema": {"type": "string"},
                 "example": "".join(orjson.dumps(row).decode() + "\n" for row in _ROWS_EXAMPLE),
             },
+            CSV: {"schema": {"type": "string"}, "example": "id,amount,status\n1,9.90,paid\n2,5.00,\n"},
             ARROW: {"schema": {"type": "string", "format": "binary"}},
         },
     }

@@ -1,4 +1,4 @@
-"""JSON rows as Arrow columns of the table's own types: the inverse of `json_out`.
+"""JSON rows as Arrow columns of the table's own types: the inverse of `json_out`, and the one way in for JSON.
 
 Every value is read by the type of its column, a whole column at a time. Nothing is guessed: a number is no text, a
 number with a point is no integer, text is a date only in a date column. A decimal may come as a number too: the body is
@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-import orjson
 import pyarrow as pa
 
 from lithify.errors import InvalidRequest, LimitExceeded
@@ -51,6 +50,19 @@ class _NeedsDigits(Exception):
     """A number stands where all its digits count."""
 
 
+@dataclass
+class RowMisfit(Exception):
+    """The row at `index` is none of the table's: why, and the path of the value that is to blame and its column."""
+
+    index: int
+    column: str | None
+    why: str
+    top: str | None = None
+
+    def said(self, place: str) -> str:
+        return f"{place}: {self.why}" if self.column is None else f"{place}, column {self.column!r}: {self.why}"
+
+
 @dataclass(frozen=True)
 class Body:
     """Rows as they came, how to call one of them in an error, and how to read them again with exact numbers."""
@@ -69,30 +81,25 @@ def check_values(data: bytes) -> None:
         )
 
 
-def lines_of(data: bytes) -> Body:
-    """NDJSON: one object per line; empty lines do not count."""
-    check_values(data)
-    lines = [(number, line) for number, line in enumerate(data.split(b"\n"), 1) if line.strip()]
-    rows = []
-    for number, line in lines:
-        try:
-            rows.append(orjson.loads(line))
-        except orjson.JSONDecodeError as error:
-            raise InvalidRequest(f"line {number} is no JSON: {error.msg.partition(':')[0]}") from None
-    return Body(rows, lambda index: f"line {lines[index][0]}", lambda: [_exact(line) for _, line in lines])
-
-
 def rows_of_document(document: Any, data: bytes) -> Body:
     """JSON: an array of objects, one object, or {"rows": [...]}."""
-    return Body(_listed(document), lambda index: f"row {index}", lambda: _listed(_exact(data)))
+    return Body(_listed(document), lambda index: f"row {index}", lambda: _listed(exact(data)))
 
 
 def table_of(body: Body, columns: pa.Schema) -> pa.Table:
     """Columns that no row has are left out: the table decides what becomes of them."""
     try:
-        return _table(body.rows, columns, body.place)
+        return rows_as_columns(body.rows, columns, body.exact)
+    except RowMisfit as misfit:
+        raise InvalidRequest(misfit.said(body.place(misfit.index))) from None
+
+
+def rows_as_columns(rows: Sequence[Any], columns: pa.Schema, exact: Callable[[], Sequence[Any]]) -> pa.Table:
+    """Raises `RowMisfit`. `exact`: the same rows with all digits of their numbers."""
+    try:
+        return _table(rows, columns)
     except _NeedsDigits:
-        return _table(body.exact(), columns, body.place)
+        return _table(exact(), columns)
 
 
 def _listed(document: Any) -> Sequence[Any]:
@@ -101,26 +108,26 @@ def _listed(document: Any) -> Sequence[Any]:
     return document if isinstance(document, list) else [document]
 
 
-def _exact(data: bytes) -> Any:
+def exact(data: bytes) -> Any:
+    """Parsed again, numbers with a point as decimals."""
     try:
         return json.loads(data, parse_float=Decimal)
     except (ValueError, RecursionError):
         raise InvalidRequest("a number in the body has too many digits: write it as text") from None
 
 
-def _table(rows: Sequence[Any], columns: pa.Schema, place: Callable[[int], str]) -> pa.Table:
+def _table(rows: Sequence[Any], columns: pa.Schema) -> pa.Table:
     if not rows:
         raise InvalidRequest("the batch is empty: give at least one row")
     known = set(columns.names)
     present: set[str] = set()
     for index, row in enumerate(rows):
         if not isinstance(row, dict):
-            raise InvalidRequest(f"{place(index)} is no JSON object of column names to values")
+            raise RowMisfit(index, None, "no JSON object of column names to values")
         if not row.keys() <= known:
             name = next(name for name in row if name not in known)
-            raise InvalidRequest(
-                f"{place(index)}: column {name[:NAME_SHOWN_MAX]!r} is not in the table: it has "
-                f"{', '.join(columns.names)}"
+            raise RowMisfit(
+                index, None, f"column {name[:NAME_SHOWN_MAX]!r} is not in the table: it has {', '.join(columns.names)}"
             )
         present.update(row)
     arrays: dict[str, pa.Array] = {}
@@ -130,10 +137,8 @@ def _table(rows: Sequence[Any], columns: pa.Schema, place: Callable[[int], str])
         try:
             arrays[column.name] = _array([row.get(column.name) for row in rows], column.type)
         except _Misfit as misfit:
-            raise InvalidRequest(
-                f"{place(misfit.index)}, column {column.name + misfit.path!r}: the value does not fit "
-                f"{type_name(column.type)}: it takes {misfit.wanted}"
-            ) from None
+            why = f"the value does not fit {type_name(column.type)}: it takes {misfit.wanted}"
+            raise RowMisfit(misfit.index, column.name + misfit.path, why, column.name) from None
     if not arrays:
         raise InvalidRequest(f"the rows have no column: the table has {', '.join(columns.names)}")
     return pa.table(arrays)
