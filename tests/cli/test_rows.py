@@ -259,3 +259,25 @@ def test_delete_refuses_and_changes_nothing(orders: Run, arguments: tuple[str, .
     assert answer.code == 1
     assert problem in answer.err
     assert orders("stats", "shop.orders", "--json").json["seq"] == 1
+
+
+def test_write_and_delete_only_if_the_schema_is_the_known_one(orders: Run) -> None:
+    known = orders("describe", "shop.orders", "--json").json["schema_fingerprint"]
+    option = "--schema-fingerprint"
+    assert orders("write", "shop.orders", "--row", '{"id": 9}', option, known).code == 0
+    for arguments in (("write", "shop.orders", "--row", '{"id": 10}'), ("delete", "shop.orders", "9")):
+        answer = orders(*arguments, option, "abc")
+        assert answer.code == 1
+        assert known in answer.err
+        assert "'abc'" in answer.err
+    assert ids(orders) == [1, 2, 3, 9]
+
+
+def test_a_table_may_be_named_with_its_catalog(orders: Run) -> None:
+    assert orders("write", "lake.shop.orders", "--row", '{"id": 9}').code == 0
+    assert orders("get", "lake.shop.orders", "9").code == 0
+    assert orders("sql", "select count(*) as n from lake.shop.orders", "--json").json["rows"] == [{"n": 4}]
+    for command in (("get", "prod.shop.orders", "9"), ("sql", "select * from prod.shop.orders")):
+        answer = orders(*command)
+        assert answer.code == 1
+        assert "there is no catalog 'prod'" in answer.err

@@ -79,6 +79,24 @@ def events(lake: Lake, remote: RemoteLake, name: str) -> tuple[Table, RemoteTabl
 
 
 class TestTables:
+    def test_a_schema_fingerprint_is_the_same_and_goes_along_with_a_write(
+        self, lake: Lake, remote: RemoteLake, name: str
+    ) -> None:
+        local, there = both(lake, remote, f"lake.{name}")
+        known = there.definition.fingerprint
+        assert known == local.definition.fingerprint
+        assert there.name == name
+        there.upsert([{**ROW, "id": 9}], schema_fingerprint=known)
+        local.add_column(pa.field("later", pa.int64()))
+        for write in (
+            lambda **options: there.upsert([ROW], schema_fingerprint=known, **options),
+            lambda **options: there.delete([9], schema_fingerprint=known, **options),
+        ):
+            for options in ({}, {"batch_id": f"of {name}"}):
+                with pytest.raises(Conflict, match=known):
+                    write(**options)
+        assert local.to_arrow(["id"]).num_rows == 4
+
     def test_a_table_is_created_as_it_would_be_locally(self, lake: Lake, remote: RemoteLake, name: str) -> None:
         made = remote.create_table(
             name,

@@ -547,3 +547,39 @@ def test_a_large_answer_streams(client: TestClient, lake: Lake, monkeypatch: pyt
     monkeypatch.setattr(formats, "WHOLE_BYTES_MAX", 0)
     lines = client.get(ROWS, headers={"Accept": NDJSON}).content.splitlines()
     assert sorted(orjson.loads(line)["id"] for line in lines) == [1, 2, 3]
+
+
+# -- schema fingerprints and names of three parts
+
+
+def test_rows_for_another_schema_are_refused_with_412(client: TestClient, lake: Lake) -> None:
+    known = client.get("/v1/tables/shop.orders").json()["schema_fingerprint"]
+    assert known == lake.table("shop.orders").definition.fingerprint
+    right, wrong = {"Lithify-Schema": known}, {"Lithify-Schema": "0" * 32}
+    assert client.post(ROWS, json=[{"id": 8}], headers=right).status_code == 200
+    before = ids(lake)
+
+    for answer in (
+        client.post(ROWS, json=[{"id": 9}], headers=wrong),
+        client.post(ROWS, json=[{"id": 9, "gone": 1}], headers=wrong),
+        client.post(DELETE, json={"keys": [1]}, headers=wrong),
+    ):
+        message = refused(answer, 412, "conflict")
+        assert known in message
+        assert "0" * 32 in message
+        assert answer.json()["details"]["schema_fingerprint"] == known
+    assert ids(lake) == before
+
+
+def test_names_of_three_parts_are_the_same_table(client_with: ClientWith, lake: Lake) -> None:
+    lake.create_table("lake.orders", pa.schema([("id", pa.int64())]), key="id")
+    mine, others = client_with("read", "write", table="shop.orders"), client_with("read", "write", table="lake.*")
+
+    assert mine.post("/v1/tables/lake.shop.orders/rows", json=[{"id": 7}]).json()["table"] == "shop.orders"
+    assert mine.get("/v1/tables/lake.shop.orders").json()["table"] == "shop.orders"
+    assert mine.get("/v1/tables/lake.shop.orders/rows").status_code == 200
+    refused(others.get("/v1/tables/lake.shop.orders"), 403, "forbidden")
+    refused(others.post("/v1/tables/lake.shop.orders/rows", json=[{"id": 7}]), 403, "forbidden")
+    assert others.get("/v1/tables/lake.orders").status_code == 200
+    said = refused(client_with("read").get("/v1/tables/prod.shop.orders"), 400, "invalid_request")
+    assert "there is no catalog 'prod'" in said

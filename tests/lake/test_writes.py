@@ -9,7 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lithify import Lake, NotFound, Settings
+from lithify import Conflict, InvalidRequest, Lake, NotFound, Settings
+from lithify.store.local import Store
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 
@@ -157,3 +158,61 @@ def test_a_plan_that_was_overtaken_still_rewrites_only_what_it_must(lake: Lake) 
     table._handles.base.log.files(())
     table.upsert([{"id": 1500, "v": "y"}])
     assert table.fold(dry_run=True).files_rewritten == 1
+
+
+@pytest.mark.parametrize("method", ["append", "upsert", "replace", "delete"])
+def test_a_write_for_another_schema_is_refused_with_both_fingerprints(lake: Lake, method: str) -> None:
+    table = lake.create_table("a.t", SCHEMA, key="id")
+    table.upsert([{"id": 1, "v": "x"}])
+    rows = [1] if method == "delete" else [{"id": 1, "v": "y"}]
+    before = table.definition.fingerprint
+    first = getattr(table, method)(rows, batch_id="b", schema_fingerprint=before)
+    with Lake(lake.path) as other:
+        other.table("a.t").add_column(pa.field("w", pa.int64()))
+
+    with pytest.raises(Conflict) as refused:
+        getattr(table, method)(rows, schema_fingerprint=before)
+
+    now = table.definition.fingerprint
+    assert before in str(refused.value)
+    assert now in str(refused.value)
+    assert now != before
+    assert table.snapshot().seq == first.seq
+    assert getattr(table, method)(rows, batch_id="b", schema_fingerprint=before).replayed
+    assert getattr(table, method)(rows, schema_fingerprint=now).seq == first.seq + 1
+    with pytest.raises(InvalidRequest, match="a schema fingerprint is a text"):
+        getattr(table, method)(rows, schema_fingerprint=7)
+
+
+def test_a_schema_that_changes_under_a_write_is_seen_at_its_commit(folder: Path) -> None:
+    """The rows were checked against the old columns: the commit looks again."""
+
+    class Overtaken(Store):
+        def step(self, name: str) -> None:
+            if name == "write.staged" and not self.done:
+                self.done = True
+                with Lake(folder / "lake") as other:
+                    other.table("a.t").add_column(pa.field("w", pa.int64()))
+
+        done = True
+
+    store = Overtaken()
+    with Lake(folder / "lake", store=store) as lake:
+        table = lake.create_table("a.t", SCHEMA, key="id")
+        fingerprint = table.definition.fingerprint
+        store.done = False
+
+        with pytest.raises(Conflict, match="was made for"):
+            table.upsert([{"id": 1}], schema_fingerprint=fingerprint)
+
+        assert table.to_arrow().num_rows == 0
+
+
+def test_rows_come_as_lists_and_generators_of_record_batches(lake: Lake) -> None:
+    table = lake.create_table("a.t", SCHEMA, key="id")
+    batches = pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]}).to_batches(max_chunksize=1)
+
+    assert table.upsert(batches).rows == 3
+    assert table.append(iter(batches)).rows == 3
+    assert table.delete(pa.chunked_array([[1], [2]])).deleted == 2
+    assert table.to_arrow().to_pylist() == [{"id": 3, "v": "c"}]

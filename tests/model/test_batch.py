@@ -50,6 +50,10 @@ CONTAINERS: dict[str, Any] = {
     "an Arrow table": pa.Table.from_pylist([ROW], schema=SCHEMA.columns),
     "a record batch": pa.RecordBatch.from_pylist([ROW], schema=SCHEMA.columns),
     "a reader": pa.Table.from_pylist([ROW], schema=SCHEMA.columns).to_reader(),
+    "a list of record batches": pa.Table.from_pylist([ROW], schema=SCHEMA.columns).to_batches(),
+    "a list of tables": [pa.Table.from_pylist([ROW], schema=SCHEMA.columns)],
+    "a generator of record batches": iter(pa.Table.from_pylist([ROW], schema=SCHEMA.columns).to_batches()),
+    "an array of structs": pa.Table.from_pylist([ROW], schema=SCHEMA.columns).to_struct_array(),
     "pandas": pa.Table.from_pylist([ROW], schema=SCHEMA.columns).to_pandas(),
     "polars": pl.from_arrow(pa.Table.from_pylist([ROW], schema=SCHEMA.columns)),
     "columns in another order": pa.Table.from_pylist([ROW], schema=SCHEMA.columns).select(
@@ -155,3 +159,58 @@ def test_only_years_that_every_engine_knows_are_taken(name: str, number: int, ki
     assert rows_of(batch(number + step), SCHEMA).num_rows == 3
     with pytest.raises(InvalidRequest, match=f"column '{name}' is not between the years 1 and 9999 in row 2"):
         rows_of(batch(number), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pa.array([1, 2]),
+        pa.chunked_array([[1], [2]]),
+        pa.table({"id": [1, 2]}),
+        pa.table({"id": [1, 2]}).to_batches(),
+        pa.table({"id": [1, 2]}).to_reader(),
+        iter(pa.table({"id": [1, 2]}).to_batches()),
+        pa.chunked_array([pa.array([{"id": 1}, {"id": 2}])]),
+        pd.Series([1, 2]),
+        pd.Index([1, 2]),
+        pl.Series([1, 2]),
+        range(1, 3),
+        {1, 2},
+    ],
+    ids=lambda keys: type(keys).__name__,
+)
+def test_keys_come_in_every_container(keys: Any) -> None:
+    assert sorted(keys_of(keys, SCHEMA).column("id").to_pylist()) == [1, 2]
+
+
+def test_one_scalar_of_arrow_is_a_key() -> None:
+    assert keys_of(pa.scalar(7), SCHEMA).to_pylist() == [{"id": 7}]
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (pa.array([1]), "one column without a name"),
+        (pa.chunked_array([[1]]), "one column without a name"),
+        (pd.Series([1]), "one column without a name"),
+        (pl.Series([1]), "one column without a name"),
+        ([pa.record_batch({"id": [1]}), ROW], "a dict stands among record batches"),
+        ([ROW, pa.record_batch({"id": [1]})], "row 1 is RecordBatch"),
+        ([pa.table({"id": [1]}), pa.table({"id": ["x"]})], "do not have the same columns"),
+        (7, "cannot take rows from int"),
+        ("text", "cannot take rows from str"),
+        (object(), "cannot take rows from object"),
+        (None, "cannot take rows from NoneType"),
+        ([], "the batch is empty"),
+    ],
+)
+def test_what_holds_no_rows_is_refused(data: Any, said: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        rows_of(data, SCHEMA)
+    assert said in str(refused.value)
+
+
+def test_an_array_of_keys_needs_a_key_of_one_column() -> None:
+    for schema in (define(pa.schema([("a", pa.int64()), ("b", pa.int64())]), ["a", "b"]), define(SCHEMA.columns)):
+        with pytest.raises(InvalidRequest, match="says nothing about which columns to delete by"):
+            keys_of(pa.chunked_array([[1]]), schema)

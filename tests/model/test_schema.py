@@ -74,3 +74,46 @@ def test_names() -> None:
     check_column_name("größe")
     with pytest.raises(InvalidRequest, match=r"try 'orders'"):
         parse_table_name("shop.Orders")
+
+
+def test_a_name_may_begin_with_the_lakes_only_catalog() -> None:
+    assert parse_table_name("lake.shop.orders") == TableName("shop", "orders")
+    assert parse_table_name("lake.orders") == TableName("lake", "orders")
+    assert parse_table_name("lake.lake.lake") == TableName("lake", "lake")
+    with pytest.raises(InvalidRequest, match="there is no catalog 'prod'; a lake is one catalog, 'lake'"):
+        parse_table_name("prod.shop.orders")
+    for text in ("lake.shop.orders.more", "lake..orders", "..", "lake.shop.", "a.b.c.d"):
+        with pytest.raises(InvalidRequest, match="is no table name"):
+            parse_table_name(text)
+
+
+COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.decimal128(10, 2)), ("s", pa.struct([("a", pa.int32())]))])
+
+
+def test_a_fingerprint_is_the_same_in_every_process_and_version() -> None:
+    assert define(COLUMNS, "id").fingerprint == "6d3ff9c6c2d9090b28bd63ca5ef3c19a"
+
+
+@pytest.mark.parametrize(
+    ("columns", "key"),
+    [
+        (COLUMNS, None),
+        (COLUMNS, ["id", "v"]),
+        (COLUMNS.append(pa.field("more", pa.int8())), "id"),
+        (COLUMNS.set(1, pa.field("v", pa.decimal128(10, 3))), "id"),
+        (COLUMNS.set(1, pa.field("w", pa.decimal128(10, 2))), "id"),
+        (COLUMNS.set(1, pa.field("v", pa.decimal128(10, 2), nullable=False)), "id"),
+        (COLUMNS.set(2, pa.field("s", pa.struct([("b", pa.int32())]))), "id"),
+        (COLUMNS.set(2, pa.field("s", pa.struct([pa.field("a", pa.int32(), nullable=False)]))), "id"),
+        (pa.schema([COLUMNS.field(1), COLUMNS.field(0), COLUMNS.field(2)]), "id"),
+    ],
+)
+def test_a_fingerprint_changes_with_columns_and_key(columns: pa.Schema, key: Any) -> None:
+    assert define(columns, key).fingerprint != define(COLUMNS, "id").fingerprint
+
+
+def test_a_fingerprint_survives_the_log_and_other_spellings_of_a_type() -> None:
+    definition = define(COLUMNS, "id")
+    stored = from_properties(definition.changes_columns, definition.properties(), "a.t")
+    other = COLUMNS.set(2, pa.field("s", pa.struct([("a", pa.uint16())])))
+    assert stored.fingerprint == definition.fingerprint == define(other, "id").fingerprint

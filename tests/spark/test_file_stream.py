@@ -66,7 +66,7 @@ def test_records_that_do_not_fit_stop_the_stream_until_they_are_set_aside(lake: 
     assert (batch["batch"], batch["rows"], batch["seq"], done["rows"]) == (0, 1, 1, 1)
     assert [row["id"] for row in table.to_arrow().to_pylist()] == [1]
     kept = [json.loads(line) for file in lake.path.rglob("quarantine/*/*.json") for line in file.open()]
-    assert sorted(line["record"] for line in kept) == ["yesterday,2", '{"day":"2026-11-16","id":null}']
+    assert sorted(line["record"] for line in kept) == ["yesterday,2", '{"id": null, "day": "2026-11-16"}']
     assert str(table.history(1)[0].detail).endswith(" 0, 2 records set aside")
 
 

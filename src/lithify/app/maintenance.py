@@ -219,7 +219,7 @@ def chosen_tables(lake: Lake, table: str | None = None, namespace: str | None = 
     """All tables, those of a namespace, or one; raises `NotFound` if there are none of that name."""
     present = lake.tables()
     if table is not None:
-        parse_table_name(table)
+        table = str(parse_table_name(table))
         if table not in present:
             raise NotFound(f"table {table} does not exist in this lake: `lithify tables` lists what does")
         if namespace is not None and namespace != table.partition(".")[0]:

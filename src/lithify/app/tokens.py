@@ -310,12 +310,16 @@ def _checked_scopes(scopes: Iterable[str]) -> tuple[Scope, ...]:
 
 def _checked_tables(tables: Iterable[str]) -> tuple[str, ...]:
     """Names, and `namespace.*` for every table of a namespace."""
-    patterns = tuple(dict.fromkeys(tables))
+    patterns = tuple(dict.fromkeys(map(_plain_pattern, tables)))
     if len(patterns) > TABLES_MAX:
         raise InvalidRequest(f"a token names at most {TABLES_MAX} tables: use namespace.* for all of a namespace")
-    for pattern in patterns:
-        parse_table_name(pattern[:-1] + "t" if pattern.endswith(".*") else pattern)
     return patterns
+
+
+def _plain_pattern(pattern: str) -> str:
+    if isinstance(pattern, str) and pattern.endswith(".*"):
+        return f"{parse_table_name(pattern[:-1] + 't').namespace}.*"
+    return str(parse_table_name(pattern))
 
 
 def _checked_expiry(expires_s: float) -> float:

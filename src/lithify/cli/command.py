@@ -59,6 +59,14 @@ EncodingOption = Annotated[
         "--encoding", metavar="NAME", help="Of CSV and JSON: latin-1, cp1252, … Default: UTF-8, or by its BOM."
     ),
 ]
+SchemaOption = Annotated[
+    str | None,
+    typer.Option(
+        "--schema-fingerprint",
+        metavar="TEXT",
+        help="Write only if the table still has the schema with this fingerprint (of `lithify describe`).",
+    ),
+]
 BatchIdOption = Annotated[
     str | None,
     typer.Option(

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from lithify.cli.command import BatchIdOption, EncodingOption, Session, TableArgument, command
+from lithify.cli.command import BatchIdOption, EncodingOption, SchemaOption, Session, TableArgument, command
 from lithify.cli.inputs import STDIN, keys_from_arguments, read_rows, rows_of
 from lithify.cli.tables import ColumnsOption, KeyOption, OrderByOption, PartitionOption, TimeOption, schema_of
 from lithify.cli.values import human_bytes, human_seconds
@@ -46,6 +46,7 @@ def write(
         WriteMode | None, typer.Option("--mode", help="Default: upsert on a table with a key, append on one without.")
     ] = None,
     batch_id: BatchIdOption = None,
+    schema_fingerprint: SchemaOption = None,
 ) -> None:
     """Write rows durably, in one commit, without Spark.
 
@@ -58,17 +59,19 @@ def write(
     with session.lake() as lake:
         table = lake.table(name)
         definition = table.definition
+        if batch_id is None:
+            definition.check_fingerprint(schema_fingerprint, table.name)
         columns = definition.columns
         data: Any = rows_of(row, columns, name) if row else read_rows(file or STDIN, format, columns, name, encoding)
         _load_libraries()
         started = clock.perf_counter()
         match mode or ("upsert" if definition.keyed else "append"):
             case "upsert":
-                commit = table.upsert(data, batch_id=batch_id)
+                commit = table.upsert(data, batch_id=batch_id, schema_fingerprint=schema_fingerprint)
             case "replace":
-                commit = table.replace(data, batch_id=batch_id)
+                commit = table.replace(data, batch_id=batch_id, schema_fingerprint=schema_fingerprint)
             case _:
-                commit = table.append(data, batch_id=batch_id)
+                commit = table.append(data, batch_id=batch_id, schema_fingerprint=schema_fingerprint)
         seconds = clock.perf_counter() - started
         text = (
             f"{plural(commit.upserted, 'row')} written to {name}: seq {commit.seq}, durable in {human_seconds(seconds)}"
@@ -102,6 +105,7 @@ def delete(
     ] = None,
     reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; shown in the history.")] = None,
     batch_id: BatchIdOption = None,
+    schema_fingerprint: SchemaOption = None,
 ) -> None:
     """Delete rows by key, by a SQL condition, or by the keys in a file.
 
@@ -117,6 +121,10 @@ def delete(
         _load_libraries()
         started = clock.perf_counter()
         if where is not None:
+            if schema_fingerprint is not None:
+                raise InvalidRequest(
+                    "--schema-fingerprint goes with keys: a condition is checked by its columns anyway"
+                )
             commit = table.delete_where(where, batch_id=batch_id, actor=actor, reason=reason)
         else:
             wanted = (
@@ -124,7 +132,9 @@ def delete(
                 if source is not None
                 else keys_from_arguments(keys or (), columns, key, name)
             )
-            commit = table.delete(wanted, batch_id=batch_id, actor=actor, reason=reason)
+            commit = table.delete(
+                wanted, batch_id=batch_id, actor=actor, reason=reason, schema_fingerprint=schema_fingerprint
+            )
         seconds = clock.perf_counter() - started
         if commit.replayed:
             text = f"batch {batch_id} was deleted from {name} before, as seq {commit.seq}: nothing was changed"

@@ -101,7 +101,7 @@ class RemoteLake:
         """Create a table. `schema` is a pyarrow schema; `options` are listed in docs/settings.md."""
         if sort_by is not None:
             options = {**(options or {}), "sort_by": sort_by if isinstance(sort_by, str) else list(sort_by)}
-        parse_table_name(name)
+        name = str(parse_table_name(name))
         definition = define(_arrow_schema(schema), key, order_by, time, partition_by)
         document = {
             "name": name,
@@ -118,7 +118,7 @@ class RemoteLake:
 
     def table(self, name: str) -> RemoteTable:
         """Open a table."""
-        parse_table_name(name)
+        name = str(parse_table_name(name))
         return RemoteTable(self._transport, name, self._ask("GET", f"/tables/{quote(name)}", again=True))
 
     def tables(self) -> list[str]:
@@ -126,7 +126,7 @@ class RemoteLake:
 
     def drop_table(self, name: str) -> None:
         """Drop a table and delete its files. An adopted base is left where it is."""
-        parse_table_name(name)
+        name = str(parse_table_name(name))
         self._ask("DELETE", f"/tables/{quote(name)}")
 
     # -- SQL
@@ -241,7 +241,7 @@ class RemoteLake:
 
     def table_upkeep(self, name: str) -> dict[str, Any]:
         """A table's numbers, what is due on it, its last job, and what failed and waits to be tried again."""
-        parse_table_name(name)
+        name = str(parse_table_name(name))
         document: dict[str, Any] = dict(field_of(self._get("/compaction/stats", {"table": name}), "tables")[0])
         if (problem := document.pop("error", None)) is not None:
             raise Unavailable(str(problem), table=name)

@@ -92,30 +92,54 @@ class RemoteTable:
 
     # -- writing
 
-    def append(self, data: Any, batch_id: str | None = None, *, actor: str | None = None) -> Commit:
+    def append(
+        self,
+        data: Any,
+        batch_id: str | None = None,
+        *,
+        actor: str | None = None,
+        schema_fingerprint: str | None = None,
+    ) -> Commit:
         """Add rows. On a table with a key this is the same as `upsert`: a key never stands twice."""
-        return self._put("append", data, batch_id, actor)
+        return self._put("append", data, batch_id, actor, schema_fingerprint)
 
-    def upsert(self, data: Any, batch_id: str | None = None, *, actor: str | None = None) -> Commit:
+    def upsert(
+        self,
+        data: Any,
+        batch_id: str | None = None,
+        *,
+        actor: str | None = None,
+        schema_fingerprint: str | None = None,
+    ) -> Commit:
         """Insert rows, or replace those with the same key as a whole. The last row of a key in the batch wins."""
         if not self._known.keyed:
             raise InvalidRequest(
                 f"table {self.name} has no key, so there is nothing to upsert by: use append, or create it with a key"
             )
-        return self._put("upsert", data, batch_id, actor)
+        return self._put("upsert", data, batch_id, actor, schema_fingerprint)
 
-    def replace(self, data: Any, batch_id: str | None = None, *, actor: str | None = None) -> Commit:
+    def replace(
+        self,
+        data: Any,
+        batch_id: str | None = None,
+        *,
+        actor: str | None = None,
+        schema_fingerprint: str | None = None,
+    ) -> Commit:
         """Delete, then write: these rows win whatever their order_by says."""
         if not self._known.keyed:
             raise InvalidRequest(f"table {self.name} has no key, so there is nothing to replace: use append")
-        return self._put("replace", data, batch_id, actor)
+        return self._put("replace", data, batch_id, actor, schema_fingerprint)
 
-    def _put(self, mode: str, data: Any, batch_id: str | None, actor: str | None) -> Commit:
+    def _put(
+        self, mode: str, data: Any, batch_id: str | None, actor: str | None, schema_fingerprint: str | None
+    ) -> Commit:
         _check_actor(actor)
+        self._check_schema(batch_id, schema_fingerprint)
         rows = self._rows(data)
         body = ipc_of(rows, COMPRESS_BYTES_MIN)
         try:
-            return self._write("/rows", batch_id, query={"mode": mode}, content=body)
+            return self._write("/rows", batch_id, query={"mode": mode}, content=body, schema=schema_fingerprint)
         except LimitExceeded as error:
             if error.details.get("limit") != "size":
                 raise
@@ -142,6 +166,11 @@ class RemoteTable:
         # A key of our own is no batch of the caller's, who has asked once.
         return commit if batch_id is not None else replace(commit, batch_id=None, replayed=False)
 
+    def _check_schema(self, batch_id: str | None, fingerprint: str | None) -> None:
+        """Before rows are looked at, which may not fit for that very reason. What was sent before, the server knows."""
+        if fingerprint is not None and batch_id is None and fingerprint != self._known.fingerprint:
+            self.definition.check_fingerprint(fingerprint, self.name)
+
     def _rows(self, data: Any) -> pa.Table:
         """Rows of the columns that were told last; what those refuse may fit newer ones."""
         if _is_spark_frame(data):
@@ -152,16 +181,23 @@ class RemoteTable:
         return rows_of_newest(data, self._known, lambda: self.definition)
 
     def delete(
-        self, keys: Any, batch_id: str | None = None, *, actor: str | None = None, reason: str | None = None
+        self,
+        keys: Any,
+        batch_id: str | None = None,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        schema_fingerprint: str | None = None,
     ) -> Commit:
         """Delete by key. On a table with no key: every row that is there now and matches the given columns."""
         _check_actor(actor)
+        self._check_schema(batch_id, schema_fingerprint)
         rows = keys_of(keys, self._known)
         if not self._known.keyed:
             for column in rows.schema:
                 check_key_type(column, "delete")
         document = {"keys": jsonable(rows.to_pylist()), "reason": reason}
-        return self._write("/delete", batch_id, json=document)
+        return self._write("/delete", batch_id, json=document, schema=schema_fingerprint)
 
     def delete_where(
         self,

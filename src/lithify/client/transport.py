@@ -41,7 +41,9 @@ Sleep = Callable[[float], None]
 
 @dataclass(frozen=True)
 class Call:
-    """One request. `key`: its Idempotency-Key; `work`: it may take long; `query` leaves out what is None."""
+    """One request. `key`: its Idempotency-Key; `schema`: the fingerprint of the schema that it was made for; `work`: it
+    may take long; `query` leaves out what is None.
+    """
 
     method: str
     path: str
@@ -50,6 +52,7 @@ class Call:
     content: bytes | None = None
     accept: str = JSON
     key: str | None = None
+    schema: str | None = None
     again: bool = False
     work: bool = False
 
@@ -142,6 +145,8 @@ class Transport:
             headers["content-type"] = ARROW
         if call.key is not None:
             headers["idempotency-key"] = call.key
+        if call.schema is not None:
+            headers["lithify-schema"] = call.schema
         return headers
 
     def _timeout(self, call: Call) -> httpx.Timeout:

@@ -40,6 +40,7 @@ class BulkWrite:
     batch_id: str | None = None
     info: Mapping[str, Any] = field(default_factory=dict)
     progress: Progress | None = None
+    schema_fingerprint: str | None = None
 
     def before(self, handles: Handles) -> Commit | None:
         """The answer that this write got the first time, as of the log handle's version."""
@@ -56,6 +57,7 @@ def write_frame(
     batch_id: str | None = None,
     info: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
+    schema_fingerprint: str | None = None,
 ) -> Commit:
     """Rows to append or upsert."""
     from lithify.spark.types import arrow_schema
@@ -68,7 +70,8 @@ def write_frame(
     def produce(schema: TableSchema, root: str, folder: str) -> Files:
         return [(file, Op.UPSERT) for file in write_parts(frame, WriteTask(schema, root, folder))]
 
-    return write_files(handles, BulkWrite(operation, batch_id, info or {}, progress), produce)
+    write = BulkWrite(operation, batch_id, info or {}, progress, schema_fingerprint)
+    return write_files(handles, write, produce)
 
 
 def write_events(
@@ -142,6 +145,7 @@ def _commit(handles: Handles, job: jobs.Job, schema: TableSchema, files: Files, 
         jobs.check_not_fenced(job, changes.log)
         if (replayed := write.before(handles)) is not None:
             return replayed
+        changes.schema.check_fingerprint(write.schema_fingerprint, str(handles.name))
         if changes.schema.columns.names[: len(schema.names)] != schema.names:
             raise Conflict(
                 f"the columns of table {handles.name} changed while the rows were written; nothing was committed: "

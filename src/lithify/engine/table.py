@@ -133,25 +133,51 @@ class Table:
 
     # -- writing
 
-    def append(self, data: Any, batch_id: str | None = None, *, actor: str | None = None) -> Commit:
-        """Add rows. On a table with a key this is the same as `upsert`: a key never stands twice."""
-        return self._put("append", data, batch_id, actor)
+    def append(
+        self,
+        data: Any,
+        batch_id: str | None = None,
+        *,
+        actor: str | None = None,
+        schema_fingerprint: str | None = None,
+    ) -> Commit:
+        """Add rows. On a table with a key this is the same as `upsert`: a key never stands twice.
 
-    def upsert(self, data: Any, batch_id: str | None = None, *, actor: str | None = None) -> Commit:
+        `schema_fingerprint` (of `definition.fingerprint`) refuses the write if columns or key are others by now.
+        """
+        return self._put("append", data, batch_id, actor, schema_fingerprint)
+
+    def upsert(
+        self,
+        data: Any,
+        batch_id: str | None = None,
+        *,
+        actor: str | None = None,
+        schema_fingerprint: str | None = None,
+    ) -> Commit:
         """Insert rows, or replace those with the same key as a whole. The last row of a key in the batch wins."""
         if not self._handles.changes.schema.keyed:
             raise InvalidRequest(
                 f"table {self.name} has no key, so there is nothing to upsert by: use append, or create it with a key"
             )
-        return self._put("upsert", data, batch_id, actor)
+        return self._put("upsert", data, batch_id, actor, schema_fingerprint)
 
-    def replace(self, data: Any, batch_id: str | None = None, *, actor: str | None = None) -> Commit:
+    def replace(
+        self,
+        data: Any,
+        batch_id: str | None = None,
+        *,
+        actor: str | None = None,
+        schema_fingerprint: str | None = None,
+    ) -> Commit:
         """Delete, then write: these rows win whatever their order_by says."""
         schema = self._handles.changes.schema
         if not schema.keyed:
             raise InvalidRequest(f"table {self.name} has no key, so there is nothing to replace: use append")
         op = Op.REPLACE if schema.order_by else Op.UPSERT
-        return self._write(Request("replace", {op: self._rows(data)}, batch_id, _who(actor, None)))
+        self.check_schema("replace", batch_id, schema_fingerprint)
+        rows = {op: self._rows(data)}
+        return self._write(Request("replace", rows, batch_id, _who(actor, None), schema_fingerprint=schema_fingerprint))
 
     def _write(self, request: Request) -> Commit:
         while True:
@@ -165,27 +191,53 @@ class Table:
         with loaded.handles.changes.log.lock:
             return loaded.writer.replay(operation, batch_id)
 
-    def _put(self, operation: str, data: Any, batch_id: str | None, actor: str | None) -> Commit:
+    def _put(
+        self, operation: str, data: Any, batch_id: str | None, actor: str | None, schema_fingerprint: str | None
+    ) -> Commit:
+        self.check_schema(operation, batch_id, schema_fingerprint)
+        who = _who(actor, None)
         if _is_spark_frame(data):
             from lithify.engine.bulk import write_frame
 
-            return write_frame(self._handles, data, operation, batch_id, dict(_who(actor, None)))
-        return self._write(Request(operation, {Op.UPSERT: self._rows(data)}, batch_id, _who(actor, None)))
+            return write_frame(
+                self._handles, data, operation, batch_id, dict(who), schema_fingerprint=schema_fingerprint
+            )
+        rows = {Op.UPSERT: self._rows(data)}
+        return self._write(Request(operation, rows, batch_id, who, schema_fingerprint=schema_fingerprint))
+
+    def check_schema(self, operation: str, batch_id: str | None, fingerprint: str | None) -> None:
+        """Before rows are looked at, which may not fit for that very reason. The commit looks again. A batch that was
+        written before is answered as then.
+        """
+        if fingerprint is None or fingerprint == self._handles.changes.schema.fingerprint:
+            return
+        if batch_id is None or self._replay(operation, batch_id) is None:
+            self.definition.check_fingerprint(fingerprint, self.name)
 
     def _rows(self, data: Any) -> pa.Table:
         """Rows of the schema that this process knows; what that refuses may fit a newer one."""
         return rows_of_newest(data, self._handles.changes.schema, lambda: self.definition)
 
     def delete(
-        self, keys: Any, batch_id: str | None = None, *, actor: str | None = None, reason: str | None = None
+        self,
+        keys: Any,
+        batch_id: str | None = None,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        schema_fingerprint: str | None = None,
     ) -> Commit:
         """Delete by key. On a table with no key: every row that is there now and matches the given columns."""
+        self.check_schema("delete", batch_id, schema_fingerprint)
         schema = self._handles.changes.schema
         rows = keys_of(keys, schema)
         if not schema.keyed:
             for column in rows.schema:
                 check_key_type(column, "delete")
-        return self._write(Request("delete", {Op.DELETE: rows}, batch_id, _who(actor, reason)))
+        parts = {Op.DELETE: rows}
+        return self._write(
+            Request("delete", parts, batch_id, _who(actor, reason), schema_fingerprint=schema_fingerprint)
+        )
 
     def delete_where(
         self,

@@ -66,6 +66,7 @@ class Request:
     txns: Mapping[str, int] = field(default_factory=dict)
     only_at_seq: int | None = None
     progress: Progress | None = None
+    schema_fingerprint: str | None = None
 
     def __post_init__(self) -> None:
         check_batch_id(self.batch_id)
@@ -204,6 +205,7 @@ class Writer:
             return arrived
         if request.only_at_seq is not None and request.only_at_seq != changes.seq:
             raise SeqMoved
+        changes.schema.check_fingerprint(request.schema_fingerprint, str(self._handles.name))
         self._check_row_key(request)
         entry.fit(changes.schema)
         return None

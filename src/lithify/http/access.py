@@ -25,6 +25,7 @@ from starlette.types import Scope as AsgiScope
 from lithify.app.tokens import Scope, Token, Tokens
 from lithify.errors import Forbidden
 from lithify.http.failures import Refusal, refused
+from lithify.model.names import plain_name
 
 __all__ = ["Access", "Caller", "Endpoint", "Need", "Public", "Scope", "endpoints_of", "needs", "public"]
 
@@ -64,7 +65,7 @@ class Need:
         caller = cast("Caller | None", getattr(request.state, "caller", None))
         if caller is None:
             raise Refusal(401, NO_TOKEN, CHALLENGE)
-        table = str(request.path_params["name"]) if self.table else None
+        table = plain_name(str(request.path_params["name"])) if self.table else None
         if self.per_table:
             allowed = self._enough(caller.token.has(scope) for scope in self.scopes)
         else:

@@ -104,6 +104,10 @@ class TableDocument(_Said):
     order_by: str | None = Field(description="Of two rows with the same key the one with the higher value here wins.")
     time: str | None = Field(description="Time column, by whose day base is partitioned.")
     partition_by: list[str] = Field(description="Partition columns of base.")
+    schema_fingerprint: str = Field(
+        description="Changes with columns, types, nullability and key; send it as Lithify-Schema along with a write.",
+        examples=["5f0c1d2b3a49586776859493a2b1c0de"],
+    )
     options: dict[str, Any] = Field(description="Options that the table sets itself.")
     options_effective: dict[str, Any] = Field(description="Every option with the value that holds.")
     seq: int = Field(description="Number of its newest write.", examples=[42])

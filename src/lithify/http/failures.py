@@ -22,7 +22,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.responses import Response
 
-from lithify.errors import LimitExceeded, LithifyError, Unavailable
+from lithify.errors import Conflict, LimitExceeded, LithifyError, Unavailable
 
 MESSAGE_LENGTH_MAX = 2_000
 PLACES_MAX = 12
@@ -69,6 +69,7 @@ WHAT_TO_DO: Mapping[str, str] = {
     "too_slow": "Send the request again, without pauses.",
     "wrong_host": "Call the service by a name that it knows; the setting allowed_hosts adds further ones.",
     "conflict": "Look at the current state, then decide whether to send it again.",
+    "other_schema": "Describe the table, make the rows fit its columns, and send them with its schema_fingerprint.",
     "cancelled": "Send it again if it is still wanted; nothing was changed.",
     "limit_exceeded": "Ask for less, or raise the limit that is named.",
     "compute_failed": "Change the query; the same one would fail again.",
@@ -88,7 +89,7 @@ _TO_LIMIT: Mapping[str, str] = {
     "size": "Send it in smaller pieces, or raise the limit that is named.",
 }
 # Of an error's details, what says which thing it is about. Others may quote what a row holds.
-_DETAILS_SHOWN = ("limit", "cycle", "table", "seq", "index", "job", "retry_after_s")
+_DETAILS_SHOWN = ("limit", "cycle", "table", "seq", "index", "job", "retry_after_s", "schema_fingerprint")
 
 
 class Refusal(HTTPException):
@@ -132,6 +133,8 @@ def failure_of(error: LithifyError, root: Path | None = None) -> Failure:
     if isinstance(error, LimitExceeded):
         status = {"size": 413, "queue": 503}.get(limit, status)
         what_to_do = _TO_LIMIT.get(limit, what_to_do)
+    elif isinstance(error, Conflict) and "schema_fingerprint" in error.details:
+        status, what_to_do = 412, WHAT_TO_DO["other_schema"]
     elif isinstance(error, Unavailable) and error.details.get("disk_full"):
         status, what_to_do = 507, WHAT_TO_DO["disk_full"]
     elif code == "compute_failed" and (error.details.get("unknown") or error.details.get("reason")):

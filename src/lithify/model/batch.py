@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from lithify.errors import InvalidRequest
 from lithify.model.arrow_rows import sort_by, take
+from lithify.model.containers import arrow_table, is_arrow, not_rows, one_column
 from lithify.model.schema import TableSchema
 
 ROW_BYTES_MAX = 64 * 2**20
@@ -35,7 +36,7 @@ def rows_of(data: Any, schema: TableSchema) -> pa.Table:
 def rows_of_newest(data: Any, known: TableSchema, newest: Callable[[], TableSchema]) -> pa.Table:
     """Rows of the schema that is known; what that refuses may fit a newer one. `data` is read once."""
     if isinstance(data, pa.RecordBatchReader):
-        data = data.read_all()
+        data = as_arrow(data, known.columns)
     elif isinstance(data, Iterator):
         data = list(data)
     try:
@@ -60,16 +61,20 @@ def check_rows(table: pa.Table, schema: TableSchema) -> None:
 
 
 def keys_of(data: Any, schema: TableSchema) -> pa.Table:
-    """Key rows for delete. A table with one key column also takes bare values."""
-    if isinstance(data, str | bytes | int) or (
+    """Key rows for delete. A table with one key column also takes bare values, and an array of them."""
+    if isinstance(data, pa.Scalar):
+        data = data.as_py()
+    if isinstance(data, str | bytes | int | Mapping) or (
         not hasattr(data, "__iter__") and not hasattr(data, "__arrow_c_stream__")
     ):
         data = [data]
-    if isinstance(data, Mapping):
-        data = [data]
-    if isinstance(data, Iterable) and not hasattr(data, "__arrow_c_stream__") and not hasattr(data, "to_arrow"):
+    if (column := one_column(data)) is not None:
+        if len(schema.key) != 1:
+            raise InvalidRequest(f"an array of values says nothing about which columns to delete by: {_how(schema)}")
+        data = pa.table({schema.key[0]: column})
+    elif isinstance(data, Iterable) and not hasattr(data, "__arrow_c_stream__") and not hasattr(data, "to_arrow"):
         data = list(data)
-        if data and not isinstance(data[0], Mapping):
+        if data and not isinstance(data[0], Mapping | pa.RecordBatch | pa.Table):
             data = [_key_mapping(value, schema.key) for value in data]
     target = schema.select(schema.key) if schema.keyed else schema.columns
     arrow = as_arrow(data, target, what="key")
@@ -89,6 +94,10 @@ def keys_of(data: Any, schema: TableSchema) -> pa.Table:
     return table
 
 
+def _how(schema: TableSchema) -> str:
+    return f"give rows with {', '.join(schema.key)}" if schema.keyed else "give rows with the columns"
+
+
 def _key_mapping(value: Any, key: Sequence[str]) -> Mapping[str, Any]:
     if not key:
         raise InvalidRequest("this table has no key: say which columns to delete by, e.g. delete([{'user_id': 7}])")
@@ -103,24 +112,19 @@ def _key_mapping(value: Any, key: Sequence[str]) -> Mapping[str, Any]:
 
 def as_arrow(data: Any, columns: pa.Schema, what: str = "row") -> pa.Table:
     """Any accepted container as an Arrow table, columns still in their own types."""
-    if isinstance(data, pa.Table):
-        table = data
-    elif isinstance(data, pa.RecordBatch):
-        table = pa.Table.from_batches([data])
-    elif isinstance(data, pa.RecordBatchReader):
-        table = data.read_all()
-    elif type(data).__module__.split(".")[0] == "pandas":
-        table = pa.Table.from_pandas(data, preserve_index=False)
-    elif hasattr(data, "__arrow_c_stream__"):
-        table = pa.table(data)
-    elif isinstance(data, Mapping):
+    if isinstance(data, Mapping):
         return _from_rows([data], columns, what)
-    elif isinstance(data, Iterable) and not isinstance(data, str | bytes):
-        return _from_rows(list(data), columns, what)
-    else:
-        raise InvalidRequest(
-            f"cannot take rows from {type(data).__name__}: give dicts, pyarrow, pandas, polars or a PySpark DataFrame"
-        )
+    if not is_arrow(data) and isinstance(data, Iterable) and not isinstance(data, str | bytes):
+        rows = list(data)
+        if not rows or not isinstance(rows[0], pa.RecordBatch | pa.Table):
+            return _from_rows(rows, columns, what)
+        if (other := next((row for row in rows if not isinstance(row, pa.RecordBatch | pa.Table)), None)) is not None:
+            raise InvalidRequest(f"a {type(other).__name__} stands among record batches: give one or the other")
+        data = rows
+    try:
+        table = arrow_table(data)
+    except (pa.ArrowException, TypeError, ValueError, AttributeError, NotImplementedError) as error:
+        raise not_rows(data) from error
     if not table.num_rows:
         raise InvalidRequest(f"the batch is empty: give at least one {what}")
     return table

@@ -14,6 +14,7 @@ from lithify.errors import InvalidRequest
 NAME_LENGTH_MAX = 128
 COLUMN_LENGTH_MAX = 255
 CONTROL_FOLDER = "_lithify"
+CATALOG = "lake"
 SEQ, OP, DAY = "_seq", "_op", "_day"
 RESERVED_COLUMNS = frozenset({SEQ, OP, DAY, "_kind", "_metadata"})
 RESERVED_PREFIX = "_lithify"
@@ -33,9 +34,15 @@ class TableName:
 
 
 def parse_table_name(text: str) -> TableName:
+    """`namespace.table`, or the same below the lake's only catalog: `lake.namespace.table`."""
     if not isinstance(text, str):
         raise InvalidRequest(f"a table name is text like 'shop.orders', not {type(text).__name__}")
-    parts = text.split(".")
+    parts = plain_name(text).split(".")
+    if len(parts) == 3 and all(_PART.fullmatch(part.lower()) for part in parts):
+        raise InvalidRequest(
+            f"{_shown(text)} is no table name of this lake: there is no catalog {_shown(parts[0])}; a lake is one "
+            f"catalog, {CATALOG!r}: write {CATALOG}.namespace.table, or namespace.table"
+        )
     if len(parts) != 2:
         raise InvalidRequest(f"{_shown(text)} is no table name: write it as namespace.table, e.g. shop.orders")
     for part in parts:
@@ -50,6 +57,12 @@ def parse_table_name(text: str) -> TableName:
                 f"and starts with a letter{hint}"
             )
     return TableName(*parts)
+
+
+def plain_name(text: str) -> str:
+    """Without the lake's catalog, if a name has all three parts. Nothing else is looked at."""
+    catalog, dot, rest = text.partition(".")
+    return rest if dot and catalog == CATALOG and rest.count(".") == 1 else text
 
 
 def is_table_name(text: str) -> bool:

@@ -10,13 +10,15 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from hashlib import blake2b
 from typing import Any
 
 import pyarrow as pa
 
-from lithify.errors import Corruption, InvalidRequest
+from lithify.errors import Conflict, Corruption, InvalidRequest
 from lithify.model.names import DAY, OP, SEQ, check_column_name
 from lithify.model.options import effective
+from lithify.model.types import type_name
 
 FORMAT = 1
 # Properties that the log keeps for itself: facts about the table's life, nothing that a user sets.
@@ -83,6 +85,28 @@ class TableSchema:
     @property
     def names(self) -> list[str]:
         return list(self.columns.names)
+
+    @property
+    def fingerprint(self) -> str:
+        """A short text that changes with the columns (names, order, types, nullability) and the key, and with nothing
+        else: the same in every process and version.
+        """
+        columns = [[f.name, type_name(f.type), f.nullable] for f in self.columns]
+        text = json.dumps({"columns": columns, "key": list(self.key)}, separators=(",", ":"), ensure_ascii=True)
+        return blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def check_fingerprint(self, given: str | None, table: str) -> None:
+        """Refuse a write that was made for another schema than this one."""
+        if given is None:
+            return
+        if not isinstance(given, str):
+            raise InvalidRequest(f"a schema fingerprint is a text of `describe`, not {type(given).__name__}")
+        if given != self.fingerprint:
+            raise Conflict(
+                f"table {table} has the schema {self.fingerprint}, and this write was made for {given[:64]!r}; nothing "
+                "was written: look at the columns (describe), make the rows fit, and send the new fingerprint",
+                schema_fingerprint=self.fingerprint,
+            )
 
     def select(self, names: Sequence[str]) -> pa.Schema:
         return pa.schema([self.columns.field(name) for name in names])

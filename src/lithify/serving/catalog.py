@@ -18,12 +18,14 @@ from datafusion import SessionContext
 from datafusion.catalog import CatalogProvider, SchemaProvider, Table
 
 from lithify.errors import LithifyError
+from lithify.model.names import CATALOG
 from lithify.model.plans import PlannedTable, ReadPlan
 from lithify.serving.filters import Place
 from lithify.serving.relation import memory_table
 
-CATALOG, NAMESPACE = "lake", "main"
+NAMESPACE = "main"
 EMPTY_TABLES_KEPT_MAX = 256
+__all__ = ["CATALOG", "NAMESPACE", "EmptyCatalog", "EmptyTables", "Names", "TableOf"]
 
 TableOf = Callable[[str, str], PlannedTable | None]
 Names = Callable[[], Mapping[str, set[str]]]

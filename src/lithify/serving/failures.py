@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from lithify.errors import ComputeFailed, Corruption, InvalidRequest, LimitExceeded, LithifyError, NotFound, Unavailable
+from lithify.model.names import CATALOG
 from lithify.model.plans import Source
 from lithify.serving.catalog import EmptyCatalog
 from lithify.store.opening import open_file
@@ -49,7 +50,13 @@ def _translated(error: BaseException, files: Sequence[Source]) -> LithifyError:
         )
     if missing := _MISSING.search(first):
         # DataFusion completes a name by its catalog and, where there is none, by its schema.
-        name = missing[1].removeprefix("lake.").removeprefix("main.")
+        name = missing[1].removeprefix(f"{CATALOG}.").removeprefix("main.")
+        if name.count(".") == 2:
+            catalog = name.partition(".")[0]
+            return NotFound(
+                f"table {name} does not exist: there is no catalog {catalog!r}; a lake is one catalog, {CATALOG!r}: "
+                f"write {CATALOG}.namespace.table, or namespace.table"
+            )
         return NotFound(f"table {name} does not exist in this lake: `lithify tables` lists what does")
     reading = ("Parquet", "External error", "Object at location", "Object Store")
     if any(sign in first for sign in reading) and (damage := _damage(files, first)) is not None:

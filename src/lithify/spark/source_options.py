@@ -144,8 +144,7 @@ def _place(found: Mapping[str, str]) -> tuple[str, str]:
         raise InvalidRequest(
             "which table? Give a path like lake/shop/orders, or the options 'lake' (a folder) and 'table' (shop.orders)"
         )
-    parse_table_name(table)
-    return lake, table
+    return lake, str(parse_table_name(table))
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
+from pydantic import AfterValidator
 
 from lithify.app.lake import Lake
 from lithify.app.maintenance import Maintenance, chosen_tables, no_namespace
@@ -39,6 +40,7 @@ from lithify.http.describe import failing
 from lithify.http.service import LakeDep, ServiceDep
 from lithify.http.upkeep_documents import HISTORY_MAX
 from lithify.model.json_values import jsonable
+from lithify.model.names import plain_name
 
 TABLES_MAX = 1_000
 Watcher = Annotated[Caller, needs("read", "maintain", per_table=True)]
@@ -46,7 +48,9 @@ TierQuery = Annotated[
     str | None, Query(description="Only this tier's work, or `pack`.", min_length=1, max_length=32, examples=["hourly"])
 ]
 TableQuery = Annotated[
-    str | None, Query(description="Only this table.", min_length=1, max_length=257, examples=["shop.orders"])
+    str | None,
+    Query(description="Only this table.", min_length=1, max_length=262, examples=["shop.orders"]),
+    AfterValidator(lambda name: name if name is None else plain_name(name)),
 ]
 NamespaceQuery = Annotated[
     str | None, Query(description="Only tables of this namespace.", min_length=1, max_length=128, examples=["shop"])

@@ -30,7 +30,7 @@ from lithify.http.formats import ARROW, CSV, JSON, NDJSON, answered, read_rows
 from lithify.http.json_route import JsonRoute
 from lithify.http.keys import checked_keys, exact_keys, key_of_text
 from lithify.http.routes.query import ROW_ANSWERS, Format, TakesJson
-from lithify.http.routes.tables import DAMAGED, IdempotencyKey, TablePath
+from lithify.http.routes.tables import DAMAGED, IdempotencyKey, SchemaFingerprint, TablePath
 from lithify.http.rows_out import ndjson
 from lithify.http.service import LakeDep, ServiceDep
 from lithify.model.names import parse_table_name, quoted
@@ -46,6 +46,7 @@ AsOf = Annotated[
 
 _WRITING: dict[int | str, dict[str, Any]] = failing(
     _409="The Idempotency-Key was used for another operation, or other writers were faster again and again.",
+    _412="The table has another schema than the one that Lithify-Schema names; nothing was written.",
     _413="The body is too large, or would be when it is unpacked.",
     _415="The body is in no format that this takes.",
     _424=DAMAGED,
@@ -56,7 +57,7 @@ _ROWS_EXAMPLE = [{"id": 1, "amount": "9.90", "status": "paid"}, {"id": 2, "amoun
 _ROWS_BODY = {
     "requestBody": {
         "required": True,
-        "description": 'An array of objects, one object, or {"rows": […]}; an object per line; CSV; or an Arrow stream.',
+        "description": 'An array of objects, one object, {"rows": […]}; an object per line; CSV; or an Arrow stream.',
         "content": {
             JSON: {
                 "schema": {"anyOf": [{"type": "array", "items": {"type": "object"}}, {"type": "object"}]},
@@ -90,6 +91,7 @@ def write(
     ] = None,
     content_type: Annotated[str | None, Header(include_in_schema=False)] = None,
     idempotency_key: IdempotencyKey = None,
+    schema_fingerprint: SchemaFingerprint = None,
 ) -> CommitDocument:
     """All of them in one commit, durable when the answer comes, or none of them.
 
@@ -99,6 +101,7 @@ def write(
     def put(table: Table) -> CommitDocument:
         known = table.known_definition
         chosen: Mode = mode or ("upsert" if known.keyed else "append")
+        table.check_schema(chosen, idempotency_key, schema_fingerprint)
         try:
             rows = read_rows(body, content_type, known.columns, bytes_max)
         except InvalidRequest:
@@ -107,7 +110,9 @@ def write(
                 raise
             rows = read_rows(body, content_type, columns, bytes_max)
         write_rows = {"upsert": table.upsert, "append": table.append, "replace": table.replace}[chosen]
-        return _committed(write_rows(rows, idempotency_key, actor=caller.name), chosen)
+        return _committed(
+            write_rows(rows, idempotency_key, actor=caller.name, schema_fingerprint=schema_fingerprint), chosen
+        )
 
     bytes_max = service.settings.body_bytes_max
     return service.with_table(name, put)
@@ -151,16 +156,20 @@ def delete(
     body: BodyDep,
     response: Response,
     idempotency_key: IdempotencyKey = None,
+    schema_fingerprint: SchemaFingerprint = None,
 ) -> CommitDocument | PartlyDeleted:
     """In one commit. A key that is not there is no failure. Keys that are no keys of this table are refused, each with
     its place: 207 if the others are deleted, 400 if there are no others.
     """
     table = lake.table(name)
+    table.check_schema("delete", idempotency_key, schema_fingerprint)
     keys, refused = checked_keys(order.keys, table.definition, lambda: exact_keys(body))
     if keys is None:
         first = refused[0].error.public
         raise InvalidRequest(first if len(refused) == 1 else f"none of the {len(refused)} keys is accepted: {first}")
-    done = table.delete(keys, idempotency_key, actor=caller.name, reason=order.reason)
+    done = table.delete(
+        keys, idempotency_key, actor=caller.name, reason=order.reason, schema_fingerprint=schema_fingerprint
+    )
     commit = _committed(done, "delete")
     if not refused:
         return commit

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Header, Path, Response
+from pydantic import AfterValidator
 
 from lithify.app.lake import Lake
 from lithify.http.access import Caller, needs
@@ -22,11 +23,15 @@ from lithify.http.json_route import JsonRoute
 from lithify.http.routes.query import TakesJson
 from lithify.http.service import LakeDep
 from lithify.model.json_values import jsonable
-from lithify.model.names import parse_table_name
+from lithify.model.names import parse_table_name, plain_name
 from lithify.model.options import chosen
 
 router = APIRouter(prefix="/tables", tags=["tables"], route_class=JsonRoute)
-TablePath = Annotated[str, Path(description="The table: namespace.table", max_length=257, examples=["shop.orders"])]
+TablePath = Annotated[
+    str,
+    Path(description="The table: namespace.table", max_length=262, examples=["shop.orders"]),
+    AfterValidator(plain_name),
+]
 IdempotencyKey = Annotated[
     str | None,
     Header(
@@ -35,6 +40,16 @@ IdempotencyKey = Annotated[
         min_length=1,
         max_length=256,
         examples=["feed-2026-11-15"],
+    ),
+]
+SchemaFingerprint = Annotated[
+    str | None,
+    Header(
+        alias="Lithify-Schema",
+        description="The `schema_fingerprint` that the rows were made for: 412 if the table's is another one by now.",
+        min_length=1,
+        max_length=64,
+        examples=["5f0c1d2b3a49586776859493a2b1c0de"],
     ),
 ]
 DAMAGED = "The table's log or files are damaged; other tables are not affected."
@@ -113,6 +128,7 @@ def described(lake: Lake, name: str) -> TableDocument:
             "order_by": definition.order_by,
             "time": definition.time,
             "partition_by": list(definition.partition_by),
+            "schema_fingerprint": definition.fingerprint,
             "options": jsonable(chosen(definition.settings)),
             "options_effective": jsonable(definition.options),
             "seq": stats.seq,
