@@ -142,9 +142,9 @@ class FileSink(StreamSink):
         name: str,
         info: dict[str, Any],
     ) -> Portion:
-        from lithify.spark.streaming import WHY, bad_rows, fetched, read_parquet, write_bad_rows
+        from lithify.spark.streaming import WHY, bad_rows, fetched, judged_parquet, write_bad_rows
 
-        frame = read_parquet(spark, files, target.columns, target.required, self.op_column)
+        frame = judged_parquet(spark, files, target.columns, target.required, self.op_column)
         rows = fetched(frame, self.rows_max, self.order)
         some = rows is None or rows.column(WHY).null_count < rows.num_rows
         bad = bad_rows(frame, EXAMPLES_MAX) if some else []

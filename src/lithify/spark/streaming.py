@@ -145,7 +145,7 @@ def listed(listing: DataFrame) -> list[str]:
     return [local_name(row["path"]) for row in sorted(rows, key=lambda row: (row["modificationTime"], row["path"]))]
 
 
-def read_parquet(
+def judged_parquet(
     spark: SparkSession,
     files: Sequence[str],
     columns: pa.Schema,
