@@ -88,10 +88,10 @@ def test_connecting() -> None:
 
 def test_the_table() -> None:
     contract = {
-        "append": ["data", "batch_id", "actor"],
-        "upsert": ["data", "batch_id", "actor"],
-        "replace": ["data", "batch_id", "actor"],
-        "delete": ["keys", "batch_id", "actor", "reason"],
+        "append": ["data", "batch_id", "actor", "schema_fingerprint"],
+        "upsert": ["data", "batch_id", "actor", "schema_fingerprint"],
+        "replace": ["data", "batch_id", "actor", "schema_fingerprint"],
+        "delete": ["keys", "batch_id", "actor", "reason", "schema_fingerprint"],
         "delete_where": ["condition", "batch_id", "actor", "reason"],
         "get": ["key"],
         "to_arrow": ["columns", "where", "as_of"],
