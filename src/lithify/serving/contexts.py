@@ -87,6 +87,8 @@ class Contexts:
             scanning_config()
             .with_default_catalog_and_schema(catalog, schema)
             .set("datafusion.execution.time_zone", "UTC")
+            # 765474.49 as a double is not 765474.49 (see `literals`).
+            .set("datafusion.sql_parser.parse_float_as_decimal", "true")
             # It takes `x` for the column x of the table where a subquery or a view has given that name to something
             # else, as soon as a field of a struct is asked for beside it.
             .set("datafusion.optimizer.enable_leaf_expression_pushdown", "false")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from datafusion import SessionContext
+from datafusion import SessionConfig, SessionContext
 from datafusion.expr import Expr
 from datafusion.plan import LogicalPlan
 
@@ -23,6 +23,7 @@ from lithify.errors import InvalidRequest
 from lithify.model.names import quoted
 from lithify.model.predicates import UNKNOWN, Compare, Op, Predicate, both, either
 from lithify.serving.expressions import NEVER, Part, predicate_of
+from lithify.serving.literals import meant
 from lithify.serving.spark_text import spark_predicate as spark_predicate
 
 Place = tuple[str, str]
@@ -116,11 +117,12 @@ def predicate_of_expr(expr: Expr, schema: pa.Schema) -> Predicate:
 
 def predicate_of_where(where: str, schema: pa.Schema) -> Predicate:
     """A condition in DataFusion's SQL over the columns of one table. InvalidRequest if it cannot be planned."""
-    ctx = SessionContext()
+    ctx = SessionContext(SessionConfig().set("datafusion.sql_parser.parse_float_as_decimal", "true"))
     ctx.register_record_batches("t", [[pa.RecordBatch.from_pylist([], schema=schema)]])
     columns = ", ".join(map(quoted, schema.names))
     try:
-        plan = ctx.sql(f"SELECT {columns} FROM t WHERE ({where}\n)").optimized_logical_plan()
+        query = meant(f"SELECT {columns} FROM t WHERE ({where}\n)", ctx.sql, lambda: [schema])
+        plan = ctx.sql(query).optimized_logical_plan()
     except Exception as error:
         raise InvalidRequest(f"the condition {where!r} is not accepted: {str(error).splitlines()[0]}") from error
     return requests(plan, {("main", "t"): schema})["main", "t"].predicate

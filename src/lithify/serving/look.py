@@ -24,6 +24,7 @@ from lithify.serving.catalog import CATALOG, NAMESPACE, EmptyCatalog
 from lithify.serving.filters import NOT_READ, Place, Request, orders_floats, reads_floats, requests
 from lithify.serving.guard import check_plan, is_repeatable
 from lithify.serving.hot_views import SCANNED_ROWS_MAX, reads_little, reads_most
+from lithify.serving.literals import meant, spelled
 from lithify.serving.moment import asks_the_clock, at
 from lithify.serving.shortcuts import answer_of
 from lithify.serving.work import Scanned, Work, work_of
@@ -47,7 +48,7 @@ class Care(enum.Enum):
 
 class Look:
     """A query as it was planned over empty tables, which gives columns of these `names`. What the user asked for has
-    those of `shape`: constants that were put in show in a name.
+    those of `shape`: constants that were put in, or are written in another way, show in a name.
     """
 
     def __init__(
@@ -155,31 +156,56 @@ class Look:
 
 def look_at(query: str, ctx: SessionContext, catalog: EmptyCatalog) -> Look:
     """Plan a query over empty tables; `catalog` opens those that it names."""
-    asked_for = query
     ctx.register_catalog_provider(CATALOG, catalog)
-    frame = ctx.sql_with_options(query, READ_ONLY)
+    first = spelled(query)
+    frame = _planned(ctx, first, query)
     check_plan(frame.logical_plan())
-    shape = plain_schema(frame.schema())
-    note = None
+    asked_for = plain_schema(frame.schema())
+    names = asked_for.names if first == query else _names(ctx, query) or asked_for.names
+    note, still = None, query
     if asks_the_clock(query):
         fixed = at(query, dt.datetime.now(dt.UTC))
-        still = planned_alike(ctx, fixed, shape.types) if fixed is not None else None
-        if fixed is not None and still is not None:
-            query, frame = fixed, still
+        if fixed is not None and planned_alike(ctx, spelled(fixed), asked_for.types) is not None:
+            still = fixed
         else:
             note = CLOCK
+    text = meant(
+        still,
+        lambda some: ctx.sql_with_options(some, READ_ONLY),
+        lambda: (planned.schema.columns for planned in catalog.opened.values()),
+    )
+    if text != first:
+        frame = _planned(ctx, text, query)
     plan = frame.optimized_logical_plan()
     schemas = {place: planned.schema.columns for place, planned in catalog.opened.items()}
     asked = requests(plan, schemas, NAMESPACE)
     if note is not None:
         asked = {place: Request(request.columns, UNKNOWN, note) for place, request in asked.items()}
-    names = shape.names if query == asked_for else frame.schema().names
+    found = plain_schema(frame.schema())
+    shape = pa.schema([f.with_name(name) for f, name in zip(found, names, strict=True)])
     care = Care.NONE
     if any(reads_floats(request, schemas[place]) for place, request in asked.items()):
         care = Care.NO_STATISTICS if orders_floats(plan, schemas) else Care.NO_FILE_STATISTICS
-    look = Look(query, shape, names, plan, asked, catalog, care)
-    look.repeatable = is_repeatable(look.text, asked_for)
+    look = Look(text, shape, found.names, plan, asked, catalog, care)
+    look.repeatable = is_repeatable(look.text, query)
     return look
+
+
+def _planned(ctx: SessionContext, text: str, query: str) -> DataFrame:
+    """What was written in the place of a query; if that cannot be planned, the query itself says why."""
+    try:
+        return ctx.sql_with_options(text, READ_ONLY)
+    except Exception:
+        if text != query:
+            ctx.sql_with_options(query, READ_ONLY)
+        raise
+
+
+def _names(ctx: SessionContext, query: str) -> list[str] | None:
+    try:
+        return list(ctx.sql_with_options(query, READ_ONLY).schema().names)
+    except Exception:  # then those of what was written in its place
+        return None
 
 
 class Looks:
@@ -227,13 +253,20 @@ def _filters_a_right_join(plan_text: str) -> bool:
 def planned_alike(
     ctx: SessionContext, query: str, types: Sequence[pa.DataType], names: Sequence[str] | None = None
 ) -> DataFrame | None:
-    """The query, if it can be planned here and gives columns of these types, and names if any are given."""
+    """The query, if it can be planned here and gives columns of these types, whatever the unit of their times, and
+    names if any are given.
+    """
     try:
         frame = ctx.sql_with_options(query, READ_ONLY)
     except Exception:  # whoever asks has another way, which tells what is wrong
         return None
     shape = plain_schema(frame.schema())
-    return frame if shape.types == types and (names is None or shape.names == names) else None
+    alike = list(map(_coarse, shape.types)) == list(map(_coarse, types))
+    return frame if alike and (names is None or shape.names == names) else None
+
+
+def _coarse(kind: pa.DataType) -> pa.DataType:
+    return pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else kind
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:

@@ -15,6 +15,7 @@ from lithify.serving.contexts import Contexts
 from lithify.serving.execution import Course, collect
 from lithify.serving.failures import translated_errors
 from lithify.serving.guard import check_condition
+from lithify.serving.literals import spelled
 from lithify.serving.look import READ_ONLY
 from lithify.serving.relation import in_memory, relation, scan
 
@@ -29,6 +30,7 @@ class Questions:
     def columns_of(self, schema: pa.Schema, where: str) -> list[str]:
         """The columns a condition reads: those without which it cannot be planned."""
         check_condition(where)
+        where = spelled(where)
         with self._contexts.session() as session, translated_errors():
             ctx = session.ctx
             ctx.register_record_batches("t", [[pa.RecordBatch.from_pylist([], schema=schema)]])

@@ -90,8 +90,11 @@ class _Agreed:
         match value:
             case bool():
                 return (value,) if types.is_boolean(kind) else None
+            case int() if types.is_integer(kind):
+                # Beyond 64 bits Spark makes comparisons TRUE, also for NULL.
+                return (value,) if value.bit_length() < 64 else None
             case int():
-                return (value,) if types.is_integer(kind) else self._number(kind, value)
+                return self._number(kind, value)
             case float() | Decimal():
                 return self._number(kind, value)
             case str() if types.is_string(kind):

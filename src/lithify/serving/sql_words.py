@@ -1,7 +1,8 @@
 """The words of an SQL text, without a grammar: enough to bound it, and to tell when two texts are the same query.
 
 Texts with anything whose extent depends on the dialect (dollars, back-quotes, strings with a prefix, nested comments)
-are `odd`: nothing is concluded from where their strings and comments seem to be. Bytes (X'00ff') are not.
+are `odd`: nothing is concluded from where their strings and comments seem to be. Bytes (X'00ff') and texts with a type
+(date'2024-01-31') are not.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ _TOKEN = re.compile(
     r"|(?P<text>'(?:[^']|'')*')"
     r'|(?P<quoted>"(?:[^"]|"")*")'
     r"|(?P<word>[^\W\d]\w*)"
-    r"|(?P<number>\d[\w.]*)"
+    r"|(?P<number>(?:\d+\.?\d*|(?<![\w)\]\".])\.\d+)(?:[eE][+-]?\d+)?(?![\w.])|\d[\w.]*)"
     r"|(?P<symbol>.)",
     re.DOTALL,
 )
 _ODD_SYMBOLS = frozenset("\\$`#{}@'\"\x00")
+_BEFORE_TEXTS = frozenset({"x", "date", "timestamp", "timestamptz", "time", "interval"})
 # Names are given there whose letter case may be kept: of fields, of windows, of columns that `*` leaves out.
 _CASE_MATTERS = frozenset({"struct", "named_struct", "window", "map", "exclude", "except", "replace", "rename"})
 
@@ -37,6 +39,32 @@ class Words:
 def words_of(query: str) -> Words:
     whole = _tokens(query)
     return Words(tuple((kind, _lower(text)) for kind, text in whole if kind != "space"), _is_odd(whole))
+
+
+@dataclass(frozen=True)
+class Token:
+    """A word as it stands in the text, and where it begins."""
+
+    kind: Kind
+    text: str
+    start: int
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
+    @property
+    def word(self) -> str:
+        """In lower case; of what is no word, the text."""
+        return _lower(self.text) if self.kind == "word" else self.text
+
+
+def placed(query: str) -> list[Token] | None:
+    """The words and where they stand, or None if that is not sure."""
+    found = [Token(each.lastgroup, each[0], each.start()) for each in _TOKEN.finditer(query)]  # type: ignore[arg-type]
+    if _is_odd([(token.kind, token.text) for token in found]):
+        return None
+    return [token for token in found if token.kind != "space"]
 
 
 def normalised(query: str) -> str:
@@ -78,7 +106,7 @@ def _is_odd(tokens: list[tuple[Kind, str]]) -> bool:
             last_text = False
         else:
             quoted = kind in ("text", "quoted")
-            prefixed = before in ("word", "number") and not (before == "word" and previous in ("x", "X"))
+            prefixed = before in ("word", "number") and not (before == "word" and _lower(previous) in _BEFORE_TEXTS)
             if quoted and (prefixed or previous == "&" or last_text):
                 return True
             last_text = quoted
