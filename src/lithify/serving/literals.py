@@ -112,7 +112,7 @@ class _Text:
         starts = itertools.product(
             {(0,) * len(numbers), _last_ways(numbers)},
             {(0,) * len(midnights), _last_ways(midnights)},
-            {(0,) * len(times), beside},
+            {(0,) * len(times), beside, _last_ways(times)},
         )
         best = min((tuple(itertools.chain(*each)) for each in starts), key=lambda choice: (cost(choice), sum(choice)))
         for place, group in enumerate(groups):
