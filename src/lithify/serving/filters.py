@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from datafusion import SessionConfig, SessionContext
+from datafusion import SessionContext
 from datafusion.expr import Expr
 from datafusion.plan import LogicalPlan
 
@@ -24,6 +24,7 @@ from lithify.model.names import quoted
 from lithify.model.predicates import UNKNOWN, Compare, Op, Predicate, both, either
 from lithify.serving.expressions import NEVER, Part, predicate_of
 from lithify.serving.literals import meant
+from lithify.serving.relation import scanning_config
 from lithify.serving.spark_text import spark_predicate as spark_predicate
 
 Place = tuple[str, str]
@@ -117,7 +118,7 @@ def predicate_of_expr(expr: Expr, schema: pa.Schema) -> Predicate:
 
 def predicate_of_where(where: str, schema: pa.Schema) -> Predicate:
     """A condition in DataFusion's SQL over the columns of one table. InvalidRequest if it cannot be planned."""
-    ctx = SessionContext(SessionConfig().set("datafusion.sql_parser.parse_float_as_decimal", "true"))
+    ctx = SessionContext(scanning_config().set("datafusion.sql_parser.parse_float_as_decimal", "true"))
     ctx.register_record_batches("t", [[pa.RecordBatch.from_pylist([], schema=schema)]])
     columns = ", ".join(map(quoted, schema.names))
     try:
