@@ -27,8 +27,11 @@ from lithify.log.entries import check_removable
 from lithify.log.intent import Intent, Lost
 from lithify.model.fold_plan import partition_strings
 from lithify.model.names import TableName
-from lithify.model.plans import ADOPTED, Source
+from lithify.model.plans import Source
 from lithify.model.schema import TableSchema, define
+from lithify.model.snapshot import ADOPTED
+from lithify.model.words import plural
+from lithify.sidecar.examine import examine
 from lithify.store.opening import footer_of, hive_partitions, open_file, read_footer
 from lithify.store.parquet import Layout, Written
 from lithify.store.statistics import stats_json
@@ -102,6 +105,7 @@ def _adopt_delta(
             raise Corruption(
                 f"{source.path} is missing although the log of {path} names it: restore it, then adopt the table"
             )
+    _refuse_problems(path, sources)
     if verify:
         _verify_keys(runtime, path, sources, schema)
     owner = owner_of(runtime, name)
@@ -138,6 +142,7 @@ def _adopt_parquet(
     )
     if not paths:
         raise NotFound(f"{path} holds neither a Delta table nor Parquet files")
+    _refuse_problems(path, [Source(str(f), -1, f.stat().st_size) for f in paths])
     columns, partition_by, constants = _parquet_columns(path, paths)
     schema = define(columns, key, order_by, None, partition_by)
     runtime.store.places.check_files(path, [f.relative_to(path).as_posix() for f in paths])
@@ -224,6 +229,14 @@ def _parquet_columns(root: Path, paths: Sequence[Path]) -> tuple[pa.Schema, list
     constants = {path: {name: values[path].get(name) for name in names} for path in paths}
     columns = pa.schema([*(f.with_nullable(True) for f in merged.values()), *added])
     return columns.remove_metadata(), names, constants
+
+
+def _refuse_problems(path: Path, sources: Sequence[Source]) -> None:
+    problems = list(examine([(source.path, source.size_bytes) for source in sources]).values())
+    if problems:
+        more = f" ({plural(len(problems) - 1, 'more file')} like that)" if len(problems) > 1 else ""
+        first = problems[0]
+        raise type(first)(f"{path} cannot be adopted: {first.message}{more}", **first.details) from first
 
 
 def _verify_keys(runtime: Runtime, path: Path, sources: Sequence[Source], schema: TableSchema) -> None:

@@ -25,7 +25,7 @@ from lithify.model.group_stats import ABSENT
 from lithify.model.plans import source_of
 from lithify.model.snapshot import DataFile, Snapshot
 from lithify.sidecar.blocks import Block, parse
-from lithify.sidecar.footers import FooterTask, read_entries, read_footers
+from lithify.sidecar.footers import FooterTask, examined_files, read_entries, read_footers
 from lithify.sidecar.format import CHUNK_ARRAYS, VERSION, Array
 from lithify.sidecar.reader import Sidecar
 
@@ -100,7 +100,10 @@ def quiet(doing: str, share: float | None) -> None:
 # -- building
 
 
-def build(handles: Handles, *, skip_corrupt: bool = False, progress: Progress = quiet) -> IndexBuild:
+def build(
+    handles: Handles, *, skip_corrupt: bool = False, progress: Progress = quiet, examined: bool = False
+) -> IndexBuild:
+    """`examined`: files of other writers were looked at in a process of their own before."""
     started = time.monotonic()
     snapshot = handles.snapshot()
     files = added = 0
@@ -111,7 +114,7 @@ def build(handles: Handles, *, skip_corrupt: bool = False, progress: Progress = 
         if others:
             index.add(version, [], others)
         done = 0
-        for batch, entries, problems in _read(handles, index, missing):
+        for batch, entries, problems in _read(handles, index, missing, examined=examined):
             if entries is not None:
                 index.add(version, [entries])
                 added += len(batch) - len(problems)
@@ -137,7 +140,7 @@ def build_after_adoption(handles: Handles) -> None:
     """As far as it takes no Spark; what is left is built in the background. A failure is told, and nothing more."""
     try:
         if len(handles.snapshot().base) <= SPARK_FILES_MIN:
-            build(handles, skip_corrupt=True)
+            build(handles, skip_corrupt=True, examined=True)
     except Exception as error:
         handles.base_index.failed("built", error)
 
@@ -167,14 +170,19 @@ def _missing(
 
 
 def _read(
-    handles: Handles, index: TableIndex, files: Sequence[DataFile]
+    handles: Handles, index: TableIndex, files: Sequence[DataFile], *, examined: bool
 ) -> Iterator[tuple[Sequence[DataFile], bytes | None, dict[str, LithifyError]]]:
+    if not examined and (foreign := [file for file in files if file.is_foreign]):
+        problems = examined_files(index.data, foreign)
+        if problems:
+            yield [file for file in foreign if file.path in problems], None, problems
+            files = [file for file in files if file.path not in problems]
     if len(files) <= SPARK_FILES_MIN:
         for batch in _batches(files, BATCH_FILES):
-            yield batch, *read_entries(index.data, batch)
+            yield batch, *read_entries(index.data, batch, examined=True)
         return
     for wave in _batches(files, WAVE_FILES):
-        tasks = [FooterTask(str(index.data), tuple(batch)) for batch in _batches(wave, BATCH_FILES)]
+        tasks = [FooterTask(str(index.data), tuple(batch), examined=True) for batch in _batches(wave, BATCH_FILES)]
         for task, (entries, problems) in zip(tasks, handles.runtime.compute.run(read_footers, tasks), strict=True):
             yield task.files, entries, problems
 

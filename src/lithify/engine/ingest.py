@@ -19,6 +19,8 @@ from lithify.engine.handles import Handles
 from lithify.errors import InvalidRequest, NotFound
 from lithify.model.html import Shown
 from lithify.model.text_rows import Target
+from lithify.model.words import plural
+from lithify.sidecar.examine import examine
 from lithify.store.text_files import refused
 
 if TYPE_CHECKING:
@@ -109,6 +111,10 @@ def ingest(
         raise InvalidRequest(f"on_bad_record {on_bad_record!r} is not known: use fail or quarantine")
     if mode == "upsert" and not schema.keyed:
         raise InvalidRequest(f"table {handles.name} has no key, so there is nothing to upsert by: use mode append")
+    if kind == "parquet":
+        progress(f"looking at {plural(len(files), 'file')}", None)
+        for problem in examine([(file, None) for file in files]).values():
+            raise problem
     progress("starting Spark", None)
     spark = runtime.spark()
     progress(f"reading {len(files)} {kind} file{'s' if len(files) != 1 else ''}", None)

@@ -8,7 +8,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from lithify.errors import Corruption, LithifyError, NotFound, Unavailable
+from lithify.errors import Corruption, InvalidRequest, LithifyError, NotFound, Unavailable
 from lithify.log.listing import ARCHIVE_FOLDER, LOG_FOLDER
 from lithify.log.torn import set_torn_checkpoint_aside
 from lithify.store.local import Store, os_error, translated
@@ -77,6 +77,11 @@ def translated_error(error: BaseException, path: Path) -> LithifyError:
         if sign in text:
             return os_error(OSError(number, sign), path)
     first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+    if "Unsupported" in first:
+        what = first.rpartition("Unsupported")[2].strip(": ")
+        return InvalidRequest(
+            f"{path} needs features of Delta Lake that Lithify does not know ({what}): write it anew without them"
+        )
     return (
         Corruption(f"the log of {path} cannot be used: {first}")
         if isinstance(error, DeltaError)

@@ -10,13 +10,11 @@ from lithify.model.html import Shown
 from lithify.model.merge import Op, Overlay
 from lithify.model.names import is_job_folder
 from lithify.model.schema import TableSchema
-from lithify.model.snapshot import FOREIGN, DataFile, Snapshot
+from lithify.model.snapshot import ADOPTED, DataFile, Snapshot
 
 if TYPE_CHECKING:
     from lithify.model.hot_rows import HotRows
     from lithify.model.predicates import Predicate
-
-ADOPTED = "adopt"
 
 
 @dataclass(frozen=True)
@@ -134,7 +132,7 @@ class PlannedTable(Protocol):
 
 
 def source_of(file: DataFile, folder: str, schema: TableSchema) -> Source:
-    constants, foreign = constants_of(file, schema), file.origin in (ADOPTED, FOREIGN)
+    constants, foreign = constants_of(file, schema), file.is_foreign
     return Source(f"{folder}/{file.path}", file.rows, file.size_bytes, constants, file.seq, file.op, foreign=foreign)
 
 

@@ -26,7 +26,7 @@ class Bounds(NamedTuple):
 
 
 UNKNOWN = Bounds(None, None, None)
-FOREIGN = "foreign"
+ADOPTED, FOREIGN = "adopt", "foreign"
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,11 @@ class DataFile:
         """What wrote it: fold, bulk, hourly, daily, pack, cluster, … from its folder; `write` for a small write."""
         folder, slash, _ = self.path.partition("/")
         return folder.partition("-")[0] if slash and is_job_folder(folder) else ("write" if self.seq else FOREIGN)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether somebody else wrote it, into an adopted base or before it was adopted."""
+        return self.origin in (FOREIGN, ADOPTED)
 
     def bound(self, column: str) -> Bounds:
         return self.bounds.get(column, UNKNOWN)

@@ -119,11 +119,11 @@ class Entries:
         columns = self._columns_of(metadata.schema, notes.get(NAN_FREE_KEY, b""), believed(footer))
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
-            if group.num_rows < 0:
-                raise ValueError(f"row group {number} has {group.num_rows} rows")
             compressed = raw = 0
             for place, (column, nan_free, bounded) in enumerate(columns):
                 chunk = group.column(place)
+                if not column.info.nested and chunk.num_values != group.num_rows:
+                    raise ValueError(f"{column.info.name!r} has {chunk.num_values} values for {group.num_rows} rows")
                 packed, unpacked = chunk.total_compressed_size, chunk.total_uncompressed_size
                 compressed += packed
                 raw += unpacked

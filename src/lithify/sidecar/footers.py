@@ -10,25 +10,42 @@ from pathlib import Path
 from lithify.errors import LithifyError
 from lithify.model.snapshot import DataFile
 from lithify.sidecar.entries import Entries
-from lithify.store.opening import footer_of, read_footer
+from lithify.sidecar.examine import examine
+from lithify.store.opening import column_orders, footer_of, read_footer
 
 FOOTER_THREADS, HANDFUL = 8, 16
 
 
 @dataclass(frozen=True)
 class FooterTask:
+    """`examined`: none of these files ends the process that reads its footer."""
+
     data: str
     files: tuple[DataFile, ...]
+    examined: bool = False
 
 
 def read_footers(task: FooterTask) -> tuple[bytes | None, dict[str, LithifyError]]:
-    return read_entries(Path(task.data), task.files)
+    return read_entries(Path(task.data), task.files, examined=task.examined)
 
 
-def read_entries(data: Path, files: Sequence[DataFile]) -> tuple[bytes | None, dict[str, LithifyError]]:
-    """One block of these files' footers (None: of none of them), and what is wrong with the others, by path."""
+def read_entries(
+    data: Path, files: Sequence[DataFile], *, examined: bool = False
+) -> tuple[bytes | None, dict[str, LithifyError]]:
+    """One block of these files' footers (None: of none of them), and what is wrong with the others, by path.
+
+    Footers of other writers that do not end as all footers do nowadays (`column_orders`) may be those of an old writer,
+    or encrypted in part, which ends the process: they are examined first, unless they were.
+    """
     entries, problems = Entries(), dict[str, LithifyError]()
-    for file, footer in zip(files, _footers(data, files), strict=True):
+    footers = list(zip(files, _footers(data, files), strict=True))
+    if not examined:
+        foreign = [(file, raw) for file, raw in footers if file.is_foreign and isinstance(raw, bytes)]
+        odd = [file for file, raw in foreign if not column_orders(raw)[0]]
+        problems = examined_files(data, odd)
+    for file, footer in footers:
+        if file.path in problems:
+            continue
         try:
             if isinstance(footer, LithifyError):
                 raise footer
@@ -36,6 +53,12 @@ def read_entries(data: Path, files: Sequence[DataFile]) -> tuple[bytes | None, d
         except LithifyError as error:
             problems[file.path] = error
     return (entries.block() if entries.files else None), problems
+
+
+def examined_files(data: Path, files: Sequence[DataFile]) -> dict[str, LithifyError]:
+    """What is wrong with which of these files, by path, found without putting this process at risk."""
+    found = examine([(f"{data}/{file.path}", file.size_bytes) for file in files])
+    return {file.path: found[f"{data}/{file.path}"] for file in files if f"{data}/{file.path}" in found}
 
 
 def _footers(data: Path, files: Sequence[DataFile]) -> Iterator[bytes | LithifyError]:

@@ -18,16 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from lithify.errors import Corruption, LithifyError, NotFound
+from lithify.errors import Corruption, InvalidRequest, LithifyError, NotFound
 from lithify.store.local import os_error
 from lithify.store.whole import Vanished, check_size
 
 FOOTER_GUESS_BYTES = 16_384
 INT96_UNIT = "us"
-_MAGIC = b"PAR1"
+_MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
 # Thrift's compact protocol: a list, the structures in it, and the order that its type defines as such a structure.
 _LIST, _STRUCT, _TYPE_ORDER = 0x09, 0x0C, 0x1C
 
@@ -74,19 +73,38 @@ def open_bytes(data: bytes, name: str) -> pq.ParquetFile:
 def _opened(
     source: pa.NativeFile, metadata: pq.FileMetaData | None = None, dictionaries: Sequence[str] = ()
 ) -> pq.ParquetFile:
-    return pq.ParquetFile(
+    file = pq.ParquetFile(
         source,
         metadata=metadata,
         read_dictionary=list(dictionaries) or None,
         coerce_int96_timestamp_unit=INT96_UNIT,
         page_checksum_verification=True,
     )
+    if metadata is None:
+        _check_counts(file.metadata)
+    return file
+
+
+def _check_counts(metadata: pq.FileMetaData) -> None:
+    """A reader goes by one of these counts and the next reader by another: they have to agree."""
+    rows = 0
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        if group.num_columns != metadata.num_columns:
+            raise ValueError(f"row group {number} has {group.num_columns} columns of {metadata.num_columns}")
+        if group.num_rows < 0:
+            raise ValueError(f"row group {number} has {group.num_rows} rows")
+        rows += group.num_rows
+    if rows != metadata.num_rows:
+        raise ValueError(f"its footer says {metadata.num_rows} rows, and its row groups have {rows}")
 
 
 def hive_partitions(root: Path, paths: Sequence[Path]) -> tuple[pa.Schema, dict[Path, dict[str, Any]]]:
     """Columns that stand in the names of folders (`day=2026-11-16`) and perhaps also in the files, with what each file
     has there.
     """
+    import pyarrow.dataset as ds  # which takes as long to import as everything else together
+
     found = ds.dataset(
         [str(path) for path in paths],
         format="parquet",
@@ -104,8 +122,18 @@ def corrupt(path: Path | str, error: BaseException) -> LithifyError:
     if isinstance(error, OSError) and error.errno:
         return os_error(error, path)
     first = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if "encrypt" in first.lower() or "decrypt" in first.lower():
+        return encrypted(path)
     return Corruption(
         f"{path} cannot be read as Parquet ({first}): restore this file from a copy, or drop its rows", path=str(path)
+    )
+
+
+def encrypted(path: Path | str, **details: Any) -> LithifyError:
+    return InvalidRequest(
+        f"{path} is encrypted, and Lithify has no keys: write it anew without encryption, and then take it",
+        path=str(path),
+        **details,
     )
 
 
@@ -129,6 +157,8 @@ def read_footer(path: Path | str, size_bytes: int | None = None) -> bytes:
                 raise ValueError(f"it has {size} bytes instead of {size_bytes}")
             tail = os.pread(fd, FOOTER_GUESS_BYTES, max(size - FOOTER_GUESS_BYTES, 0))
             length = int.from_bytes(tail[-8:-4], "little")
+            if tail[-4:] == _ENCRYPTED:
+                raise encrypted(path)
             if tail[-4:] != _MAGIC or length > size - 12:
                 raise ValueError("it does not end as a Parquet file does")
             return tail[-8 - length : -8] if length <= len(tail) - 8 else os.pread(fd, length, size - 8 - length)
@@ -143,6 +173,7 @@ def footer_of(raw: bytes, path: Path | str) -> Footer:
     try:
         whole = b"".join((_MAGIC, raw, len(raw).to_bytes(4, "little"), _MAGIC))
         metadata = pq.read_metadata(pa.BufferReader(whole))
+        _check_counts(metadata)
     except (pa.ArrowException, ValueError, OSError) as error:
         raise corrupt(path, error) from error
     orders, _ = column_orders(raw)
