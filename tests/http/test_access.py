@@ -183,7 +183,23 @@ class TestHost:
         assert client.get("/health/live", headers={"Host": host}).status_code == 200
 
     @pytest.mark.parametrize(
-        "host", ["evil.example", "127.0.0.1.evil.example", "", "localhost@evil", "10.0.0.1", "[::2]"]
+        "host",
+        [
+            "evil.example",
+            "127.0.0.1.evil.example",
+            "",
+            "localhost@evil",
+            "10.0.0.1",
+            "[::2]",
+            "[::1].evil.com",
+            "[::1]evil.com:80",
+            "[::1]:80.evil.com",
+            "[::1",
+            "localhost:80.evil.com",
+            "localhost:evil.com",
+            "localhost:80:80",
+            "localhost/evil",
+        ],
     )
     def test_a_name_that_somebody_else_points_here(self, client: TestClient, host: str) -> None:
         answer = client.get("/health/live", headers={"Host": host})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -271,6 +272,49 @@ def test_too_many_connections(served: Any, monkeypatch: pytest.MonkeyPatch) -> N
     assert b"Retry-After: 1" in answer
     monkeypatch.undo()
     assert httpx.get(f"{served.url}/health/live").status_code == 200
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /health/live HTTP/1.1\r\nHost:"], ids=["silent", "half"])
+def test_connections_that_ask_nothing_keep_nobody_out(
+    served: Any, sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "CONNECTIONS_MAX", 20)
+    with contextlib.ExitStack() as held:
+        silent = [
+            held.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=WAIT_S_MAX))
+            for _ in range(60)
+        ]
+        for connection in silent:
+            with contextlib.suppress(OSError):
+                connection.sendall(sent)
+        for _ in range(30):
+            assert httpx.get(f"{served.url}/health/live", timeout=WAIT_S_MAX).status_code == 200
+
+
+def test_a_connection_whose_request_is_under_way_makes_no_room(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "CONNECTIONS_MAX", 1)
+    with socket.create_connection(("127.0.0.1", served.port), timeout=WAIT_S_MAX) as busy:
+        # Its body is still to come: the request is being worked on.
+        busy.sendall(
+            b"POST /v1/query/sql HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Authorization: Bearer %s\r\nContent-Length: 19\r\n\r\n" % served.token.encode()
+        )
+        with socket.create_connection(("127.0.0.1", served.port), timeout=WAIT_S_MAX) as second:
+            assert read_all(second).startswith(b"HTTP/1.1 503 ")
+        busy.sendall(b'{"sql": "select 1"}')
+        assert busy.recv(65_536).startswith(b"HTTP/1.1 200 ")
+
+
+def test_the_methods_of_a_path_are_told_together(client: TestClient) -> None:
+    for path, allowed in (
+        ("/v1/tables", "GET, POST"),
+        ("/v1/tables/shop.orders", "DELETE, GET"),
+        ("/v1/tables/shop.orders/rows", "GET, POST"),
+        ("/v1/query/sql", "POST"),
+    ):
+        answer = client.request("PATCH", path)
+        check_shape(answer, 405, "method_not_allowed")
+        assert answer.headers["Allow"] == allowed, path
 
 
 def test_a_query_parameter_that_the_route_does_not_know(client: TestClient) -> None:

@@ -14,7 +14,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from lithify import Lake, Settings
+from lithify import Lake, NotFound, Settings
 from lithify.app.tokens import Tokens
 from lithify.engine import history
 from lithify.http import formats, keys
@@ -312,9 +312,85 @@ def test_the_same_key_deletes_where_once(client: TestClient, lake: Lake) -> None
 def test_a_key_is_for_one_operation(client: TestClient, lake: Lake) -> None:
     assert client.post(ROWS, json={"id": 7}, headers=KEY).status_code == 200
     said = refused(client.post(DELETE, json={"keys": [7]}, headers=KEY), 409, "conflict")
-    assert "used for another operation" in said
+    assert "used for another write" in said
     refused(client.post(ROWS, params={"mode": "append"}, json={"id": 8}, headers=KEY), 409, "conflict")
     assert ids(lake) == [1, 2, 3, 7]
+
+
+OTHERS = [
+    (ROWS, {"id": 7}, {"id": 8}),
+    (ROWS, [{"id": 7}], [{"id": 7}, {"id": 8}]),
+    (DELETE, {"keys": [1]}, {"keys": [2]}),
+    ("/v1/tables/shop.orders/delete-where", {"condition": "id = 1"}, {"condition": "id = 2"}),
+]
+
+
+@pytest.mark.parametrize(("path", "first", "other"), OTHERS)
+def test_a_key_is_for_one_body(client: TestClient, lake: Lake, path: str, first: Any, other: Any) -> None:
+    assert client.post(path, json=first, headers=KEY).status_code == 200
+    before = ids(lake)
+
+    assert "another write" in refused(client.post(path, json=other, headers=KEY), 409, "conflict")
+
+    assert ids(lake) == before
+    assert client.post(path, json=first, headers=KEY).json()["replayed"]
+
+
+def test_a_key_is_for_one_token(client: TestClient, lake: Lake) -> None:
+    _, secret = Tokens(lake.path).create("attacker", ["write"])
+    theirs = {**KEY, "Authorization": f"Bearer {secret}"}
+    assert client.post(ROWS, json={"id": 7}, headers=theirs).status_code == 200
+
+    assert "another token" in refused(client.post(ROWS, json={"id": 7}, headers=KEY), 409, "conflict")
+    assert client.post(ROWS, json={"id": 7}, headers=theirs).json()["replayed"]
+
+
+def test_a_key_is_for_one_table(client: TestClient, lake: Lake) -> None:
+    lake.create_table("shop.others", lake.table("shop.orders").schema, key="id")
+    assert client.post(ROWS, json={"id": 7}, headers=KEY).json()["replayed"] is False
+    assert client.post("/v1/tables/shop.others/rows", json={"id": 8}, headers=KEY).json()["replayed"] is False
+
+
+def test_what_a_key_was_for_is_known_as_long_as_the_key(client: TestClient, lake: Lake) -> None:
+    """Also when the commit itself has left the log, and in another process."""
+    assert client.post(ROWS, json={"id": 7}, headers=KEY).status_code == 200
+    table = lake.table("shop.orders")
+    table.set_options({"checkpoint_every": 2})
+    for number in range(8):
+        table.upsert([{"id": 100 + number}])
+    log = table._handles.changes.log
+    for _ in range(2):
+        log.trim(log.now_ms() + 10 * 86_400_000, retain_hours=1, commits_max=1)
+    with Lake(lake.path) as anew:
+        changes = anew.table("shop.orders")._handles.changes
+        with pytest.raises(NotFound):
+            changes.record_of_seq(changes.log.txn("lithify.batch.feed-1") or 0)
+
+    refused(client.post(ROWS, json={"id": 8}, headers=KEY), 409, "conflict")
+    assert client.post(ROWS, json={"id": 7}, headers=KEY).json()["replayed"]
+
+
+def test_of_two_bodies_under_one_key_at_the_same_time_one_is_written(client: TestClient, lake: Lake) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    def send(id: int) -> int:
+        return int(client.post(ROWS, json={"id": id}, headers=KEY).status_code)
+
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(send, range(100, 108)))
+    assert sorted(answers) == [200] + [409] * 7
+    assert len([id for id in ids(lake) if id >= 100]) == 1
+
+
+def test_the_ids_of_a_lane_are_bound_too(client: TestClient, lake: Lake) -> None:
+    def send(number: int, id: int) -> Any:
+        return client.post(ROWS, json={"id": id}, headers={"Idempotency-Key": f"lane-{'a' * 32}.{number}"})
+
+    assert send(1, 100).json()["replayed"] is False
+    assert send(1, 100).json()["replayed"] is True
+    assert send(1, 101).status_code == 409
+    assert send(2, 102).json()["replayed"] is False
+    assert send(1, 100).status_code == 409
 
 
 def test_keys_have_a_length(client: TestClient) -> None:

@@ -106,6 +106,15 @@ def test_another_table_of_the_same_name_is_a_conflict(client: TestClient) -> Non
         ({"name": "../etc.passwd"}, "no table name"),
         ({"columns": []}, "columns"),
         ({"columns": [{"name": "a", "type": "money"}]}, "no type"),
+        ({"columns": [{"name": "a", "type": "struct<a:int64,a:int64>"}], "key": [], "time": None}, "two fields 'a'"),
+        (
+            {
+                "columns": [{"name": "a", "type": "list<struct<b:map<string,struct<x:int64,X:int64>>>>"}],
+                "key": [],
+                "time": None,
+            },
+            "two fields 'x'",
+        ),
         ({"columns": [{"name": "a b", "type": "int64"}], "key": [], "time": None}, "column name"),
         ({"columns": [{"name": "_seq", "type": "int64"}], "key": [], "time": None}, "reserved"),
         ({"key": ["nope"]}, "'nope' is not in the schema"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import resource
 import sys
 import threading
 from pathlib import Path
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 PANEL = "Service"
 FIRST = "first"
+DESCRIPTORS = 65_536
 # Beyond shutdown_s, for what was cancelled and for closing the lake; a disk that hangs must not keep the process.
 OVERDUE_S = 60.0
 OVERDUE = "some work did not end in time, the process ends without it"
@@ -104,6 +106,7 @@ def _serve(
     tls = None
     if settings.tls_cert is not None and settings.tls_key is not None:
         tls = tls_context(settings.tls_cert, settings.tls_key)
+    _take_descriptors()
     socket = listen(settings.host, settings.port)
     tokens = Tokens(lake.path, lake._store)
     url = _url(settings.host, socket.getsockname()[1], tls is not None)
@@ -145,6 +148,14 @@ def _serve(
         raise problems[0]
     if session.as_json:
         _line({"event": "stopped"})
+
+
+def _take_descriptors() -> None:
+    """As many as this process may have: the usual 1,024 are for programs that only know 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _url(host: str, port: int, tls: bool) -> str:

@@ -25,12 +25,12 @@ from lithify.engine.handles import Handles
 from lithify.engine.progress import Progress, admit
 from lithify.engine.table_index import solid
 from lithify.errors import Conflict, InvalidRequest, LithifyError, NotFound
-from lithify.log.changes import batch_txn, lane_txn
+from lithify.log.changes import batch_txn, bound_txn, lane_txn
 from lithify.log.intent import Intent, Lost
 from lithify.model.batch import conform, latest_per_key, sort_by_key
 from lithify.model.compose import compose
 from lithify.model.html import Shown
-from lithify.model.lanes import InLane, in_lane
+from lithify.model.lanes import InLane, fingerprint_of, in_lane
 from lithify.model.merge import Change, Op
 from lithify.model.schema import TableSchema
 from lithify.store.opening import footer_in
@@ -171,6 +171,8 @@ class Writer:
                 txns |= entry.request.progress.txns(changes.seq + 1)
             if entry.request.batch_id is not None:
                 txns[batch_txn(entry.request.batch_id)] = changes.seq + 1
+            if (fingerprint := fingerprint_of(entry.request.batch_id)) is not None:
+                txns[bound_txn(str(entry.request.batch_id))] = fingerprint
             if (place := in_lane(entry.request.batch_id)) is not None:
                 txns[lane_txn(place.lane)] = max(place.number, txns.get(lane_txn(place.lane), 0))
         info = _info(members, self._runtime.settings.actor)
@@ -186,6 +188,8 @@ class Writer:
             batch_id = entry.request.batch_id
             entry.twin = next((m for m in members if batch_id is not None and m.request.batch_id == batch_id), None)
             if entry.twin is not None:
+                if fingerprint_of(batch_id) != fingerprint_of(entry.twin.request.batch_id):
+                    entry.outcome = _bound_elsewhere(str(self._handles.name))
                 continue
             try:
                 entry.outcome = self._check(entry)
@@ -273,6 +277,9 @@ class Writer:
         place = in_lane(batch_id)
         if mine is None and place is not None and _goes_up(place, changes.log.txn(lane_txn(place.lane))):
             return None
+        known, given = changes.log.txn(bound_txn(batch_id)), fingerprint_of(batch_id)
+        if known is not None and given is not None and known != given:
+            raise _bound_elsewhere(str(self._handles.name))
         info = info if mine is None else mine
         return Commit(
             str(self._handles.name),
@@ -299,6 +306,13 @@ class Writer:
         rows, upserted, deleted = (info.get(name, -1) for name in ("rows", "upserted", "deleted"))
         table, operation = str(self._handles.name), info.get("operation", operation)
         return Commit(table, seq, operation, rows, upserted, deleted, replayed=True)
+
+
+def _bound_elsewhere(table: str) -> Conflict:
+    return Conflict(
+        f"this batch id was used for another write to table {table}, by another token or with other rows; nothing was "
+        "changed: use an id of its own for each write"
+    )
 
 
 def _goes_up(place: InLane, last: int | None) -> bool:

@@ -21,6 +21,7 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.responses import Response
+from starlette.routing import compile_path
 
 from lithify.errors import Conflict, LimitExceeded, LithifyError, Unavailable
 
@@ -199,12 +200,19 @@ def _of_http(error: StarletteHTTPException, request: Request) -> Failure:
     elif error.status_code == 404:
         message = "there is no such route"
     elif error.status_code == 405:
-        message = f"this route does not take {request.method}"
+        # Each route knows its own methods only; several stand at one path.
+        allowed = {"Allow": ", ".join(_methods_at(request))}
+        return refused(405, f"this route does not take {request.method}", allowed)
     elif error.status_code == 400:
         message = "the body is no JSON"
     else:
         message = http.HTTPStatus(error.status_code).phrase.lower()
     return refused(error.status_code, message, error.headers)
+
+
+def _methods_at(request: Request) -> list[str]:
+    path, found = request.url.path, request.app.state.endpoints
+    return sorted({method for each in found if compile_path(each.path)[0].match(path) for method in each.methods})
 
 
 def _unfit(errors: Sequence[Mapping[str, Any]]) -> str:

@@ -8,6 +8,7 @@ numbers is, too: it is where the client sent the request, no name that was looke
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable
 
 from starlette.datastructures import Headers
@@ -36,15 +37,16 @@ class Hosts:
 
     def allows(self, header: str) -> bool:
         name = name_in(header)
-        return name in self._names or (self._any_address and _is_address(name))
+        return name is not None and (name in self._names or (self._any_address and _is_address(name)))
 
 
-def name_in(header: str) -> str:
-    """Without the port: `localhost:8080`, `[::1]:8080`."""
-    text = header.strip().lower()
-    if text.startswith("["):
-        return text[1:].partition("]")[0]
-    return text.partition(":")[0].rstrip(".")
+_HEADER = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s\[\]:@/?#]*))(?::[0-9]{0,5})?")
+
+
+def name_in(header: str) -> str | None:
+    """Without the port: `localhost:8080`, `[::1]:8080`. None: it is neither a name nor an address, as a whole."""
+    found = _HEADER.fullmatch(header.strip().lower())
+    return None if found is None else found[1] or found[2].rstrip(".")
 
 
 def _is_address(name: str) -> bool:

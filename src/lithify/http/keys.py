@@ -1,4 +1,4 @@
-"""Keys as requests spell them: values, objects, lists, or plain text in an address.
+"""Keys as requests spell them, and the key of a request itself: values, objects, lists, or plain text in an address.
 
 Keys to delete are checked each by itself, so that one bad key does not keep the others from being deleted. All of them
 are tried at once first; only if that fails are they halved until the bad ones stand alone.
@@ -10,13 +10,16 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from hashlib import blake2b
 from typing import Any
 
 import pyarrow as pa
 
 from lithify.errors import InvalidRequest
+from lithify.http.access import Caller
 from lithify.model.batch import keys_of
 from lithify.model.json_rows import NAME_SHOWN_MAX, Body, table_of
+from lithify.model.lanes import BoundId
 from lithify.model.schema import TableSchema
 
 REFUSED_MAX = 1_000
@@ -71,6 +74,18 @@ def key_of_text(text: str, definition: TableSchema) -> Mapping[str, Any]:
     table = table_of(Body([shaped], lambda index: "the key", lambda: [shaped]), definition.select(definition.key))
     found: Mapping[str, Any] = keys_of(table, definition).to_pylist()[0]
     return found
+
+
+def bound(idempotency_key: str | None, caller: Caller, operation: str, body: bytes) -> BoundId | None:
+    """The key of a write, bound to the token, to what is done and to the bytes that were sent. The table is that whose
+    log remembers it.
+    """
+    if idempotency_key is None:
+        return None
+    digest = blake2b(digest_size=8, person=b"lithify write")
+    for part in (caller.token_id.encode(), operation.encode(), body):
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return BoundId(idempotency_key, int.from_bytes(digest.digest(), "little") >> 1)
 
 
 def exact_keys(body: bytes) -> Sequence[Any]:

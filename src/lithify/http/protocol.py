@@ -1,7 +1,9 @@
 """The connection under the requests, with the bounds that uvicorn leaves to others.
 
 The size of a request's line and headers, the time they may take to come, the time that an answer waits for somebody to
-read it, and the number of connections are bounded; what is no HTTP is answered in the one shape of failures.
+read it, and the number of connections are bounded; what is no HTTP is answered in the one shape of failures. Where
+there are too many connections, the one that has been without a request for longest makes room: whoever holds
+connections and asks nothing keeps nobody out.
 
 The parser hands over a header when it is complete and copies what it has so far with every piece that comes: bytes that
 bring no part of a request to its end are counted here. Headers after a body (trailers) are not taken.
@@ -10,6 +12,7 @@ bring no part of a request to its end are counted here. Headers after a body (tr
 from __future__ import annotations
 
 import asyncio
+import resource
 from typing import Any
 
 import orjson
@@ -27,6 +30,11 @@ CONNECTIONS_MAX = 1_000
 _REASONS = {400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fields Too Large", 503: "Unavailable"}
 
 
+def connections_max() -> int:
+    """Half of the descriptors that this process may have are for everything else."""
+    return min(CONNECTIONS_MAX, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+
+
 class Protocol(HttpToolsProtocol):
     _head_bytes = 0
     _head_timer: asyncio.TimerHandle | None = None
@@ -34,13 +42,31 @@ class Protocol(HttpToolsProtocol):
     _stuck_bytes = 0
     _unsent_bytes = 0
     _send_timer: asyncio.TimerHandle | None = None
+    _idle_since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > CONNECTIONS_MAX:
+        self._idle_since = self.loop.time()
+        if len(self.connections) > connections_max() and not self._make_room():
             self._refuse(refused(503, "the service has too many connections", {"Retry-After": "1"}))
         else:
             self._expect_head()
+
+    def _make_room(self) -> bool:
+        others = (other for other in self.connections if other is not self and isinstance(other, Protocol))
+        idle = [other for other in others if other._is_idle()]
+        if not idle:
+            return False
+        min(idle, key=lambda other: other._idle_since).transport.abort()
+        return True
+
+    def _is_idle(self) -> bool:
+        """No request is being answered here; one that has not come as a whole is none."""
+        return (self.cycle is None or self.cycle.response_complete) and not self.transport.is_closing()
+
+    def on_response_complete(self) -> None:
+        self._idle_since = self.loop.time()
+        super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_has_come()

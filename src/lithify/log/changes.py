@@ -41,6 +41,11 @@ def batch_txn(batch_id: str) -> str:
     return f"lithify.batch.{batch_id if place is None else place.lane}"
 
 
+def bound_txn(batch_id: str) -> str:
+    """What remembers the fingerprint of a bound batch id."""
+    return batch_txn(batch_id).replace("lithify.batch.", "lithify.bound.", 1)
+
+
 def lane_txn(lane: str) -> str:
     """What remembers the number of a lane's last write, also when its commit has left the log."""
     return f"lithify.{lane.replace('-', '.', 1)}"

@@ -1,4 +1,9 @@
-"""Batch ids in lanes, for writers that give every write one.
+"""Batch ids that are more than a name: bound to what they were sent with, or in lanes.
+
+A bound id (`BoundId`) carries a fingerprint of the request that it came with: who sent it, and what. The log remembers
+the fingerprint as long as the id, and the same id with another one is refused instead of taken for the same write.
+
+Lanes are for writers that give every write an id.
 
 An ordinary batch id is remembered by itself for 30 days, which is too much memory where each of a million writes has
 its own. Ids of a lane, `lane-<32 hex digits>.<number>`, share one: the log remembers the lane's last write only. That
@@ -12,6 +17,21 @@ import re
 from typing import NamedTuple
 
 _ID = re.compile(r"(lane-[0-9a-f]{32})\.([0-9]{1,15})")
+
+
+class BoundId(str):
+    """A batch id, and what it stands for: a number below 2^63."""
+
+    fingerprint: int
+
+    def __new__(cls, id: str, fingerprint: int) -> BoundId:
+        bound = super().__new__(cls, id)
+        bound.fingerprint = fingerprint
+        return bound
+
+
+def fingerprint_of(batch_id: object) -> int | None:
+    return batch_id.fingerprint if isinstance(batch_id, BoundId) else None
 
 
 class InLane(NamedTuple):

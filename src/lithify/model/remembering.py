@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 REMEMBERED_DAYS = 30
 REMEMBERED_MIN = 100_000
-FORGOTTEN_KINDS = ("lithify.batch.", "lithify.lane.", "lithify.job.")
+FORGOTTEN_KINDS = ("lithify.batch.", "lithify.bound.", "lithify.lane.", "lithify.job.")
 
 
 def may_expire(name: str) -> bool:

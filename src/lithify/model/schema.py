@@ -262,6 +262,12 @@ def normalise(kind: pa.DataType, where: str) -> pa.DataType:
     if types.is_struct(kind):
         if not kind.num_fields:
             raise InvalidRequest(f"column {where!r} is a struct with no fields: give it one, or drop it")
+        names = [field.name.lower() for field in kind]
+        if twice := next((field.name for field in kind if names.count(field.name.lower()) > 1), None):
+            raise InvalidRequest(
+                f"column {where!r} is a struct with two fields {twice!r}, which differ only in case or not at all: "
+                "rename one"
+            )
         return pa.struct([pa.field(f.name, normalise(f.type, f"{where}.{f.name}"), f.nullable) for f in kind])
     if types.is_map(kind):
         return pa.map_(

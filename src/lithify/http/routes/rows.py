@@ -28,7 +28,7 @@ from lithify.http.documents import (
 )
 from lithify.http.formats import ARROW, CSV, JSON, NDJSON, answered, read_rows
 from lithify.http.json_route import JsonRoute
-from lithify.http.keys import checked_keys, exact_keys, key_of_text
+from lithify.http.keys import bound, checked_keys, exact_keys, key_of_text
 from lithify.http.routes.query import ROW_ANSWERS, Format, TakesJson
 from lithify.http.routes.tables import DAMAGED, IdempotencyKey, SchemaFingerprint, TablePath
 from lithify.http.rows_out import ndjson
@@ -45,7 +45,7 @@ AsOf = Annotated[
 ]
 
 _WRITING: dict[int | str, dict[str, Any]] = failing(
-    _409="The Idempotency-Key was used for another operation, or other writers were faster again and again.",
+    _409="The Idempotency-Key was used for another write or by another token, or other writers were faster each time.",
     _412="The table has another schema than the one that Lithify-Schema names; nothing was written.",
     _413="The body is too large, or would be when it is unpacked.",
     _415="The body is in no format that this takes.",
@@ -110,9 +110,8 @@ def write(
                 raise
             rows = read_rows(body, content_type, columns, bytes_max)
         write_rows = {"upsert": table.upsert, "append": table.append, "replace": table.replace}[chosen]
-        return _committed(
-            write_rows(rows, idempotency_key, actor=caller.name, schema_fingerprint=schema_fingerprint), chosen
-        )
+        batch_id = bound(idempotency_key, caller, chosen, body)
+        return _committed(write_rows(rows, batch_id, actor=caller.name, schema_fingerprint=schema_fingerprint), chosen)
 
     bytes_max = service.settings.body_bytes_max
     return service.with_table(name, put)
@@ -167,9 +166,8 @@ def delete(
     if keys is None:
         first = refused[0].error.public
         raise InvalidRequest(first if len(refused) == 1 else f"none of the {len(refused)} keys is accepted: {first}")
-    done = table.delete(
-        keys, idempotency_key, actor=caller.name, reason=order.reason, schema_fingerprint=schema_fingerprint
-    )
+    batch_id = bound(idempotency_key, caller, "delete", body)
+    done = table.delete(keys, batch_id, actor=caller.name, reason=order.reason, schema_fingerprint=schema_fingerprint)
     commit = _committed(done, "delete")
     if not refused:
         return commit
@@ -193,6 +191,7 @@ def delete_where(
     ],
     lake: LakeDep,
     caller: Annotated[Caller, needs("read", "write", table=True, every=True)],
+    body: BodyDep,
     idempotency_key: IdempotencyKey = None,
 ) -> CommitDocument:
     """As of one exact state of the table, in one commit. The condition stands in the history.
@@ -200,7 +199,8 @@ def delete_where(
     It needs both scopes: what a condition deletes tells what stands in the rows.
     """
     table = lake.table(name)
-    done = table.delete_where(order.condition, idempotency_key, actor=caller.name, reason=order.reason)
+    batch_id = bound(idempotency_key, caller, "delete where", body)
+    done = table.delete_where(order.condition, batch_id, actor=caller.name, reason=order.reason)
     return _committed(done, "delete where")
 
 
