@@ -20,7 +20,7 @@ from lithify.model.feed import BEFORE, BY, INSERT, KIND, ChangeFile, event_colum
 from lithify.model.merge import Op
 from lithify.model.names import OP, SEQ
 from lithify.model.schema import TableSchema
-from lithify.spark.parquet import no_rows, read_files
+from lithify.spark.parquet import no_rows, scan_files
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed
 from lithify.spark.types import spark_schema
 
@@ -81,7 +81,7 @@ def _scan(
         groups.setdefault((file.seq, file.op.value, by), []).append(file)
     if len(groups) <= UNION_MAX:
         parts = [
-            read_files(spark, [file.path for file in group], columns)
+            scan_files(spark, group, columns)
             .withColumn(SEQ, F.lit(seq).cast("long"))
             .withColumn(OP, F.lit(op))
             .withColumn(BY, F.lit(by).cast("int"))
@@ -90,7 +90,7 @@ def _scan(
         return reduce(DataFrame.unionAll, parts)
     labels = [(PurePath(file.path).name, seq, op, by) for (seq, op, by), group in groups.items() for file in group]
     assert len({name for name, *_ in labels}) == len(labels), "names of change files hold an id"
-    rows = read_files(spark, [file.path for file in files], columns)
+    rows = scan_files(spark, files, columns)
     named = rows.select("*", rows.metadataColumn("_metadata")["file_name"].alias(_FILE))
     told = spark.createDataFrame(labels, StructType([StructField(_FILE, StringType()), *_LABELS]))
     return named.join(F.broadcast(told), _FILE).select(*map(_column, columns.names), SEQ, OP, BY)

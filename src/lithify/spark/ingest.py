@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from lithify.errors import InvalidRequest
 from lithify.model.text_rows import BadRecord, Target
 from lithify.model.text_types import Seen, columns_of, json_columns, kinds_of, merged
+from lithify.spark.parquet import literal, whole_files
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed, run_tasks
 from lithify.spark.types import arrow_schema, spark_schema
 from lithify.store.text_files import (
@@ -212,7 +213,7 @@ def _types(task: Task) -> pa.Schema:
 
 def _parquet_columns(spark: SparkSession, files: Sequence[str]) -> pa.Schema:
     try:
-        return arrow_schema(spark.read.option("mergeSchema", True).parquet(*files).schema)
+        return arrow_schema(whole_files(spark).option("mergeSchema", True).parquet(*map(literal, files)).schema)
     except SPARK_ERRORS as error:
         raise compute_failed(error) from error
 
@@ -225,7 +226,7 @@ def parquet_rows(
 ) -> DataFrame:
     """`others`: the files may have further columns, which are passed over; else that is refused."""
     try:
-        frame = spark.read.option("mergeSchema", True).parquet(*files)
+        frame = whole_files(spark).option("mergeSchema", True).parquet(*map(literal, files))
         if not others:
             _check_names(frame.columns, columns, files[0])
         names = [F.col(f"`{name}`") for name in frame.columns if name in columns.names]

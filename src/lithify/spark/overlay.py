@@ -32,7 +32,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StructField, StructType, TimestampType
 
-from lithify.spark.parquet import no_rows, read_files, whole_files
+from lithify.spark.parquet import literal, no_rows, read_files, whole_files
 from lithify.store.modes import follow_folder
 from lithify.store.places import discard_tree
 
@@ -181,7 +181,7 @@ def _hide(
         return touched
     if staged.kind is FilterKind.JOIN:
         return _anti_join(spark, touched, staged, schema, key, "left_anti")
-    one_row = whole_files(spark).schema(f"{_WORDS} array<bigint>").parquet(staged.filter_path)
+    one_row = whole_files(spark).schema(f"{_WORDS} array<bigint>").parquet(literal(staged.filter_path))
     words, source = one_row.scalar(), touched
     if staged.kind is FilterKind.POSITIONS:
         source = _with_position(touched, schema.names)
@@ -234,7 +234,7 @@ def _anti_join(
     how: str,
 ) -> DataFrame:
     assert staged.filter_path is not None
-    keys = whole_files(spark).schema(StructType([schema[name] for name in key])).parquet(staged.filter_path)
+    keys = whole_files(spark).schema(StructType([schema[name] for name in key])).parquet(literal(staged.filter_path))
     names = [f"__lithify_k{i}" for i in range(len(key))]  # no name may mean a column on both sides
     keys = keys.select(*[_column(old).alias(new) for old, new in zip(key, names, strict=True)])
     sides = [(_column(old), F.col(new)) for old, new in zip(key, names, strict=True)]

@@ -29,11 +29,10 @@ from lithify.model.merge import distributed_sql
 from lithify.model.names import OP, SEQ
 from lithify.model.plans import ReadPlan, Source, by_constants
 from lithify.spark.overlay import FilterKind, StagedOverlay, locate, merge, stage
-from lithify.spark.parquet import no_rows, read_files
+from lithify.spark.parquet import no_rows, scan_files
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed
 from lithify.spark.types import spark_schema
 from lithify.store.places import discard_tree
-from lithify.store.whole import Marks
 
 
 @dataclass(frozen=True)
@@ -95,16 +94,11 @@ def _selected(plan: ReadPlan) -> tuple[str, ...] | None:
 
 
 def scan(spark: SparkSession, sources: Iterable[Source], columns: pa.Schema) -> DataFrame:
-    """Spark lists the files here, and remembers them with their sizes: from then on a file that is gone is an error."""
     parts = []
     for constants, group in by_constants(sources).items():
-        marks = Marks()
-        for source in group:
-            marks.add(source.path, source.size_bytes)
         fixed = dict(constants)
         inside = pa.schema([f for f in columns if f.name not in fixed])
-        frame = read_files(spark, [source.path for source in group], spark_schema(inside))
-        marks.check()
+        frame = scan_files(spark, group, spark_schema(inside))
         for name, value in fixed.items():
             frame = frame.withColumn(name, F.lit(value).cast(spark_schema(columns)[name].dataType))
         parts.append(frame.select(*[F.col(f"`{name}`") for name in columns.names]))

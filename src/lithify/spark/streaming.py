@@ -122,7 +122,7 @@ def start_file_query(
     None. Only names and times are read here: Spark keeps track of which files were seen.
     """
     reader = spark.readStream.format("binaryFile").option("maxFilesPerTrigger", files_max)
-    reader = reader.option("recursiveFileLookup", True)
+    reader = reader.option("recursiveFileLookup", True).option("ignoreMissingFiles", "false")
     listing = reader.schema("path string, modificationTime timestamp, length long, content binary").load(source)
     writer = listing.select("path", "modificationTime").writeStream.foreachBatch(sink)
     writer = writer.option("checkpointLocation", str(checkpoint))
