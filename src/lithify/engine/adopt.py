@@ -20,7 +20,7 @@ from lithify.engine.catalog import Catalog, owner_of
 from lithify.engine.index_build import build_after_adoption
 from lithify.engine.runtime import Runtime
 from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
-from lithify.log.base import OWNER, BaseLog, refuse_features
+from lithify.log.base import OWNER, BaseLog, refuse_demands, refuse_features
 from lithify.log.changes import BASE_PATH, plain_types
 from lithify.log.delta import DeltaLog
 from lithify.log.entries import check_removable
@@ -86,6 +86,7 @@ def _adopt_delta(
 ) -> None:
     log = DeltaLog.open(path, runtime.store)
     refuse_features(log)
+    refuse_demands(log)
     schema = define(plain_types(log.columns()), key, order_by, None, log.partition_columns)
     files = log.files([*schema.key, *schema.partition_by])
     sources = [

@@ -109,6 +109,7 @@ class Folder:
             pending = tuple(file for file in snapshot.changes if file.seq <= goal)
             if not pending:
                 break
+            self._handles.base.check_foldable(snapshot.schema)
             snapshot = replace(snapshot, changes=pending)
             step = next_step(snapshot, rows_max)
             try:
@@ -371,6 +372,7 @@ class Folder:
             # A watermark over a change that a power cut takes back would swallow the write that gets its seq next.
             handles.changes.log.sync_commits()
             handles.base.check_readable(snapshot.schema)
+            handles.base.check_foldable(snapshot.schema)
             live = {file.log_path for file in handles.base.files(snapshot.schema)}
             # Not only its inputs: a file that another writer added could hold a key that this fold takes for new.
             moved = handles.base.watermark != snapshot.watermark or live != planned

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lithify.errors import Conflict, InvalidRequest, NotFound
+from lithify.log.constraints import stricter
 from lithify.log.delta import DeltaLog
 from lithify.log.intent import Intent
 from lithify.model.schema import TableSchema
@@ -39,6 +40,15 @@ def refuse_features(log: DeltaLog) -> None:
         raise InvalidRequest(f"{log.path} is append-only (delta.appendOnly): rows in it cannot change")
 
 
+def refuse_demands(log: DeltaLog) -> None:
+    """A table that is to be adopted must not ask of writers what Lithify does not do."""
+    for demand in log.demands():
+        raise InvalidRequest(
+            f"{log.path} has {demand}, which Lithify does not evaluate: drop it there if whoever writes rows keeps to "
+            "it anyway, or copy the rows into a table of Lithify's own"
+        )
+
+
 class BaseLog:
     def __init__(self, log: DeltaLog, table: str) -> None:
         self.log, self.table = log, table
@@ -62,6 +72,19 @@ class BaseLog:
                     f"the base of table {self.table} has a column {extra!r} that the table does not have: add it with "
                     "add_column, so that folds keep its values"
                 )
+
+    def check_foldable(self, schema: TableSchema) -> None:
+        """Refuse to write rows into a base that has come to demand of them what nobody here looks at."""
+        if not self.log.properties.get(OWNER):
+            return
+        found = self.log.demands()
+        found += [f"NOT NULL on column {name!r}" for name in stricter(self.log.columns(), schema.columns)]
+        for demand in found:
+            raise Conflict(
+                f"nothing is folded into the base of table {self.table}: another writer has given {self.log.path} "
+                f"{demand}, which Lithify does not evaluate. Pending changes stay as they are and are read; drop it "
+                "there to have them folded"
+            )
 
     def _is_empty(self, column: str) -> bool:
         """Whether a column that only base has is one that `add_column` began with: until the table has it too, we write

@@ -33,6 +33,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from lithify.errors import CommitUnknown, Corruption, LithifyError, NotFound
 from lithify.log.archive import LogLimits, forget_archive
 from lithify.log.commits import Commits
+from lithify.log.constraints import demands
 from lithify.log.durable import Synced
 from lithify.log.entries import actions_of
 from lithify.log.forget import KEEP_TXNS, RETENTION, checkpoint_without, forgotten_at
@@ -154,6 +155,10 @@ class DeltaLog:
 
     def columns(self) -> pa.Schema:
         return pa.schema(self._table.schema().to_arrow())
+
+    def demands(self) -> list[str]:
+        """What the table demands of its rows besides types and NOT NULL, in words."""
+        return demands(self.properties, self._table.schema().to_json())
 
     def txn(self, name: str) -> int | None:
         """The newest version of an application transaction, as of this handle's version."""
