@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime
-from decimal import Decimal
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Context, Decimal, localcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lithify.errors import NotFound
-from lithify.sidecar.blocks import Block, parse
+from lithify.model.group_stats import Kind
+from lithify.sidecar.blocks import Block, ColumnInfo, parse
 from lithify.sidecar.bloom import bloom_bytes, may_hold
 from lithify.sidecar.entries import entry_of
 from lithify.store.opening import footer_of, read_footer
@@ -26,12 +28,22 @@ def _integers(bits: int, signed: bool) -> st.SearchStrategy[int]:
     return st.integers(least, most) | st.sampled_from([least, most])
 
 
+def _cents(digits: int) -> st.SearchStrategy[Decimal]:
+    with localcontext(prec=digits):
+        most = 10**digits - 1
+        return st.integers(-most, most).map(lambda number: Decimal(number).scaleb(-2, Context(prec=digits)))
+
+
 SUPPORTED: dict[pa.DataType, st.SearchStrategy[Any]] = {
     **{getattr(pa, f"int{bits}")(): _integers(bits, True) for bits in (8, 16, 32, 64)},
     **{getattr(pa, f"uint{bits}")(): _integers(bits, False) for bits in (8, 16, 32, 64)},
     pa.string(): st.text(max_size=40),
     pa.large_string(): st.text(max_size=40),
     pa.binary(): st.binary(max_size=40),
+    pa.date32(): st.dates(),
+    pa.timestamp("us"): st.datetimes(),
+    pa.timestamp("us", "UTC"): st.datetimes(timezones=st.just(UTC)),
+    **{pa.decimal128(digits, 2): _cents(digits) for digits in (3, 9, 10, 18, 19, 38)},
 }
 
 
@@ -47,7 +59,7 @@ def answer(path: Path, block: Block, value: Any, group: int = 0) -> bool:
     spelled = bloom_bytes(block.columns[0], value)
     assert spelled is not None
     assert chunks.bloom_offset[group]
-    return may_hold(path, int(chunks.bloom_offset[group]), [spelled])
+    return may_hold(path, int(chunks.bloom_offset[group]), spelled)
 
 
 @pytest.mark.parametrize("type_", SUPPORTED, ids=str)
@@ -65,8 +77,20 @@ def test_a_value_that_is_there_is_never_denied(type_: pa.DataType) -> None:
         check()
 
 
-@pytest.mark.parametrize(("type_", "spell"), [(pa.int64(), int), (pa.uint32(), int), (pa.string(), str)], ids=str)
-def test_most_values_that_are_not_there_are_denied(folder: Path, type_: pa.DataType, spell: type) -> None:
+_KINDS: list[tuple[pa.DataType, Callable[[int], Any]]] = [
+    (pa.int64(), int),
+    (pa.uint32(), int),
+    (pa.string(), str),
+    (pa.date32(), lambda number: date(2024, 1, 1) + timedelta(days=number)),
+    (pa.timestamp("us"), lambda number: datetime(2024, 1, 1) + timedelta(seconds=number)),
+    (pa.decimal128(30, 2), lambda number: Decimal(number).scaleb(-2)),
+]
+
+
+@pytest.mark.parametrize(("type_", "spell"), _KINDS, ids=str)
+def test_most_values_that_are_not_there_are_denied(
+    folder: Path, type_: pa.DataType, spell: Callable[[int], Any]
+) -> None:
     block = written(folder / "x.parquet", type_, [spell(number) for number in range(1000)])
 
     asked = [answer(folder / "x.parquet", block, spell(number)) for number in range(1000, 3000)]
@@ -88,9 +112,8 @@ def test_one_value_of_several_is_enough(folder: Path) -> None:
     ("type_", "value"),
     [
         (pa.float64(), 1.0),
-        (pa.date32(), date(2024, 1, 1)),
-        (pa.timestamp("us"), datetime(2024, 1, 1)),
-        (pa.decimal128(9, 2), Decimal("1.00")),
+        (pa.timestamp("ms"), datetime(2024, 1, 1)),
+        (pa.timestamp("ns"), datetime(2024, 1, 1)),
         (pa.binary(2), b"ab"),
         (pa.bool_(), True),
     ],
@@ -117,6 +140,10 @@ def test_values_of_other_types_are_not_asked_for(type_: pa.DataType, value: Any)
         (pa.string(), b"a"),
         (pa.binary(), "a"),
         (pa.string(), None),
+        (pa.date32(), datetime(2024, 1, 1)),
+        (pa.timestamp("us"), datetime(2024, 1, 1, tzinfo=UTC)),
+        (pa.timestamp("us", "UTC"), datetime(2024, 1, 1)),
+        (pa.decimal128(9, 2), 1.5),
     ],
     ids=str,
 )
@@ -125,6 +152,21 @@ def test_literals_of_another_type_or_range_are_not_asked_for(type_: pa.DataType,
         block = written(folder / "x.parquet", type_, [None])
 
     assert bloom_bytes(block.columns[0], value) is None
+
+
+def test_a_decimal_of_more_digits_than_the_column_is_not_there() -> None:
+    with memory_folder() as folder:
+        block = written(folder / "x.parquet", pa.decimal128(9, 2), [Decimal("1.00")])
+
+    assert bloom_bytes(block.columns[0], Decimal("1.005")) == ()
+
+
+@pytest.mark.parametrize("size", range(5, 17))
+def test_decimals_of_any_length_in_bytes_are_found(size: int) -> None:
+    """Other writers take more bytes than the digits need."""
+    code = (12345).to_bytes(size, "big", signed=True)
+
+    assert code in (bloom_bytes(ColumnInfo("c", Kind.DECIMAL, 7, 2, 9), Decimal("123.45")) or ())
 
 
 HEADER_END = b"\x1c\x1c\x00\x00" * 3 + b"\x00"

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -21,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lithify.errors import Corruption, LithifyError
+from lithify.errors import Corruption
 from lithify.model.group_pruning import equalities, may_hold_keys, may_match, may_match_constants, may_match_each
 from lithify.model.group_stats import ABSENT, ColumnStats, Kind
 from lithify.model.plans import PruningReport, Source
@@ -29,11 +28,9 @@ from lithify.model.predicates import UNKNOWN, Predicate, columns_of
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import DataFile
 from lithify.sidecar.blocks import Block
-from lithify.sidecar.bloom import bloom_bytes, may_hold
+from lithify.sidecar.bloom_looks import Blooms
 from lithify.sidecar.reader import View
 
-# Each is a small read at a random place; beyond so many of them, row groups are read without asking.
-BLOOM_LOOKS_MAX = 512
 # So many bytes may be read into memory at once: then it is worth knowing the size of every file that is left.
 SIZED_BYTES_MAX = 256 * 2**20
 SIZED_FILES_MAX = 10_000
@@ -134,7 +131,7 @@ class Coverage:
         for part in self._parts:
             groups = np.flatnonzero(may_match(predicate, part.block.groups, part.stats_of))
             part_left = _Left.of(part, groups, allowed)
-            left.append(part_left.asked_blooms(asked, self.files) if asked else part_left)
+            left.append(part_left if asked == UNKNOWN else part_left.asked_blooms(asked, self.files))
         groups_total, bytes_total, _ = self.totals
         unknown = [place for place in self.unknown if allowed is None or allowed[place]]
         groups_read = sum(len(some.groups) for some in left) + len(unknown)
@@ -245,7 +242,6 @@ class _Part:
         self.block, self.place = block, place
         self._files, self._schema = files, schema
         self._first = block.first_group.astype(np.int64)
-        self._kinds = {info.name: info for info in block.columns}
         self._stats: dict[str, ColumnStats | None] = {}
 
     def files_of(self, groups: Places) -> Places:
@@ -338,30 +334,15 @@ class _Left:
     def raw_bytes(self) -> int:
         return int(self.part.block.group_raw_bytes[self.groups].sum())
 
-    def asked_blooms(self, asked: dict[str, tuple[Any, ...]], files: Files) -> _Left:
-        """Without the row groups whose bloom filter knows none of the values that one column must have."""
-        left = self
-        for column, values in asked.items():
-            if not 0 < len(left.groups) * len(values) <= BLOOM_LOOKS_MAX:
-                continue
-            left = left._asked_bloom(column, values, files)
-        return left
+    def asked_blooms(self, asked: Predicate, files: Files) -> _Left:
+        """Without the row groups whose bloom filters know none of the values that a row must have."""
+        part, groups = self.part, self.groups.tolist()
 
-    def _asked_bloom(self, column: str, values: tuple[Any, ...], files: Files) -> _Left:
-        part = self.part
-        stats, chunks, info = part.stats_of(column), part.block.chunks(column), part._kinds.get(column)
-        if stats is None or chunks is None or info is None or stats.kind is Kind.FLOAT:
-            return self
-        wanted = [code for value in values if (code := bloom_bytes(info, value)) is not None]
-        if len(wanted) < len(values):
-            return self
-        keep = np.ones(len(self.groups), np.bool_)
-        for number, (group, file) in enumerate(zip(self.groups.tolist(), self.files.tolist(), strict=True)):
-            offset = int(chunks.bloom_offset[group])
-            if offset and not int(stats.flags[group]) & ABSENT:
-                source = files.entries[int(part.place[file])][1]
-                keep[number] = _may_hold(Path(source.path), offset, wanted)
-        return _Left(part, self.groups[keep], self.files[keep])
+        def path_of(number: int) -> str:
+            return files.entries[int(part.place[int(self.files[number])])][1].path
+
+        keep = Blooms(part.block, part.stats_of, groups, path_of).may_hold(asked, np.ones(len(groups), np.bool_))
+        return self if bool(keep.all()) else _Left(self.part, self.groups[keep], self.files[keep])
 
     def sources(self, files: Files, *, sized: bool) -> Iterator[tuple[int, Source]]:
         """Each file once, with its place and its row groups."""
@@ -394,13 +375,6 @@ class _Left:
                     source.foreign,
                 ),
             )
-
-
-def _may_hold(path: Path, offset: int, values: Sequence[bytes]) -> bool:
-    try:
-        return may_hold(path, offset, values)
-    except LithifyError:  # whoever reads the file says what is wrong with it
-        return True
 
 
 class Reasons(Sequence[tuple[str, int]]):

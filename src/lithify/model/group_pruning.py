@@ -39,7 +39,20 @@ from lithify.model.group_stats import (
     Kind,
     bytes_key,
 )
-from lithify.model.predicates import And, Compare, In, IsNull, Or, Predicate, Prefix, Unknown, conjuncts
+from lithify.model.predicates import (
+    UNKNOWN,
+    And,
+    Compare,
+    In,
+    IsNull,
+    Or,
+    Predicate,
+    Prefix,
+    Unknown,
+    both,
+    conjuncts,
+    either,
+)
 from lithify.model.sort_keys import INT64_MAX, INT64_MIN, SortedKeys, point_of, sorted_column, sorted_literals
 
 Groups: TypeAlias = NDArray[np.bool_]
@@ -86,27 +99,43 @@ def may_hold_keys(stats: ColumnStats, keys: pa.ChunkedArray) -> Groups:
     return ~without
 
 
-def equalities(predicate: Predicate) -> dict[str, tuple[Any, ...]]:
-    """Per column, values of which a row must hold one: what a bloom filter can be asked about.
+def equalities(predicate: Predicate) -> Predicate:
+    """What of it a bloom filter can be asked about: lists of values of which a row must hold one, under AND and OR.
 
     NaN and floating zero have several encodings that engines take for one value, so they are left out, and with them
     the list they stand in. An integer or decimal zero may still be meant for a column of floats.
     """
-    found: dict[str, tuple[Any, ...]] = {}
-    for part in conjuncts(predicate):
-        match part:
-            case Compare(column, "=", value):
-                values: tuple[Any, ...] = (value,)
-            case In(column, values, False):
-                pass
-            case _:
-                continue
-        values = tuple(value for value in values if value is not None)
-        if not values or any(_is_nan(value) or (isinstance(value, float) and value == 0) for value in values):
-            continue
-        if column not in found or len(values) < len(found[column]):
-            found[column] = values
-    return found
+    match predicate:
+        case And(parts):
+            return both(map(equalities, parts))
+        case Or(parts):
+            return _one_list_per_column(either(map(equalities, parts)))
+        case Compare(column, "=", value):
+            return _asked(column, (value,))
+        case In(column, values, False):
+            return _asked(column, values)
+        case _:
+            return UNKNOWN
+
+
+def _asked(column: str, values: tuple[Any, ...]) -> Predicate:
+    given = tuple(value for value in values if value is not None)
+    if not given or any(_is_nan(value) or (isinstance(value, float) and value == 0) for value in given):
+        return UNKNOWN
+    return In(column, given)
+
+
+def _one_list_per_column(asked: Predicate) -> Predicate:
+    if not isinstance(asked, Or):
+        return asked
+    lists: dict[str, list[Any]] = {}
+    others = []
+    for part in asked.parts:
+        if isinstance(part, In):
+            lists.setdefault(part.column, []).extend(part.values)
+        else:
+            others.append(part)
+    return either([*(In(column, tuple(values)) for column, values in lists.items()), *others])
 
 
 def _ruled_out(predicate: Predicate, stats_of: StatsOf) -> Groups | None:

@@ -62,6 +62,10 @@ class Kind(enum.IntEnum):
         return self in (Kind.TEXT, Kind.BINARY, Kind.WIDE_DECIMAL)
 
 
+# Values that a writer with another calendar means otherwise; it leaves no bounds that count.
+CALENDAR = frozenset({Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_UTC})
+
+
 @dataclass(frozen=True)
 class ColumnStats:
     """All arrays hold one item per row group, may be read-only, and may repeat one item with a stride of zero.

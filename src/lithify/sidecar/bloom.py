@@ -15,6 +15,7 @@ from typing import Any
 import xxhash
 
 from lithify.model.group_stats import Kind
+from lithify.model.sort_keys import point_of
 from lithify.sidecar.blocks import ColumnInfo
 from lithify.store.local import translated
 
@@ -23,7 +24,9 @@ _BLOCK_BYTES = 32
 _HEADER_BYTES_MAX = 32
 # Of the header, after its first field: algorithm, hash and compression, each a union whose first member is set.
 _BLOCK_XXHASH_PLAIN = b"\x1c\x1c\x00\x00" * 3 + b"\x00"
-_INT32, _BYTE_ARRAY = 1, 6
+_INT32, _INT64, _BYTE_ARRAY, _FIXED_LEN_BYTE_ARRAY = 1, 2, 6, 7
+_DECIMAL_BYTES_MAX = 16
+_MICROSECONDS = 6  # digits of a second
 _PLACES = 2**48  # more than any file has; far from what the operating system takes for an offset at all
 
 
@@ -73,19 +76,48 @@ def _in_block(block: bytes, key: int) -> bool:
     return all(word >> (((key * salt) & 0xFFFFFFFF) >> 27) & 1 for word, salt in zip(words, _SALT, strict=True))
 
 
-def bloom_bytes(column: ColumnInfo, value: Any) -> bytes | None:
-    """A value as Parquet hashes it: its plain encoding. None where that is not sure."""
+def bloom_bytes(column: ColumnInfo, value: Any) -> tuple[bytes, ...] | None:
+    """A value as Parquet hashes it: its plain encoding, or each that it may have. None where that is not sure."""
     try:
         match column.kind:
             case Kind.TEXT if isinstance(value, str):
-                return value.encode()
+                return (value.encode(),)
             case Kind.BINARY if isinstance(value, bytes) and column.physical == _BYTE_ARRAY:
-                return value
-            case Kind.SIGNED if isinstance(value, int) and not isinstance(value, bool):
-                return struct.pack("<i" if column.physical == _INT32 else "<q", value)
-            case Kind.UNSIGNED if isinstance(value, int) and not isinstance(value, bool):
-                return struct.pack("<I" if column.physical == _INT32 else "<Q", value)
+                return (value,)
+            case Kind.SIGNED | Kind.UNSIGNED if isinstance(value, int) and not isinstance(value, bool):
+                return _integer(column, value, signed=column.kind is Kind.SIGNED)
+            case Kind.DATE | Kind.TIMESTAMP | Kind.TIMESTAMP_UTC if column.physical in (_INT32, _INT64):
+                point = point_of(column.kind, 0, value)
+                number = None if point is None else _in_unit(column, point.floor)
+                return None if number is None else _integer(column, number)
+            case Kind.DECIMAL | Kind.WIDE_DECIMAL:
+                point = point_of(Kind.DECIMAL, column.scale, value)
+                return None if point is None else _decimal(column, point.floor) if point.exact else ()
             case _:
                 return None
-    except struct.error:  # beyond the column's range: not in it, which the bounds say as well
+    except (struct.error, OverflowError):  # beyond the column's range: not in it, which the bounds say as well
         return None
+
+
+def _integer(column: ColumnInfo, number: int, *, signed: bool = True) -> tuple[bytes, ...]:
+    code = "i" if column.physical == _INT32 else "q"
+    return (struct.pack("<" + (code if signed else code.upper()), number),)
+
+
+def _in_unit(column: ColumnInfo, number: int) -> int | None:
+    """Days, or microseconds in the unit of the file. A file of milliseconds holds no others, one of nanoseconds some
+    that are the same microsecond.
+    """
+    if column.kind is Kind.DATE or column.scale == _MICROSECONDS:
+        return number
+    return None
+
+
+def _decimal(column: ColumnInfo, unscaled: int) -> tuple[bytes, ...] | None:
+    """Bytes of a fixed length are as many as the digits need, or more, as the writer likes."""
+    if column.physical in (_INT32, _INT64):
+        return _integer(column, unscaled)
+    if column.physical != _FIXED_LEN_BYTE_ARRAY:
+        return None
+    least = (10**column.precision).bit_length() // 8 + 1
+    return tuple(unscaled.to_bytes(size, "big", signed=True) for size in range(least, _DECIMAL_BYTES_MAX + 1))
