@@ -22,13 +22,14 @@ import pyarrow.compute as pc
 
 from lithify.errors import Corruption
 from lithify.model.group_pruning import equalities, may_hold_keys, may_match, may_match_constants, may_match_each
-from lithify.model.group_stats import ABSENT, ColumnStats, Kind
+from lithify.model.group_stats import ABSENT, NULLS_KNOWN, ColumnStats, Kind
 from lithify.model.plans import PruningReport, Source
 from lithify.model.predicates import UNKNOWN, Predicate, columns_of
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import DataFile
 from lithify.sidecar.blocks import Block
 from lithify.sidecar.bloom_looks import Blooms
+from lithify.sidecar.format import Array
 from lithify.sidecar.reader import View
 
 # So many bytes may be read into memory at once: then it is worth knowing the size of every file that is left.
@@ -272,8 +273,19 @@ class _Part:
     def _usable_stats(self, column: str) -> ColumnStats | None:
         """Only where the files hold what the table says: a value that is cast when it is read has other bounds."""
         place = self._schema.columns.get_field_index(column)
-        stats = self.block.stats(column) if place >= 0 else None
-        if stats is None or not _fits(stats, self._schema.columns.field(place).type):
+        kind = self._schema.columns.field(place).type if place >= 0 else None
+        if kind is None or pa.types.is_nested(kind):
+            return None
+        stats = self.block.stats(column)
+        if stats is None:
+            stats = self._nulls_of(column)
+        elif not _fits(stats, kind):
+            return None
+        elif bool((stats.flags & ABSENT).any()):
+            lacks = self._lacks(column)
+            flags = np.where(lacks, np.uint8(NULLS_KNOWN), stats.flags).astype(np.uint8)
+            stats = replace(stats, flags=flags, nulls=np.where(lacks, stats.rows, stats.nulls))
+        if stats is None:
             return None
         if column not in self._files.constant_names:
             return stats
@@ -281,6 +293,35 @@ class _Part:
         hidden = np.array([column in constants for constants in distinct], np.bool_)[of_file]
         hidden_groups = np.repeat(hidden[self.place], np.diff(self._first))
         return replace(stats, flags=np.where(hidden_groups, np.uint8(ABSENT), stats.flags).astype(np.uint8))
+
+    def _nulls_of(self, column: str) -> ColumnStats | None:
+        """Of a column that came after all files of the block."""
+        lacks = self._lacks(column)
+        if not bool(lacks.any()):
+            return None
+        rows, none = self.block.group_rows, np.zeros(self.block.groups, np.int64)
+        flags = np.where(lacks, np.uint8(NULLS_KNOWN), np.uint8(ABSENT)).astype(np.uint8)
+        return ColumnStats(Kind.OTHER, 0, rows, rows, flags, none, none, lambda _: b"", lambda _: b"")
+
+    def _lacks(self, column: str) -> Flags:
+        """Per row group: whether its file has no column of this name, in whatever letter case, so that readers find
+        nulls. Of two columns of one name the index keeps none; such a row group has bytes that belong to no column.
+        """
+        found: Flags = self._bytes_known.copy()
+        name = column.casefold()
+        for number, info in enumerate(self.block.columns):
+            leaf = info.name.casefold()
+            if leaf == name or leaf.startswith(f"{name}."):
+                found &= (self.block.chunk_array(number, Array.FLAGS) & ABSENT) != 0
+        return found
+
+    @cached_property
+    def _bytes_known(self) -> Flags:
+        total = np.zeros(self.block.groups, np.uint64)
+        for number in range(len(self.block.columns)):
+            total += self.block.chunk_array(number, Array.BYTES).astype(np.uint64)
+        known: Flags = total == self.block.group_bytes
+        return known
 
     # -- as if the block had no other files
 

@@ -32,7 +32,7 @@ HAS_MAX = 2
 MIN_EXACT = 4
 MAX_EXACT = 8
 NULLS_KNOWN = 16
-# The file lacks the column. What a reader puts in its place is not known here.
+# The file lacks the column, or has two of that name: what a reader puts in its place is not known here.
 ABSENT = 32
 NAN_FREE = 64
 DISTINCT_KNOWN = 128
