@@ -33,6 +33,7 @@ from lithify.model.snapshot import ADOPTED
 from lithify.model.words import plural
 from lithify.sidecar.examine import examine
 from lithify.store.opening import footer_of, hive_partitions, open_file, read_footer
+from lithify.store.os_errors import translated
 from lithify.store.parquet import Layout, Written
 from lithify.store.statistics import stats_json
 
@@ -53,7 +54,9 @@ def adopt(
     """`allowed` is told of a Delta table that becomes a base before it is one: whoever opens the lake next may read it,
     also if nobody hears how this ends.
     """
-    if not path.is_dir():
+    with translated(path):
+        is_folder = path.is_dir()
+    if not is_folder:
         raise NotFound(f"{path} is no folder: adopt takes a Delta table or a folder of Parquet files")
     if path.is_relative_to(runtime.root):
         raise InvalidRequest(f"{path} lies inside this lake: adopt takes tables from elsewhere")
@@ -138,9 +141,9 @@ def _adopt_parquet(
     *,
     verify: bool,
 ) -> None:
-    paths = sorted(
-        f for f in path.rglob("*.parquet") if not any(part.startswith(("_", ".")) for part in f.relative_to(path).parts)
-    )
+    with translated(path):
+        found = sorted(path.rglob("*.parquet"))
+    paths = [f for f in found if not any(part.startswith(("_", ".")) for part in f.relative_to(path).parts)]
     if not paths:
         raise NotFound(f"{path} holds neither a Delta table nor Parquet files")
     _refuse_problems(path, [Source(str(f), -1, f.stat().st_size) for f in paths])
@@ -148,7 +151,7 @@ def _adopt_parquet(
     schema = define(columns, key, order_by, None, partition_by)
     runtime.store.places.check_files(path, [f.relative_to(path).as_posix() for f in paths])
     sources = [
-        Source(str(f), -1, f.stat().st_size, tuple((n, constants[f][n]) for n in partition_by), foreign=True)
+        Source(str(f), -1, runtime.store.size(f), tuple((n, constants[f][n]) for n in partition_by), foreign=True)
         for f in paths
     ]
     if verify:
@@ -183,7 +186,7 @@ def _link_into(
             footer = read_footer(source)
             known = footer_of(footer, source)
             stats = stats_json(known, schema.columns, layout.stats_columns)
-            written = Written(target, source.stat().st_size, known.metadata.num_rows, stats, footer)
+            written = Written(target, store.size(root / target), known.metadata.num_rows, stats, footer)
             adds.append((written, partition_strings(schema, constants[source])))
         store.sync_folder(root / folder)
         store.sync_folder(root)

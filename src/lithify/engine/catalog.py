@@ -314,15 +314,14 @@ class Catalog:
         root, store = self._runtime.root, self._runtime.store
         for namespace in store.names(root):
             folder = root / namespace
-            if namespace.startswith(("_", ".")) or not folder.is_dir():
-                continue
-            if folder.is_symlink() and not store.places.allows(folder):
-                logger.warning("%s", is_link(folder))
-                continue
-            for table in os.listdir(folder):
-                name = TableName(namespace, table)
-                if self.exists(name):
-                    found.append(name)
+            with translated(folder):
+                if namespace.startswith(("_", ".")) or not folder.is_dir():
+                    continue
+                if folder.is_symlink() and not store.places.allows(folder):
+                    logger.warning("%s", is_link(folder))
+                    continue
+                names = [TableName(namespace, table) for table in os.listdir(folder)]
+            found += [name for name in names if self.exists(name)]
         return found
 
     def exists(self, name: TableName) -> bool:

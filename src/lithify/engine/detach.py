@@ -12,6 +12,7 @@ are replaced, and a fold of a day that base does not hold links the files that w
 from __future__ import annotations
 
 import datetime as dt
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ import pyarrow as pa
 
 from lithify.engine.bulk import BulkWrite, Files, write_files
 from lithify.engine.writer import Commit, Request, SeqMoved
-from lithify.errors import Conflict, InvalidRequest, NotFound
+from lithify.errors import Conflict, InvalidRequest, LithifyError, NotFound
 from lithify.model.arrow_rows import sort_by, strictly_ascending
 from lithify.model.batch import rows_of
 from lithify.model.html import Shown
@@ -37,6 +38,8 @@ from lithify.store.whole import check_whole
 
 if TYPE_CHECKING:
     from lithify.engine.table import Table
+
+logger = logging.getLogger(__name__)
 
 ROUNDS_MAX = 5
 OUTSIDE = Store()  # the folder is the caller's own word, and no part of the lake
@@ -82,7 +85,10 @@ def detach(table: Table, day: dt.date | str, to: Path | str, info: dict[str, str
         except SeqMoved:
             OUTSIDE.remove_folder(folder)
             continue
-        table.fold()
+        try:
+            table.fold()
+        except LithifyError as error:
+            logger.warning("the files of %s stay in the base of %s until its next fold: %s", wanted, table.name, error)
         total, size = sum(file.rows for file in files), sum(file.size_bytes for file in files)
         return DetachReport(table.name, wanted, str(folder), len(files), total, size, commit.seq)
     raise Conflict(

@@ -27,6 +27,7 @@ from lithify.model.options import defaults_of
 from lithify.model.positions import seq_of
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import DataFile, Snapshot
+from lithify.store.os_errors import translated
 from lithify.store.places import not_allowed
 
 LOOKS_MAX = 5
@@ -215,11 +216,12 @@ def forget_snapshots(table_id: str) -> None:
 def table_folder(runtime: Runtime, name: TableName) -> Path:
     """Where a table lies. Its folder, or that of its namespace, may be a link to a place that the settings allow."""
     folder, places = runtime.root / name.namespace / name.table, runtime.store.places
-    for part in (folder.parent, folder):
-        if part.is_symlink() and places.allows(part):
-            folder = Path(os.path.realpath(folder))
-            places.trust(folder)
-            break
+    with translated(folder):
+        for part in (folder.parent, folder):
+            if part.is_symlink() and places.allows(part):
+                folder = Path(os.path.realpath(folder))
+                places.trust(folder)
+                break
     return folder
 
 

@@ -40,6 +40,7 @@ from lithify.log.delta import DeltaLog
 from lithify.log.intent import Intent, Lost
 from lithify.model.names import is_job_folder, parse_table_name
 from lithify.model.retention import lies_inside
+from lithify.store.os_errors import translated
 from lithify.store.parquet import Written
 
 logger = logging.getLogger(__name__)
@@ -127,8 +128,10 @@ def drop_leftovers(runtime: Runtime, root: Path, job: Job, paths: Iterable[str])
     count.
     """
     reported = {root / path for path in paths}
-    for path in sorted((root / job.folder).rglob("*")):
-        if path not in reported and path.is_file():
+    with translated(root / job.folder):
+        found = [path for path in sorted((root / job.folder).rglob("*")) if path.is_file()]
+    for path in found:
+        if path not in reported:
             runtime.store.remove(path)
 
 

@@ -214,7 +214,9 @@ def part_path(root: str, folder: str, name: str) -> Path:
     Where it is missing, this machine does not see the lake, or the job was given up: then nothing is created.
     """
     job = Path(root, Path(folder).parts[0])
-    if not job.is_dir():
+    with translated(job):
+        is_there = job.is_dir()
+    if not is_there:
         raise Unavailable(
             f"{job} is not there on {socket.gethostname()}: if that is another machine, mount the lake's folder on it",
             host=socket.gethostname(),

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from lithify.errors import Corruption, Unavailable
+from lithify.store.os_errors import translated
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _WALKED = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -84,13 +85,14 @@ class Places:
 
     def is_there(self, path: Path | str) -> bool:
         """Raises if it is a link."""
-        try:
-            found = os.lstat(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        if stat.S_ISLNK(found.st_mode):
-            raise is_link(path)
-        return True
+        with translated(path):
+            try:
+                found = os.lstat(path)
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+            if stat.S_ISLNK(found.st_mode):
+                raise is_link(path)
+            return True
 
     def check_folder(self, folder: Path) -> None:
         """None of the folders from its root to this one, as far as they are there, is a link."""
@@ -104,7 +106,11 @@ class Places:
     def check_entries(self, folder: Path) -> None:
         """Nor is anything that lies in it."""
         self.check_folder(folder)
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        with (
+            translated(folder),
+            contextlib.suppress(FileNotFoundError, NotADirectoryError),
+            os.scandir(folder) as entries,
+        ):
             for entry in entries:
                 if entry.is_symlink():
                     raise is_link(entry.path)
@@ -135,10 +141,11 @@ class Places:
 
 
 def _is_link(path: str) -> bool:
-    try:
-        return stat.S_ISLNK(os.lstat(path).st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+    with translated(path):
+        try:
+            return stat.S_ISLNK(os.lstat(path).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
 
 def _step(at: int, name: str, path: str) -> int:

@@ -1,0 +1,49 @@
+"""What the operating system's errors mean to us: translated once, with their cause kept."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+from lithify.errors import Corruption, LithifyError, NotFound, Unavailable
+
+
+@contextlib.contextmanager
+def translated(path: Path | str) -> Iterator[None]:
+    """Foreign errors of file access become ours, named after the path."""
+    try:
+        yield
+    except LithifyError:
+        raise
+    except FileNotFoundError as error:
+        raise NotFound(f"{_named(error, path)} does not exist") from error
+    except OSError as error:
+        raise os_error(error, path) from error
+
+
+def os_error(error: OSError, path: Path | str) -> LithifyError:
+    place = _named(error, path)
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            return Unavailable(
+                f"no space left while writing {place}: free some disk space, then retry; nothing was changed",
+                disk_full=True,
+            )
+        case errno.EMFILE | errno.ENFILE:
+            return Unavailable(
+                f"too many files are open to open {place}: retry; if it stays so, raise the limit (ulimit -n)"
+            )
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return Unavailable(f"no permission for {place}: check the owner and mode of the folder")
+        case errno.EIO:
+            return Corruption(f"the disk reports an I/O error for {place}: check the device")
+        case _:
+            return Unavailable(f"{place}: {error.strerror or error}")
+
+
+def _named(error: OSError, path: Path | str) -> Path | str:
+    """What an error is about; a name inside of an open folder says less than the path."""
+    named = error.filename
+    return named if isinstance(named, str) and named.startswith("/") else path
