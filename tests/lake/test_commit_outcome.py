@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
-from lithify import CommitUnknown, Lake, Settings
+from lithify import CommitUnknown, Conflict, Lake, NotFound, Settings
+from lithify.store.faults import FaultyStore, disk_full
 from lithify.store.local import Store, translated
 from support import children, log_oracle
 from support.effort import SOAK
@@ -24,7 +26,7 @@ from support.trouble import write_short_of_descriptors
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 SHORT = Settings(checkpoint_every=3)
-STOPS_MAX = 6  # of each operation, unless soaked
+STOPS_MAX = 4  # of each operation, unless soaked
 
 
 class FailsToRead(Store):
@@ -60,6 +62,37 @@ def test_a_commit_that_cannot_be_looked_at_again_keeps_its_files(folder: Path, n
     with Lake(folder / "lake") as lake:
         assert len(lake.table("a.t").to_arrow()) == 6
     log_oracle.tables(folder / "lake")
+
+
+def test_a_drop_that_cannot_clear_away_is_done_and_goes_on_with_the_next(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Lake(folder / "lake") as lake:
+        lake.create_table("a.t", SCHEMA, key="id").upsert([{"id": 1}])
+    with Lake(folder / "lake", store=FaultyStore("drop.emptied", disk_full)) as lake:
+        lake.drop_table("a.t")
+        assert lake.tables() == []
+    assert "drop it again" in caplog.text
+    assert list((folder / "lake/a/t/changes").glob("write-*"))
+    with Lake(folder / "lake") as lake:
+        lake.drop_table("a.t")
+        assert [entry.name for entry in (folder / "lake/a/t/changes").iterdir()] == ["_delta_log"]
+        with pytest.raises(NotFound):
+            lake.drop_table("a.t")
+
+
+def test_a_drop_that_could_not_give_its_base_back_does_so_with_the_next(folder: Path) -> None:
+    write_deltalake(str(folder / "base"), pa.table({"id": pa.array([1], pa.int64())}))
+    second_commit = FaultyStore("log.swap", disk_full, nth=2)
+    with Lake(folder / "lake") as lake:
+        lake.adopt("a.t", folder / "base", key="id")
+    with Lake(folder / "lake", store=second_commit) as lake:
+        lake.drop_table("a.t")
+    with Lake(folder / "lake") as lake:
+        with pytest.raises(Conflict, match=r"is the base of table a\.t"):
+            lake.adopt("a.u", folder / "base", key="id")
+        lake.drop_table("a.t")
+        assert lake.adopt("a.u", folder / "base", key="id").to_arrow().num_rows == 1
 
 
 class Unforeseen(Exception):
