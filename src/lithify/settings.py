@@ -234,13 +234,24 @@ class Settings(BaseSettings):
     policy_interval_s: float = Field(
         60, gt=0, description="Seconds between two looks of `lithify run` at what should be folded, merged and packed."
     )
-    vacuum_retain_hours: float = Field(
-        168,
-        ge=1,
-        description="How long files that no current version needs are kept when vacuum runs by itself, in hours.",
+    vacuum_interval_s: float = Field(
+        3_600, ge=0, description="Seconds between two vacuums of a table that upkeep does by itself; 0: never."
     )
     vacuum_cron: str | None = Field(
-        None, description="When `lithify run` vacuums every table, as a cron expression in UTC; default never."
+        None, description="When `lithify run` vacuums every table besides, as a cron expression in UTC."
+    )
+    vacuum_retain_hours: float = Field(168, ge=1, le=87_600, description="Hours that removed files are kept at most.")
+    vacuum_retain_versions: int = Field(
+        10_000, ge=1, le=10_000_000, description="Newest writes whose versions stay readable at most."
+    )
+    vacuum_retain_size_multiple: float = Field(
+        2, ge=0, le=1_000, description="Size of removed files that are kept, relative to the live ones, at most."
+    )
+    vacuum_retain_bytes_min: int = Field(
+        2**30, ge=0, le=2**50, description="Size of removed files that is never too much, however small the table."
+    )
+    vacuum_retain_hours_min: float = Field(
+        1, ge=1, le=87_600, description="Hours that removed files are kept whatever they take."
     )
     index_folder: Path | None = Field(
         None, description="A local folder for the tables' indexes, for a lake on a slow or remote mount."
@@ -263,6 +274,12 @@ class Settings(BaseSettings):
         ge=1.01,
         le=1_000,
         description="Expected time of a read, relative to a folded table, above which changes are folded.",
+    )
+    write_amplification_max: float = Field(
+        12,
+        ge=1,
+        le=1_000_000,
+        description="Bytes that a fold may write per byte of changes; until then changes gather, unless reads suffer.",
     )
     minor_files_min: int = Field(20, ge=2, le=500, description="Small change files in a row that are merged into one.")
     minor_bytes_max: int = Field(

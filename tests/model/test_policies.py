@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lithify import Settings
+from lithify.model.amplification import AGE_WINS, FILES_WIN, FREE_BYTES, fold_amplification
 from lithify.model.merge import Op
 from lithify.model.options import stored
-from lithify.model.overhead import STANDING_ROWS_MIN
+from lithify.model.overhead import STANDING_ROWS_MIN, read_cost
 from lithify.model.policies import debt, fold_due, minor_due, policy_of, read_overhead
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import Bounds, DataFile, Snapshot
@@ -140,7 +141,14 @@ def test_more_pending_never_lowers_the_overhead(
 
 # -- fold
 
-CALM = replace(POLICY, fold_share_max=100, fold_files_max=100_000, fold_age_s_max=31_536_000, read_overhead_max=1_000)
+CALM = replace(
+    POLICY,
+    fold_share_max=100,
+    fold_files_max=100_000,
+    fold_age_s_max=31_536_000,
+    read_overhead_max=1_000,
+    write_amplification_max=1_000_000,
+)
 
 
 def test_nothing_pending_is_never_due() -> None:
@@ -223,6 +231,66 @@ def test_linking_what_stands_beside_base_reads_nothing() -> None:
     found = fold_due(snapshot(KEYED, [base(1, 0, 99)], load), POLICY, NOW)
     assert found is not None
     assert (found.bytes_in, found.bytes_out) == (0, 0)
+
+
+# -- write amplification
+
+
+def random_changes(rows: int, files: int = 1, age_s: int = 0) -> Snapshot:
+    """Changes all over a table of 10,000,000 rows and 500 MB."""
+    held = [base(n, n * 10, n * 10 + 9, size=50 * MB) for n in range(10)]
+    each = {"rows": rows // files, "time_ms": NOW - age_s * 1_000}
+    return snapshot(KEYED, held, [change(seq, 0, 99, **each) for seq in range(1, files + 1)])
+
+
+EAGER = replace(CALM, fold_files_max=1, write_amplification_max=12)
+
+
+@pytest.mark.parametrize(("rows", "due"), [(1_000, False), (900_000, False), (920_000, True)])
+def test_a_fold_waits_until_its_changes_are_worth_what_it_writes(rows: int, due: bool) -> None:
+    assert (fold_due(random_changes(rows), EAGER, NOW) is not None) == due
+
+
+def test_what_writes_little_is_never_put_off() -> None:
+    small = snapshot(KEYED, [base(1, 0, 9, size=FREE_BYTES - 10 * KB)], [change(1, 0, 9, rows=1)])
+    assert fold_due(small, EAGER, NOW) is not None
+
+
+def test_a_fold_that_meets_no_file_of_base_is_never_put_off() -> None:
+    appended = snapshot(KEYED, [base(1, 0, 9, size=GB)], [change(1, 10, 19, rows=30_000)])
+    assert fold_due(appended, EAGER, NOW) is not None
+    keyless = snapshot(KEYLESS, [base(1, 0, 9, size=GB)], [change(1, 0, 9, rows=10)])
+    assert fold_due(keyless, EAGER, NOW) is not None
+
+
+@pytest.mark.parametrize(
+    ("policy", "seen"),
+    [
+        (replace(EAGER, fold_files_max=5, minor_files_min=500), random_changes(1_000, files=5 * FILES_WIN)),
+        (replace(EAGER, fold_age_s_max=60), random_changes(1_000, age_s=60 * AGE_WINS)),
+        (replace(EAGER, read_overhead_max=1.01), random_changes(800_000, files=8)),
+    ],
+    ids=["files", "age", "reads"],
+)
+def test_what_readers_feel_wins_in_the_end(policy: UpkeepPolicy, seen: Snapshot) -> None:
+    assert fold_due(seen, policy, NOW) is not None
+    twice = {name: 2.1 * getattr(policy, name) for name in ("fold_files_max", "fold_age_s_max", "read_overhead_max")}
+    assert fold_due(seen, replace(policy, **twice), NOW) is None
+
+
+def test_where_files_can_be_merged_that_comes_before_a_costly_fold() -> None:
+    seen = random_changes(1_000, files=5 * FILES_WIN)
+    policy = replace(EAGER, fold_files_max=5)
+    assert fold_due(seen, policy, NOW) is None
+    assert minor_due(seen, policy, NOW) is not None
+
+
+@given(rows=st.integers(1, 5_000_000), files=st.integers(1, 50), bound=st.floats(1, 100))
+def test_a_fold_writes_no_more_than_the_bound_unless_something_weighs_more(rows: int, files: int, bound: float) -> None:
+    seen = random_changes(max(rows, files), files)
+    policy = replace(EAGER, write_amplification_max=bound)
+    if fold_due(seen, policy, NOW) is not None and files < FILES_WIN:
+        assert fold_amplification(read_cost(seen)) <= bound
 
 
 # -- minor
@@ -372,7 +440,7 @@ def test_debt_counts_what_is_there_and_what_is_due() -> None:
         timed(51, 3, origin="hourly", size=600 * MB),
     ]
     pending = [change(seq, bounds={}, time_ms=NOW - 2 * HOUR_MS) for seq in range(1, 31)]
-    found = debt(snapshot(TIMED, files, pending), POLICY, NOW)
+    found = debt(snapshot(TIMED, files, pending), replace(POLICY, write_amplification_max=1_000_000), NOW)
     assert found.origins == {
         "daily": FileCount(1, 5 * MB),
         "fold": FileCount(12, 12 * MB),

@@ -58,6 +58,7 @@ class PlayedTable:
         self.ran: list[Plan] = []
         self.tiers: list[str | None] = []
         self.trimmed = self.vacuumed = 0
+        self.wants_vacuum = False
 
     def plans(self, now_ms: int, tier: str | None) -> list[Plan]:
         self.tiers.append(tier)
@@ -75,6 +76,9 @@ class PlayedTable:
     def vacuum(self) -> Any:
         self.vacuumed += 1
         return Result()
+
+    def vacuum_due(self, now_ms: int) -> bool:
+        return self.wants_vacuum
 
 
 class FoldingTable:
@@ -96,6 +100,9 @@ class FoldingTable:
 
     def vacuum(self) -> Any:
         return Result()
+
+    def vacuum_due(self, now_ms: int) -> bool:
+        return False
 
 
 def folding_cycle(lake: Lake, **parts: Any) -> Cycle:

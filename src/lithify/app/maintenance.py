@@ -299,13 +299,15 @@ def table_upkeep(lake: Lake, name: str) -> dict[str, Any]:
     """A table's numbers, what is due on it, its last job, and what failed and waits to be tried again."""
     table = lake.table(name)
     handles = table._handles
-    debt = asdict(Upkeep(handles, Reader(handles)).debt(lake._runtime.now_ms()))
+    upkeep = Upkeep(handles, Reader(handles))
+    debt, disk = asdict(upkeep.debt(lake._runtime.now_ms())), asdict(upkeep.disk_use())
     last = next(iter(past_cycles(lake, 1)), {})
     waiting = [entry for entry in last.get("waiting") or () if entry.get("table") == name]
     return {
         **asdict(table.stats()),
         "origins": debt["origins"],
         "read_overhead": round(debt["read_overhead"], 3),
+        **disk,
         "debt": debt["waiting"],
         "due": list(debt["due"]),
         "last_job": next(iter(ended_jobs(lake, 1, name)), None),

@@ -5,6 +5,7 @@ So they may be asked for every few seconds, however many tables the lake has.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from lithify.app.cache import CacheStats
 from lithify.app.lake import Lake
 from lithify.engine.activity import ActivityTotals
 from lithify.engine.worker import WorkerCompute, WorkerStatus
+from lithify.model.disk_use import DiskUse
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -28,6 +30,16 @@ class Pending:
 
 
 @dataclass(frozen=True)
+class Disk:
+    """What the open tables take beside what is live, together, and the most that upkeep writes for one of them."""
+
+    removed_files: int
+    removed_bytes: int
+    reclaimable_bytes: int
+    write_amplification: float
+
+
+@dataclass(frozen=True)
 class Measures:
     """`pending`: of the open tables, most rows first. `worker`: None where Spark is somebody else's."""
 
@@ -36,6 +48,7 @@ class Measures:
     worker: WorkerStatus | None
     cache: CacheStats
     queries: dict[str, int]
+    disk: Disk
 
 
 def measures(lake: Lake) -> Measures:
@@ -52,6 +65,17 @@ def measures(lake: Lake) -> Measures:
         compute.status() if isinstance(compute, WorkerCompute) else None,
         lake.cache.stats(),
         queries,
+        _disk([runtime.disk.last(snapshot.table_id) for snapshot in seen]),
+    )
+
+
+def _disk(uses: Sequence[DiskUse | None]) -> Disk:
+    found = [use for use in uses if use is not None]
+    return Disk(
+        sum(use.removed_files for use in found),
+        sum(use.removed_bytes for use in found),
+        sum(use.reclaimable_bytes for use in found),
+        max((use.write_amplification or 0.0 for use in found), default=0.0),
     )
 
 

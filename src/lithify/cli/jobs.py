@@ -136,6 +136,10 @@ def _table_stats(session: Session, lake: AnyLake, name: str) -> None:
     }
     job, debt = document["last_job"], document["debt"]
     fields["read overhead"] = f"{document['read_overhead']:.2f}×"
+    amplification = document["write_amplification"]
+    fields["write amplification"] = "" if amplification is None else f"{amplification:.1f}×"
+    fields["removed, kept for the past"] = bytes_cell(document["removed_bytes"])
+    fields["reclaimable now"] = bytes_cell(document["reclaimable_bytes"])
     fields["to compact"] = (
         f"{plural(debt['files'], 'file')}, {bytes_cell(debt['bytes'])}" if debt["files"] else "nothing"
     )

@@ -47,6 +47,8 @@ class Maintained(Protocol):
 
     def vacuum(self) -> Any: ...
 
+    def vacuum_due(self, now_ms: int) -> bool: ...
+
 
 @dataclass(frozen=True)
 class CycleParts:
@@ -192,6 +194,7 @@ class CycleRun:
                 plans = self._plans(table)
             if self.wanted.tier is None:
                 self._trim(name, table)
+                self._vacuum(name, table)
             return _lanes(name, table, [plan for plan in plans if isinstance(plan, CompactPlan)])
         except LithifyError as error:
             self._damaged(name, error.message)
@@ -211,6 +214,11 @@ class CycleRun:
             logger.debug("the logs of %s are trimmed another time: %s", name, error)
         except LithifyError as error:
             self._problem(f"the logs of {name} could not be trimmed: {error.message}")
+
+    def _vacuum(self, name: str, table: Maintained) -> None:
+        wanted = self.wanted.only is None or VACUUM in self.wanted.only
+        if wanted and table.vacuum_due(self._runtime.now_ms()) and self._may_start():
+            self._attempt(Work(name, VACUUM), None, table.vacuum)
 
     def _lane(self, name: str, table: Maintained, plans: Sequence[Plan]) -> list[Lane]:
         for number, plan in enumerate(plans):

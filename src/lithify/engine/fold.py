@@ -362,6 +362,7 @@ class Folder:
             "rows": report.change_rows,
             "detail": f"{report.inserted} inserted, {report.updated} updated, {report.deleted} deleted",
             "actor": runtime.settings.actor,
+            **({"linked": True} if report.files_linked else {}),
         }
         intent = Intent(runtime.new_id())
 

@@ -78,6 +78,21 @@ def vacuum_lock(runtime: Runtime, name: TableName) -> contextlib.AbstractContext
     return runtime.store.lock(path, runtime.settings.lock_wait_s_max, f"vacuum of {name}")
 
 
+def note_vacuumed(runtime: Runtime, name: TableName) -> None:
+    """Whoever holds the lock: its file's time says when the table was vacuumed last."""
+    runtime.store.touch_ms(_folder(runtime) / f"{name}.lock", runtime.now_ms())
+
+
+def vacuumed_ms(runtime: Runtime, name: TableName) -> float:
+    """When the table was vacuumed last. One that never was counts as if it were now: there is time."""
+    path = _folder(runtime) / f"{name}.lock"
+    try:
+        return runtime.store.modified_ms(path)
+    except NotFound:
+        runtime.store.make_folder(_folder(runtime))
+        return runtime.store.touch_ms(path, runtime.now_ms())
+
+
 def pins_of(runtime: Runtime, name: TableName) -> list[Pin]:
     """Every pin of a table, also those that hold no longer."""
     folder = _folder(runtime)

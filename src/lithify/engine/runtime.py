@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lithify.engine.counters import Counters
+    from lithify.engine.disk_watch import DiskWatches
     from lithify.engine.hot import HotTables
     from lithify.engine.table import Table
     from lithify.engine.table_index import Indexes
@@ -101,6 +102,13 @@ class Runtime:
         from lithify.engine.table_index import Indexes
 
         return Indexes(self)
+
+    @cached_property
+    def disk(self) -> DiskWatches:
+        """What the tables take on disk beside what is live."""
+        from lithify.engine.disk_watch import DiskWatches
+
+        return DiskWatches()
 
     @cached_property
     def hot(self) -> HotTables:

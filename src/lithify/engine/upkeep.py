@@ -17,12 +17,15 @@ from lithify.engine.fold import Folder
 from lithify.engine.fold_report import FoldReport
 from lithify.engine.handles import Handles
 from lithify.engine.minor import ChangeMerger, MinorReport
+from lithify.engine.pins import HOUR_MS, vacuumed_ms
 from lithify.engine.reader import Reader
 from lithify.engine.table_options import policy_for
 from lithify.engine.vacuum import Vacuum, VacuumReport
 from lithify.errors import Conflict
 from lithify.model.clustering import cluster_plans, columns_to_cluster
+from lithify.model.disk_use import DiskUse
 from lithify.model.policies import compactions, debt, fold_due, minor_due
+from lithify.model.retention_limits import RetentionLimits
 from lithify.model.snapshot import Snapshot
 from lithify.model.upkeep import CompactPlan, Debt, FoldDue, MinorPlan, Plan, UpkeepPolicy
 
@@ -182,11 +185,30 @@ class Upkeep:
 
     def trim(self) -> None:
         """Keep the logs short. The base of an adopted table is its owner's."""
+        self.disk_use()  # before what it is told from goes
         for log in (self._handles.changes.log, self._handles.base.log):
             log.trim_if_due()
 
+    def vacuum_due(self, now_ms: int) -> bool:
+        """Whether a table that looks after itself is to be vacuumed. Not while all that it ever removed is gone."""
+        every_ms = self._runtime.settings.vacuum_interval_s * 1000
+        if not every_ms:
+            return False
+        last_ms = vacuumed_ms(self._runtime, self._handles.name)
+        if now_ms - last_ms < every_ms:
+            return False
+        logs = (self._handles.changes.log, self._handles.base.log)
+        newest_ms = max(self._runtime.store.modified_ms(log.commit_path(log.version)) for log in logs)
+        return newest_ms > last_ms - self.retention().hours * HOUR_MS
+
+    def retention(self) -> RetentionLimits:
+        return RetentionLimits.of(self._handles.schema().options)
+
+    def disk_use(self) -> DiskUse:
+        return self._runtime.disk.of(self._handles.incarnation).look(self._handles, self.retention())
+
     def vacuum(self) -> VacuumReport:
-        return Vacuum(self._handles).run(self._runtime.settings.vacuum_retain_hours, dry_run=False)
+        return Vacuum(self._handles).run(self.retention(), dry_run=False)
 
 
 def _input_log(job: jobs.Job) -> str:

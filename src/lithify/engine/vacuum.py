@@ -14,6 +14,7 @@ up. `model/retention.py` holds the decision about one file.
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import time
 from collections.abc import Iterable
@@ -23,7 +24,7 @@ from pathlib import PurePosixPath
 from lithify.engine import jobs
 from lithify.engine.attempts import swap_with_retries
 from lithify.engine.handles import Handles, snapshots_held
-from lithify.engine.pins import HOUR_MS, forget_temporaries, pins_of, remove_pin, vacuum_lock
+from lithify.engine.pins import HOUR_MS, forget_temporaries, note_vacuumed, pins_of, remove_pin, vacuum_lock
 from lithify.engine.reader import let_go
 from lithify.errors import InvalidRequest, NotFound
 from lithify.log.changes import EPOCH_TXN
@@ -42,8 +43,11 @@ from lithify.model.retention import (
     judge,
     relative_path,
 )
+from lithify.model.retention_limits import RetentionLimits
 from lithify.model.snapshot import Snapshot
 from lithify.store.listing import Listing, list_own, look_at
+
+logger = logging.getLogger(__name__)
 
 RETAIN_HOURS_MIN = 1
 PATHS_MAX = 20
@@ -89,12 +93,16 @@ class _Tally:
 
 @dataclass
 class _Place:
-    """One log of the table, what it says, and what lies in its folder."""
+    """One log of the table, what it says, what lay in its folder (`listed`), what of it is left to judge, and what
+    went.
+    """
 
     label: str
     log: DeltaLog
     facts: LogFacts
     listing: Listing = field(default_factory=Listing)
+    listed: tuple[DiskFile, ...] = ()
+    gone: set[str] = field(default_factory=set)
     verdicts: dict[str, Verdict] = field(default_factory=dict)
 
     def going(self) -> list[DiskFile]:
@@ -115,23 +123,28 @@ class Vacuum:
             for label, log in (("changes", handles.changes.log), ("base", handles.base.log))
         ]
 
-    def run(self, retain_hours: float = 168, dry_run: bool = True) -> VacuumReport:
+    def run(self, retain: float | RetentionLimits = 168, dry_run: bool = True) -> VacuumReport:
+        """`retain`: so many hours, or as long as limits say that are judged by what is there."""
         started = time.monotonic()
-        _check_retention(retain_hours)
-        cutoff_ms = self._runtime.now_ms() - int(retain_hours * HOUR_MS)
-        name = self._handles.name
+        if not isinstance(retain, RetentionLimits):
+            _check_retention(retain)
+        name, now_ms = self._handles.name, self._runtime.now_ms()
         if not dry_run:
             jobs.recover(self._runtime, str(name))
         with contextlib.nullcontext() if dry_run else vacuum_lock(self._runtime, name):
             self._read_logs()
             self._list()
+            cutoff_ms = self._cutoff_ms(retain, now_ms)
             self._judge(cutoff_ms, dry_run=dry_run)
             tally = self._foreseen() if dry_run else self._apply(cutoff_ms)
+            if not dry_run:
+                note_vacuumed(self._runtime, name)
+                self._runtime.disk.of(self._handles.incarnation).measured(self._removed())
         verdicts = [verdict for place in self._places for verdict in place.verdicts.values()]
         return VacuumReport(
             str(name),
             dry_run,
-            retain_hours,
+            (now_ms - cutoff_ms) / HOUR_MS,
             tally.files,
             tally.bytes_freed,
             tally.orphans,
@@ -143,6 +156,15 @@ class Vacuum:
         )
 
     # -- deciding
+
+    def _cutoff_ms(self, retain: float | RetentionLimits, now_ms: int) -> int:
+        if not isinstance(retain, RetentionLimits):
+            return now_ms - int(retain * HOUR_MS)
+        head, (changes, _) = self._handles.snapshot(), self._places
+        live_bytes = head.base_bytes + head.pending_bytes
+        cutoff = retain.cutoff(now_ms, changes.facts.times_ms, self._removed(), live_bytes)
+        logger.debug("vacuum of %s keeps what was removed since %s: %s", head.table, cutoff.time_ms, cutoff.why)
+        return cutoff.time_ms
 
     def _read_logs(self) -> None:
         """Bring what is known of both logs to their heads: live files, and what the commits since the last look say."""
@@ -178,6 +200,7 @@ class Vacuum:
             elsewhere = (path for path in sorted(place.facts.removed_by_us) if not is_ours(path))
             found = (look_at(place.log.path, path) for path in elsewhere)
             place.listing.files += [file for file in found if file is not None]
+            place.listed = tuple(place.listing.files)
 
     def _judge(self, cutoff_ms: int, *, dry_run: bool) -> None:
         """What was listed, by what holds now. The manifests have to be read before the logs."""
@@ -221,6 +244,15 @@ class Vacuum:
                 _add_files(paths, handles.snapshot(seq))
         return {label: frozenset(found) for label, found in paths.items()}
 
+    def _removed(self) -> list[tuple[int, int]]:
+        """When and how large, of everything that lies there and is not live. Bytes with a second name are live."""
+        return [
+            (max(file.mtime_ms, place.facts.removed_ms.get(file.path, 0)), file.size_bytes)
+            for place in self._places
+            for file in place.listed
+            if file.path not in place.facts.live and file.path not in place.gone and file.links == 1
+        ]
+
     # -- doing
 
     def _foreseen(self) -> _Tally:
@@ -235,7 +267,7 @@ class Vacuum:
         store.step("vacuum.listed")
         old = [(place, folder) for place in self._places for folder in self._empty_folders(place, cutoff_ms)]
         if any(place.going() for place in self._places):
-            self._commit_epoch()
+            self._commit_epoch(cutoff_ms)
             store.step("vacuum.epoch")
             for place in self._places:
                 place.keep_candidates()
@@ -248,6 +280,7 @@ class Vacuum:
                 if seen is None or seen.inode != file.inode:
                     continue
                 store.remove(place.log.path / file.path)
+                place.gone.add(file.path)
                 tally.add(place, file, file.size_bytes if seen.links == 1 else 0)
                 emptied += [(place, str(parent)) for parent in PurePosixPath(file.path).parents]
         self._remove_folders([*old, *emptied])
@@ -255,13 +288,18 @@ class Vacuum:
         store.step("vacuum.done")
         return tally
 
-    def _commit_epoch(self) -> None:
+    def _commit_epoch(self, cutoff_ms: int) -> None:
         handles, changes = self._handles, self._handles.changes
         intent = Intent(self._runtime.new_id())
 
         def attempt() -> None:
             handles.check_alive()
-            info = {"operation": "vacuum", "seq": changes.seq, "actor": self._runtime.settings.actor}
+            info = {
+                "operation": "vacuum",
+                "seq": changes.seq,
+                "actor": self._runtime.settings.actor,
+                "cutoff_ms": cutoff_ms,
+            }
             changes.log.commit((), (), {EPOCH_TXN: changes.epoch + 1}, info, intent, data_change=False)
 
         with changes.log.lock:

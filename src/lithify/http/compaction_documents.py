@@ -182,6 +182,12 @@ class TableUpkeepDocument(Document):
         default={}, description="Files of base by what wrote them, tiers among it."
     )
     read_overhead: float = Field(default=1.0, description="Expected time of a read, relative to a folded table.")
+    removed_files: int = Field(default=0, description="Files that only versions of the past need.")
+    removed_bytes: int = Field(default=0, description="Bytes in them.")
+    reclaimable_bytes: int = Field(default=0, description="Those of them that the next vacuum takes.")
+    write_amplification: float | None = Field(
+        default=None, description="Bytes that upkeep writes per byte of changes; null before there was one."
+    )
     debt: FileCountDocument = Field(
         default=FileCountDocument(files=0, bytes=0), description="Files that would be compacted."
     )

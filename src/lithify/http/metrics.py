@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lithify.app.cache import CacheStats
 from lithify.app.lake import Lake
-from lithify.app.measures import Measures, Pending, background_registry, measures
+from lithify.app.measures import Disk, Measures, Pending, background_registry, measures
 from lithify.http.logs import template
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -114,6 +114,7 @@ class _Collected(Collector):
         found = self._look()
         yield from _activity(found)
         yield from _pending(found.pending)
+        yield from _disk(found.disk)
         yield from _worker(found)
         yield from _cache(found.cache)
 
@@ -146,6 +147,20 @@ def _pending(tables: Sequence[Pending]) -> Iterator[Metric]:
         values = {table.table: getattr(table, what) for table in shown}
         yield _gauges(f"lithify_pending_{what}", help_text, "table", values)
     yield _gauge("lithify_tables_open", "Tables that are open in this process.", len(tables))
+
+
+def _disk(disk: Disk) -> Iterator[Metric]:
+    """As upkeep saw it last: nothing is listed for it."""
+    yield _gauge(
+        "lithify_removed_files", "Files of open tables that only versions of the past need.", disk.removed_files
+    )
+    yield _gauge("lithify_removed_bytes", "Bytes in them.", disk.removed_bytes)
+    yield _gauge("lithify_reclaimable_bytes", "Those of them that the next vacuum takes.", disk.reclaimable_bytes)
+    yield _gauge(
+        "lithify_write_amplification",
+        "Bytes that upkeep writes per byte of changes, of the open table where it is the most.",
+        disk.write_amplification,
+    )
 
 
 def _worker(found: Measures) -> Iterator[Metric]:

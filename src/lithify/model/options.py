@@ -92,6 +92,42 @@ OPTIONS: dict[str, Option] = {
             1.01,
             1_000,
         ),
+        Option(
+            "write_amplification_max",
+            NUMBER,
+            12,
+            "Bytes that a fold may write per byte of changes; until then changes gather, unless reads suffer.",
+            1,
+            1_000_000,
+        ),
+        Option("vacuum_retain_hours", NUMBER, 168, "Hours that removed files are kept at most.", 1, 87_600),
+        Option(
+            "vacuum_retain_versions",
+            INTEGER,
+            10_000,
+            "Newest writes whose versions stay readable at most.",
+            1,
+            10_000_000,
+        ),
+        Option(
+            "vacuum_retain_size_multiple",
+            NUMBER,
+            2,
+            "Size of removed files that are kept, relative to the live ones, at most.",
+            0,
+            1_000,
+        ),
+        Option(
+            "vacuum_retain_bytes_min",
+            INTEGER,
+            2**30,
+            "Size of removed files that is never too much, however small the table.",
+            0,
+            2**50,
+        ),
+        Option(
+            "vacuum_retain_hours_min", NUMBER, 1, "Hours that removed files are kept whatever they take.", 1, 87_600
+        ),
         Option("minor_files_min", INTEGER, 20, "Small change files in a row that are merged into one.", 2, 500),
         Option(
             "minor_bytes_max", INTEGER, 32 * 2**20, "Change files larger than this are left to the fold.", 2**10, 2**30

@@ -3,16 +3,26 @@
 Nothing here reads a file or a clock. Ages are never negative: after a clock has jumped back, work is merely postponed,
 and after a jump forward it is done early; a plan is always one that would have been right at some moment.
 
-Fold: when changes cost readers or memory too much, or have waited too long. Minor: while a fold is not due yet, runs
+Fold: when changes cost readers or memory too much, or have waited too long, and are enough for what has to be written
+for them (`amplification`). Minor: while a fold is not due yet, runs
 of small change files become one, so that a reader opens few. Compaction stands in `compaction`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
+from lithify.model.amplification import (
+    AGE_WINS,
+    FILES_WIN,
+    FREE_BYTES,
+    READS_WIN,
+    fold_amplification,
+    rewritten_bytes,
+)
 from lithify.model.compaction import PACK, compactions
 from lithify.model.options import chosen
 from lithify.model.overhead import ReadCost, estimated_rows, read_cost, read_overhead, row_bytes
@@ -59,7 +69,7 @@ def fold_due(snapshot: Snapshot, policy: UpkeepPolicy, now_ms: int) -> FoldDue |
         return None
     cost = read_cost(snapshot)
     reasons = list(_fold_reasons(snapshot, policy, now_ms, cost))
-    if not reasons:
+    if not reasons or _put_off(snapshot, policy, now_ms, cost):
         return None
     merged, touched = _bytes(cost.merged), _bytes(cost.touched)
     return FoldDue(
@@ -85,6 +95,29 @@ def _fold_reasons(snapshot: Snapshot, policy: UpkeepPolicy, now_ms: int, cost: R
     age_s = max(0, now_ms - min(written)) // 1_000 if written else 0
     if written and age_s >= policy.fold_age_s_max:
         yield f"the oldest change is {age_s:,} s old, limit {policy.fold_age_s_max:,} s"
+
+
+def _put_off(snapshot: Snapshot, policy: UpkeepPolicy, now_ms: int, cost: ReadCost) -> bool:
+    """Whether a fold would write too much for what it folds, and nothing that weighs more asks for it (see
+    `amplification`).
+    """
+    if rewritten_bytes(cost) < FREE_BYTES or fold_amplification(cost) <= policy.write_amplification_max:
+        return False
+    if (merge := minor_due(snapshot, policy, now_ms)) is not None:
+        # Judged as it will be after that merge, which costs next to nothing.
+        first, last = merge.files[0], merge.files[-1]
+        merged = replace(last, rows=sum(file.rows for file in merge.files), time_ms=first.time_ms)
+        rest = [file for file in snapshot.changes if not first.seq <= file.seq <= last.seq]
+        snapshot = replace(snapshot, changes=(*rest, merged))
+        cost = read_cost(snapshot)
+    patient = replace(
+        policy,
+        read_overhead_max=policy.read_overhead_max * READS_WIN,
+        fold_files_max=policy.fold_files_max * FILES_WIN,
+        fold_age_s_max=policy.fold_age_s_max * AGE_WINS,
+        fold_share_max=math.inf,
+    )
+    return not any(_fold_reasons(snapshot, patient, now_ms, cost))
 
 
 # -- minor

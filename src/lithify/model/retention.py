@@ -61,6 +61,7 @@ class LogFacts:
     named: set[str] = field(default_factory=set)
     removed_ms: dict[str, int] = field(default_factory=dict)
     removed_by_us: set[str] = field(default_factory=set)
+    times_ms: list[int] = field(default_factory=list)
     oldest_ms: int | None = None
     newest_ms: int = 0
     version: int = -1
@@ -77,6 +78,7 @@ class LogFacts:
         """`time_ms`: when the commit's file was written."""
         self.version = version
         self.newest_ms = max(self.newest_ms, time_ms)
+        self.times_ms.append(self.newest_ms)
         if self.oldest_ms is None:
             self.oldest_ms = time_ms
         self.named.update(relative_path(path, self.root) for path in adds)

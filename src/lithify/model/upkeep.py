@@ -24,6 +24,7 @@ class UpkeepPolicy:
     fold_files_max: int = 100
     fold_age_s_max: int = 3_600
     read_overhead_max: float = 1.5
+    write_amplification_max: float = 12
     minor_files_min: int = 20
     minor_bytes_max: int = 32 * 2**20
     minor_rows_max: int = 2_000_000

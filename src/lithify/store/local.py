@@ -256,12 +256,13 @@ class Store:
     def modified_ms(self, path: Path) -> float:
         return self._status(path).st_mtime_ns / 1_000_000
 
-    def touch_ms(self, path: Path) -> float:
-        """What the clock of the file system says now, which is what it gives a file that is touched."""
+    def touch_ms(self, path: Path, at_ms: int | None = None) -> float:
+        """Give a file another time: by default that of the file system's clock, which is so told."""
+        times = None if at_ms is None else (at_ms / 1000, at_ms / 1000)
         with translated(path):
             fd = self._open(path, os.O_CREAT | os.O_WRONLY)
             try:
-                os.utime(fd)
+                os.utime(fd, times)
                 return os.fstat(fd).st_mtime_ns / 1_000_000
             finally:
                 os.close(fd)
