@@ -15,16 +15,15 @@ import json
 import logging
 import os
 import selectors
-import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from lithify.spark import processes, wire
+from lithify.store.scratch import Scratch
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +60,7 @@ class Supervisor(Protocol):
 class WorkerProcess:
     def __init__(self, config: Callable[[int, str], wire.Config], supervisor: Supervisor) -> None:
         self._supervisor = supervisor
-        self._scratch = tempfile.mkdtemp(prefix="lithify-worker-")
+        self._scratch = Scratch("worker")
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "lithify.spark.worker"],
             stdin=subprocess.PIPE,
@@ -79,7 +78,7 @@ class WorkerProcess:
         self._reader = threading.Thread(target=self._read, name=f"worker-{self.pid}", daemon=True)
         self._listener.start()
         self._reader.start()
-        self.send(config(os.getpid(), self._scratch).line())
+        self.send(config(os.getpid(), str(self._scratch.path)).line())
 
     @property
     def ending(self) -> bool:
@@ -167,7 +166,7 @@ class WorkerProcess:
                 pipe.close()
         with self._writing:
             self._close_stdin()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._scratch.close()
         how, why = self._end or (End.DIED, "")
         self._supervisor.ended(self, how, why, code, list(self._stderr))
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from lithify.log.commits import Commits
 from lithify.log.listing import LOG_FOLDER, commit_name
 from lithify.store.local import translated
 from lithify.store.opening import open_file
+from lithify.store.scratch import Scratch
 
 T = TypeVar("T")
 
@@ -59,15 +59,15 @@ def _patiently(commits: Commits, version: int, work: Callable[[], T]) -> T:
 def aside(commits: Commits, version: int) -> Iterator[Path]:
     """A folder with the log up to a version, as long as the block lasts."""
     checkpoint, needed = commits.needed_for(version)
-    with tempfile.TemporaryDirectory(prefix="lithify-log-") as folder:
-        target = Path(folder) / LOG_FOLDER
+    with Scratch("log") as folder:
+        target = folder / LOG_FOLDER
         target.mkdir()
         if checkpoint is not None:
             commits.store.places.is_there(checkpoint)
             _link(checkpoint, target / checkpoint.name)
         for number in needed:
             _link_commit(commits, number, target / commit_name(number))
-        yield Path(folder)
+        yield folder
 
 
 def _rebuild(commits: Commits, version: int) -> Rebuilt:

@@ -9,12 +9,10 @@ A child that has answered is kept for the next query, for a while; in place of o
 from __future__ import annotations
 
 import contextlib
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -33,6 +31,7 @@ from lithify.serving.catalog import Names, TableOf
 from lithify.serving.execution import UNCOUNTED_BYTES, WATCH_S, Course, resident_bytes
 from lithify.serving.filters import Place
 from lithify.serving.limits import out_of_memory
+from lithify.store.scratch import Scratch
 
 IDLE_CHILDREN_MAX = 2
 # What a child keeps from query to query, at most, to be kept itself.
@@ -111,11 +110,18 @@ class _Child:
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
         # Where it puts what does not fit its memory. A killed child cannot clean up.
-        self._scratch = Path(tempfile.mkdtemp(prefix="lithify-query-"))
-        self._stderr = (self._scratch / "stderr").open("w+b")
+        self._scratch = Scratch("query")
+        self._stderr = (self._scratch.path / "stderr").open("w+b")
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "lithify.serving.apart_main", str(theirs.fileno()), str(self._scratch)],
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "lithify.serving.apart_main",
+                    str(theirs.fileno()),
+                    str(self._scratch.path),
+                ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -159,7 +165,7 @@ class _Child:
 
     def _clean_up(self) -> None:
         self._stderr.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._scratch.close()
 
     def death(self, memory_max: int) -> LithifyError:
         """Why it has died by itself."""

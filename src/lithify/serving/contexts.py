@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +16,7 @@ from lithify.model.plans import Source
 from lithify.serving.look import Care
 from lithify.serving.relation import LinkFolder, must_doubt, scanning_config
 from lithify.store.local import translated
+from lithify.store.scratch import Scratch
 
 
 class Session:
@@ -34,13 +34,13 @@ class Session:
 class Contexts:
     def __init__(self, memory_bytes_max: int, threads: int | None = None) -> None:
         self._memory_bytes_max, self._threads = memory_bytes_max, threads
-        self._root: Path | None = None
+        self._root: Scratch | None = None
         self._lock = threading.Lock()
         self._configs: dict[tuple[str, str, Care, bool, bool], SessionConfig] = {}
 
     def close(self) -> None:
         if self._root is not None:
-            shutil.rmtree(self._root, ignore_errors=True)
+            self._root.close()
             self._root = None
 
     @contextlib.contextmanager
@@ -113,6 +113,6 @@ class Contexts:
         with self._lock:
             if self._root is None:
                 with translated(tempfile.gettempdir()):
-                    self._root = Path(tempfile.mkdtemp(prefix="lithify-serving-"))
-                atexit.register(shutil.rmtree, self._root, ignore_errors=True)
-            return self._root
+                    self._root = Scratch("serving")
+                atexit.register(self._root.close)
+            return self._root.path

@@ -12,13 +12,13 @@ import hashlib
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pyspark
 
 from lithify.errors import Unavailable
 from lithify.spark.java import JavaHome, cache_folder, find_java
+from lithify.store.scratch import Scratch
 
 RECORD_FLAG = "-XX:ArchiveClassesAtExit"
 
@@ -64,12 +64,12 @@ def record(java: JavaHome | None = None, cache: Path | None = None) -> Path:
     java = java or find_java()
     folder = (cache or cache_folder()) / "classes"
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="recording-", dir=folder) as scratch:
-        recorded = Path(scratch) / "spark.jsa"
+    with Scratch("recording", folder) as scratch:
+        recorded = scratch / "spark.jsa"
         try:
             # The JVM inherits the pipes: their end, which `run` waits for, is the end of the JVM.
             done = subprocess.run(
-                [sys.executable, "-c", _TYPICAL_WORK, f"{RECORD_FLAG}={recorded}", scratch],
+                [sys.executable, "-c", _TYPICAL_WORK, f"{RECORD_FLAG}={recorded}", str(scratch)],
                 env={**os.environ, "JAVA_HOME": str(java.home)},
                 capture_output=True,
                 text=True,

@@ -16,11 +16,9 @@ import atexit
 import contextlib
 import logging
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -44,6 +42,7 @@ from lithify.spark.place import (
     shown,
 )
 from lithify.spark.reach import PARTITIONS_BY_CORES
+from lithify.store.scratch import Scratch
 
 _CANCEL_SECONDS_MAX = 5
 _PY4J_FOLDER = str(Path(py4j.__file__).parent)
@@ -152,7 +151,7 @@ def _start(options: SparkOptions) -> SparkSession:
     check_answers(options.master, "the Spark master")
     java = find_java()
     cache = cache_folder()
-    scratch = Path(tempfile.mkdtemp(prefix="lithify-spark-"))
+    scratch = Scratch("spark")
     atexit.register(_clean_up, scratch)
     environment = {"JAVA_HOME": str(launcher_home(java, cache))}
     if is_local(options.master):
@@ -161,7 +160,7 @@ def _start(options: SparkOptions) -> SparkSession:
         # PySpark itself heeds this setting only where spark-submit starts it.
         environment["PYSPARK_PYTHON"] = python
     builder = SparkSession.builder.master(options.master).appName(options.app_name)
-    for name, value in _launch_conf(options, java, cache, scratch).items():
+    for name, value in _launch_conf(options, java, cache, scratch.path).items():
         builder = builder.config(name, value)
     handler = signal.getsignal(signal.SIGINT)
     try:
@@ -346,8 +345,8 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _clean_up(scratch: Path) -> None:
+def _clean_up(scratch: Scratch) -> None:
     if _current is not None and is_alive(_current):
         with contextlib.suppress(Exception):
             _current.stop()
-    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.close()
