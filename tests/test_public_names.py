@@ -52,6 +52,7 @@ def test_exported_names() -> None:
         "Table",
         "TableExplanation",
         "TableStats",
+        "Tag",
         "Unavailable",
         "VacuumReport",
         "connect",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lithify.engine.ingest import IngestReport
     from lithify.engine.partitions import PartitionStats
     from lithify.engine.table import Table
+    from lithify.engine.tags import Tag
     from lithify.engine.vacuum import VacuumReport
     from lithify.engine.writer import Commit
     from lithify.errors import (
@@ -85,6 +86,7 @@ _HOMES = {
     "TableExplanation": "app.explain",
     "TableStats": "engine.history",
     "Unavailable": "errors",
+    "Tag": "engine.tags",
     "VacuumReport": "engine.vacuum",
     "connect": "client.lake",
 }
@@ -127,6 +129,7 @@ __all__ = [
     "Table",
     "TableExplanation",
     "TableStats",
+    "Tag",
     "Unavailable",
     "VacuumReport",
     "connect",

@@ -251,7 +251,7 @@ class Settings(BaseSettings):
         2**30, ge=0, le=2**50, description="Size of removed files that is never too much, however small the table."
     )
     vacuum_retain_hours_min: float = Field(
-        1, ge=1, le=87_600, description="Hours that removed files are kept whatever they take."
+        1, ge=0, le=87_600, description="Hours that removed files are kept whatever they take."
     )
     index_folder: Path | None = Field(
         None, description="A local folder for the tables' indexes, for a lake on a slow or remote mount."

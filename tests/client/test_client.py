@@ -418,6 +418,20 @@ class TestLooking:
         assert len(local.partitions()) == 2
 
 
+class TestTags:
+    def test_a_version_gets_a_name(self, lake: Lake, remote: RemoteLake, name: str) -> None:
+        local, table = both(lake, remote, name)
+        made = table.tag("month-end")
+        assert table.tags() == local.tags() == [made]
+        before = table.to_arrow()
+        table.delete([before["id"][0].as_py()])
+        assert table.to_arrow(as_of="month-end").num_rows == before.num_rows > table.to_arrow().num_rows
+        assert table.tag("same", as_of="month-end").seq == made.seq
+        for each in ("month-end", "same"):
+            table.untag(each)
+        assert local.tags() == []
+
+
 class TestUpkeep:
     def test_fold(self, lake: Lake, remote: RemoteLake, name: str) -> None:
         local, table = both(lake, remote, name)

@@ -133,3 +133,24 @@ def damage(log: Path) -> None:
     """No commit of a log can be read any more."""
     for commit in sorted(log.glob("*.json")):
         commit.write_bytes(b"\x00garbage\n" * 3)
+
+
+class TestTags:
+    def test_a_version_gets_a_name_and_is_read_by_it(self, client: TestClient, lake: Lake) -> None:
+        made = client.put("/v1/tables/shop.orders/tags/month-end")
+        assert (made.status_code, made.json()["seq"]) == (200, 1)
+        lake.table("shop.orders").delete([1])
+        assert get(client, "snapshot", as_of="month-end")["seq"] == 1
+        rows = client.get("/v1/tables/shop.orders/rows", params={"as_of": "month-end"}).json()["rows"]
+        assert len(rows) == 3
+        assert [tag["name"] for tag in client.get("/v1/tables/shop.orders/tags").json()["tags"]] == ["month-end"]
+
+    def test_an_earlier_version(self, client: TestClient, lake: Lake) -> None:
+        lake.table("shop.orders").delete([1])
+        assert client.put("/v1/tables/shop.orders/tags/before", json={"as_of": 1}).json()["seq"] == 1
+
+    def test_a_name_is_given_once_and_taken_away(self, client: TestClient) -> None:
+        path = "/v1/tables/shop.orders/tags/x"
+        assert [client.put(path).status_code for _ in range(2)] == [200, 409]
+        assert [client.delete(path).status_code for _ in range(2)] == [200, 404]
+        assert client.put("/v1/tables/shop.orders/tags/2026").status_code == 400

@@ -134,7 +134,7 @@ class TestErrorShape:
     @pytest.mark.parametrize("name", OPERATIONS)
     def test_a_method_that_is_not_taken(self, client: TestClient, name: str) -> None:
         path = name.split()[1].replace("{name}", "shop.orders").replace("{id}", "none")
-        answer = client.request("PUT", path)
+        answer = client.request("PATCH", path)
         check_shape(answer, 405)
         assert answer.headers["Allow"]
 

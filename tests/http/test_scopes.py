@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -48,6 +49,9 @@ ROUTES = {
     "GET /v1/tables/{name}/stats": Route(READ, "table"),
     "GET /v1/tables/{name}/partitions": Route(READ, "table"),
     "GET /v1/tables/{name}/history": Route(READ, "table"),
+    "GET /v1/tables/{name}/tags": Route(READ, "table"),
+    "PUT /v1/tables/{name}/tags/{tag}": Route(MAINTAIN, "table", {}),
+    "DELETE /v1/tables/{name}/tags/{tag}": Route(MAINTAIN, "table"),
     "POST /v1/tables/{name}/fold": Route(MAINTAIN, "table", {"dry_run": True}),
     "POST /v1/tables/{name}/compact": Route(MAINTAIN, "table", {"dry_run": True}),
     "POST /v1/tables/{name}/optimize": Route(MAINTAIN, "table", {"dry_run": True}),
@@ -103,7 +107,7 @@ def call(client: TestClient, name: str, table: str = "shop.orders") -> Any:
     query = {"key": 1} if path.endswith("/row") else {}
     # The others still need these tables.
     place = table.partition(".")[0] + ".gone" if method == "DELETE" and table == "shop.orders" else table
-    path = path.replace("{name}", place).replace("{id}", "none")
+    path = path.replace("{name}", place).replace("{id}", "none").replace("{tag}", f"t{uuid.uuid4().hex}")
     body = ROUTES[name].body
     return client.request(method, path, params=query, json=body)
 

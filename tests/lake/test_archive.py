@@ -180,7 +180,7 @@ def test_a_handle_on_an_archived_version_says_all_that_a_version_says(path: Path
 def test_reading_the_past_leaves_nothing_behind(
     archived: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, links: bool
 ) -> None:
-    def refuse(source: Path, target: Path) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise OSError(18, "Invalid cross-device link")
 
     (folder / "temporary").mkdir()
@@ -197,7 +197,7 @@ def test_reading_the_past_leaves_nothing_behind(
 
 
 def test_a_file_system_without_links_is_archived_by_renaming(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(source: Path, target: Path) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise OSError(18, "Invalid cross-device link")
 
     monkeypatch.setattr(os, "link", refuse)

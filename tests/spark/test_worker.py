@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -370,10 +371,11 @@ class TestWithoutSpark:
 
     def test_a_silent_worker_is_killed(self, own_worker: Callable[..., WorkerCompute], tmp_path: Path) -> None:
         function, _ = scripted(tmp_path, HANG)
-        compute = own_worker(options(python_path=(str(tmp_path),), modules=("trouble",), silence_s_max=5))
+        compute = own_worker(options(python_path=(str(tmp_path),), modules=("trouble",)))
         with ThreadPoolExecutor(1) as threads:
             order = threads.submit(compute.run, function, [0])
             pid = in_flight(tmp_path, compute)
+            compute._options = dataclasses.replace(compute._options, silence_s_max=1)
             os.kill(pid, signal.SIGSTOP)
 
             with pytest.raises(OutOfResources, match=r"the Spark worker died \(it was silent for \d+ s\)"):

@@ -29,6 +29,7 @@ from lithify.cli import (
     serve,
     stream,
     tables,
+    tags,
     tokens,
     upkeep,
 )
@@ -150,6 +151,7 @@ _MODULES = (
     detach,
     stream,
     query,
+    tags,
     explain,
     upkeep,
     compaction,

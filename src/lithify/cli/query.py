@@ -25,7 +25,9 @@ PANEL = "Queries"
 AsOfOption = Annotated[
     str | None,
     typer.Option(
-        "--as-of", metavar="SEQ|TIME", help="Read an earlier state: a seq, or a time like 2026-11-15T12:00:00 (UTC)."
+        "--as-of",
+        metavar="SEQ|TIME|TAG",
+        help="Read an earlier state: a seq, a time like 2026-11-15T12:00:00 (UTC), or a tag.",
     ),
 ]
 

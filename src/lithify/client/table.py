@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from lithify.engine.fold_report import FoldPlan, FoldReport
     from lithify.engine.history import HistoryEntry, TableStats
     from lithify.engine.partitions import PartitionStats
+    from lithify.engine.tags import Tag
     from lithify.engine.vacuum import VacuumReport
     from lithify.engine.writer import Commit
     from lithify.model.snapshot import Snapshot
@@ -255,6 +256,23 @@ class RemoteTable:
             if facts.get("more") != "true":
                 return pages[0] if len(pages) == 1 else pa.concat_tables(pages, promote_options="default")
             since = int(facts["next"])
+
+    # -- named versions
+
+    def tag(self, name: str, as_of: AsOf = None) -> Tag:
+        """Give a version a name: `as_of=name` reads it, until `untag`."""
+        from lithify.engine.tags import Tag
+
+        order = {"as_of": as_of_document(as_of)} if as_of is not None else {}
+        return rebuilt(Tag, self._transport.ask(Call("PUT", f"{self._path}/tags/{quote(name, safe='')}", json=order)))
+
+    def tags(self) -> list[Tag]:
+        from lithify.engine.tags import Tag
+
+        return [rebuilt(Tag, entry) for entry in field_of(self._get("/tags"), "tags")]
+
+    def untag(self, name: str) -> None:
+        self._transport.ask(Call("DELETE", f"{self._path}/tags/{quote(name, safe='')}"))
 
     # -- looking at it
 

@@ -27,6 +27,7 @@ from lithify.engine.handles import (
 )
 from lithify.engine.runtime import Runtime
 from lithify.engine.table_options import parsed_options
+from lithify.engine.tags import forget_tags
 from lithify.errors import CommitUnknown, Conflict, Corruption, InvalidRequest, LithifyError, NotFound, Unavailable
 from lithify.log.base import FOLDED_TXN, OWNER, BaseLog
 from lithify.log.changes import BASE_PATH, CREATED_AT_SEQ, CREATED_AT_VERSION, DROPPED, ChangesLog
@@ -259,6 +260,7 @@ class Catalog:
             self._delete_data(folder / own)
         for derived in self._derived(folder, changes):
             store.remove_folder(derived)
+        forget_tags(self._runtime, name)
 
     def _remains(self, name: TableName, changes: ChangesLog, base_path: Path) -> bool:
         """Whether a dropped table is not cleared away altogether."""

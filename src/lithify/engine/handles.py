@@ -141,7 +141,17 @@ class Handles:
             table_id=self.incarnation,
         )
 
+    def snapshot_kept_in(self, folder: Path, seq: int, changes_version: int, base_version: int) -> Snapshot:
+        """A version whose logs were kept there."""
+        changes = ChangesLog(self.changes.log.kept_in(folder / "changes", changes_version), str(self.name))
+        base = BaseLog(self.base.log.kept_in(folder / "base", base_version), str(self.name))
+        return self._build(changes, base, seq)
+
     def _snapshot_as_of(self, as_of: int | str | dt.datetime) -> Snapshot:
+        from lithify.engine.tags import is_tag_name, tagged
+
+        if isinstance(as_of, str) and is_tag_name(as_of):
+            return tagged(self, as_of)
         seq = self.resolve_as_of(as_of)
         return self._snapshot_at(seq, self._newest_version_of(seq))
 
@@ -176,14 +186,18 @@ class Handles:
 
     def resolve_as_of(self, as_of: int | str | dt.datetime) -> int:
         if isinstance(as_of, bool) or not isinstance(as_of, int | str | dt.datetime):
-            raise InvalidRequest(f"as_of is a seq (int) or a time (datetime or ISO text), not {type(as_of).__name__}")
+            raise InvalidRequest(
+                f"as_of is a seq (int), a time (datetime or ISO text) or the name of a tag, not {type(as_of).__name__}"
+            )
         if isinstance(as_of, str) and "@" in as_of:
             as_of = seq_of(as_of, str(self.name), self.incarnation)
         if isinstance(as_of, str):
             try:
                 as_of = int(as_of) if as_of.isdigit() else dt.datetime.fromisoformat(as_of)
             except ValueError:
-                raise InvalidRequest(f"as_of {as_of!r} is neither a seq nor a time like 2026-11-15T12:00:00") from None
+                raise InvalidRequest(
+                    f"as_of {as_of!r} is neither a seq, nor a time like 2026-11-15T12:00:00, nor a tag"
+                ) from None
         newest, oldest = self.changes.seq, self.changes.created_at_seq
         if isinstance(as_of, dt.datetime):
             moment = as_of if as_of.tzinfo else as_of.replace(tzinfo=dt.UTC)

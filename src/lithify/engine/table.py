@@ -34,6 +34,7 @@ from lithify.engine.pins import pinned
 from lithify.engine.reader import Reader
 from lithify.engine.schema_change import add_column
 from lithify.engine.table_options import policy_for, set_options
+from lithify.engine.tags import Tag, tag, tags, untag
 from lithify.engine.upkeep import OnReport, Upkeep, quietly
 from lithify.engine.vacuum import Vacuum, VacuumReport
 from lithify.engine.writer import Commit, Request, SeqMoved
@@ -362,6 +363,17 @@ class Table:
         """
         with pinned(self._handles, as_of) as snapshot:
             yield snapshot
+
+    def tag(self, name: str, as_of: AsOf = None) -> Tag:
+        """Give a version a name: `as_of=name` reads it, however old it is, until `untag`. No vacuum takes its files."""
+        return tag(self._handles, name, as_of)
+
+    def tags(self) -> list[Tag]:
+        return tags(self._handles)
+
+    def untag(self, name: str) -> None:
+        """Take a name away; the next vacuum may take what only that version needed."""
+        untag(self._handles, name)
 
     def plan(self, as_of: AsOf = None) -> ReadPlan:
         """How a read of this snapshot goes: which files need no merge, which do, and what is pending."""

@@ -26,6 +26,7 @@ from lithify.engine.attempts import swap_with_retries
 from lithify.engine.handles import Handles, snapshots_held
 from lithify.engine.pins import HOUR_MS, forget_temporaries, note_vacuumed, pins_of, remove_pin, vacuum_lock
 from lithify.engine.reader import let_go
+from lithify.engine.tags import stored_tags
 from lithify.errors import InvalidRequest, NotFound
 from lithify.log.changes import EPOCH_TXN
 from lithify.log.delta import DeltaLog
@@ -233,6 +234,9 @@ class Vacuum:
                     seqs.add(pin.seq)
             elif not dry_run:
                 remove_pin(runtime, pin)
+        for tag in stored_tags(handles):
+            paths["changes"].update(tag.changes)
+            paths["base"].update(tag.base)
         let_go(handles.incarnation)
         head = handles.snapshot()
         for snapshot in snapshots_held(handles.incarnation):

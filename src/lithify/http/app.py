@@ -23,14 +23,14 @@ from lithify.http.hosts import Hosts
 from lithify.http.logs import Frame
 from lithify.http.metrics import MeasureRequests, Metrics
 from lithify.http.parameters import only_known_parameters
-from lithify.http.routes import cache, compaction, history, query, rows, tables, upkeep
+from lithify.http.routes import cache, compaction, history, query, rows, tables, tags, upkeep
 from lithify.http.service import Service
 from lithify.settings import Settings
 
 V1 = "/v1"
 # They are tried in this order: what is called most comes first. No path of one matches another's.
 ROUTERS: tuple[tuple[APIRouter, str], ...] = (
-    *((module.router, V1) for module in (rows, query, tables, cache, history, upkeep, compaction)),
+    *((module.router, V1) for module in (rows, query, tables, cache, history, tags, upkeep, compaction)),
     (health.router, ""),
     (describe.router, ""),
 )

@@ -234,7 +234,7 @@ class SqlRequest(_Asked):
         max_length=SQL_LENGTH_MAX,
         examples=["select status, count(*) as orders from shop.orders group by status"],
     )
-    as_of: AsOf | None = Field(None, description="A seq, or a time in ISO 8601; default: now.", examples=[42])
+    as_of: AsOf | None = Field(None, description="A seq, a time in ISO 8601, or a tag; default: now.", examples=[42])
     rows_max: int | None = Field(
         None, ge=1, description="Rows at most; it can only lower the setting query_rows_max.", examples=[100]
     )
@@ -290,7 +290,7 @@ class ExplainRequest(_Asked):
         max_length=SQL_LENGTH_MAX,
         examples=["select * from shop.orders where id = 7"],
     )
-    as_of: AsOf | None = Field(None, description="A seq, or a time in ISO 8601; default: now.", examples=[42])
+    as_of: AsOf | None = Field(None, description="A seq, a time in ISO 8601, or a tag; default: now.", examples=[42])
 
 
 class ConditionDocument(_Said):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from lithify.http.documents import Text
+from lithify.http.documents import AsOf, Text
 
 Count = Annotated[int, Field(ge=0)]
 Bytes = Annotated[int, Field(ge=0)]
@@ -59,6 +59,38 @@ class StatsDocument(Document):
     pending_files: Count = Field(description="Change files that are not folded yet.")
     pending_rows: Count = Field(description="Rows in them, tombstones included.")
     pending_bytes: Bytes = Field(description="Bytes in them.")
+
+
+class TagOrder(Document):
+    """Which version gets the name."""
+
+    as_of: AsOf | None = Field(None, description="A seq, a time in ISO 8601, or a tag; default: now.", examples=[42])
+
+
+class TagDocument(Document):
+    """A named version of a table."""
+
+    name: str = Field(description="What `as_of` takes.", examples=["month-end"])
+    table: str = Field(description="The table's name.", examples=["shop.orders"])
+    seq: Count = Field(description="The version's seq.")
+    created: dt.datetime = Field(description="When it got the name.", examples=["2026-11-15T12:00:00Z"])
+    actor: str = Field(description="Who gave it.", examples=["ingest"])
+    bytes: Bytes = Field(description="Bytes of its files, which may be those of other versions too.")
+
+
+class TagsDocument(Document):
+    """The named versions of a table."""
+
+    table: str = Field(description="The table's name.", examples=["shop.orders"])
+    tags: list[TagDocument] = Field(description="By name.")
+
+
+class UntaggedDocument(Document):
+    """A name was taken away."""
+
+    table: str = Field(description="The table's name.", examples=["shop.orders"])
+    tag: str = Field(description="The name.", examples=["month-end"])
+    untagged: bool = Field(description="True.")
 
 
 class HistoryEntryDocument(Document):

@@ -41,7 +41,7 @@ from lithify.log.intent import Intent, Lost, NotCommitted
 from lithify.log.listing import LOG_FOLDER, holds_log
 from lithify.log.live_files import LiveFiles, newest_known
 from lithify.log.opening import check_plain, open_table, translated_error
-from lithify.log.rebuild import read_txns, rebuild
+from lithify.log.rebuild import keep, read_txns, rebuild
 from lithify.log.records import CommitRecord as CommitRecord
 from lithify.log.records import commit_properties, parse_record
 from lithify.log.torn import set_torn_commit_aside
@@ -231,7 +231,17 @@ class DeltaLog:
         if self._commits.listing().can_read(version):
             with contextlib.suppress(NotFound):  # moved to the archive meanwhile
                 return DeltaLog.open(self.path, self._store, version)
-        rebuilt = rebuild(self._commits, version)
+        return self._rebuilt(self._commits, version)
+
+    def keep(self, version: int, folder: Path) -> None:
+        """Make a folder from which `kept_in` reads this version, also when it has left the log."""
+        keep(self._commits, version, folder)
+
+    def kept_in(self, folder: Path, version: int) -> DeltaLog:
+        return self._rebuilt(Commits(folder, self._store), version)
+
+    def _rebuilt(self, commits: Commits, version: int) -> DeltaLog:
+        rebuilt = rebuild(commits, version)
         log = DeltaLog(self.path, self._store, rebuilt.table, self.limits().checkpoint_every)
         log._pinned, log._all_txns = True, (version, rebuilt.txns)
         return log

@@ -70,6 +70,21 @@ def aside(commits: Commits, version: int) -> Iterator[Path]:
         yield folder
 
 
+def keep(commits: Commits, version: int, folder: Path) -> None:
+    """Give a folder of its own what a version is rebuilt from, durable: it may leave the log and the archive then."""
+    _patiently(commits, version, lambda: _keep(commits, version, folder))
+
+
+def _keep(commits: Commits, version: int, folder: Path) -> None:
+    store, target = commits.store, folder / LOG_FOLDER
+    store.remove_folder(target)
+    checkpoint, needed = commits.needed_for(version)
+    store.make_folder(target)
+    for source in ([] if checkpoint is None else [checkpoint]) + [commits.path(number) for number in needed]:
+        store.link(source, target / source.name)
+    store.sync_folder(target)
+
+
 def _rebuild(commits: Commits, version: int) -> Rebuilt:
     checkpoint, needed = commits.needed_for(version)
     with aside(commits, version) as folder:

@@ -126,7 +126,7 @@ OPTIONS: dict[str, Option] = {
             2**50,
         ),
         Option(
-            "vacuum_retain_hours_min", NUMBER, 1, "Hours that removed files are kept whatever they take.", 1, 87_600
+            "vacuum_retain_hours_min", NUMBER, 1, "Hours that removed files are kept whatever they take.", 0, 87_600
         ),
         Option("minor_files_min", INTEGER, 20, "Small change files in a row that are merged into one.", 2, 500),
         Option(

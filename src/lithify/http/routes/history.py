@@ -24,7 +24,9 @@ from lithify.model.json_values import jsonable
 
 AsOf = Annotated[
     str | None,
-    Query(description="A seq, or a time in ISO 8601; by default now.", min_length=1, max_length=64, examples=["42"]),
+    Query(
+        description="A seq, a time in ISO 8601, or a tag; by default now.", min_length=1, max_length=64, examples=["42"]
+    ),
 ]
 Reader = Annotated[Caller, needs("read", table=True)]
 

@@ -41,7 +41,9 @@ Writer = Annotated[Caller, needs("write", table=True)]
 Reader = Annotated[Caller, needs("read", table=True)]
 AsOf = Annotated[
     str | None,
-    Query(description="A seq, or a time in ISO 8601; by default now.", min_length=1, max_length=64, examples=["42"]),
+    Query(
+        description="A seq, a time in ISO 8601, or a tag; by default now.", min_length=1, max_length=64, examples=["42"]
+    ),
 ]
 
 _WRITING: dict[int | str, dict[str, Any]] = failing(
