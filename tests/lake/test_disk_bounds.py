@@ -13,6 +13,7 @@ from lithify.engine.reader import Reader
 from lithify.engine.upkeep import Upkeep
 from support.clocks import HOUR_MS, Clock, lake_with
 from support.folders import memory_folder
+from support.waiting import eventually
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 SETTINGS = Settings(fold_files_max=1, minor_files_min=2, cache_bytes_max=0)
@@ -59,6 +60,15 @@ def test_upkeep_vacuums_by_itself_once_in_a_while(lake: Lake, clock: Clock) -> N
     clock.jump(hours=200)
     assert kinds(lake) == [], "nothing has changed since"
     assert table.to_arrow().to_pylist() == [{"id": 1, "v": "v2"}]
+
+
+def test_upkeep_that_runs_in_the_background_vacuums_too(lake: Lake, clock: Clock) -> None:
+    written(lake.table("a.t"))
+    lake.upkeep()
+    clock.jump(hours=400)
+    with lake_with(clock, lake.path, SETTINGS) as other:
+        other.start_upkeep(every_s=0.05)
+        eventually(lambda: len(parquet_files(lake)) == 1, "the vacuum")
 
 
 def test_it_can_be_turned_off(lake: Lake, clock: Clock) -> None:

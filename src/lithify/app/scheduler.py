@@ -1,11 +1,11 @@
 """The scheduler: cycles on time, for as long as a process lives.
 
-An interval looks at what the pending changes and small files call for (fold, minor, pack); each tier has a cron
-expression, and so may vacuum. All of them run one after the other on one thread. Another process may run a cycle at
-the very moment: an interval simply comes again, but what a cron was to do is owed, and done at the next interval, or a
-daily tier could starve for days. On a node without the role `compact` nothing of this runs; the role is looked at
-again each time something falls due, so that it may come and go. Days of the week are those of cron: 0 and 7 are Sunday.
-All times are UTC.
+An interval looks at what the pending changes, small files and files of the past call for (fold, minor, pack, vacuum);
+each tier has a cron expression, and so may vacuum besides. All of them run one after the other on one thread. Another
+process may run a cycle at the very moment: an interval simply comes again, but what a cron was to do is owed, and done
+at the next interval, or a daily tier could starve for days. On a node without the role `compact` nothing of this runs;
+the role is looked at again each time something falls due, so that it may come and go. Days of the week are those of
+cron: 0 and 7 are Sunday. All times are UTC.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _quiet.setLevel(logging.ERROR)
 
 INTERVAL, FAILED = "policies", "cycle failed"
 IDLE, WORKING = "upkeep idle", "upkeep working again"
-INTERVAL_KINDS = frozenset({"fold", "minor", "pack"})
+INTERVAL_KINDS = frozenset({"fold", "minor", "pack", "vacuum"})
 STOP_GRACE_S = 10.0
 EVERY_S_MIN, EVERY_S_MAX = 0.05, 366 * 86_400
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat", "sun")
