@@ -347,7 +347,12 @@ class TestJobs:
             job = jobs.begin(lake._runtime, "shop.orders", "fold", "base", ["a.parquet"], why="many changes")
             gone = Owner(lake._runtime.owner.host, lake._runtime.owner.pid, "another start")
             manifest = lake._runtime.control / "jobs" / f"{job.id}.json"
-            dead = {**json.loads(manifest.read_text()), "id": "0" * 32, "owner": vars(gone)}
+            dead = {
+                **json.loads(manifest.read_text()),
+                "id": "0" * 32,
+                "folder": f"fold-{'0' * 32}",
+                "owner": vars(gone),
+            }
             (manifest.parent / f"{'0' * 32}.json").write_text(json.dumps(dead))
             found = {entry["id"]: entry for entry in orders("jobs", "--json").json["jobs"]}
             assert [found[name]["alive"] for name in (job.id, "0" * 32)] == [True, False]

@@ -588,6 +588,7 @@ class TestTheContract:
             "plan",
             "planned",
             "is_resolved",
+            "check_schema",
             "incarnation",
             "cache",
         }

@@ -394,6 +394,12 @@ class RemoteTable:
     def add_column(self, *_: Any, **__: Any) -> NoReturn:
         raise only_local("add_column", "run `lithify add-column` where the lake is")
 
+    def detach(self, *_: Any, **__: Any) -> NoReturn:
+        raise only_local("detach", "run `lithify detach` where the lake is")
+
+    def attach(self, *_: Any, **__: Any) -> NoReturn:
+        raise only_local("attach", "run `lithify attach` where the lake is")
+
     def build_index(self, *_: Any, **__: Any) -> NoReturn:
         raise only_local("build_index", "run `lithify index build` where the lake is")
 
