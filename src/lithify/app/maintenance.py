@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 # A cycle goes round all tables, so a bound below their number would open every one anew each time.
 OPEN_TABLES_MAX = 500
 PINS_MAX = 4
+PATHS_MAX = 500
 T = TypeVar("T")
 
 
@@ -121,7 +122,7 @@ class Maintenance:
         skipped: list[Skipped] = []
         for name in tables:
             try:
-                found += [_candidate(plan) for plan in self._upkeep(name, 0).plans(self._runtime.now_ms(), tier)]
+                found += _candidates(self._upkeep(name, 0).plans(self._runtime.now_ms(), tier))
             except LithifyError as error:
                 if name in self._lake.tables():  # not if it was dropped meanwhile
                     skipped.append(Skipped(name, error.message, damaged=True))
@@ -196,7 +197,11 @@ class _OpenLogs:
 
 @dataclass(frozen=True)
 class Candidate:
-    """What a cycle would do. `tier`: of a compaction, the tier or `pack`; `partition` is empty for the others."""
+    """What a cycle would do. `tier`: of a compaction, the tier or `pack`; `partition` is empty for the others.
+
+    `paths` are its files (at most `PATHS_MAX`), below base or changes. `window_s`: rows are divided by windows of that
+    length. A partition with many files is done in batches: this is number `batch` of `batches`.
+    """
 
     table: str
     kind: str
@@ -207,12 +212,42 @@ class Candidate:
     bytes_out: int
     why: str
     gain: str
+    paths: tuple[str, ...] = ()
+    window_s: float | None = None
+    batch: int = 1
+    batches: int = 1
 
 
-def _candidate(plan: Plan) -> Candidate:
-    tier, partition = (plan.origin, dict(plan.partition)) if isinstance(plan, CompactPlan) else (None, {})
-    numbers = len(plan.files), plan.bytes_in, plan.bytes_out
-    return Candidate(plan.table, plan.kind, tier, partition, *numbers, plan.why, plan.gain)
+def _candidates(plans: Sequence[Plan]) -> list[Candidate]:
+    lanes = [
+        (plan.kind, plan.origin, sorted(plan.partition.items())) if isinstance(plan, CompactPlan) else plan.kind
+        for plan in plans
+    ]
+    return [
+        _candidate(plan, lanes[: place + 1].count(lanes[place]), lanes.count(lanes[place]))
+        for place, plan in enumerate(plans)
+    ]
+
+
+def _candidate(plan: Plan, batch: int, batches: int) -> Candidate:
+    tier, partition, window_us = None, dict[str, str | None](), None
+    if isinstance(plan, CompactPlan):
+        tier, partition, window_us = plan.origin, dict(plan.partition), plan.window_us
+    return Candidate(
+        plan.table,
+        plan.kind,
+        tier,
+        partition,
+        len(plan.files),
+        plan.bytes_in,
+        plan.bytes_out,
+        plan.why,
+        plan.gain,
+        tuple(file.path for file in plan.files[:PATHS_MAX]),
+        None if window_us is None else window_us / 1_000_000,
+        batch,
+        batches,
+    )
 
 
 def chosen_tables(lake: Lake, table: str | None = None, namespace: str | None = None) -> list[str]:

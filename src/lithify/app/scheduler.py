@@ -26,6 +26,7 @@ from apscheduler.triggers.interval import IntervalTrigger
 
 from lithify.engine.cycle import Cycle, check_may_compact
 from lithify.engine.cycle_run import VACUUM, OnEvent
+from lithify.engine.events import tell
 from lithify.errors import Conflict, InvalidRequest, LithifyError
 from lithify.model.compaction import PACK
 from lithify.model.cycles import CycleReport
@@ -146,17 +147,13 @@ class Scheduler:
             check_may_compact(self._cycle.runtime)
         except InvalidRequest as error:
             if self._idle_because is None:
-                self._tell(logging.WARNING, IDLE, reason=error.message)
+                tell(logger, IDLE, level=logging.WARNING, reason=error.message)
             self._idle_because = error.message
             return False
         if self._idle_because is not None:
             self._idle_because = None
-            self._tell(logging.INFO, WORKING)
+            tell(logger, WORKING)
         return True
-
-    def _tell(self, level: int, event: str, **facts: str) -> None:
-        words = "".join(f" {fact}={json.dumps(value, ensure_ascii=False)}" for fact, value in facts.items())
-        logger.log(level, "%s%s", event, words, extra={"lithify_event": event, "lithify_facts": facts})
 
     def _interval(self) -> None:
         if not self._may_run():

@@ -12,6 +12,7 @@ from lithify.cli.command import Session, command
 from lithify.cli.output import Column, long_text
 from lithify.cli.values import bytes_cell, count_cell, seconds_cell
 from lithify.errors import LithifyError
+from lithify.model.cycles import job_totals
 from lithify.model.words import plural
 
 if TYPE_CHECKING:
@@ -115,11 +116,16 @@ def _all_stats(session: Session, lake: AnyLake) -> None:
         except LithifyError as error:
             rows.append({"table": table, "error": error.message})
     last = next(iter(lake.past_cycles(1)), None)
-    document = {"lake": lake.path, "tables": rows, "last_cycle": last}
+    totals = job_totals(lake.ended_jobs())
+    document = {"lake": lake.path, "tables": rows, "last_cycle": last, "jobs": totals}
     session.out.listing(TABLES, rows, document, empty="no tables yet: `lithify create` makes one")
     session.out.problems([f"{row['table']}: {row['error']}" for row in rows if "error" in row])
     for entry in (last or {}).get("waiting") or ():
         session.out.note(_waiting(entry))
+    for kind, total in totals.items():
+        done = f"{plural(total['done'], 'job')} done, {total['recovered']} recovered"
+        merged = f"{plural(total['files_in'], 'file')} into {total['files_out']}"
+        session.out.note(f"{kind}: {done}; {merged}, {bytes_cell(total['bytes_saved'])} saved")
     if last is not None:
         session.out.note(f"last cycle: {_time(last.get('started_ms'))} UTC, {plural(last.get('done', 0), 'job')} done")
 

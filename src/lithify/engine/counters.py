@@ -32,6 +32,24 @@ class Counters:
         self.job_bytes = Counter(
             "lithify_job_bytes", "Bytes that jobs read and wrote.", ["kind", "direction"], registry=self.registry
         )
+        self.files_compacted = Counter(
+            "lithify_compacted_files",
+            "Files that were merged into fewer ones, by tier.",
+            ["tier"],
+            registry=self.registry,
+        )
+        self.bytes_saved = Counter(
+            "lithify_compaction_saved_bytes",
+            "Bytes by which the merged files were larger than what came of them, by tier.",
+            ["tier"],
+            registry=self.registry,
+        )
+        self.jobs_recovered = Counter(
+            "lithify_jobs_recovered",
+            "Jobs settled here whose process was gone, by tier or kind.",
+            ["tier"],
+            registry=self.registry,
+        )
         self.jobs_waiting = Gauge(
             "lithify_jobs_waiting", "Work that failed and waits to be tried again.", registry=self.registry
         )

@@ -30,7 +30,7 @@ from lithify.errors import Conflict, Corruption, NotFound, OutOfResources
 from lithify.log.base import FOLDED_TXN
 from lithify.log.intent import Intent
 from lithify.model.fold_plan import Distribution, FoldStep, distribute, next_step, output_folder
-from lithify.model.merge import lookup
+from lithify.model.merge import Op, lookup
 from lithify.model.plans import constants_of
 from lithify.model.policies import fold_due, read_overhead
 from lithify.model.pruning import split_by_keys
@@ -181,6 +181,8 @@ class Folder:
             bytes_in=report.bytes_read,
             bytes_out=report.bytes_written,
             rows=report.change_rows,
+            change_files=report.change_files,
+            tombstones=report.tombstones,
         )
         runtime.store.step("fold.done")
         return report
@@ -232,6 +234,7 @@ class Folder:
             final_rows=snapshot.base_rows + rows,
             files_linked=len(adds),
             engine="link",
+            change_files=len(step.change_files),
         )
         return report, adds, []
 
@@ -279,6 +282,8 @@ class Folder:
             bytes_read=sum(r.bytes_read for r in results) + sum(f.size_bytes for f in step.change_files),
             bytes_written=sum(written.size_bytes for written, _ in adds),
             engine=engine,
+            change_files=len(step.change_files),
+            tombstones=sum(file.rows for file in step.change_files if file.op is Op.DELETE),
         )
         self._verify(snapshot, report, adds, removes)
         return report, adds, removes

@@ -28,7 +28,9 @@ class FoldPlan(Shown):
 
 @dataclass(frozen=True)
 class FoldReport(Shown):
-    """What a fold did. Row counts are exact; bytes count data files. `problem`: a change that nothing folds past."""
+    """What a fold did. Row counts are exact; bytes count data files. `change_files` were merged into base, and
+    `tombstones` of their rows say that a row is deleted. `problem`: a change that nothing folds past.
+    """
 
     table: str
     seq: int
@@ -46,6 +48,8 @@ class FoldReport(Shown):
     seconds: float = 0.0
     engine: str = "none"
     problem: str = ""
+    change_files: int = 0
+    tombstones: int = 0
 
 
 def added(first: FoldReport, second: FoldReport) -> FoldReport:
@@ -64,6 +68,8 @@ def added(first: FoldReport, second: FoldReport) -> FoldReport:
                 "files_linked",
                 "bytes_read",
                 "bytes_written",
+                "change_files",
+                "tombstones",
             )
         },
     )

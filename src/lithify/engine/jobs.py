@@ -30,6 +30,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from lithify.engine.attempts import swap_with_retries
+from lithify.engine.events import tell
 from lithify.engine.handles import Handles, table_folder
 from lithify.engine.journal import Journal
 from lithify.engine.runtime import Owner, Runtime
@@ -48,6 +49,8 @@ logger = logging.getLogger(__name__)
 COMMITTED, FENCED = 1, 2
 FOREIGN_JOB_HOURS_MAX = 24
 LOOKS_MAX = 20
+# Jobs that bring rows in or fold them; all others merge files into fewer ones, and their kind is the tier.
+NO_TIERS = frozenset({"fold", "bulk", "spool", "adopt", "attach"})
 WRITING, COMMITTING, CLEANING = "writing", "committing", "cleaning"
 # Jobs of this process that are under way. One of ours that is not here was left behind, e.g. by a full disk.
 _under_way: set[str] = set()
@@ -154,7 +157,17 @@ def finish(runtime: Runtime, job: Job, outcome: str = "done", **facts: Any) -> N
     except Exception as error:
         logger.warning("the manifest of %s %s of %s is left to recovery: %s", job.kind, job.id, job.table, error)
         return
+    _count(runtime, job, outcome, facts)
     _record(runtime, job, outcome, facts)
+
+
+def _count(runtime: Runtime, job: Job, outcome: str, facts: dict[str, Any]) -> None:
+    """A log line, and what merging files has gained."""
+    if outcome == "done" and job.kind not in NO_TIERS and "files_in" in facts:
+        runtime.counters.files_compacted.labels(job.kind).inc(facts["files_in"])
+        runtime.counters.bytes_saved.labels(job.kind).inc(max(facts["bytes_in"] - facts["bytes_out"], 0))
+    seconds = round(max(runtime.now_ms() - job.created_ms, 0) / 1000, 3)
+    tell(logger, f"{job.kind} {outcome}", table=job.table, job=job.id, **facts, seconds=seconds, why=job.why)
 
 
 def leave(job: Job, error: BaseException) -> None:
@@ -319,6 +332,7 @@ def _settle(runtime: Runtime, job: Job) -> str:
     handles = Handles(runtime, parse_table_name(job.table))
     log = handles.base.log if job.log == "base" else handles.changes.log
     runtime.store.step("recover.start")
+    runtime.counters.jobs_recovered.labels(job.kind).inc()
     if fence(runtime, job, log):
         runtime.store.step("recover.fenced")
         _delete_folder(runtime, job, log)

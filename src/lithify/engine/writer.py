@@ -12,6 +12,7 @@ its keys were found at. A request that does not hold drops out with its own erro
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lithify.engine.attempts import swap_with_retries
+from lithify.engine.events import tell
 from lithify.engine.handles import Handles
 from lithify.engine.progress import Progress, admit
 from lithify.engine.table_index import solid
@@ -35,6 +37,8 @@ from lithify.model.merge import Change, Op
 from lithify.model.schema import TableSchema
 from lithify.store.opening import footer_in
 from lithify.store.parquet import Layout, Written, encode
+
+logger = logging.getLogger(__name__)
 
 BATCH_ID_LENGTH_MAX = 256
 
@@ -149,10 +153,26 @@ class Writer:
         store.step("write.durable")
         changes.log.checkpoint_if_due()
         self._runtime.activity.committed(len(staged.members), sum(e.upserted + e.deleted for e in staged.members))
+        self._tell(seq, staged)
         for (file, _), rows in zip(staged.files, staged.rows, strict=True):
             self._on_written(file.path, rows)
         if large := solid(file for file, _ in staged.files):
             self._handles.changes_index.after_commit(changes.log.version, large, ())
+
+    def _tell(self, seq: int, staged: _Staged) -> None:
+        members = staged.members
+        operations = sorted({entry.request.operation for entry in members})
+        tell(
+            logger,
+            "write done",
+            table=str(self._handles.name),
+            seq=seq,
+            operation=",".join(operations),
+            writes=len(members),
+            upserted=sum(entry.upserted for entry in members),
+            deleted=sum(entry.deleted for entry in members),
+            bytes=sum(file.size_bytes for file, _ in staged.files),
+        )
 
     def _attempt(self, group: Sequence[_Entry], staged: _Staged) -> int | None:
         """The seq of the commit, or None where no request is left to commit."""

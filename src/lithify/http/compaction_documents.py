@@ -196,6 +196,16 @@ class TableUpkeepDocument(Document):
     waiting: list[WaitingDocument] = Field(default=[], description="Its work that failed and waits to be tried again.")
 
 
+class JobTotalsDocument(Document):
+    """What the jobs of one kind came to, as far back as the history goes."""
+
+    done: Count = Field(description="Jobs that ended well.")
+    recovered: Count = Field(description="Jobs whose process was gone before they committed, and that were cleaned up.")
+    files_in: Count = Field(description="Files that they took.")
+    files_out: Count = Field(description="Files that they wrote.")
+    bytes_saved: Bytes = Field(description="Bytes by which the files were larger than what came of them.")
+
+
 class CompactionStatsDocument(Document):
     """State and debt of tables, and their sums."""
 
@@ -206,6 +216,7 @@ class CompactionStatsDocument(Document):
     pending_files: Count = Field(description="Their change files that are not folded yet.")
     pending_rows: Count = Field(description="Rows in those.")
     debt: FileCountDocument = Field(description="Their files that would be compacted.")
+    jobs: dict[str, JobTotalsDocument] = Field(description="What their jobs came to, by tier or kind.")
 
 
 class CandidateDocument(Document):
@@ -220,6 +231,10 @@ class CandidateDocument(Document):
     bytes_out: Bytes = Field(description="Bytes that it would write.")
     why: str = Field(description="What calls for it.")
     gain: str = Field(description="What it would gain.")
+    paths: list[str] = Field(description="Its files, below base or changes; at most 500 are named.")
+    window_s: Seconds | None = Field(description="Rows are divided by windows of the time column this long.")
+    batch: Count = Field(description="Which of the batches of its partition and tier this is, from 1.")
+    batches: Count = Field(description="How many there are.")
 
 
 class CandidatesDocument(Document):

@@ -219,6 +219,8 @@ class FoldReportDocument(Document):
     seconds: Seconds = Field(description="How long it took.")
     engine: str = Field(description="Where it ran: none, local or spark.", examples=["local"])
     problem: str = Field(description="A change that nothing folds past, or empty.")
+    change_files: Count = Field(description="Change files that were merged into base.")
+    tombstones: Count = Field(description="Rows of them that say that a row is deleted.")
 
 
 class PlannedCompactionDocument(Document):

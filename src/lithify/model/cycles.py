@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -106,3 +107,18 @@ class CycleReport(Shown):
             "problems": list(self.problems[:LISTED_MAX]),
             "waiting": [entry.document() for entry in self.waiting],
         }
+
+
+def job_totals(ended: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    """By tier or kind, what jobs that ended came to."""
+    totals: dict[str, dict[str, int]] = {}
+    for entry in ended:
+        total = totals.setdefault(
+            str(entry.get("kind")), {"done": 0, "recovered": 0, "files_in": 0, "files_out": 0, "bytes_saved": 0}
+        )
+        if (outcome := entry.get("outcome")) in ("done", "recovered"):
+            total[outcome] += 1
+        for name in ("files_in", "files_out"):
+            total[name] += int(entry.get(name) or 0)
+        total["bytes_saved"] += max(int(entry.get("bytes_in") or 0) - int(entry.get("bytes_out") or 0), 0)
+    return dict(sorted(totals.items()))

@@ -6,7 +6,7 @@ running cycle's id, counts of a cycle) everybody with a scope sees. Texts are to
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -25,6 +25,7 @@ from lithify.http.compaction_documents import (
     FileCountDocument,
     JobDocument,
     JobsDocument,
+    JobTotalsDocument,
     PastCycleDocument,
     RunningCycleDocument,
     SkippedDocument,
@@ -39,6 +40,7 @@ from lithify.http.compaction_documents import (
 from lithify.http.describe import failing
 from lithify.http.service import LakeDep, ServiceDep
 from lithify.http.upkeep_documents import HISTORY_MAX
+from lithify.model.cycles import job_totals
 from lithify.model.json_values import jsonable
 from lithify.model.names import plain_name
 
@@ -104,7 +106,14 @@ def stats(
         debt=FileCountDocument(
             files=sum(each.debt.files for each in found), bytes=sum(each.debt.bytes for each in found)
         ),
+        jobs=_job_totals(lake, names),
     )
+
+
+def _job_totals(lake: Lake, names: Sequence[str]) -> dict[str, JobTotalsDocument]:
+    shown = set(names)
+    totals = job_totals(entry for entry in lake.ended_jobs() if entry.get("table") in shown)
+    return {kind: JobTotalsDocument(**total) for kind, total in totals.items()}
 
 
 @router.get("/candidates", summary="What a cycle would do now")
