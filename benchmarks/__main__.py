@@ -8,7 +8,20 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks import commits, compaction, folds, opening, pipeline, reads, service, serving, sidecar, steady, upserts
+from benchmarks import (
+    commits,
+    compaction,
+    folds,
+    opening,
+    pipeline,
+    queries,
+    reads,
+    service,
+    serving,
+    sidecar,
+    steady,
+    upserts,
+)
 from benchmarks.report import Report, machine
 from lithify import Lake, Settings
 
@@ -23,6 +36,7 @@ SUITES = {
     "sidecar": sidecar.run,
     "serving": serving.run,
     "service": service.run,
+    "queries": queries.run,
     "pipeline": pipeline.run,
 }
 

@@ -39,7 +39,7 @@ COLUMNS = pa.schema([("id", pa.int64()), ("customer", pa.int64()), ("amount", pa
 def run(lake: Lake, report: Report, scale: float) -> None:
     folder = lake.path.parent / "service"
     _prepare(folder, int(BASE_ROWS * scale), report)
-    with _served(folder, report) as server:
+    with served(folder, report) as server:
         _visible(server, report)
         _ingest(server, folder, report)
         _mixed(server, report, MIXED_S * min(scale, 1.0))
@@ -88,7 +88,7 @@ def _prepare(folder: Path, count: int, report: Report) -> None:
 
 
 @contextmanager
-def _served(folder: Path, report: Report) -> Iterator[Server]:
+def served(folder: Path, report: Report) -> Iterator[Server]:
     environment = {**os.environ, "LITHIFY_POLICY_INTERVAL_S": "5", "LITHIFY_LOG_FORMAT": "json"}
     command = [sys.executable, "-m", "lithify.cli.main", "--json", "serve", "--lake", str(folder), "--port", "0"]
     started = time.perf_counter()

@@ -75,7 +75,7 @@ def test_the_lake() -> None:
         "sort_by",
     ]
     assert parameters(Lake.sql)[1:] == ["query", "as_of"]
-    assert parameters(Lake.explain)[1:] == ["query", "as_of", "may_read"]
+    assert parameters(Lake.explain)[1:] == ["query", "as_of", "may_read", "within"]
     assert parameters(Lake.adopt)[1:3] == ["name", "path"]
     assert parameters(Lake.pipeline)[1:] == ["name", "declaration"]
     public = {name for name in vars(Lake) if not name.startswith("_")}
@@ -93,7 +93,7 @@ def test_the_table() -> None:
         "upsert": ["data", "batch_id", "actor", "schema_fingerprint"],
         "replace": ["data", "batch_id", "actor", "schema_fingerprint"],
         "delete": ["keys", "batch_id", "actor", "reason", "schema_fingerprint"],
-        "delete_where": ["condition", "batch_id", "actor", "reason"],
+        "delete_where": ["condition", "batch_id", "actor", "reason", "within"],
         "get": ["key"],
         "to_arrow": ["columns", "where", "as_of"],
         "to_spark": ["spark", "where", "as_of"],

@@ -172,6 +172,9 @@ class Settings(BaseSettings):
     query_memory_bytes_max: int = Field(
         2**30, ge=2**24, description="Memory of one SQL query; beyond it, the query spills to disk or is stopped."
     )
+    query_spill_bytes_max: int = Field(
+        8 * 2**30, ge=2**20, description="Temporary disk of one SQL query; beyond it, the query is stopped."
+    )
     query_rows_max: int = Field(
         10_000, ge=1, description="Rows in an answer of the service, unless the query asks for fewer; the rest is cut."
     )

@@ -591,6 +591,8 @@ class TestTheContract:
             "check_schema",
             "incarnation",
             "cache",
+            "limited",
+            "warm",
         }
         methods = {name for name in vars(here) if not name.startswith("_")} - inside
         assert methods <= {name for name in dir(there) if not name.startswith("_")} | {"name"}
@@ -604,7 +606,7 @@ class TestTheContract:
             if known[1:] == ["_", "__"]:
                 continue
             wanted = list(inspect.signature(getattr(here, name)).parameters)
-            only_here = {"memory_bytes_max", "may_read"}
+            only_here = {"memory_bytes_max", "may_read", "within"}
             assert [p for p in wanted if p not in only_here] == [p for p in known if p in wanted], name
 
     @pytest.mark.parametrize("method", ["adopt", "ingest", "start_upkeep", "on_change"])

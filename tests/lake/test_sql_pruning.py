@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from lithify import Lake
 from lithify.errors import Corruption, InvalidRequest
 from lithify.model.predicates import UNKNOWN, In, Or, Prefix
+from lithify.serving.execution import QueryRun
 from lithify.serving.filters import IN_A_SUBQUERY, NO_FILTER, predicate_of_where, spark_predicate
 from lithify.serving.lookup import Lookup
 from lithify.serving.moment import asks_the_clock, at
@@ -509,7 +510,8 @@ def test_bounds_are_not_rounded_to_the_callers_decimal_context(folder: Path) -> 
     ],
 )
 def test_counts_and_bounds_come_from_the_index(lake: Lake, folder: Path, query: str) -> None:
-    ran = lake._serving._run(lake._serving._look(query, lake._serving._catalog(lake._planned(None), lake._names)))
+    serving = lake._serving
+    ran = serving._collected(serving._look(query, serving._catalog(lake._planned(None), lake._names)), QueryRun())
     for path in (folder / "given").iterdir():
         path.write_bytes(b"")
     assert use(lake, query).from_summary

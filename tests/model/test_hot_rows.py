@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lithify.errors import LimitExceeded
+from lithify.model.extents import PAGE_BYTES
 from lithify.model.hot_rows import BLOCK_ROWS_MAX, DEAD_ROWS_MAX, Block, HotRows, Segment, Wanted, conformed
 from lithify.model.merge import Overlay
 from lithify.serving.hot_budget import Budget
@@ -33,7 +34,7 @@ def hot(*tables: pa.Table, budget: Budget | None = None, columns: pa.Schema = CO
     segments = []
     for rows in tables:
         with budget.room(rows.nbytes * 3) as room:
-            segments.append(Segment(Block(conformed(rows, columns), budget, room)))
+            segments.append(Segment(Block(conformed(rows, columns), room)))
     return HotRows(columns, tuple(segments), budget)
 
 
@@ -143,7 +144,7 @@ def test_rows_are_found_by_keys_of_every_type(kind: str, data: st.DataObject) ->
     batch = pa.record_batch({"k": pa.array([value(n) for n in here], dtype)})
     budget = Budget(AMPLE)
     with budget.room(0) as room:
-        block = Block(batch, budget, room)
+        block = Block(batch, room)
 
     lines, places = block.find(Wanted(keys, ["k"]))
 
@@ -257,5 +258,5 @@ def test_blocks_own_their_memory() -> None:
     large = table(range(BLOCK_ROWS_MAX))
     rows = hot(large.slice(10, 5))
 
-    assert rows.bytes < 1_000
+    assert rows.bytes < 2 * PAGE_BYTES
     assert np.array_equal(rows.to_arrow().column("k").to_numpy(), np.arange(10, 15))

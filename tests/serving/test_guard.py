@@ -15,10 +15,10 @@ from lithify.serving.guard import (
     check_plan,
     check_text,
     is_repeatable,
-    is_tame,
     normalised,
 )
 from lithify.serving.sql_words import words_of
+from lithify.serving.tame import is_tame
 
 CHAIN = 1_000
 

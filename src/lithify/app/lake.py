@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -32,6 +33,7 @@ from lithify.model.names import CONTROL_FOLDER, TableName, is_table_name, parse_
 from lithify.model.plans import PlannedTable
 from lithify.model.policies import policy_of
 from lithify.model.schema import define
+from lithify.serving.execution import QueryRun
 from lithify.serving.limits import Answer, Limits, RunningQuery
 from lithify.serving.queries import RunningQueries
 from lithify.serving.query import ServingEngine
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
     from lithify.model.cycles import CycleReport
 
 MayRead = Callable[[str], bool]
+# However many queries may run at once, no more processes wait for the next ones.
+QUERY_PROCESSES_KEPT_MAX = 16
 
 
 class Lake:
@@ -77,7 +81,12 @@ class Lake:
         self._shared_spark = spark
         self._own_spark: SparkSession | None = None
         self._lock = threading.RLock()
-        self._serving = ServingEngine(self._settings.query_memory_bytes_max, cache_bytes_max=self._settings.cache_bytes)
+        self._serving = ServingEngine(
+            self._settings.query_memory_bytes_max,
+            cache_bytes_max=self._settings.cache_bytes,
+            spill_bytes_max=self._settings.query_spill_bytes_max,
+            processes_max=min(self._settings.queries_max, QUERY_PROCESSES_KEPT_MAX),
+        )
         # A session of the user's does all the work it is given for; otherwise heavy tasks get a process of their own.
         compute = SessionCompute(self._spark) if spark else WorkerCompute.from_settings(self._settings, self.path)
         self._runtime = Runtime(
@@ -395,11 +404,32 @@ class Lake:
         memory_bytes_max: int | None = None,
         may_read: MayRead | None = None,
     ) -> Answer:
-        """Run a SELECT within limits, which are the settings' where none are given. What stopped it stands in the
-        error's `details["limit"]`.
+        """Run a SELECT in a process of its own, within limits, which are the settings' where none are given. What
+        stopped it stands in the error's `details["limit"]`.
 
         At most `queries_max` run at once; the others wait for `query_wait_s_max`. `id` names the query for `cancel`;
         `may_read(name)` is asked before a table is opened.
+        """
+        with self.limited(
+            query, id=id, timeout_s=timeout_s, rows_max=rows_max, memory_bytes_max=memory_bytes_max
+        ) as within:
+            outcome = self._serving.run(query, self._planned(as_of, may_read), self._names, within)
+            seconds = time.monotonic() - within.started_at
+            self._runtime.activity.answered(outcome.source, outcome.rows.num_rows, seconds, cut=outcome.cut)
+            return Answer(within.id, outcome.rows, outcome.cut, seconds, outcome.source, outcome.snapshots)
+
+    @contextlib.contextmanager
+    def limited(
+        self,
+        text: str,
+        *,
+        id: str | None = None,
+        timeout_s: float | None = None,
+        rows_max: int | None = None,
+        memory_bytes_max: int | None = None,
+    ) -> Iterator[QueryRun]:
+        """A place among the queries that run, and the limits for whatever is asked there: what `explain` and a table's
+        `delete_where` take as `within`.
         """
         self._check_open()
         settings = self._settings
@@ -408,13 +438,12 @@ class Lake:
             rows_max if rows_max is not None else settings.query_rows_max,
             memory_bytes_max if memory_bytes_max is not None else settings.query_memory_bytes_max,
         )
-        activity = self._runtime.activity
-        with activity.asked(), self._queries.running(query, id) as run:
-            started = time.monotonic()
-            outcome = self._serving.run(query, self._planned(as_of, may_read), self._names, limits, run)
-            seconds = time.monotonic() - started
-            activity.answered(outcome.source, outcome.rows.num_rows, seconds, cut=outcome.cut)
-            return Answer(run.id, outcome.rows, outcome.cut, seconds, outcome.source, outcome.snapshots)
+        with self._runtime.activity.asked(), self._queries.running(text, id) as run:
+            yield QueryRun(limits, run)
+
+    def warm(self) -> None:
+        """Start what queries within limits run in, so that the first need not wait for it."""
+        self._serving.processes.warm(min(self._settings.queries_max, os.cpu_count() or 1))
 
     def cancel(self, id: str) -> bool:
         """Stop a query, or take it out of the line. True if there was one."""
@@ -424,8 +453,12 @@ class Lake:
         """Queries of `query` that run or wait now, the oldest first."""
         return self._queries.list()
 
-    def explain(self, query: str, as_of: AsOf = None, *, may_read: MayRead | None = None) -> list[TableExplanation]:
-        """What `sql` would read of each table that the query names, and why. Nothing is run."""
+    def explain(
+        self, query: str, as_of: AsOf = None, *, may_read: MayRead | None = None, within: QueryRun | None = None
+    ) -> list[TableExplanation]:
+        """What `sql` would read of each table that the query names, and why. Nothing is run. `within`: it is planned
+        in a process of its own (`limited`).
+        """
         self._check_open()
         planned = self._planned(as_of, may_read)
         resolved: dict[tuple[str, int, int], bool] = {}
@@ -436,7 +469,7 @@ class Lake:
                 resolved[found.snapshot.identity] = self.table(f"{namespace}.{name}").is_resolved(found.snapshot)
             return found
 
-        uses = self._serving.explain(query, table_of, self._names)
+        uses = self._serving.explain(query, table_of, self._names, within)
         return [explanation_of(use, resolved=resolved[use.plan.snapshot.identity]) for use in uses]
 
     def _planned(self, as_of: AsOf, may_read: MayRead | None = None) -> Callable[[str, str], PlannedTable | None]:

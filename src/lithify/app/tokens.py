@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from lithify.errors import Conflict, Corruption, InvalidRequest, NotFound, Unavailable
+from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound, Unavailable
 from lithify.model.names import CONTROL_FOLDER, parse_table_name
 from lithify.store.local import Store, os_error
 
@@ -109,6 +109,15 @@ class Tokens:
             return None
         self._last_used[token.id] = now
         return token
+
+    def is_valid(self, id: str) -> bool:
+        """Whether a token that was let in would be let in again. Where the file cannot be read, nobody is."""
+        try:
+            known = self._known()
+        except LithifyError:
+            return False
+        now = self._clock()
+        return any(token.id == id and token.state(now) == "valid" for token in known.values())
 
     def listed(self) -> list[Token]:
         """All of them, the revoked and expired too, the oldest first."""

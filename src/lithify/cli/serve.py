@@ -122,6 +122,7 @@ def _serve(
 
     def ready() -> None:
         _tell_start(session, lake, url, tokens, secret, token_file)
+        lake.warm()
         if upkeep:
             # What it imports and looks at first need not keep the first requests waiting.
             threading.Thread(target=start_upkeep, name="lithify-start-upkeep", daemon=True).start()

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from lithify.engine.arrivals import ArrivalMode, OnNullKeys
     from lithify.engine.detach import DetachReport
     from lithify.engine.stream_sink import OnBatch, StreamSink
+    from lithify.serving.execution import QueryRun
 
 AsOf = int | str | dt.datetime | Snapshot | None
 DELETE_WHERE_ROUNDS_MAX = 20
@@ -247,10 +248,13 @@ class Table:
         *,
         actor: str | None = None,
         reason: str | None = None,
+        within: QueryRun | None = None,
     ) -> Commit:
-        """Delete the rows that a SQL condition holds for, as of one exact state of the table."""
-        schema = self.definition
-        by = list(schema.key) or self._runtime.serving.questions.columns_of(schema.columns, condition)
+        """Delete the rows that a SQL condition holds for, as of one exact state of the table. `within`: they are looked
+        for in a process of its own, which is stopped at its limits or when the query is cancelled.
+        """
+        schema, serving = self.definition, self._runtime.serving
+        by = list(schema.key) or serving.columns_of(schema.columns, condition, within)
         if not by:
             raise InvalidRequest(
                 f"the condition {condition!r} names no column: to delete everything from a table with no key, "
@@ -265,7 +269,7 @@ class Table:
             if batch_id is not None and (replayed := self._replay("delete where", batch_id)) is not None:
                 return replayed
             try:
-                keys = self._runtime.serving.read(self._reader.planned(snapshot), by, condition)
+                keys = serving.read_where(self._reader.planned(snapshot), by, condition, within)
             except Vanished:
                 if self.snapshot().identity == snapshot.identity:
                     raise

@@ -21,8 +21,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lithify.errors import Cancelled, Conflict, LimitExceeded
-from lithify.http.access import Caller
+from lithify.http.access import BAD_TOKEN, CHALLENGE, Caller
 from lithify.http.columns import answer_columns
+from lithify.http.failures import Refusal
 from lithify.http.formats import answered
 from lithify.http.service import Service
 from lithify.serving.limits import Answer
@@ -30,6 +31,8 @@ from lithify.serving.limits import Answer
 # Beyond those that run: they wait in line inside the lake, for a bounded time.
 WAITING_MAX = 60
 SEPARATOR = ":"
+# How often a running query's token is looked at, and how soon one that was to be cancelled is cancelled again.
+LOOK_S, CANCEL_AGAIN_S = 0.5, 0.05
 AT_ONCE_VALUES_MAX = 1_000
 AT_ONCE_BYTES_MAX = 64 * 2**10
 Result = TypeVar("Result")
@@ -63,13 +66,11 @@ async def answer_of(
 ) -> Answer:
     """`may_read` may narrow further what the token may read."""
     lake, limits = service.lake, service.settings
-    known = id or uuid.uuid4().hex
-    inner = inner_id(caller, known)
 
     def allowed(table: str) -> bool:
         return caller.may("read", table) and (may_read is None or may_read(table))
 
-    def run() -> Answer:
+    def run(inner: str) -> Answer:
         return lake.query(
             sql,
             as_of,
@@ -79,35 +80,48 @@ async def answer_of(
             may_read=allowed,
         )
 
-    try:
-        service.held.check()
-        answer = await _unless_gone(request, service, run, lambda: lake.cancel(inner))
-    except (Cancelled, Conflict) as error:
-        raise type(error)(error.public.replace(inner, known)) from error
+    service.held.check()
+    answer = await while_there(request, service, caller, run, id)
     service.held.hold(request.scope["state"], answer.rows)
     return answer
 
 
-async def _unless_gone(
-    request: Request, service: Service, run: Callable[[], Answer], stop: Callable[[], object]
-) -> Answer:
+async def while_there(
+    request: Request, service: Service, caller: Caller, run: Callable[[str], Result], id: str | None = None
+) -> Result:
+    """Run something that is a query of the lake, by the id it is given, in a thread of its own. It is cancelled when
+    the client goes away or its token is no longer valid.
+    """
     places = service.settings.queries_max + WAITING_MAX
     if service.asking >= places:
         raise LimitExceeded("too many queries wait already: send it again after a moment", limit="queue")
+    known = id or uuid.uuid4().hex
+    inner = inner_id(caller, known)
     service.asking += 1
     try:
         # Never waited for: there are as many threads as places.
-        work = asyncio.ensure_future(to_thread.run_sync(run, limiter=CapacityLimiter(1)))
+        work = asyncio.ensure_future(to_thread.run_sync(run, inner, limiter=CapacityLimiter(1)))
         gone = asyncio.ensure_future(_gone(request))
+        revoked = False
         try:
-            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                stop()
+            while not work.done() and not gone.done() and not revoked:
+                await asyncio.wait({work, gone}, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+                revoked = not work.done() and not gone.done() and not service.tokens.is_valid(caller.token_id)
+            while not work.done():
+                # Again, should it not have begun yet.
+                service.lake.cancel(inner)
+                await asyncio.wait({work}, timeout=CANCEL_AGAIN_S)
             return await work
+        except Cancelled as error:
+            if revoked:
+                raise Refusal(401, BAD_TOKEN, CHALLENGE) from error
+            raise
         finally:
             gone.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await gone
+    except (Cancelled, Conflict) as error:
+        raise type(error)(error.public.replace(inner, known)) from error
     finally:
         service.asking -= 1
 

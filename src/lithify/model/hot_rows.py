@@ -12,12 +12,11 @@ others get an order of two bytes a row), otherwise by a hash of the wanted keys,
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -36,8 +35,20 @@ Positions = np.ndarray
 class Room(Protocol):
     """Kept free for something that is being made."""
 
-    def become(self, size_bytes: int) -> None:
-        """What was made takes its place. Raises if that is larger than there is room for."""
+    def keep(self, batch: pa.RecordBatch, beside_bytes: int) -> Kept:
+        """What was made takes its place, with so many bytes beside it. Raises if that is larger than there is room for.
+        It is paid for as long as anybody reads it.
+        """
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A batch where it stays, what it takes there, and how another process finds it while `owner` is held."""
+
+    batch: pa.RecordBatch
+    bytes: int
+    shape: Any
+    owner: Any
 
 
 class Budget(Protocol):
@@ -46,20 +57,16 @@ class Budget(Protocol):
     def room(self, size_bytes: int) -> AbstractContextManager[Room]:
         """Raises if there is none."""
 
-    def give_back(self, size_bytes: int) -> None: ...
-
 
 class Block:
-    """A batch that owns its memory, at most BLOCK_ROWS_MAX rows long. It takes the place of the room made for it."""
+    """A batch in memory that is paid for, at most BLOCK_ROWS_MAX rows long."""
 
-    def __init__(self, batch: pa.RecordBatch, budget: Budget, room: Room) -> None:
+    def __init__(self, batch: pa.RecordBatch, room: Room) -> None:
         assert 0 < batch.num_rows <= BLOCK_ROWS_MAX
-        self.batch = batch
-        self.bytes = batch.get_total_buffer_size() + ORDER_BYTES * batch.num_rows
-        room.become(self.bytes)
+        kept = room.keep(batch, ORDER_BYTES * batch.num_rows)
+        self.batch, self.bytes, self.shape, self._owner = kept.batch, kept.bytes, kept.shape, kept.owner
         self._orders: dict[str, _Order] = {}
         self._bounds: dict[str, tuple[pa.Scalar, pa.Scalar]] = {}
-        weakref.finalize(self, budget.give_back, self.bytes).atexit = False
 
     def find(self, wanted: Wanted) -> tuple[Positions, Positions]:
         """Pairs of a line of `wanted` and the place of a row that has its values."""
@@ -172,6 +179,21 @@ class Segment:
             start = place + 1
 
 
+class RowsInMemory(Protocol):
+    """Hot rows as a query reads them, in the process that holds them or in another."""
+
+    @property
+    def columns(self) -> pa.Schema: ...
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def has_dictionaries(self) -> bool: ...
+
+    def batches(self) -> list[pa.RecordBatch]: ...
+
+
 @dataclass(frozen=True, eq=False)
 class HotRows:
     """`columns` are those that are held, with dictionaries where strings are kept so."""
@@ -235,7 +257,7 @@ class HotRows:
         for start in range(0, rows.num_rows, BLOCK_ROWS_MAX):
             piece = rows.slice(start, BLOCK_ROWS_MAX)
             with self.budget.room(piece.nbytes * 2) as room:
-                segments.append(Segment(Block(conformed(piece, self.columns), self.budget, room)))
+                segments.append(Segment(Block(conformed(piece, self.columns), room)))
         return HotRows(self.columns, tuple(self._packed(segments)), self.budget)
 
     def _without(self, wanted: Wanted) -> Iterator[Segment]:
@@ -279,7 +301,7 @@ def join(segments: Sequence[Segment], columns: pa.Schema, budget: Budget) -> Seg
     """A copy of their living rows, as one block."""
     with budget.room(sum(segment.block.bytes for segment in segments)) as room:
         pieces = [piece for segment in segments for piece in segment.pieces()]
-        return Segment(Block(_joined(pieces, columns), budget, room))
+        return Segment(Block(_joined(pieces, columns), room))
 
 
 def _joined(pieces: Sequence[pa.RecordBatch], columns: pa.Schema) -> pa.RecordBatch:

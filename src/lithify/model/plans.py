@@ -13,7 +13,7 @@ from lithify.model.schema import TableSchema
 from lithify.model.snapshot import ADOPTED, DataFile, Snapshot
 
 if TYPE_CHECKING:
-    from lithify.model.hot_rows import HotRows
+    from lithify.model.hot_rows import RowsInMemory
     from lithify.model.predicates import Predicate
 
 
@@ -121,7 +121,7 @@ class PlannedTable(Protocol):
     def plan(self, predicate: Predicate | None = None) -> ReadPlan:
         """Without a predicate: everything."""
 
-    def hot(self, columns: Sequence[str] | None) -> HotRows | None:
+    def hot(self, columns: Sequence[str] | None) -> RowsInMemory | None:
         """All rows, at least of these columns (None: of all), where they are in memory."""
 
     def want_hot(self, columns: Sequence[str] | None) -> None:

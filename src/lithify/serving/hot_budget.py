@@ -1,8 +1,8 @@
 """How many bytes the caches hold, told by what is alive and not by what somebody meant to keep.
 
-A block of rows is charged when it is made and released when the last reader lets go of it, so a table that was
-replaced while a query reads it still counts. Whoever wants to make one asks for room first; the owner of the caches
-then gives up what it can. Nothing is made without room.
+A block of rows lies in shared memory (`store/shared_memory`). It is charged when it is made and released when the last
+reader of its memory lets go of it, so a table that was replaced while a query reads it still counts. Whoever wants to
+make one asks for room first; the owner of the caches then gives up what it can. Nothing is made without room.
 """
 
 from __future__ import annotations
@@ -11,7 +11,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import pyarrow as pa
+
 from lithify.errors import LimitExceeded
+from lithify.model.extents import in_pages
+from lithify.model.hot_rows import Kept
+from lithify.store.shared_memory import Layout, SharedMemory
 
 
 class Budget:
@@ -21,6 +26,7 @@ class Budget:
         # A block may be released while another is charged, in the same thread: by the garbage collector.
         self._lock = threading.RLock()
         self._make_room: Callable[[int], None] = lambda wanted_bytes: None
+        self.memory = SharedMemory()
 
     def on_pressure(self, make_room: Callable[[int], None]) -> None:
         """`make_room(bytes)` is called without a lock when so many more are needed than are free."""
@@ -72,7 +78,19 @@ class Room:
     def __init__(self, budget: Budget, size_bytes: int) -> None:
         self._budget, self.bytes = budget, size_bytes
 
-    def become(self, size_bytes: int) -> None:
+    def keep(self, batch: pa.RecordBatch, beside_bytes: int) -> Kept:
+        layout = Layout(batch)
+        size_bytes = in_pages(layout.size_bytes) + beside_bytes
+        self._become(size_bytes)
+        budget = self._budget
+        try:
+            shared = budget.memory.put(layout, lambda: budget.give_back(size_bytes))
+        except BaseException:
+            budget.give_back(size_bytes)
+            raise
+        return Kept(shared.batch, size_bytes, shared.shape, shared.extent)
+
+    def _become(self, size_bytes: int) -> None:
         """What was made has this size. Raises LimitExceeded if that is more than there is room for."""
         if size_bytes > self.bytes:
             self._budget.take(size_bytes - self.bytes)

@@ -109,7 +109,7 @@ class _Reading:
                 assert self.plan.overlay is not None
                 rows = anti_join(rows, self.plan.overlay.hidden, self._by)
             if rows.num_rows:
-                found.append(Segment(Block(conformed(rows, self.columns), self.budget, room)))
+                found.append(Segment(Block(conformed(rows, self.columns), room)))
         return found
 
     def _batches(

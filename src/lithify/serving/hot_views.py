@@ -15,7 +15,7 @@ import pyarrow as pa
 from datafusion import SessionContext, col
 from datafusion.catalog import Table
 
-from lithify.model.hot_rows import HotRows
+from lithify.model.hot_rows import RowsInMemory
 from lithify.model.names import quoted
 from lithify.model.plans import ReadPlan
 from lithify.serving.groups import fits_memory
@@ -24,24 +24,28 @@ from lithify.serving.relation import table_of_batches
 # Up to so many rows, a scan in memory takes less time than it takes to find out whether files would be faster.
 SCANNED_ROWS_MAX = 4_000_000
 LITTLE_RAW_BYTES = 4 * 2**20
+# So few rows are not worth waking other threads for.
+ONE_THREAD_ROWS_MAX = 65_536
 
 
 class HotViews:
-    def __init__(self, scratch: SessionContext) -> None:
-        self._scratch = scratch
-        self._tables: weakref.WeakKeyDictionary[HotRows, Table] = weakref.WeakKeyDictionary()
+    def __init__(self, scratch: SessionContext, threads: int) -> None:
+        self._scratch, self._threads = scratch, threads
+        self._tables: weakref.WeakKeyDictionary[RowsInMemory, Table] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
 
-    def table(self, hot: HotRows, ctx_of: Callable[[], SessionContext], *, plain: bool) -> Table:
+    def table(self, hot: RowsInMemory, ctx_of: Callable[[], SessionContext], *, plain: bool) -> Table:
         """`ctx_of` gives the context in which a view of it is built, if one is needed."""
         with self._lock:
             table = self._tables.get(hot)
             if table is None:
-                table = self._tables[hot] = table_of_batches(self._scratch, hot.batches(), hot.columns)
+                # As many parts as threads: the engine need not deal them out first.
+                parts = self._threads if hot.rows > ONE_THREAD_ROWS_MAX else 1
+                table = self._tables[hot] = table_of_batches(self._scratch, hot.batches(), hot.columns, parts)
         return _with_strings(ctx_of(), table, hot) if plain and hot.has_dictionaries else table
 
 
-def _with_strings(ctx: SessionContext, table: Table, hot: HotRows) -> Table:
+def _with_strings(ctx: SessionContext, table: Table, hot: RowsInMemory) -> Table:
     name = f"lithify_hot_{id(hot)}"
     ctx.register_table(name, table)
     columns = [

@@ -69,3 +69,11 @@ def out_of_memory(memory_bytes_max: int) -> LimitExceeded:
         "raise the limit",
         limit="memory",
     )
+
+
+def out_of_disk(spill_bytes_max: int) -> LimitExceeded:
+    return LimitExceeded(
+        f"the query puts more than {spill_bytes_max / 2**20:,.0f} MiB onto disk (query_spill_bytes_max): ask for less, "
+        "or raise the limit",
+        limit="disk",
+    )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
-import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +16,7 @@ import pyarrow as pa
 from datafusion import DataFrame, SessionContext, SQLOptions
 from datafusion.plan import LogicalPlan
 
-from lithify.model.hot_rows import HotRows
+from lithify.model.hot_rows import RowsInMemory
 from lithify.model.plans import ReadPlan
 from lithify.model.predicates import UNKNOWN
 from lithify.serving.catalog import CATALOG, NAMESPACE, EmptyCatalog
@@ -27,11 +26,8 @@ from lithify.serving.hot_views import SCANNED_ROWS_MAX, reads_little, reads_most
 from lithify.serving.literals import meant, spelled
 from lithify.serving.moment import asks_the_clock, at
 from lithify.serving.shortcuts import answer_of
-from lithify.serving.work import Scanned, Work, work_of
 
 READ_ONLY = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
-LIGHT_ROWS_MAX, LIGHT_TEXT_MAX = 2_000_000, 300
-_HEAVY = re.compile(r"Join|Window|Sort|Unnest|Union|Subquery|Recursive|regexp|_agg\(")
 KEPT_LOOKS_MAX, KEPT_TEXT_MAX = 256, 4_096
 CLOCK = "asks for the current time in a way that is not understood"
 
@@ -64,13 +60,11 @@ class Look:
         self.query, self.shape, self.names, self.requests, self.care = query, shape, names, requests, care
         self._optimised, self._catalog = optimised, catalog
         self.text = optimised.display_indent()
-        self._hot: dict[Place, HotRows | None] = {}
+        self._hot: dict[Place, RowsInMemory | None] = {}
         self.plain = self.repeatable = False
         self.hash_joins = not _filters_a_right_join(self.text)
-        # Set by whoever runs it: the memory that it may take, whether it ends by itself, and reads few rows.
+        # Set by whoever runs it: the memory that it may take.
         self.memory_bytes_max: int | None = None
-        self.is_bounded = True
-        self.small = False
 
     def elsewhere(self) -> Callable[[EmptyCatalog], Look]:
         """The same look over other snapshots of tables with the same columns."""
@@ -96,13 +90,13 @@ class Look:
     def schema(self, place: Place) -> pa.Schema:
         return self._catalog.opened[place].schema.columns
 
-    def hot_rows(self, place: Place) -> HotRows | None:
+    def hot_rows(self, place: Place) -> RowsInMemory | None:
         """Rows in memory, unless files are faster. If they are not there, they may be the next time."""
         if place not in self._hot:
             self._hot[place] = self._find_hot(place)
         return self._hot[place]
 
-    def _find_hot(self, place: Place) -> HotRows | None:
+    def _find_hot(self, place: Place) -> RowsInMemory | None:
         planned, request = self._catalog.opened[place], self.requests[place]
         if request.note == NOT_READ:
             return None
@@ -113,13 +107,6 @@ class Look:
             return None
         selective = hot.rows > SCANNED_ROWS_MAX and request.predicate != UNKNOWN
         return None if selective and reads_little(self.plan(place)) else hot
-
-    @property
-    def is_light(self) -> bool:
-        """A plain scan of one hot table that is soon over, whatever it asks of its rows."""
-        hot = [rows for rows in self._hot.values() if rows is not None]
-        few = len(self.requests) == len(hot) == 1 and hot[0].rows <= LIGHT_ROWS_MAX
-        return few and len(self.query) <= LIGHT_TEXT_MAX and _HEAVY.search(self.text) is None
 
     @property
     def uses_hot(self) -> bool:
@@ -137,17 +124,6 @@ class Look:
             predicate = self.requests[place].predicate
             plans[place] = self._catalog.opened[place].plan(None if predicate == UNKNOWN else predicate)
         return plans[place]
-
-    def work(self) -> Work:
-        """What it can have to do at most."""
-        return work_of(self._optimised, self.text, self._table, NAMESPACE)
-
-    def _table(self, place: Place) -> Scanned | None:
-        planned = self._catalog.opened.get(place)
-        if planned is None:
-            return None
-        hot = self.hot_rows(place)
-        return Scanned(hot.rows if hot is not None else self.plan(place).rows_max, planned.schema.key)
 
     def shortcut(self) -> pa.Table | None:
         opened = list(self._catalog.opened.values())

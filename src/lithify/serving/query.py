@@ -11,42 +11,46 @@ cannot read files: there is no function for it, and DDL, DML and SET are refused
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from datafusion import DataFrame, SessionContext
 from datafusion.catalog import Schema, Table
 
 from lithify.errors import InvalidRequest, LithifyError
-from lithify.model.hot_rows import HotRows
+from lithify.model.hot_rows import RowsInMemory
 from lithify.model.names import quoted
 from lithify.model.plans import PlannedTable, ReadPlan, Summary
-from lithify.model.predicates import Predicate
+from lithify.model.predicates import UNKNOWN, Predicate
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import Snapshot
 from lithify.serving.answers_kept import KeptAnswers
-from lithify.serving.apart import Apart
 from lithify.serving.catalog import CATALOG, NAMESPACE, EmptyCatalog, EmptyTables, Names, TableOf
 from lithify.serving.contexts import Contexts, Session
-from lithify.serving.execution import Course, collect, cut
+from lithify.serving.execution import QueryRun, collect, cut
 from lithify.serving.failures import is_exhausted, translated_errors
-from lithify.serving.filters import NOT_READ, Place
+from lithify.serving.filters import NOT_READ, Place, Request
 from lithify.serving.groups import GroupReader, TooLarge, fits_memory, rows_in_memory
-from lithify.serving.guard import check_condition, check_explained, check_text, is_tame, normalised
+from lithify.serving.guard import check_condition, check_text, normalised
 from lithify.serving.hot_budget import Budget
-from lithify.serving.hot_views import HotViews
+from lithify.serving.hot_views import ONE_THREAD_ROWS_MAX, HotViews
+from lithify.serving.isolated import Isolated, ProcessLimits, QueryProcesses
+from lithify.serving.jobs import Columns, Explain, Read, Select, Task
 from lithify.serving.limits import Limits
 from lithify.serving.limits import Source as AnswerSource
 from lithify.serving.look import READ_ONLY, Care, Look, Looks, look_at, planned_alike
-from lithify.serving.queries import Run
 from lithify.serving.questions import Questions
 from lithify.serving.relation import memory_table, must_doubt, relation
+from lithify.serving.sql_words import tables_named
+from lithify.serving.tame import check_explained, check_tame_condition, is_tame
 from lithify.store.whole import look_again
 
-# So few rows are not worth waking other threads for.
-ONE_THREAD_ROWS_MAX = 65_536
 ENGINE_FAULT = "Internal error"
+SPILL_BYTES_MAX = 8 * 2**30
+# Longer texts are not looked at here: they have no kept answers.
+KEPT_TEXT_MAX = 16 * 2**10
 
 
 @dataclass(frozen=True)
@@ -76,8 +80,28 @@ class Outcome:
     snapshots: Mapping[str, int]
 
 
+@dataclass(frozen=True)
+class Found:
+    """Rows that were found here. `repeatable`: the same query over the same snapshots finds them again."""
+
+    rows: pa.Table
+    cut: bool
+    hot: bool
+    repeatable: bool
+
+
 class ServingEngine:
-    def __init__(self, memory_bytes_max: int, threads: int | None = None, cache_bytes_max: int = 0) -> None:
+    """`processes_max`: query processes that are kept while nobody asks."""
+
+    def __init__(
+        self,
+        memory_bytes_max: int,
+        threads: int | None = None,
+        cache_bytes_max: int = 0,
+        spill_bytes_max: int = SPILL_BYTES_MAX,
+        processes_max: int = 4,
+    ) -> None:
+        self._limits = ProcessLimits(memory_bytes_max, spill_bytes_max)
         self._contexts = Contexts(memory_bytes_max, threads)
         self.questions = Questions(self._contexts)
         self.cache = Budget(cache_bytes_max)
@@ -87,25 +111,25 @@ class ServingEngine:
         self._looks = Looks()
         # Where rows become tables that queries are given; it keeps none itself.
         self._scratch = SessionContext()
-        self._apart = Apart(memory_bytes_max)
-        self._hot = HotViews(self._scratch)
+        self._hot = HotViews(self._scratch, threads or os.cpu_count() or 1)
+        self.processes = QueryProcesses(self.cache.memory, processes_max)
 
     def sql(self, query: str, table_of: TableOf, names: Names) -> pa.Table:
-        """Run one SELECT. `table_of(namespace, table)` answers None for a table that does not exist; it must not run a
-        query itself, which waits until the table is asked for its plan.
+        """Run one SELECT in this process, unless its text alone shows what it could do to it. `table_of(namespace,
+        table)` answers None for a table that does not exist; it must not run a query itself, which waits until the
+        table is asked for its plan.
         """
-        return self.run(query, table_of, names).rows
+        return self._run(query, table_of, names, QueryRun(), here=is_tame(check_text(query))).rows
 
-    def run(
-        self, query: str, table_of: TableOf, names: Names, limits: Limits | None = None, run: Run | None = None
-    ) -> Outcome:
-        """Run one SELECT within its limits, here or in a process of its own. Files that vanish under it mean new
-        snapshots.
-        """
-        course = Course(limits, run, lambda: self.cache.bytes)
-        return look_again(lambda: self._outcome(query, table_of, names, course))
+    def run(self, query: str, table_of: TableOf, names: Names, within: QueryRun) -> Outcome:
+        """Run one SELECT in a process of its own."""
+        return self._run(query, table_of, names, within, here=False)
 
-    def _outcome(self, query: str, table_of: TableOf, names: Names, course: Course) -> Outcome:
+    def _run(self, query: str, table_of: TableOf, names: Names, course: QueryRun, *, here: bool) -> Outcome:
+        """Files that vanish under it mean new snapshots."""
+        return look_again(lambda: self._outcome(query, table_of, names, course, here=here))
+
+    def _outcome(self, query: str, table_of: TableOf, names: Names, course: QueryRun, *, here: bool) -> Outcome:
         opened: dict[Place, PlannedTable] = {}
 
         def noted(namespace: str, name: str) -> PlannedTable | None:
@@ -114,72 +138,121 @@ class ServingEngine:
                 opened[place] = found
             return opened.get(place)
 
-        words = check_text(query)
-        key = (normalised(query), course.limits.rows_max)
-        if (kept := self.answers.find(key, lambda place: _identity(noted(*place)))) is not None:
-            return Outcome(kept.rows, kept.cut, "answer", kept.seqs)
-        rows = self._here(query, noted, names, course) if is_tame(words) else None
-        if rows is None:
-            rows = self._apart.run(query, noted, names, course)
-        rows = cut(rows, course)
+        key = None if len(query) > KEPT_TEXT_MAX else (normalised(query), course.limits.rows_max)
+        if key is not None:
+            kept = self.answers.find(key, lambda place: _identity(noted(*place)))
+            if kept is not None:
+                return Outcome(kept.rows, kept.cut, "answer", kept.seqs)
+        if here:
+            found = self.run_here(query, noted, names, course.limits)
+        else:
+            likely = () if key is None else tables_named(query)
+            isolated = self._isolated(Select(query, course.limits.rows_max), noted, names, course, likely)
+            assert isolated.rows is not None
+            found = Found(isolated.rows, *isolated.answer)
+            opened = {place: opened[place] for place in isolated.used}
         snapshots = {f"{namespace}.{name}": planned.snapshot.seq for (namespace, name), planned in opened.items()}
-        if course.repeatable:
+        if found.repeatable and key is not None:
             identities = {place: planned.snapshot.identity for place, planned in opened.items()}
-            self.answers.keep(key, rows, course.cut, identities, snapshots)
-        return Outcome(rows, course.cut, "hot" if course.hot else "files", snapshots)
+            self.answers.keep(key, found.rows, found.cut, identities, snapshots)
+        return Outcome(found.rows, found.cut, "hot" if found.hot else "files", snapshots)
 
-    def run_here(self, query: str, table_of: TableOf, names: Names, limits: Limits) -> pa.Table:
+    def _isolated(
+        self, task: Task, table_of: TableOf, names: Names, course: QueryRun, likely: Sequence[Place] = ()
+    ) -> Isolated:
+        memory_max = course.limits.memory_bytes_max or self._limits.memory_bytes_max
+        limits = replace(self._limits, memory_bytes_max=memory_max)
+        return self.processes.run(task, table_of, names, course, limits, likely)
+
+    def run_here(self, query: str, table_of: TableOf, names: Names, limits: Limits) -> Found:
         """Run one SELECT in this process, whatever it does to it."""
         check_text(query)
-        rows = self._here(query, table_of, names, Course(limits))
-        assert rows is not None
-        return rows
-
-    def _here(self, query: str, table_of: TableOf, names: Names, course: Course) -> pa.Table | None:
-        """None if it could not be stopped in this process, and somebody may want to."""
+        course = QueryRun(limits)
         catalog = self._catalog(table_of, names)
         with translated_errors(catalog):
             look = self._look(query, catalog)
-            look.memory_bytes_max = course.limits.memory_bytes_max
-            if (answer := look.shortcut()) is not None:
-                return answer
-            if course.can_be_stopped:
-                work = look.work()
-                if not work.can_be_stopped:
-                    return None
-                look.is_bounded = work.is_bounded
-            rows = self._run(look, course)
-            course.hot, course.repeatable = look.uses_hot, look.repeatable
-            return rows
+            look.memory_bytes_max = limits.memory_bytes_max
+            answer = look.shortcut()
+            rows = self._collected(look, course) if answer is None else cut(answer, course)
+            return Found(rows, course.cut, look.uses_hot, look.repeatable)
 
-    def explain(self, query: str, table_of: TableOf, names: Names) -> list[TableUse]:
-        """What `sql` would read of each table, in the order in which the query names them. Nothing is run."""
-        return look_again(lambda: self._explained(query, table_of, names))
+    def explain(self, query: str, table_of: TableOf, names: Names, within: QueryRun | None = None) -> list[TableUse]:
+        """What `sql` would read of each table, in the order in which the query names them. Nothing is run. `within`: it
+        is planned in a process of its own.
+        """
+        return look_again(lambda: self._explained(query, table_of, names, within))
 
-    def _explained(self, query: str, table_of: TableOf, names: Names) -> list[TableUse]:
-        check_explained(query)
+    def _explained(self, query: str, table_of: TableOf, names: Names, within: QueryRun | None) -> list[TableUse]:
+        opened: dict[Place, PlannedTable] = {}
+
+        def noted(namespace: str, name: str) -> PlannedTable | None:
+            if (found := table_of(namespace, name)) is not None:
+                opened[namespace, name] = found
+            return found
+
+        if within is None:
+            check_explained(query)
+            asked = self.look_for(query, noted, names)
+        else:
+            asked = self._isolated(Explain(query), noted, names, within).answer
+        return [
+            TableUse(
+                place,
+                planned := opened[place],
+                planned.plan(None if request.predicate == UNKNOWN else request.predicate),
+                request.predicate,
+                request.note,
+                from_summary,
+                request.note != NOT_READ and planned.hot(request.columns) is not None,
+            )
+            for place, request, from_summary in asked
+        ]
+
+    def look_for(self, query: str, table_of: TableOf, names: Names) -> list[tuple[Place, Request, bool]]:
+        """What a query asks of each table, and whether the index alone answers it."""
+        check_text(query)
         catalog = self._catalog(table_of, names)
         with translated_errors(catalog):
             look = self._look(query, catalog)
             from_summary = look.shortcut() is not None
-            return [
-                TableUse(
-                    place,
-                    planned,
-                    look.plan(place),
-                    request.predicate,
-                    request.note,
-                    from_summary,
-                    request.note != NOT_READ and planned.hot(request.columns) is not None,
-                )
-                for place, planned in catalog.opened.items()
-                for request in [look.requests[place]]
-            ]
+            return [(place, look.requests[place], from_summary) for place in catalog.opened]
+
+    def columns_of(self, schema: pa.Schema, where: str, within: QueryRun | None = None) -> list[str]:
+        """The columns a condition reads. `within`: in a process of its own."""
+        if within is None:
+            return self.questions.columns_of(schema, where)
+        answer = self._isolated(Columns(schema, where), lambda namespace, name: None, dict, within).answer
+        return [str(name) for name in answer]
+
+    def read_where(
+        self, table: PlannedTable, columns: Sequence[str], where: str, within: QueryRun | None = None
+    ) -> pa.Table:
+        """Rows of one table that a condition holds for. `within`: in a process of its own."""
+        if within is None:
+            return self.read(table, columns, where)
+        place = NAMESPACE, "t"
+        found = self._isolated(
+            Read(place, tuple(columns), where),
+            lambda namespace, name: table if (namespace, name) == place else None,
+            lambda: {NAMESPACE: {"t"}},
+            within,
+        )
+        assert found.rows is not None
+        return found.rows
+
+    def warm(self) -> None:
+        """Start what a first query would wait for."""
+        self._contexts.context(CATALOG, NAMESPACE).sql_with_options("SELECT 1", READ_ONLY).to_arrow_table()
 
     def read(
-        self, table: PlannedTable | ReadPlan, columns: Sequence[str] | None = None, where: str | None = None
+        self,
+        table: PlannedTable | ReadPlan,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        *,
+        tame: bool = True,
     ) -> pa.Table:
-        """Rows of one table, in the table's own types."""
+        """Rows of one table, in the table's own types. `tame`: refuse conditions that could take this process down."""
         planned = _Fixed(table) if isinstance(table, ReadPlan) else table
         schema = planned.schema
         wanted = list(columns) if columns is not None else schema.names
@@ -191,14 +264,14 @@ class ServingEngine:
         target = schema.select(wanted)
         query = f"SELECT {', '.join(map(quoted, wanted))} FROM {NAMESPACE}.t"
         if where is not None:
-            check_condition(where)
+            (check_tame_condition if tame else check_condition)(where)
             query += f" WHERE ({where}\n)"
         catalog = self._catalog(
             lambda namespace, name: planned if (namespace, name) == (NAMESPACE, "t") else None,
             lambda: {NAMESPACE: {"t"}},
         )
         with translated_errors(catalog):
-            result = self._run(self._look(query, catalog))
+            result = self._collected(self._look(query, catalog), QueryRun())
         return result.cast(pa.schema([f.with_nullable(True) for f in target])).cast(target)
 
     def _catalog(self, table_of: TableOf, names: Names) -> EmptyCatalog:
@@ -211,28 +284,27 @@ class ServingEngine:
         self._looks.keep(query, look)
         return look
 
-    def _run(self, look: Look, course: Course | None = None) -> pa.Table:
-        course = course or Course()
+    def _collected(self, look: Look, course: QueryRun) -> pa.Table:
         try:
-            return self._run_once(look, course)
+            return self._collected_once(look, course)
         except LithifyError:
             raise
         except _Doubted:
             look.care = Care.NO_STATISTICS
-            return self._run(look, course)
+            return self._collected(look, course)
         except Exception as error:
             if is_exhausted(error):
                 raise
             if look.simplify():
                 # What the engine cannot do with dictionaries it can do with strings.
-                return self._run(look, course)
+                return self._collected(look, course)
             if look.care is Care.NO_STATISTICS or ENGINE_FAULT not in str(error):
                 raise
             # What the engine makes of statistics fails for some conditions; it needs none of them for an answer.
             look.care = Care.NO_STATISTICS
-            return self._run_once(look, course)
+            return self._collected_once(look, course)
 
-    def _run_once(self, look: Look, course: Course) -> pa.Table:
+    def _collected_once(self, look: Look, course: QueryRun) -> pa.Table:
         with self._contexts.session(look.care) as session:
             frame = self._frame(look, session, narrow=True)
             if frame is None and look.simplify():
@@ -240,14 +312,14 @@ class ServingEngine:
             if frame is None:
                 frame = self._frame(look, session, narrow=False)
             assert frame is not None
-            return _as_planned(collect(frame, course, small=look.small), look.shape)
+            return _as_planned(collect(frame, course), look.shape)
 
     def _frame(self, look: Look, session: Session, *, narrow: bool) -> DataFrame | None:
         """The query over the rows that it needs. Narrow: where they are in memory, also of only the columns that it
         needs, or with strings as dictionaries; None if it then means something else.
         """
         tables: dict[Place, Table] = {}
-        narrowed, small = False, True
+        narrowed, small, merges = False, True, False
         for place, request in look.requests.items():
             if narrow and (hot := look.hot_rows(place)) is not None:
                 tables[place] = self._hot.table(hot, lambda: session.ctx, plain=look.plain)
@@ -265,7 +337,7 @@ class ServingEngine:
                     raise _Doubted
                 view = relation(session.ctx, plan, session.links, careful=session.careful)
                 tables[place] = Table(view.into_view())
-                small = False
+                small, merges = False, True
         # Relations are built in a context of their own, so that a query sees the lake's tables and nothing else.
         outer = self._contexts.context(
             CATALOG,
@@ -273,9 +345,9 @@ class ServingEngine:
             look.care,
             one_thread=small,
             hash_joins=look.hash_joins,
+            merges=merges,
             memory_bytes_max=look.memory_bytes_max,
         )
-        look.small = look.is_bounded and (small or (narrow and look.is_light))
         catalog = outer.catalog(CATALOG)
         namespaces = {namespace: Schema.memory_schema(outer) for namespace, _ in tables}
         for namespace, schema in namespaces.items():
@@ -301,7 +373,7 @@ class ServingEngine:
             return None
 
     def close(self) -> None:
-        self._apart.close()
+        self.processes.close()
         self.answers.clear()
         self._contexts.close()
 
@@ -342,7 +414,7 @@ class _Fixed:
     def plan(self, predicate: Predicate | None = None) -> ReadPlan:
         return self.made
 
-    def hot(self, columns: Sequence[str] | None) -> HotRows | None:
+    def hot(self, columns: Sequence[str] | None) -> RowsInMemory | None:
         return None
 
     def want_hot(self, columns: Sequence[str] | None) -> None:

@@ -12,12 +12,13 @@ from lithify.model.merge import anti_join, lookup
 from lithify.model.names import RESERVED_PREFIX, quoted
 from lithify.model.plans import ReadPlan, Source
 from lithify.serving.contexts import Contexts
-from lithify.serving.execution import Course, collect
+from lithify.serving.execution import QueryRun, collect
 from lithify.serving.failures import translated_errors
 from lithify.serving.guard import check_condition
 from lithify.serving.literals import spelled
 from lithify.serving.look import READ_ONLY
 from lithify.serving.relation import in_memory, relation, scan
+from lithify.serving.tame import check_tame_condition
 
 # Inside of EXISTS, `b.x` would be the field x of a column b: these are no names of columns.
 _ROWS, _KEYS = f"{RESERVED_PREFIX}_rows", f"{RESERVED_PREFIX}_keys"
@@ -27,9 +28,9 @@ class Questions:
     def __init__(self, contexts: Contexts) -> None:
         self._contexts = contexts
 
-    def columns_of(self, schema: pa.Schema, where: str) -> list[str]:
+    def columns_of(self, schema: pa.Schema, where: str, *, tame: bool = True) -> list[str]:
         """The columns a condition reads: those without which it cannot be planned."""
-        check_condition(where)
+        (check_tame_condition if tame else check_condition)(where)
         where = spelled(where)
         with self._contexts.session() as session, translated_errors():
             ctx = session.ctx
@@ -138,4 +139,4 @@ def _equal(ctx: SessionContext, names: Sequence[str], keys: Sequence[pa.Table]) 
 
 
 def _result(frame: DataFrame) -> pa.Table:
-    return collect(frame, Course())
+    return collect(frame, QueryRun())

@@ -154,8 +154,11 @@ def memory_table(ctx: SessionContext, table: pa.Table) -> Table:
     return table_of_batches(ctx, table.to_batches(max_chunksize=65_536), table.schema)
 
 
-def table_of_batches(ctx: SessionContext, batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> Table:
-    name = _register_batches(ctx, batches, schema)
+def table_of_batches(
+    ctx: SessionContext, batches: Sequence[pa.RecordBatch], schema: pa.Schema, parts: int = 1
+) -> Table:
+    """In `parts` that can be read at the same time, each of neighbours."""
+    name = _register_batches(ctx, batches, schema, parts)
     try:
         return ctx.catalog("datafusion").schema("public").table(name)
     finally:
@@ -166,9 +169,12 @@ def _register_rows(ctx: SessionContext, table: pa.Table) -> str:
     return _register_batches(ctx, table.to_batches(max_chunksize=65_536), table.schema)
 
 
-def _register_batches(ctx: SessionContext, batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> str:
+def _register_batches(ctx: SessionContext, batches: Sequence[pa.RecordBatch], schema: pa.Schema, parts: int = 1) -> str:
     name = f"lithify_rows_{next(_numbers)}"
-    ctx.register_record_batches(name, [list(batches) or [pa.RecordBatch.from_pylist([], schema=schema)]])
+    whole = list(batches) or [pa.RecordBatch.from_pylist([], schema=schema)]
+    parts = min(parts, len(whole))
+    ends = [len(whole) * number // parts for number in range(parts + 1)]
+    ctx.register_record_batches(name, [whole[start:end] for start, end in itertools.pairwise(ends)])
     return name
 
 

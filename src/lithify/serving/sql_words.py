@@ -22,6 +22,7 @@ _TOKEN = re.compile(
     r"|(?P<symbol>.)",
     re.DOTALL,
 )
+TABLES_GUESSED_MAX = 8
 _ODD_SYMBOLS = frozenset("\\$`#{}@'\"\x00")
 _BEFORE_TEXTS = frozenset({"x", "date", "timestamp", "timestamptz", "time", "interval"})
 # Names are given there whose letter case may be kept: of fields, of windows, of columns that `*` leaves out.
@@ -86,6 +87,28 @@ def normalised(query: str) -> str:
     while parts and parts[-1] in (" ", ";"):
         parts.pop()
     return "".join(parts)
+
+
+def tables_named(query: str) -> tuple[tuple[str, str], ...]:
+    """Namespace and name of what stands behind FROM and JOIN: a guess, which only saves time."""
+    tokens = [(kind, text) for kind, text in _tokens(query) if kind != "space"]
+    found: dict[tuple[str, str], None] = {}
+    for place in range(len(tokens) - 3):
+        if tokens[place][1].lower() in ("from", "join"):
+            parts, at = [], place + 1
+            while at < len(tokens) and tokens[at][0] in ("word", "quoted"):
+                parts.append(_name(*tokens[at]))
+                at += 1
+                if at >= len(tokens) or tokens[at][1] != ".":
+                    break
+                at += 1
+            if len(parts) in (2, 3) and (at >= len(tokens) or tokens[at][1] != "("):
+                found[parts[-2], parts[-1]] = None
+    return tuple(found)[:TABLES_GUESSED_MAX]
+
+
+def _name(kind: Kind, text: str) -> str:
+    return text[1:-1].replace('""', '"') if kind == "quoted" else _lower(text)
 
 
 def _tokens(query: str) -> list[tuple[Kind, str]]:

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Depends, Header, Path, Query, Request
 from starlette.responses import Response
 
+from lithify.app.explain import TableExplanation
 from lithify.errors import NotFound
 from lithify.http.access import Caller, needs
-from lithify.http.answering import answer_of, facts_of, in_thread, inner_id, outer_id, response_of
+from lithify.http.answering import answer_of, facts_of, in_thread, inner_id, outer_id, response_of, while_there
 from lithify.http.describe import failing
 from lithify.http.documents import (
     SQL_EXAMPLES,
@@ -141,17 +142,27 @@ def results(
     summary="What a query would read, without running it",
     responses=failing(
         _415="The body is no application/json.",
+        _422="A limit (time, memory) stopped it.",
         _424="A table's log or files are damaged; other tables are not affected.",
+        _503="Too many queries wait already, or the machine refuses.",
     ),
     dependencies=[TakesJson],
 )
-def explain(
+async def explain(
     ask: Annotated[ExplainRequest, Body(openapi_examples={"plain": SQL_EXAMPLES["plain"]})],
-    lake: LakeDep,
+    request: Request,
+    service: ServiceDep,
     caller: Reader,
 ) -> ExplainDocument:
     """Files and row groups per table, and which condition rules out how many of them."""
-    found = lake.explain(ask.sql, ask.as_of, may_read=lambda table: caller.may("read", table))
+
+    def run(id: str) -> list[TableExplanation]:
+        with service.lake.limited(ask.sql, id=id) as within:
+            return service.lake.explain(
+                ask.sql, ask.as_of, may_read=lambda table: caller.may("read", table), within=within
+            )
+
+    found = await while_there(request, service, caller, run)
     return ExplainDocument(tables=[ExplainedTable.model_validate(jsonable(table)) for table in found])
 
 

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Body, Header, Query, Request, Response
 from lithify.engine.table import Commit, Table
 from lithify.errors import Conflict, InvalidRequest, NotFound
 from lithify.http.access import Caller, needs
-from lithify.http.answering import answer_of, facts_of, in_thread, outer_id, response_of
+from lithify.http.answering import answer_of, facts_of, in_thread, outer_id, response_of, while_there
 from lithify.http.bodies import BodyDep
 from lithify.http.columns import answer_columns
 from lithify.http.describe import failing
@@ -179,9 +179,15 @@ def delete(
 
 
 @router.post(
-    "/delete-where", summary="Delete the rows that a condition holds for", responses=_WRITING, dependencies=[TakesJson]
+    "/delete-where",
+    summary="Delete the rows that a condition holds for",
+    responses={
+        **_WRITING,
+        **failing(_422="A limit (time, memory) stopped the search for the rows: nothing is deleted."),
+    },
+    dependencies=[TakesJson],
 )
-def delete_where(
+async def delete_where(
     name: TablePath,
     order: Annotated[
         DeleteWhere,
@@ -191,7 +197,8 @@ def delete_where(
             }
         ),
     ],
-    lake: LakeDep,
+    request: Request,
+    service: ServiceDep,
     caller: Annotated[Caller, needs("read", "write", table=True, every=True)],
     body: BodyDep,
     idempotency_key: IdempotencyKey = None,
@@ -200,10 +207,15 @@ def delete_where(
 
     It needs both scopes: what a condition deletes tells what stands in the rows.
     """
-    table = lake.table(name)
     batch_id = bound(idempotency_key, caller, "delete where", body)
-    done = table.delete_where(order.condition, batch_id, actor=caller.name, reason=order.reason)
-    return _committed(done, "delete where")
+
+    def run(id: str) -> Commit:
+        with service.lake.limited(order.condition, id=id) as within:
+            return service.lake.table(name).delete_where(
+                order.condition, batch_id, actor=caller.name, reason=order.reason, within=within
+            )
+
+    return _committed(await while_there(request, service, caller, run), "delete where")
 
 
 @router.get("/row", summary="Get one row by its key", responses={200: {"model": RowDocument}, **failing(_424=DAMAGED)})
