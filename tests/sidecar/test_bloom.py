@@ -87,7 +87,7 @@ _KINDS: list[tuple[pa.DataType, Callable[[int], Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("type_", "spell"), _KINDS, ids=str)
+@pytest.mark.parametrize(("type_", "spell"), _KINDS, ids=[str(kind) for kind, _ in _KINDS])
 def test_most_values_that_are_not_there_are_denied(
     folder: Path, type_: pa.DataType, spell: Callable[[int], Any]
 ) -> None:
