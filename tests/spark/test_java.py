@@ -155,4 +155,4 @@ def test_an_unusable_cache_folder_is_replaced_by_a_temporary_one(tmp_path: Path)
 
     assert folder.is_dir()
     assert not folder.is_relative_to(blocked)
-    folder.rmdir()
+    assert cache_folder({"XDG_CACHE_HOME": str(blocked)}) == folder, "one for the whole process, gone with it"

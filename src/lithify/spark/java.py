@@ -11,6 +11,7 @@ and used by MLlib only), and one `--add-opens` for a package that Java 24 remove
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import importlib
 import os
@@ -21,10 +22,12 @@ import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
 from lithify.errors import Unavailable
+from lithify.store.scratch import Scratch
 
 JAVA_VERSION_MIN = 17
 
@@ -147,7 +150,15 @@ def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
             return folder
     except OSError:
         pass
-    return Path(tempfile.mkdtemp(prefix="lithify-cache-"))
+    return _fresh_folder()
+
+
+@cache
+def _fresh_folder() -> Path:
+    """For this process only."""
+    made = Scratch("cache")
+    atexit.register(made.close)
+    return made.path
 
 
 def launcher_home(java: JavaHome, cache: Path) -> Path:
