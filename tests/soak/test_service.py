@@ -32,7 +32,7 @@ def folder() -> Iterator[Path]:
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS_MAX + 60)
 def test_a_service_in_steady_use_stays_flat(folder: Path) -> None:
-    asked = ["--operations", str(OPERATIONS), "--tables", str(TABLES), "--clients", "4"]
+    asked = ["--operations", str(OPERATIONS), "--tables", str(TABLES), "--clients", "4", "--without-latency"]
     run = subprocess.run(
         [sys.executable, str(PROGRAM), str(folder / "soak"), *asked],
         capture_output=True,
@@ -50,3 +50,8 @@ def test_what_grows_is_noticed(name: str) -> None:
     grown = dataclasses.replace(FLAT, **{name: getattr(FLAT, name) * 4 + 2_000})
     assert len(exceeded([*flat[:30], *[grown] * 10])) == 1
     assert exceeded([*[grown] * 10, *flat[10:]]) == [], "before everything is warm it does not count"
+
+
+def test_how_long_things_take_can_be_left_out() -> None:
+    slow = dataclasses.replace(FLAT, read_p99_ms=10_000.0, write_p99_ms=10_000.0)
+    assert exceeded([*[FLAT] * 30, *[slow] * 10], latency=False) == []
