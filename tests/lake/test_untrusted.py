@@ -145,6 +145,15 @@ def test_hard_links_are_files_like_any_other(place: Path) -> None:
     assert OURS in said["sql"]
 
 
+@pytest.mark.parametrize("kind", ["parquet", "json"])
+def test_a_checkpoint_that_names_files_elsewhere_is_refused(place: Path, kind: str) -> None:
+    name = "checkpoint sidecar" if kind == "parquet" else "checkpoint sidecar in json"
+    next(attack for attack in ATTACKS if attack.name == name).apply(place / "lake", Outside(place / "outside"))
+
+    with Lake(place / "lake") as lake, pytest.raises(Corruption, match=r"names the file.*actions\.parquet"):
+        lake.sql(f"select * from {TABLE}")
+
+
 # -- what the settings of the opener allow
 
 

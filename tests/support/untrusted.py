@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import write_deltalake
 
@@ -226,6 +227,35 @@ def _hint(lake: Path, outside: Outside) -> None:
         (_log(lake, log) / "_last_checkpoint").write_text(json.dumps(hint))
 
 
+def _sidecar(kind: str) -> Apply:
+    """A checkpoint of the newer kind, whose actions lie in a file of another table's log."""
+
+    def apply(lake: Path, outside: Outside) -> None:
+        log = _log(lake, "base")
+        old = max(log.glob("*.checkpoint.parquet"))
+        actions = pq.read_table(old)
+        pq.write_table(actions.filter(pc.is_valid(actions["add"])), outside.root / "actions.parquet")
+        target = outside.root / "actions.parquet"
+        sidecar = {"path": target.as_uri(), "sizeInBytes": target.stat().st_size, "modificationTime": 0}
+        if kind == "parquet":
+            place = actions.column_names.index("sidecar")
+            column = pa.array([sidecar] + [None] * (actions.num_rows - 1), actions.schema.field(place).type)
+            pq.write_table(actions.set_column(place, "sidecar", column), old)
+            return
+        rows = [row for row in actions.to_pylist() if row["metaData"] or row["protocol"]]
+        lines = [{name: value for name, value in row.items() if value is not None} for row in rows]
+        features = {"minReaderVersion": 3, "minWriterVersion": 7}
+        features |= {"readerFeatures": ["v2Checkpoint"], "writerFeatures": ["v2Checkpoint"]}  # type: ignore[dict-item]
+        lines = [line for line in lines if "protocol" not in line]
+        lines += [{"protocol": features}, {"checkpointMetadata": {"version": int(old.name[:20])}}, {"sidecar": sidecar}]
+        old.unlink()
+        (log / f"{old.name[:20]}.checkpoint.{'0' * 8}-0000-0000-0000-{'0' * 12}.json").write_text(
+            "".join(json.dumps(line, default=str) + "\n" for line in lines)
+        )
+
+    return apply
+
+
 # -- control files
 
 
@@ -377,6 +407,8 @@ def _attacks() -> Iterator[Attack]:
     yield Attack("deletion vector", _deletion_vector)
     yield Attack("table id", _table_id)
     yield Attack("checkpoint hint", _hint)
+    yield Attack("checkpoint sidecar", _sidecar("parquet"))
+    yield Attack("checkpoint sidecar in json", _sidecar("json"))
     yield Attack("manifest", _manifest())
     yield Attack("manifest by id", _manifest(id="{up}"))
     yield Attack("manifest by folder", _manifest(folder="../../../{root}"))

@@ -10,6 +10,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from lithify.errors import Corruption, InvalidRequest, LithifyError, NotFound, Unavailable
 from lithify.log.listing import ARCHIVE_FOLDER, LOG_FOLDER
+from lithify.log.sidecar_paths import check_sidecar_paths
 from lithify.log.torn import set_torn_checkpoint_aside
 from lithify.store.local import Store, os_error, translated
 
@@ -46,6 +47,7 @@ def check_plain(path: Path, store: Store) -> None:
     with translated(path):
         store.places.check_entries(path / LOG_FOLDER)
         store.places.check_folder(path / ARCHIVE_FOLDER)
+        check_sidecar_paths(path / LOG_FOLDER, store)
 
 
 def _opened(path: Path, store: Store, version: int | None) -> DeltaTable:
