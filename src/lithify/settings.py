@@ -10,6 +10,7 @@ import getpass
 import logging
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -85,6 +86,14 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, extra="forbid", frozen=True)
     _files: SettingsFiles = PrivateAttr()
     _roles_read: tuple[str, ...] = PrivateAttr(())
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise InvalidRequest(_refusal(error, values)) from error
+        except SettingsError as error:
+            raise InvalidRequest(f"{error}: it is no JSON (from LITHIFY_* variables)") from error
 
     lake: Path | None = Field(None, description="The lake's folder, for commands that are not given --lake.")
     allowed_paths: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_listed)] = Field(
@@ -354,23 +363,19 @@ class Settings(BaseSettings):
 
 def load_settings(*, config: Path | None = None, of_lake: Path | None = None, **overrides: object) -> Settings:
     """`config`: a file to read in place of the current folder's; `of_lake`: whose own file is read too."""
-    try:
-        with SettingsFiles(config, of_lake).in_use():
-            return Settings(**overrides)  # type: ignore[arg-type]
-    except ValidationError as error:
-        raise InvalidRequest(_refusal(error)) from error
-    except SettingsError as error:
-        raise InvalidRequest(f"{error}: it is no JSON (from LITHIFY_* variables)") from error
+    with SettingsFiles(config, of_lake).in_use():
+        return Settings(**overrides)
 
 
-def _refusal(error: ValidationError) -> str:
+def _refusal(error: ValidationError, given: Mapping[str, Any]) -> str:
     first = error.errors()[0]
     name = str(first["loc"][0]) if first["loc"] else ""
     if first["type"] == "extra_forbidden":
         near = difflib.get_close_matches(name, Settings.model_fields, 1)
         hint = f"did you mean {near[0]!r}?" if near else "docs/settings.md lists what there is"
-        return f"there is no setting {name!r} (from {NAME}): {hint}"
+        return f"there is no setting {name!r}{'' if name in given else f' (from {NAME})'}: {hint}"
     if name == "tiers" and first["type"] == "tuple_type":
         return "setting 'tiers' is a list: write [[tiers]] before each tier in lithify.toml"
     place = f" ({'.'.join(str(part) for part in first['loc'][1:])})" if len(first["loc"]) > 1 else ""
-    return f"setting {name!r}{place}: {first['msg']} (from {NAME} or {ENV_PREFIX}{name.upper()})"
+    source = "" if name in given else f" (from {NAME} or {ENV_PREFIX}{name.upper()})"
+    return f"setting {name!r}{place}: {first['msg']}{source}"

@@ -165,6 +165,12 @@ class TestTrigger:
         assert trigger(client, lake, tier="daily")["tier"] == "daily"
         assert get(client, "history")["cycles"][0]["what"] == "daily"
 
+    def test_several_tiers_work_in_one_cycle(self, client: TestClient, lake: Lake) -> None:
+        found = trigger(client, lake, tier=["hourly", "daily"])
+        assert (found["tier"], found["tiers"]) == (None, ["hourly", "daily"])
+        assert get(client, "history")["cycles"][0]["what"] == "hourly,daily"
+        assert client.post("/v1/compaction/trigger", params={"tier": ["hourly", "yearly"]}).status_code == 400
+
     def test_a_token_for_one_table_touches_that_one(self, client_with: ClientWith, lake: Lake) -> None:
         limited = client_with("maintain", table="log.events")
         assert trigger(limited, lake)["tables"] == 1

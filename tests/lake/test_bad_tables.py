@@ -137,8 +137,14 @@ def test_a_bad_definition_is_refused(lake: Lake, case: str) -> None:
 def test_a_table_that_exists_is_not_created_again(lake: Lake) -> None:
     with nothing_changes(lake), pytest.raises(Conflict, match=r"a\.t exists already"):
         lake.create_table("a.t", SCHEMA, key="id")
-    with nothing_changes(lake), pytest.raises(Conflict, match=r"a\.t exists with another key"):
+    with nothing_changes(lake), pytest.raises(Conflict, match=r"another key: it has id, asked for was none"):
         lake.create_table("a.t", SCHEMA, if_not_exists=True)
+    more = SCHEMA.append(pa.field("more", pa.int64()))
+    with (
+        nothing_changes(lake),
+        pytest.raises(Conflict, match=r"a\.t exists with other columns: .*asked for were .*more"),
+    ):
+        lake.create_table("a.t", more, key="id", if_not_exists=True)
     with nothing_changes(lake):
         lake.create_table("a.t", SCHEMA, key="id", if_not_exists=True)
 

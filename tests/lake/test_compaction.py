@@ -621,3 +621,20 @@ def test_a_partition_that_changed_is_clustered_beside_the_others(folder: Path, l
     assert [report.files_written for report in reports] == [1, 1], "one lane was held, and planned again"
     assert 4 in {report.rows for report in reports}
     assert sorted(row["id"] for row in table.to_arrow().to_pylist()) == list(range(2, 10))
+
+
+def test_optimize_folds_first_where_all_rows_are_pending(folder: Path) -> None:
+    with Lake(folder / "lake") as lake:
+        table = lake.create_table("a.t", pa.schema([("id", pa.int64()), ("v", pa.int64())]), key="id")
+        assert table.optimize() == []
+        table.upsert([{"id": n, "v": -n} for n in range(100)])
+        assert table.optimize(by="v", dry_run=True) == []
+        with pytest.raises(InvalidRequest):
+            table.optimize(by="nope")
+        assert table.stats().pending_rows == 100
+
+        (report,) = table.optimize(by="v")
+
+        stats = table.stats()
+        assert (report.rows, stats.pending_rows, stats.base_rows) == (100, 0, 100)
+        assert table.to_arrow().num_rows == 100

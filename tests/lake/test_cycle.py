@@ -102,7 +102,7 @@ class TestWhatRuns:
     def test_one_tier(self, runtime: Runtime) -> None:
         table = PlayedTable([compact("a.t", "1", "x")])
         report = played(runtime, {"a.t": table}).run("hourly")
-        assert (table.tiers, report.what, table.trimmed) == (["hourly"], "hourly", 0)
+        assert (table.tiers, report.what, table.trimmed) == ([("hourly",)], "hourly", 0)
         assert report.jobs[0].tier == "hourly"
 
     def test_only_some_kinds(self, runtime: Runtime) -> None:

@@ -473,3 +473,26 @@ def test_a_jump_forward_makes_nothing_undue(drawn: Drawn, policy: UpkeepPolicy, 
     assert bool(plans_of(TIMED, files, now_ms, policy=policy)) <= bool(
         plans_of(TIMED, files, now_ms + DAY_MS, policy=policy)
     )
+
+
+def test_several_tiers_are_planned_together_and_share_no_file() -> None:
+    # A file a quarter of an hour, all day: the newest hours are the hourly tier's, an older day is the daily one's.
+    policy = replace(POLICY, tiers=tuple(replace(tier, files_min=2) for tier in POLICY.tiers))
+    files = hour_of_files(14)
+    later = MIDNIGHT_MS + 3 * DAY_MS
+
+    one = {name: plans_of(TIMED, files, later, tier=name, policy=policy) for name in ("hourly", "daily")}
+    assert all(one.values())
+    for tiers in (["hourly"], ("daily",)):
+        assert plans_of(TIMED, files, later, tier=tiers, policy=policy) == one[tiers[0]]
+    both = plans_of(TIMED, files, later, tier=["daily", "hourly", "daily"], policy=policy)
+    everything = plans_of(TIMED, files, later, policy=policy)
+    assert both == everything
+    taken = [path for plan in both for path in paths(plan)]
+    assert len(taken) == len(set(taken))
+
+
+@pytest.mark.parametrize("tier", ["yearly", ["hourly", "yearly"], [], [7], 7, {"hourly": 1}, b"hourly", [""]])
+def test_what_names_no_tier_is_refused(tier: Any) -> None:
+    with pytest.raises(InvalidRequest, match="tier"):
+        plans_of(TIMED, hour_of_files(10), tier=tier)

@@ -28,11 +28,13 @@ from lithify.engine.runtime import Runtime
 from lithify.engine.table import AsOf, Table
 from lithify.engine.worker import WorkerCompute
 from lithify.errors import CommitUnknown, Forbidden, InvalidRequest, LithifyError, NotFound
+from lithify.model.arguments import check_text
 from lithify.model.html import ROWS_MAX, table_html
 from lithify.model.names import CONTROL_FOLDER, TableName, is_table_name, parse_table_name
 from lithify.model.plans import PlannedTable
 from lithify.model.policies import policy_of
 from lithify.model.schema import define
+from lithify.model.tiers import TierNames
 from lithify.serving.execution import QueryRun
 from lithify.serving.limits import Answer, Limits, RunningQuery
 from lithify.serving.queries import RunningQueries
@@ -304,14 +306,14 @@ class Lake:
 
     # -- upkeep
 
-    def upkeep(self, tier: str | None = None, tables: Sequence[str] | None = None) -> CycleReport:
+    def upkeep(self, tier: TierNames = None, tables: Sequence[str] | None = None) -> CycleReport:
         """One cycle of background work, now: settle what died, then fold, merge and compact whatever is due.
 
-        `tier`: that tier's work only. Raises `Conflict` with the running cycle's id if there is one.
+        `tier`: only that tier's work, or that of several. Raises `Conflict` with the running cycle's id, if one runs.
         """
         return self.maintenance.cycle.run(tier, tables)
 
-    def trigger_upkeep(self, tier: str | None = None, tables: Sequence[str] | None = None) -> str:
+    def trigger_upkeep(self, tier: TierNames = None, tables: Sequence[str] | None = None) -> str:
         """As `upkeep`, but in the background: answers the cycle's id as soon as it has begun. `close` ends it."""
         return self.maintenance.trigger(tier, tables)
 
@@ -390,7 +392,7 @@ class Lake:
     def sql(self, query: str, as_of: AsOf = None) -> pa.Table:
         """Run a SELECT on the serving engine. Every table is read fresh, each from one snapshot."""
         self._check_open()
-
+        check_text("a query", query)
         return self._serving.sql(query, self._planned(as_of), self._names)
 
     def query(
@@ -432,6 +434,9 @@ class Lake:
         `delete_where` take as `within`.
         """
         self._check_open()
+        check_text("a query", text)
+        if id is not None:
+            check_text("the id of a query", id)
         settings = self._settings
         limits = Limits(
             timeout_s if timeout_s is not None else settings.query_timeout_s,
@@ -447,6 +452,7 @@ class Lake:
 
     def cancel(self, id: str) -> bool:
         """Stop a query, or take it out of the line. True if there was one."""
+        check_text("the id of a query", id)
         return self._queries.cancel(id)
 
     def queries(self) -> list[RunningQuery]:
@@ -460,6 +466,7 @@ class Lake:
         in a process of its own (`limited`).
         """
         self._check_open()
+        check_text("a query", query)
         planned = self._planned(as_of, may_read)
         resolved: dict[tuple[str, int, int], bool] = {}
 
@@ -543,7 +550,10 @@ def _arrow_schema(schema: Any) -> pa.Schema:
 
         return arrow_schema(schema)
     if hasattr(schema, "__arrow_c_schema__"):
-        return pa.schema(schema)
+        try:
+            return pa.schema(schema)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise InvalidRequest(f"schema is a pyarrow or Spark schema, not {type(schema).__name__}") from error
     raise InvalidRequest(f"schema is a pyarrow or Spark schema, not {type(schema).__name__}")
 
 

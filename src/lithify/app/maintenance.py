@@ -24,11 +24,12 @@ from lithify.engine.table_options import policy_for
 from lithify.engine.upkeep import Upkeep
 from lithify.engine.worker import WorkerCompute, WorkerStatus
 from lithify.errors import Conflict, InvalidRequest, LithifyError, NotFound
+from lithify.model.arguments import check_count
 from lithify.model.compaction import PACK
 from lithify.model.cycles import DONE, FAILED, CycleReport, Skipped
 from lithify.model.html import Shown
 from lithify.model.names import TableName, parse_table_name
-from lithify.model.tiers import Tier, declared, tier_named
+from lithify.model.tiers import Tier, TierNames, declared, tier_named, tier_names
 from lithify.model.upkeep import CompactPlan, Plan
 
 logger = logging.getLogger(__name__)
@@ -66,12 +67,12 @@ class Maintenance:
         self,
         *,
         every_s: float | None = None,
-        only_tier: str | None = None,
+        only_tier: TierNames = None,
         on_event: OnEvent | None = None,
         on_report: Callable[[CycleReport], None] = lambda report: None,
     ) -> Scheduler:
-        if only_tier is not None:
-            self._check_tier(only_tier)
+        for name in tier_names(only_tier):
+            self._check_tier(name)
         return Scheduler(
             self.cycle, self.tiers, every_s=every_s, only_tier=only_tier, on_event=on_event, on_report=on_report
         )
@@ -82,7 +83,7 @@ class Maintenance:
 
     # -- what somebody asks for
 
-    def trigger(self, tier: str | None = None, tables: Sequence[str] | None = None) -> str:
+    def trigger(self, tier: TierNames = None, tables: Sequence[str] | None = None) -> str:
         """Start a cycle in the background; answers its id. Raises `Conflict` with the running cycle's id if there is
         one, and also where this node may not run any: the request is right, but not here.
         """
@@ -114,10 +115,11 @@ class Maintenance:
         """What was asked for here and runs now."""
         return self._turns.running()
 
-    def candidates(self, tables: Sequence[str], tier: str | None = None) -> tuple[list[Candidate], list[Skipped]]:
+    def candidates(self, tables: Sequence[str], tier: TierNames = None) -> tuple[list[Candidate], list[Skipped]]:
         """What a cycle would do now, table by table, and the tables that cannot be looked at. Nothing is done."""
-        if tier is not None:
-            self._check_tier(tier)
+        tier = tier_names(tier) or None
+        for name in tier or ():
+            self._check_tier(name)
         found: list[Candidate] = []
         skipped: list[Skipped] = []
         for name in tables:
@@ -308,6 +310,7 @@ def unfinished_jobs(lake: Lake) -> list[RunningJob]:
 
 def ended_jobs(lake: Lake, limit: int | None = None, table: str | None = None) -> list[dict[str, Any]]:
     """Newest first."""
+    check_count("limit", limit)
     found = jobs.job_history(lake._runtime, limit if table is None else None)
     return [entry for entry in found if table is None or entry.get("table") == table][:limit]
 

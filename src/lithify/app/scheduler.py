@@ -30,7 +30,7 @@ from lithify.engine.events import tell
 from lithify.errors import Conflict, InvalidRequest, LithifyError
 from lithify.model.compaction import PACK
 from lithify.model.cycles import CycleReport
-from lithify.model.tiers import Tier, how_to_turn_on
+from lithify.model.tiers import Tier, TierNames, how_to_turn_on, tier_names
 from lithify.model.words import plural
 
 logger = logging.getLogger(__name__)
@@ -85,12 +85,12 @@ class Scheduler:
         tiers: Callable[[], Sequence[Tier]],
         *,
         every_s: float | None = None,
-        only_tier: str | None = None,
+        only_tier: TierNames = None,
         on_event: OnEvent | None = None,
         on_report: Callable[[CycleReport], None] = lambda report: None,
     ) -> None:
         settings = cycle.runtime.settings
-        self._cycle, self._tiers, self._only_tier = cycle, tiers, only_tier
+        self._cycle, self._tiers, self._only_tiers = cycle, tiers, tier_names(only_tier)
         self._on_event, self._on_report = on_event, on_report
         self._every_s = _checked_interval(settings.policy_interval_s if every_s is None else every_s)
         self._vacuum_cron = settings.vacuum_cron if only_tier is None else None
@@ -106,8 +106,9 @@ class Scheduler:
         crons = self._wanted_crons()
         for name, text in crons.items():
             cron_trigger(text, _where(name))
-        if self._only_tier is not None and self._only_tier not in (PACK, *crons):
-            raise tier_is_off(self._only_tier)
+        for name in self._only_tiers:
+            if name not in (PACK, *crons):
+                raise tier_is_off(name)
         self._scheduler = BackgroundScheduler(
             timezone=dt.UTC,
             # One thread: what falls due during a cycle waits for it instead of being refused.
@@ -159,8 +160,8 @@ class Scheduler:
         if not self._may_run():
             return
         self._follow(self._wanted_crons_or_none())
-        if self._only_tier in (None, PACK):
-            self._run(self._only_tier or INTERVAL)
+        if not self._only_tiers or PACK in self._only_tiers:
+            self._run(PACK if self._only_tiers else INTERVAL)
         with self._lock:
             owed = list(self._owed)
         for name in owed:
@@ -211,8 +212,8 @@ class Scheduler:
 
     def _wanted_crons(self) -> dict[str, str]:
         crons = {tier.name: tier.cron for tier in self._tiers() if tier.enabled}
-        if self._only_tier is not None:
-            return {name: text for name, text in crons.items() if name == self._only_tier}
+        if self._only_tiers:
+            return {name: text for name, text in crons.items() if name in self._only_tiers}
         return {**crons, **({VACUUM: self._vacuum_cron} if self._vacuum_cron else {})}
 
     def _wanted_crons_or_none(self) -> dict[str, str]:

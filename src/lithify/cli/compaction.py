@@ -58,7 +58,8 @@ def compact(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="The tables to compact.")] = None,
     all_tables: Annotated[bool, typer.Option("--all", metavar="", help="Compact every table of the lake.")] = False,
     tier: Annotated[
-        str | None, typer.Option("--tier", metavar="NAME", help="Only this tier, e.g. hourly, daily, or pack.")
+        list[str] | None,
+        typer.Option("--tier", metavar="NAME", help="Only this tier, e.g. hourly, daily, or pack. Repeat it."),
     ] = None,
     dry_run: DryRun = False,
 ) -> None:
@@ -76,12 +77,12 @@ def compact(
             try:
                 table = lake.table(name)
                 found = (
-                    _planned(table.compact(tier, dry_run=True))
+                    _planned(table.compact(tier or None, dry_run=True))
                     if dry_run
-                    else _done(table, lambda t, told: t.compact(tier, progress=told), report, "compacting")
+                    else _done(table, lambda t, told: t.compact(tier or None, progress=told), report, "compacting")
                 )
                 rows += found
-                if not found and tier is not None and (why := table.why_idle(tier)):
+                for why in () if found else dict.fromkeys(filter(None, map(table.why_idle, tier or ()))):
                     idle.setdefault(why, []).append(name)
             except LithifyError as error:
                 if not all_tables:
@@ -116,7 +117,8 @@ def optimize(
             if dry_run
             else _done(table, lambda t, told: t.optimize(columns, progress=told), report, "ordering")
         )
-    _show(session, rows, dry_run, "optimizations", "nothing to order: base holds no rows yet; fold the table first")
+    why = "nothing to order: base holds no rows yet" + ("; without --dry-run pending ones are folded first" * dry_run)
+    _show(session, rows, dry_run, "optimizations", why)
 
 
 def _planned(plans: Sequence[CompactPlan | RemotePlan]) -> list[dict[str, Any]]:

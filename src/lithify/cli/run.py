@@ -52,7 +52,8 @@ def run(
     session: Session,
     once: Annotated[bool, typer.Option("--once", metavar="", help="Run one cycle, show its report, and end.")] = False,
     tier: Annotated[
-        str | None, typer.Option("--tier", metavar="NAME", help="Only this tier's work, e.g. hourly, daily, or pack.")
+        list[str] | None,
+        typer.Option("--tier", metavar="NAME", help="Only this tier's work, e.g. hourly, daily, or pack. Repeat it."),
     ] = None,
     every: Annotated[
         float | None,
@@ -75,12 +76,12 @@ def run(
     with session.local_lake() as lake, told:
         maintenance = Maintenance(lake)
         if once:
-            _once(session, maintenance, tier)
+            _once(session, maintenance, tier or None)
         else:
-            _until_stopped(session, maintenance, tier, every)
+            _until_stopped(session, maintenance, tier or None, every)
 
 
-def _once(session: Session, maintenance: Maintenance, tier: str | None) -> None:
+def _once(session: Session, maintenance: Maintenance, tier: list[str] | None) -> None:
     cycle = maintenance.cycle
     with caught() as inbox, session.out.working("looking at the tables") as progress:
         tell = _Live(session, progress, "looking at the tables", steps=False) if in_terminal(session) else None
@@ -97,10 +98,11 @@ def _once(session: Session, maintenance: Maintenance, tier: str | None) -> None:
         raise typer.Exit(HANDLED)
 
 
-def _until_stopped(session: Session, maintenance: Maintenance, tier: str | None, every: float | None) -> None:
+def _until_stopped(session: Session, maintenance: Maintenance, tier: list[str] | None, every: float | None) -> None:
     every_s = session.settings.policy_interval_s if every is None else every
     with caught() as inbox, session.out.working("starting") as progress:
-        until = f", next look in {every_s:g} s" if tier in (None, "pack") else f" for the time of tier {tier}"
+        looks = tier is None or "pack" in tier
+        until = f", next look in {every_s:g} s" if looks else f" for the time of tier {', '.join(tier or ())}"
         tell = _Teller(session, progress, f"waiting{until}", lambda: inbox.put(signal.SIGPIPE)).tell
         maintenance.check_role()  # nothing else is done here
         scheduler = maintenance.scheduler(every_s=every, only_tier=tier, on_event=tell)
@@ -260,7 +262,7 @@ def register(app: typer.Typer) -> None:
         examples="""
         lithify run
         lithify run --every 10 --json
-        lithify run --once --tier daily
+        lithify run --once --tier hourly --tier daily
         """,
         local=True,
         json_help="Every event as a line of JSON; with --once, the report as one JSON document.",

@@ -31,6 +31,7 @@ from lithify.client.transport import ARROW, TIMEOUT_S, Call, Transport
 from lithify.errors import InvalidRequest, LimitExceeded, NotFound, Unavailable
 from lithify.model.names import parse_table_name
 from lithify.model.schema import define
+from lithify.model.tiers import TierNames, tier_names
 
 if TYPE_CHECKING:
     from lithify.app.explain import TableExplanation
@@ -193,17 +194,17 @@ class RemoteLake:
 
     # -- upkeep
 
-    def trigger_upkeep(self, tier: str | None = None, tables: Sequence[str] | None = None) -> str:
+    def trigger_upkeep(self, tier: TierNames = None, tables: Sequence[str] | None = None) -> str:
         """Start a cycle of background work on the server; answers its id as soon as it has begun. Raises `Conflict`
         with the running cycle's id (`details["cycle"]`) if there is one.
         """
         if tables is not None and len(tables) != 1:
             raise InvalidRequest("a service runs a cycle for one table or for all: give one table, or none")
-        query = {"tier": tier, "table": tables[0] if tables else None}
+        query = {"tier": list(tier_names(tier)) or None, "table": tables[0] if tables else None}
         return str(field_of(self._ask("POST", "/compaction/trigger", query=query), "cycle"))
 
     def upkeep(
-        self, tier: str | None = None, tables: Sequence[str] | None = None, *, timeout_s: float = 3600
+        self, tier: TierNames = None, tables: Sequence[str] | None = None, *, timeout_s: float = 3600
     ) -> CycleReport:
         """One cycle of background work on the server, now; waits for its report."""
         cycle = self.trigger_upkeep(tier, tables)
@@ -286,5 +287,8 @@ def _arrow_schema(schema: Any) -> pa.Schema:
     if isinstance(schema, pa.Schema):
         return schema
     if hasattr(schema, "__arrow_c_schema__"):
-        return pa.schema(schema)
+        try:
+            return pa.schema(schema)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise InvalidRequest(f"schema is a pyarrow schema, not {type(schema).__name__}") from error
     raise InvalidRequest(f"schema is a pyarrow schema, not {type(schema).__name__}")

@@ -35,6 +35,7 @@ from lithify.errors import InvalidRequest, LimitExceeded, NotFound
 from lithify.model.batch import keys_of, rows_of_newest
 from lithify.model.json_values import jsonable
 from lithify.model.schema import TableSchema, check_key_type
+from lithify.model.tiers import TierNames, tier_names
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -308,17 +309,17 @@ class RemoteTable:
 
     @overload
     def compact(
-        self, tier: str | None = None, dry_run: Literal[False] = False, *, progress: OnReport = ...
+        self, tier: TierNames = None, dry_run: Literal[False] = False, *, progress: OnReport = ...
     ) -> list[CompactReport]: ...
     @overload
-    def compact(self, tier: str | None = None, *, dry_run: Literal[True]) -> list[RemotePlan]: ...
+    def compact(self, tier: TierNames = None, *, dry_run: Literal[True]) -> list[RemotePlan]: ...
     def compact(
-        self, tier: str | None = None, dry_run: bool = False, *, progress: OnReport = _quietly
+        self, tier: TierNames = None, dry_run: bool = False, *, progress: OnReport = _quietly
     ) -> list[CompactReport] | list[RemotePlan]:
         """Merge small base files into larger ones, as far as the table's tiers (or packing) call for it now.
         `progress` is called with each report, all of them at the end.
         """
-        return self._compaction("/compact", dry_run, progress, {"tier": tier})
+        return self._compaction("/compact", dry_run, progress, {"tier": list(tier_names(tier)) or None})
 
     @overload
     def optimize(

@@ -37,6 +37,7 @@ from lithify.log.listing import LOG_FOLDER, commit_name
 from lithify.model.names import CONTROL_FOLDER, TableName
 from lithify.model.options import stored
 from lithify.model.schema import TableSchema
+from lithify.model.types import type_name
 from lithify.store.local import Store, translated
 from lithify.store.places import is_link
 
@@ -137,7 +138,7 @@ class Catalog:
         fill: Callable[[BaseLog], None] | None = None,
     ) -> bool:
         """Returns whether the table was created now. `fill` puts rows into base before the table comes into being."""
-        parsed = parsed_options(options or {}, schema, self._runtime.settings)
+        parsed = parsed_options({} if options is None else options, schema, self._runtime.settings)
         own = {name: value for name, value in parsed.items() if value is not None}
         with self._exclusive(f"creating {name}"):
             return self._create(name, schema, if_not_exists, {**(settings or {}), **stored(own)}, fill)
@@ -322,7 +323,7 @@ class Catalog:
                 if folder.is_symlink() and not store.places.allows(folder):
                     logger.warning("%s", is_link(folder))
                     continue
-                names = [TableName(namespace, table) for table in os.listdir(folder)]
+                names = [TableName(namespace, table) for table in sorted(os.listdir(folder))]
             found += [name for name in names if self.exists(name)]
         return found
 
@@ -366,9 +367,21 @@ def _nothing_created_yet(name: TableName) -> Iterator[None]:
 
 
 def _check_same(name: TableName, present: TableSchema, wanted: TableSchema) -> None:
-    for what in ("key", "order_by", "time", "partition_by", "columns"):
-        if getattr(present, what) != getattr(wanted, what):
+    for what in ("key", "order_by", "time", "partition_by"):
+        has, asked = getattr(present, what), getattr(wanted, what)
+        if has != asked:
             raise Conflict(
-                f"table {name} exists with another {what}: it has {getattr(present, what)}, asked for "
-                f"{getattr(wanted, what)}"
+                f"table {name} exists with another {what}: it has {_listed(has)}, asked for was {_listed(asked)}"
             )
+    if present.columns != wanted.columns:
+        raise Conflict(
+            f"table {name} exists with other columns: it has {_columns(present)}; asked for were {_columns(wanted)}"
+        )
+
+
+def _listed(names: tuple[str, ...] | str | None) -> str:
+    return ", ".join([names] if isinstance(names, str) else names or ()) or "none"
+
+
+def _columns(schema: TableSchema) -> str:
+    return ", ".join(f"{f.name}:{type_name(f.type)}{'' if f.nullable else '!'}" for f in schema.columns)

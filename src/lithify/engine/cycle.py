@@ -19,6 +19,8 @@ from lithify.engine.cycle_run import CycleParts, CycleRun, Maintained, OnEvent, 
 from lithify.engine.runtime import Runtime
 from lithify.errors import Conflict, InvalidRequest, NotFound
 from lithify.model.cycles import CycleReport
+from lithify.model.names import parse_table_name
+from lithify.model.tiers import TierNames, tier_names
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +51,7 @@ class Cycle:
 
     def run(
         self,
-        tier: str | None = None,
+        tier: TierNames = None,
         tables: Collection[str] | None = None,
         timeout_s: float | None = None,
         on_event: OnEvent | None = None,
@@ -57,7 +59,8 @@ class Cycle:
         only: Collection[str] | None = None,
         vacuum: bool = False,
     ) -> CycleReport:
-        """Do what is due; with `tier`, what that tier has to do. `only`: kinds and tiers to run, of all that is due.
+        """Do what is due; with `tier`, what that tier, or each of several, has to do. `only`: kinds and tiers to run,
+        of all that is due.
 
         Raises `Conflict` with the running cycle's id if there is one, `InvalidRequest` for a tier that nobody declared.
         """
@@ -66,7 +69,7 @@ class Cycle:
         with self._turn(run) as held:
             return run.run(held)
 
-    def start(self, tier: str | None = None, tables: Collection[str] | None = None) -> str:
+    def start(self, tier: TierNames = None, tables: Collection[str] | None = None) -> str:
         """As `run`, and refused as it is, but on a thread of its own: answers the cycle's id once it has its turn."""
         run = CycleRun(self._parts, self._wanted(tier, tables))
         turn = ExitStack()
@@ -89,15 +92,16 @@ class Cycle:
 
     def _wanted(
         self,
-        tier: str | None,
+        tier: TierNames,
         tables: Collection[str] | None,
         only: frozenset[str] | None = None,
         vacuum: bool = False,
     ) -> Wanted:
         check_may_compact(self.runtime)
-        if tier is not None:
-            self._check_tier(tier)
-        return Wanted(self._chosen(tables), tier, only, vacuum)
+        tiers = tier_names(tier)
+        for name in tiers:
+            self._check_tier(name)
+        return Wanted(self._chosen(tables), tiers, only, vacuum)
 
     def stop(self, grace_s: float) -> None:
         """Start nothing new; let running jobs end, then cancel those that can be."""
@@ -125,10 +129,15 @@ class Cycle:
 
     def _chosen(self, tables: Collection[str] | None) -> list[str]:
         present = list(self._parts.tables())
-        for name in tables or ():
+        if tables is None:
+            return present
+        if not isinstance(tables, Collection):
+            raise InvalidRequest(f"tables is a list of names like 'shop.orders', not {tables!r}")
+        chosen = {str(parse_table_name(name)) for name in ([tables] if isinstance(tables, str) else tables)}
+        for name in sorted(chosen):
             if name not in present:
                 raise NotFound(f"table {name} does not exist in this lake: `lithify tables` lists what does")
-        return [name for name in present if tables is None or name in tables]
+        return [name for name in present if name in chosen]
 
     @contextmanager
     def _turn(self, run: CycleRun) -> Iterator[leases.HeldLease]:

@@ -26,6 +26,7 @@ from lithify.engine.runtime import Runtime
 from lithify.errors import ComputeFailed, Conflict, LithifyError, NotFound
 from lithify.model.backoff import BackOff, Waiting, Work
 from lithify.model.cycles import CANCELLED, DONE, FAILED, REPLANNED, CycleReport, JobOutcome, Skipped
+from lithify.model.tiers import TierNames
 from lithify.model.upkeep import CompactPlan, Plan
 from lithify.model.words import plural
 
@@ -39,7 +40,7 @@ OnEvent = Callable[[Event], None]
 class Maintained(Protocol):
     """A table as a cycle sees it. `run` and `vacuum` raise `Conflict` when the table moved on under them."""
 
-    def plans(self, now_ms: int, tier: str | None) -> Sequence[Plan]: ...
+    def plans(self, now_ms: int, tier: TierNames) -> Sequence[Plan]: ...
 
     def run(self, plan: Plan) -> Any: ...
 
@@ -63,16 +64,16 @@ class CycleParts:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which of all that is due: a tier's work, kinds and tiers by name (`only`), or vacuum instead."""
+    """Which of all that is due: the work of some tiers, kinds and tiers by name (`only`), or vacuum instead."""
 
     tables: Sequence[str]
-    tier: str | None = None
+    tiers: tuple[str, ...] = ()
     only: frozenset[str] | None = None
     vacuum: bool = False
 
     @property
     def what(self) -> str:
-        return VACUUM if self.vacuum else (self.tier or POLICIES)
+        return VACUUM if self.vacuum else (",".join(self.tiers) or POLICIES)
 
 
 def cycle_journal(runtime: Runtime) -> Journal:
@@ -192,7 +193,7 @@ class CycleRun:
             if first:
                 self._lane(name, table, first)
                 plans = self._plans(table)
-            if self.wanted.tier is None:
+            if not self.wanted.tiers:
                 self._trim(name, table)
                 self._vacuum(name, table)
             return _lanes(name, table, [plan for plan in plans if isinstance(plan, CompactPlan)])
@@ -204,7 +205,7 @@ class CycleRun:
         return []
 
     def _plans(self, table: Maintained) -> list[Plan]:
-        found = table.plans(self._runtime.now_ms(), self.wanted.tier)
+        found = table.plans(self._runtime.now_ms(), self.wanted.tiers or None)
         return [plan for plan in found if self.wanted.only is None or _label(plan) in self.wanted.only]
 
     def _trim(self, name: str, table: Maintained) -> None:

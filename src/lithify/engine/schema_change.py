@@ -18,6 +18,8 @@ from lithify.model.schema import normalise
 
 
 def add_column(handles: Handles, column: pa.Field) -> None:
+    if not isinstance(column, pa.Field):
+        raise InvalidRequest(f"a new column is a pyarrow field like pa.field('note', pa.string()), not {column!r}")
     check_column_name(column.name)
     if not column.nullable:
         raise InvalidRequest(

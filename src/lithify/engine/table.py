@@ -37,8 +37,9 @@ from lithify.engine.table_options import policy_for, set_options
 from lithify.engine.tags import Tag, tag, tags, untag
 from lithify.engine.upkeep import OnReport, Upkeep, quietly
 from lithify.engine.vacuum import Vacuum, VacuumReport
-from lithify.engine.writer import Commit, Request, SeqMoved
+from lithify.engine.writer import Commit, Request, SeqMoved, check_batch_id
 from lithify.errors import Conflict, InvalidRequest, NotFound
+from lithify.model.arguments import check_count, check_names, check_place, check_text
 from lithify.model.batch import keys_of, rows_of_newest
 from lithify.model.html import table_html
 from lithify.model.merge import Op
@@ -47,6 +48,7 @@ from lithify.model.plans import PlannedTable, ReadPlan
 from lithify.model.policies import idle_tier
 from lithify.model.schema import TableSchema, check_key_type
 from lithify.model.snapshot import DataFile, Snapshot
+from lithify.model.tiers import TierNames
 from lithify.model.upkeep import CompactPlan
 from lithify.store.whole import Vanished, look_again
 
@@ -253,6 +255,8 @@ class Table:
         """Delete the rows that a SQL condition holds for, as of one exact state of the table. `within`: they are looked
         for in a process of its own, which is stopped at its limits or when the query is cancelled.
         """
+        check_text("a condition", condition)
+        check_batch_id(batch_id)
         schema, serving = self.definition, self._runtime.serving
         by = list(schema.key) or serving.columns_of(schema.columns, condition, within)
         if not by:
@@ -294,6 +298,7 @@ class Table:
         """Move a day's rows out of the table, into Parquet files in a new folder, with one commit."""
         from lithify.engine.detach import detach
 
+        check_place("the folder to detach to", to)
         return detach(self, day, to, _who(actor, reason))
 
     def attach(
@@ -307,6 +312,7 @@ class Table:
         """Take the rows of a folder of Parquet files, as `detach` writes it, into the table with one commit."""
         from lithify.engine.detach import attach
 
+        check_place("the folder to attach", folder)
         return attach(self, folder, batch_id, _who(actor, reason))
 
     def stream_writer(
@@ -399,6 +405,8 @@ class Table:
 
     def is_resolved(self, snapshot: Snapshot) -> bool:
         """Whether the pending changes of a snapshot are resolved and kept, so that the next read need not."""
+        if not isinstance(snapshot, Snapshot):
+            raise InvalidRequest(f"is_resolved takes a snapshot of this table, not {type(snapshot).__name__}")
         return self._reader.keeps(snapshot)
 
     def get(self, key: Any) -> dict[str, Any] | None:
@@ -409,6 +417,9 @@ class Table:
 
     def to_arrow(self, columns: Sequence[str] | None = None, where: str | None = None, as_of: AsOf = None) -> pa.Table:
         """Fresh rows through the serving engine."""
+        check_names("columns", columns)
+        if where is not None:
+            check_text("where", where)
         return look_again(lambda: self._runtime.serving.read(self.planned(as_of), columns, where))
 
     def to_spark(self, spark: SparkSession | None = None, where: str | None = None, as_of: AsOf = None) -> DataFrame:
@@ -435,6 +446,7 @@ class Table:
 
     def changes_page(self, since: int, rows_max: int) -> ChangesPage:
         """As `changes`, but only as many commits as it takes for `rows_max` rows, and where to go on from there."""
+        check_count("rows_max", rows_max, least=1, needed=True)
         return changes_page(self._handles, since, rows_max)
 
     def position(self, as_of: AsOf = None) -> str:
@@ -445,6 +457,7 @@ class Table:
         """What each commit after `since` up to `until` did to the rows, with `_seq` and `_kind` (insert, update or
         delete), in the order of `_seq`, then key. A deleted row is shown as it was; what changed nothing is left out.
         """
+        check_names("columns", columns)
         return self._feed.rows(since, until, columns)
 
     def feed_to_spark(
@@ -469,6 +482,7 @@ class Table:
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         """Writes, deletes (who, when, why), schema changes and folds, newest first."""
+        check_count("limit", limit)
         return history_of(self._handles, limit)
 
     def stats(self) -> TableStats:
@@ -517,15 +531,15 @@ class Table:
 
     @overload
     def compact(
-        self, tier: str | None = None, dry_run: Literal[False] = False, *, progress: OnReport = ...
+        self, tier: TierNames = None, dry_run: Literal[False] = False, *, progress: OnReport = ...
     ) -> list[CompactReport]: ...
     @overload
-    def compact(self, tier: str | None = None, *, dry_run: Literal[True]) -> list[CompactPlan]: ...
+    def compact(self, tier: TierNames = None, *, dry_run: Literal[True]) -> list[CompactPlan]: ...
     def compact(
-        self, tier: str | None = None, dry_run: bool = False, *, progress: OnReport = quietly
+        self, tier: TierNames = None, dry_run: bool = False, *, progress: OnReport = quietly
     ) -> list[CompactReport] | list[CompactPlan]:
-        """Merge small base files into larger ones, as far as the table's tiers (or packing) call for it now.
-        `progress` is called with the report of each batch as it is done.
+        """Merge small base files into larger ones, as far as the table's tiers (or packing) call for it now;
+        `tier`: one of them, or some. `progress` is called with the report of each batch as it is done.
         """
         if dry_run:
             return Upkeep(self._handles, self._reader).compactions(self._runtime.now_ms(), tier)
@@ -547,7 +561,7 @@ class Table:
         self, by: str | Sequence[str] | None = None, dry_run: bool = False, *, progress: OnReport = quietly
     ) -> list[CompactReport] | list[CompactPlan]:
         """Write base anew in z-order of the given columns (default: key, then time), so that filters on any of them
-        read few files.
+        read few files. If all rows are still pending, they are folded first.
         """
         if dry_run:
             return Upkeep(self._handles, self._reader).clusterings(by)

@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 def parsed_options(values: Mapping[str, Any], schema: TableSchema, settings: Settings) -> dict[str, Any]:
     """Values that the table can have, or a refusal."""
+    _check_mapping(values)
     parsed = parse_all(values)
     check_columns(parsed, schema)
     policy_of(settings, stored(parsed))  # tiers must fit the lake's
@@ -51,9 +52,13 @@ def policy_for(settings: Settings, properties: Mapping[str, str], table: str) ->
         return policy_of(settings, {name: value for name, value in properties.items() if name != f"{PREFIX}tiers"})
 
 
-def set_options(handles: Handles, values: Mapping[str, Any]) -> None:
+def _check_mapping(values: Mapping[str, Any]) -> None:
     if not isinstance(values, Mapping):
         raise InvalidRequest(f"options are given as a mapping of names to values, not {type(values).__name__}")
+
+
+def set_options(handles: Handles, values: Mapping[str, Any]) -> None:
+    _check_mapping(values)
     if not values:
         raise InvalidRequest(f"no option was given for table {handles.name}: give name and value")
     parsed = parse_all(values)

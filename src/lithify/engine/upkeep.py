@@ -27,6 +27,7 @@ from lithify.model.disk_use import DiskUse
 from lithify.model.policies import compactions, debt, fold_due, minor_due
 from lithify.model.retention_limits import RetentionLimits
 from lithify.model.snapshot import Snapshot
+from lithify.model.tiers import TierNames
 from lithify.model.upkeep import CompactPlan, Debt, FoldDue, MinorPlan, Plan, UpkeepPolicy
 
 ROUNDS_MAX = 20
@@ -49,8 +50,8 @@ class Upkeep:
     def policy(self, snapshot: Snapshot) -> UpkeepPolicy:
         return policy_for(self._runtime.settings, snapshot.schema.settings, snapshot.table)
 
-    def plans(self, now_ms: int, tier: str | None = None) -> list[Plan]:
-        """What is due: pending changes first, then base. With `tier`, only what that tier has to do."""
+    def plans(self, now_ms: int, tier: TierNames = None) -> list[Plan]:
+        """What is due: pending changes first, then base. With `tier`, only what that tier (or these) has to do."""
         snapshot = self._handles.snapshot()
         if tier is not None:
             return list(self.compactions(now_ms, tier, snapshot))
@@ -60,7 +61,7 @@ class Upkeep:
         first: list[Plan] = [plan for plan in (fold, minor) if plan is not None]
         return [*first, *self.compactions(now_ms, None, snapshot)]
 
-    def compactions(self, now_ms: int, tier: str | None = None, snapshot: Snapshot | None = None) -> list[CompactPlan]:
+    def compactions(self, now_ms: int, tier: TierNames = None, snapshot: Snapshot | None = None) -> list[CompactPlan]:
         snapshot = snapshot or self._handles.snapshot()
         return compactions(snapshot, self.policy(snapshot), now_ms, self._busy("base"), tier)
 
@@ -120,7 +121,7 @@ class Upkeep:
                 return other
         return None
 
-    def compact(self, tier: str | None, on_report: OnReport = quietly) -> list[CompactReport]:
+    def compact(self, tier: TierNames, on_report: OnReport = quietly) -> list[CompactReport]:
         """All that is due, until nothing is."""
         jobs.recover(self._runtime, str(self._handles.name))
         reports: list[CompactReport] = []
@@ -133,7 +134,12 @@ class Upkeep:
         return reports
 
     def optimize(self, by: str | Iterable[str] | None = None, on_report: OnReport = quietly) -> list[CompactReport]:
+        """Base in z-order. Where all rows are still pending they are folded first: there would be nothing to order."""
         jobs.recover(self._runtime, str(self._handles.name))
+        snapshot = self._handles.snapshot()
+        columns_to_cluster(snapshot.schema, snapshot.table, by)
+        if not snapshot.base_rows and snapshot.changes:
+            Folder(self._handles, self._reader, self._lease, "all rows are pending, and base is to be ordered").run()
         return self._side_by_side(self.clusterings(by), on_report)
 
     def _side_by_side(self, plans: Sequence[CompactPlan], on_report: OnReport) -> list[CompactReport]:

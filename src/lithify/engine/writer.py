@@ -90,8 +90,14 @@ class Request:
 
 
 def check_batch_id(batch_id: str | None) -> None:
-    if batch_id is not None and not 0 < len(batch_id) <= BATCH_ID_LENGTH_MAX:
+    if batch_id is None:
+        return
+    if not isinstance(batch_id, str):
+        raise InvalidRequest(f"batch_id is a text, not {type(batch_id).__name__}")
+    if not 0 < len(batch_id) <= BATCH_ID_LENGTH_MAX:
         raise InvalidRequest(f"batch_id must have 1 to {BATCH_ID_LENGTH_MAX} characters")
+    if any("\ud800" <= letter <= "\udfff" for letter in batch_id):
+        raise InvalidRequest("batch_id holds half a character (a lone surrogate): give whole ones")
 
 
 class SeqMoved(Exception):

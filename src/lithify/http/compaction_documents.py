@@ -26,7 +26,7 @@ class RunningCycleDocument(Document):
     """The cycle that runs now, in whichever process."""
 
     cycle: str = Field(description="Its id.", examples=["3f0c9a4e5b7d4c1e8a2b6d9f0e1c2b3a"])
-    what: str = Field(description="What it is for: policies, vacuum, or a tier.", examples=["policies"])
+    what: str = Field(description="What it is for: policies, vacuum, or tiers.", examples=["policies"])
     owner: str = Field(description="The process that runs it: host and PID.", examples=["node1-4711"])
     since: str = Field(description="When it began.", examples=["2026-11-15 12:00:00 UTC"])
     started_ms: int = Field(description="The same in milliseconds since 1970.")
@@ -73,7 +73,7 @@ class PastCycleDocument(Document):
     """A cycle that ended. Counts are complete; lists are cut to what fits."""
 
     cycle: str = Field(description="Its id.", examples=["3f0c9a4e5b7d4c1e8a2b6d9f0e1c2b3a"])
-    what: str = Field(description="What it was for: policies, vacuum, or a tier.", examples=["policies"])
+    what: str = Field(description="What it was for: policies, vacuum, or tiers.", examples=["policies"])
     owner: str = Field(default="", description="The process that ran it: host and PID.")
     started_ms: int = Field(description="When it began, in milliseconds since 1970.")
     seconds: Seconds = Field(description="How long it took.")
@@ -263,7 +263,8 @@ class TriggeredDocument(Document):
     """A cycle has begun."""
 
     cycle: str = Field(description="Its id.", examples=["3f0c9a4e5b7d4c1e8a2b6d9f0e1c2b3a"])
-    tier: str | None = Field(description="The tier that was asked for.")
+    tier: str | None = Field(description="The tier that was asked for, if it was one.")
+    tiers: list[str] = Field(description="All tiers that were asked for; none: whatever is due.")
     tables: Count = Field(description="How many tables it looks at.")
 
 

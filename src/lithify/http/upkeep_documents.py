@@ -144,12 +144,16 @@ class FoldOrder(Order):
     dry_run: bool = Field(default=False, description="Show what would be done, and do nothing.", examples=[True])
 
 
+TierName = Annotated[Text, Field(min_length=1, max_length=64)]
+Tiers = TierName | Annotated[list[TierName], Field(min_length=1, max_length=32)]
+
+
 class CompactOrder(Order):
     """Compact now what is due, or only say what is."""
 
     dry_run: bool = Field(default=False, description="Show what would be done, and do nothing.", examples=[True])
-    tier: Text | None = Field(
-        default=None, min_length=1, max_length=64, description="Only this tier's work, or `pack`.", examples=["hourly"]
+    tier: Tiers | None = Field(
+        default=None, description="Only this tier's work, or `pack`; or a list of them.", examples=["hourly"]
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 import pyarrow as pa
 
 from lithify.errors import Conflict, InvalidRequest
+from lithify.model.arguments import check_names
 from lithify.model.fold_plan import partition_strings
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import DataFile, Snapshot
@@ -31,6 +32,8 @@ def columns_to_cluster(schema: TableSchema, table: str, by: str | Iterable[str] 
         if not chosen:
             raise InvalidRequest(f"table {table} has neither a key nor a time column: say by which columns, by=[...]")
         return chosen[:COLUMNS_MAX]
+    if not isinstance(by, str):
+        check_names("the columns to order by", by)
     chosen = (by,) if isinstance(by, str) else tuple(by)
     if not 1 <= len(chosen) <= COLUMNS_MAX:
         raise InvalidRequest(f"z-order takes 1 to {COLUMNS_MAX} columns, not {len(chosen)}")

@@ -22,7 +22,7 @@ from lithify.model.fold_plan import partition_strings
 from lithify.model.names import DAY
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import DataFile, Snapshot
-from lithify.model.tiers import DAY_S, US, Tier, Window, tier_named
+from lithify.model.tiers import DAY_S, US, Tier, TierNames, Window, tier_named, tier_names
 from lithify.model.upkeep import BATCH_FILES_MAX, BATCH_FILES_MIN, CompactPlan, UpkeepPolicy
 from lithify.model.words import plural
 
@@ -41,18 +41,20 @@ def compactions(
     policy: UpkeepPolicy,
     now_ms: int,
     busy: Collection[str] = frozenset(),
-    tier: str | None = None,
+    tier: TierNames = None,
 ) -> list[CompactPlan]:
     """Plans that share no file, those of one partition in the order to run them. `busy`: paths of base files to leave
-    alone. `tier`: only that one, or "pack"; a tier that is off plans nothing.
+    alone. `tier`: only that one, or these, "pack" among them; a tier that is off plans nothing.
     """
-    if tier not in (None, PACK):
-        tier_named(policy.tiers, str(tier), besides=(PACK,))
+    wanted = tier_names(tier)
+    for name in wanted:
+        if name != PACK:
+            tier_named(policy.tiers, name, besides=(PACK,))
     taken = set(busy)
     plans: list[CompactPlan] = []
     parts = list(_partitions(snapshot))
     for each in policy.tiers:
-        if not each.enabled or tier not in (None, each.name):
+        if not each.enabled or (wanted and each.name not in wanted):
             continue
         for part in parts:
             if part.day is not None and len(part.files) >= each.files_min:
@@ -60,7 +62,7 @@ def compactions(
                 found = _tier_plans(part, free, each, policy, now_ms)
                 taken.update(file.path for plan in found for file in plan.files)
                 plans += found
-    if tier in (None, PACK):
+    if not wanted or PACK in wanted:
         for part in parts:
             if part.day is None:
                 plans += _pack_plans(part, [file for file in part.files if file.path not in taken], policy)

@@ -182,7 +182,7 @@ def define(
         raise InvalidRequest("a table needs at least one column")
     seen: dict[str, str] = {}
     fields: list[pa.Field] = []
-    keys = _names(key)
+    keys = _names(key, "key")
     for column in columns:
         check_column_name(column.name)
         if (other := seen.get(column.name.lower())) is not None:
@@ -192,11 +192,14 @@ def define(
             pa.field(column.name, normalise(column.type, column.name), column.nullable and column.name not in keys)
         )
     schema = pa.schema(fields)
-    partitions = _names(partition_by)
+    partitions = _names(partition_by, "partition_by")
+    for role, value in (("order_by", order_by), ("time", time)):
+        if value is not None and not isinstance(value, str):
+            raise InvalidRequest(f"{role} is the name of a column, not {type(value).__name__}")
     for role, names in (
         ("key", keys),
-        ("order_by", _names(order_by)),
-        ("time", _names(time)),
+        ("order_by", _names(order_by, "order_by")),
+        ("time", _names(time, "time")),
         ("partition_by", partitions),
     ):
         for name in names:
@@ -281,7 +284,10 @@ def normalise(kind: pa.DataType, where: str) -> pa.DataType:
     )
 
 
-def _names(value: Any) -> tuple[str, ...]:
+def _names(value: Any, what: str) -> tuple[str, ...]:
     if value is None:
         return ()
-    return (value,) if isinstance(value, str) else tuple(value)
+    names = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (None,)
+    if not all(isinstance(name, str) for name in names):
+        raise InvalidRequest(f"{what} is the name of a column, or a list of names, not {type(value).__name__}")
+    return names

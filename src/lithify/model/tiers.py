@@ -147,6 +147,21 @@ def parse_declarations(value: Any) -> tuple[dict[str, Any], ...]:
     return tuple(given)
 
 
+TierNames = str | Iterable[str] | None
+
+
+def tier_names(value: TierNames) -> tuple[str, ...]:
+    """One name or several, each once; none: no tier in particular."""
+    if value is None:
+        return ()
+    if isinstance(value, bytes | Mapping) or not isinstance(value, str | Iterable):
+        raise InvalidRequest(f"tier is the name of a tier, or a list of names, not {value!r}")
+    names = [value] if isinstance(value, str) else list(value)
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise InvalidRequest(f"tier is the name of a tier, or a list of names, not {value!r}")
+    return tuple(dict.fromkeys(names))
+
+
 def tier_named(tiers: Iterable[Tier], name: str, besides: Iterable[str] = ()) -> Tier:
     known = {tier.name: tier for tier in tiers}
     if name not in known:

@@ -8,7 +8,8 @@ from typing import Literal
 
 import pyarrow as pa
 
-from lithify.errors import InvalidRequest, LimitExceeded
+from lithify.errors import LimitExceeded
+from lithify.model.arguments import check_count, check_seconds
 
 Source = Literal["answer", "hot", "files"]
 State = Literal["waiting", "running"]
@@ -23,12 +24,9 @@ class Limits:
     memory_bytes_max: int | None = None
 
     def __post_init__(self) -> None:
-        if self.timeout_s is not None and not self.timeout_s > 0:
-            raise InvalidRequest(f"timeout_s is a number of seconds above 0, not {self.timeout_s}")
-        if self.rows_max is not None and self.rows_max < 0:
-            raise InvalidRequest(f"rows_max is a number of rows, not {self.rows_max}")
-        if self.memory_bytes_max is not None and self.memory_bytes_max <= 0:
-            raise InvalidRequest(f"memory_bytes_max is a number of bytes above 0, not {self.memory_bytes_max}")
+        check_seconds("timeout_s", self.timeout_s)
+        check_count("rows_max", self.rows_max)
+        check_count("memory_bytes_max", self.memory_bytes_max, least=1)
 
 
 @dataclass(frozen=True)

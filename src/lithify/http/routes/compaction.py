@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from lithify.app.lake import Lake
 from lithify.app.maintenance import Maintenance, chosen_tables, no_namespace
@@ -47,7 +47,8 @@ from lithify.model.names import plain_name
 TABLES_MAX = 1_000
 Watcher = Annotated[Caller, needs("read", "maintain", per_table=True)]
 TierQuery = Annotated[
-    str | None, Query(description="Only this tier's work, or `pack`.", min_length=1, max_length=32, examples=["hourly"])
+    list[Annotated[str, Field(min_length=1, max_length=32)]] | None,
+    Query(description="Only this tier's work, or `pack`. Repeat it for several.", max_length=32, examples=[["hourly"]]),
 ]
 TableQuery = Annotated[
     str | None,
@@ -179,7 +180,8 @@ def trigger(
     # Named one by one only where that says less than the whole lake: a table may be created in between.
     whole = table is None and namespace is None and caller.may("maintain")
     cycle = lake.trigger_upkeep(tier, None if whole else names)
-    return TriggeredDocument(cycle=cycle, tier=tier, tables=len(names))
+    tiers = list(dict.fromkeys(tier or ()))
+    return TriggeredDocument(cycle=cycle, tier=tiers[0] if len(tiers) == 1 else None, tiers=tiers, tables=len(names))
 
 
 # -- what a caller may see

@@ -31,6 +31,7 @@ from lithify.http.upkeep_documents import (
     VacuumDocument,
     VacuumOrder,
 )
+from lithify.model.tiers import tier_names
 from lithify.model.upkeep import CompactPlan
 
 Maintainer = Annotated[Caller, needs("maintain", table=True)]
@@ -95,7 +96,8 @@ def compact(
     """
     order = order or CompactOrder()
     tier, table = order.tier, lake.table(name)
-    note = table.why_idle(tier) if tier is not None else None
+    idle = [table.why_idle(name) for name in tier_names(tier)]
+    note = "; ".join(dict.fromkeys(filter(None, idle))) if idle and all(idle) else None
     if order.dry_run:
         return _planned(name, table.compact(tier, dry_run=True), note)
     return _done(name, lake.maintenance.asked(name, "compact", lambda table: table.compact(tier)), note)
@@ -120,7 +122,10 @@ def optimize(
     order = order or OptimizeOrder()
     by = order.by
     if order.dry_run:
-        return _planned(name, lake.table(name).optimize(by, dry_run=True))
+        table = lake.table(name)
+        plans = table.optimize(by, dry_run=True)
+        pending = not plans and table.stats().pending_rows
+        return _planned(name, plans, "all rows are pending: they are folded first" if pending else None)
     return _done(name, lake.maintenance.asked(name, "optimize", lambda table: table.optimize(by)))
 
 

@@ -1,0 +1,45 @@
+"""Arguments of public methods, looked at before they go on: a wrong kind of value is named here, not by a library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lithify.errors import InvalidRequest
+
+
+def check_text(what: str, value: Any) -> None:
+    if not isinstance(value, str):
+        raise InvalidRequest(f"{what} is a text, not {type(value).__name__}")
+
+
+def check_count(what: str, value: Any, least: int = 0, *, needed: bool = False) -> None:
+    """A whole number, or None for no limit, unless one is `needed`."""
+    if value is None and not needed:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InvalidRequest(f"{what} is a whole number from {least} on, not {_shown(value)}")
+
+
+def check_seconds(what: str, value: Any) -> None:
+    """A number above 0, or None for no limit."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
+        raise InvalidRequest(f"{what} is a number of seconds above 0, not {_shown(value)}")
+
+
+def check_names(what: str, value: Any) -> None:
+    """Column names in a list, or None for all."""
+    if value is None:
+        return
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence) or not all(isinstance(n, str) for n in value):
+        raise InvalidRequest(f"{what} are names in a list, like ['id', 'amount'], not {_shown(value)}")
+
+
+def check_place(what: str, value: Any) -> None:
+    """A folder or file."""
+    if not (isinstance(value, str) or hasattr(value, "__fspath__")) or "\0" in str(value) or not str(value):
+        raise InvalidRequest(f"{what} is a path, not {_shown(value)}")
+
+
+def _shown(value: Any) -> str:
+    return repr(value) if isinstance(value, int | float | str) else type(value).__name__
