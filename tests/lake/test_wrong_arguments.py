@@ -66,6 +66,10 @@ LEFT_OUT = {
 }  # fmt: skip
 
 
+# Handed on from one part of Lithify to another.
+FROM_INSIDE = ("within",)
+
+
 def methods(kind: type) -> list[str]:
     return [
         name
@@ -78,13 +82,15 @@ def arguments(kind: type, name: str) -> list[str]:
     return [
         parameter.name
         for parameter in inspect.signature(getattr(kind, name)).parameters.values()
-        if parameter.name != "self" and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        if parameter.name not in ("self", *FROM_INSIDE)
+        and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
     ]
 
 
 RIGHT: dict[str, Any] = {
     "name": "a.t", "schema": SCHEMA, "data": [{"id": 1}], "keys": [1], "condition": "id = 1", "key": 1,
     "query": "select 1", "sql": "select 1", "column": pa.field("w", pa.int64()), "values": {}, "tier": "hourly",
+    "text": "select 1",
     "since": 0, "after": 0, "start": 0, "until": 0, "path": "/nowhere", "dry_run": True, "retain_hours": 168,
     "folder": "/nowhere", "day": "2026-11-15", "to": "/nowhere/at/all", "rows_max": 10, "operation": "upsert",
     "batch_id": None, "fingerprint": None,

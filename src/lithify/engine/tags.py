@@ -96,6 +96,8 @@ def tag(handles: Handles, name: str, as_of: int | str | dt.datetime | Snapshot |
 
 
 def untag(handles: Handles, name: str) -> None:
+    if not is_tag_name(name):  # it would be a path, and lead elsewhere
+        raise _no_tag(handles, name)
     with vacuum_lock(handles.runtime, handles.name):
         if _found(handles, name) is None:
             raise _no_tag(handles, name)
