@@ -103,6 +103,7 @@ def test_the_table() -> None:
         "stats": [],
         "partitions": ["as_of"],
         "build_index": ["skip_corrupt", "progress"],
+        "rebuild_index": ["skip_corrupt", "progress"],
         "check_index": ["progress"],
         "inspect_index": [],
         "add_column": ["column"],

@@ -1,4 +1,4 @@
-"""`lithify index build`, `inspect` and `check`, and `lithify partitions`."""
+"""`lithify index build`, `rebuild`, `inspect` and `check`, and `lithify partitions`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,27 @@ def damage(path: Path) -> None:
     path.write_bytes(b"\0" * path.stat().st_size)
 
 
+class TestRebuild:
+    def test_reads_every_footer_again(self, cli: Run) -> None:
+        (built,) = cli("index", "rebuild", "shop.orders", "--json").json["builds"]
+
+        assert (built["files"], built["added"]) == (3, 3)
+        assert cli("index", "check", "shop.orders").code == 0
+
+
 class TestBuild:
+    def test_renews_the_entries_of_files_that_were_written_to(self, cli: Run, lake_path: Path) -> None:
+        replaced = data_files(lake_path)[1]
+        replaced.write_bytes(replaced.read_bytes())
+
+        before = cli("index", "check", "shop.orders", "--json")
+        (built,) = cli("index", "build", "shop.orders", "--json").json["builds"]
+        after = cli("index", "check", "shop.orders")
+
+        assert (before.code, before.json["checks"][0]["different"]) == (1, [str(replaced)])
+        assert built["added"] == 1
+        assert after.code == 0
+
     def test_adds_what_is_missing_and_then_nothing(self, cli: Run, lake_path: Path) -> None:
         forget(lake_path)
 

@@ -617,7 +617,17 @@ class TestTheContract:
             _ = remote.spark
 
     @pytest.mark.parametrize(
-        "method", ["to_spark", "pin", "set_options", "add_column", "build_index", "check_index", "inspect_index"]
+        "method",
+        [
+            "to_spark",
+            "pin",
+            "set_options",
+            "add_column",
+            "build_index",
+            "rebuild_index",
+            "check_index",
+            "inspect_index",
+        ],
     )
     def test_what_only_a_local_table_can_do_says_so(
         self, lake: Lake, remote: RemoteLake, name: str, method: str

@@ -19,6 +19,7 @@ from lithify.model.group_stats import (
     wide_decimal_bytes,
 )
 from lithify.sidecar.blocks import Block
+from lithify.sidecar.format import TAGGED
 from lithify.sidecar.reader import Sidecar
 from support import golden_sidecars
 from support.golden_sidecars import FILE_ID, FORMAT, GOLDEN, NAMES
@@ -49,7 +50,7 @@ def test_a_file_of_one_version_reads_as_it_was_written() -> None:
     sidecar = Sidecar.open(GOLDEN / "plain.pm", TABLE_ID)
     block = the_block("plain")
 
-    assert (sidecar.version, sidecar.versions(), sidecar.file_id, sidecar.features) == (7, [7], FILE_ID, 0)
+    assert (sidecar.version, sidecar.versions(), sidecar.file_id, sidecar.features) == (7, [7], FILE_ID, TAGGED)
     assert (sidecar.bytes, sidecar.dead_share) == ((GOLDEN / "plain.pm").stat().st_size, 0)
     assert (block.paths.to_pylist(), block.sizes.tolist(), block.footer_bytes.tolist()) == (
         ["part-0.parquet"],

@@ -22,6 +22,7 @@ from lithify.sidecar.format import (
     GROUPS_MAX,
     HEAD_PLACE,
     HEADER_BYTES,
+    TAGGED,
     crc32,
 )
 from lithify.sidecar.reader import Sidecar
@@ -449,11 +450,19 @@ def test_an_unknown_required_feature_is_refused(folder: Path, place: int) -> Non
 def test_an_unknown_optional_feature_is_ignored(folder: Path, place: int) -> None:
     path = Path(shutil.copy(GOLDEN / "plain.pm", folder))
     before = state(Sidecar.open(path, TABLE_ID).view())
-    patched(path, place, "<Q", OPTIONAL)
+    patched(path, place, "<Q", OPTIONAL | TAGGED)
 
     assert state(Sidecar.open(path, TABLE_ID).view()) == before
     append(path, 8, ["b"])
     assert state(Sidecar.open(path, TABLE_ID).view()).keys() == {*before, "b"}
+
+
+def test_a_file_of_an_older_time_is_refused_and_so_built_again(folder: Path) -> None:
+    path = Path(shutil.copy(GOLDEN / "plain.pm", folder))
+    patched(path, 16, "<Q", 0)
+
+    with pytest.raises(Corruption, match="an older version of Lithify wrote it"):
+        Sidecar.open(path, TABLE_ID)
 
 
 def test_an_array_of_an_unknown_number_is_ignored(folder: Path) -> None:

@@ -84,7 +84,8 @@ def _tables() -> dict[str, tuple[pa.Table, dict[str, Any]]]:
 @functools.cache
 def block(source: str, path: str) -> bytes:
     """The entry of a golden footer."""
-    return entry_of(footer_of((GOLDEN / f"{source}.footer").read_bytes(), "a footer"), path, 4_000 + len(path))
+    footer = footer_of((GOLDEN / f"{source}.footer").read_bytes(), "a footer")
+    return entry_of(footer, path, 4_000 + len(path), tag=0xE7A6 if source == "more" else 0)
 
 
 def build(folder: Path) -> None:

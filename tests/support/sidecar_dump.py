@@ -70,7 +70,7 @@ def _fields(data: bytes) -> Iterator[Field]:
     yield 0, 8, "HEADER: magic"
     yield 8, 4, f"version {_number(data, 8, 4)}"
     yield 12, 4, "crc"
-    yield 16, 8, "features: none"
+    yield 16, 8, "features: tagged"
     yield 24, 16, f"table id {uuid.UUID(bytes=data[24:40])}"
     yield 40, 8, "file id"
     yield 48, 8, "reserved"

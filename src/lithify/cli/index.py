@@ -1,4 +1,4 @@
-"""`lithify index build|inspect|check`: the sidecar, which knows every footer of a table's Parquet files."""
+"""`lithify index build|rebuild|inspect|check`: the sidecar, which knows every footer of a table's Parquet files."""
 
 from __future__ import annotations
 
@@ -72,6 +72,24 @@ def build(
         raise typer.Exit(HANDLED)
 
 
+def rebuild(
+    session: Session,
+    names: NamesArgument = None,
+    all_tables: AllOption = False,
+    skip_corrupt: Annotated[
+        bool,
+        typer.Option("--skip-corrupt", metavar="", help="Go on without files that cannot be read, and name them."),
+    ] = False,
+) -> None:
+    """Forget what the sidecar says, and read every footer again. Data is never touched; queries go on meanwhile."""
+    rows = on_each(session, names, all_tables, "index", lambda table, report: table.rebuild_index(skip_corrupt, report))
+    failed = show_rows(session, BUILT, rows, {"builds": rows}, empty="no tables to index")
+    for row in rows:
+        _show_paths(session, row, "skipped")
+    if failed:
+        raise typer.Exit(HANDLED)
+
+
 def inspect(session: Session, name: TableArgument) -> None:
     """Show what a table's sidecar holds: versions, blocks, files, row groups, bytes, dead bytes, columns."""
     with session.local_lake() as lake:
@@ -112,7 +130,7 @@ def check(session: Session, names: NamesArgument = None, all_tables: AllOption =
 
     Files without an entry and entries of files that the table no longer has only cost time; `lithify index build` puts
     both right. A file that differs from its entry was damaged, removed or replaced, or the entry is wrong. Look at the
-    file first. If it is as it should be, delete the table's index folder: it is built again.
+    file first. If it is as it should be, `lithify index build` reads what was replaced, `lithify index rebuild` all.
     """
     rows = on_each(session, names, all_tables, "check", lambda table, report: table.check_index(report))
     failed = show_rows(session, CHECKED, rows, {"checks": rows}, empty="no tables to check")
@@ -147,6 +165,13 @@ def register(app: typer.Typer) -> None:
         local=True,
         examples="lithify index build shop.orders\nlithify index build --all --skip-corrupt",
     )(build)
+    command(
+        commands,
+        "rebuild",
+        panel=COMMANDS,
+        local=True,
+        examples="lithify index rebuild shop.orders\nlithify index rebuild --all",
+    )(rebuild)
     command(commands, "inspect", panel=COMMANDS, local=True, examples="lithify index inspect shop.orders --json")(
         inspect
     )

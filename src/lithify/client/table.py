@@ -404,6 +404,9 @@ class RemoteTable:
     def build_index(self, *_: Any, **__: Any) -> NoReturn:
         raise only_local("build_index", "run `lithify index build` where the lake is")
 
+    def rebuild_index(self, *_: Any, **__: Any) -> NoReturn:
+        raise only_local("rebuild_index", "run `lithify index rebuild` where the lake is")
+
     def check_index(self, *_: Any, **__: Any) -> NoReturn:
         raise only_local("check_index", "run `lithify index check` where the lake is")
 

@@ -9,6 +9,7 @@ A check reads every footer again and compares what an entry would be now with th
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -101,15 +102,24 @@ def quiet(doing: str, share: float | None) -> None:
 
 
 def build(
-    handles: Handles, *, skip_corrupt: bool = False, progress: Progress = quiet, examined: bool = False
+    handles: Handles,
+    *,
+    skip_corrupt: bool = False,
+    progress: Progress = quiet,
+    examined: bool = False,
+    anew: bool = False,
 ) -> IndexBuild:
-    """`examined`: files of other writers were looked at in a process of their own before."""
+    """`examined`: files of other writers were looked at in a process of their own before. `anew`: forget all entries
+    first.
+    """
     started = time.monotonic()
     snapshot = handles.snapshot()
     files = added = 0
     skipped: list[str] = []
     for index, version, wanted in _logs(handles, snapshot):
         files += len(wanted)
+        if anew:
+            index.forget()
         missing, others = _missing(index, snapshot, wanted, version)
         if others:
             index.add(version, [], others)
@@ -161,7 +171,7 @@ def _missing(
         view = index.look(lambda sidecar: sidecar.view())
         if view is None:
             return list(wanted), []
-        coverage = Coverage(files, snapshot.schema, [(live.block, live.live) for live in view.blocks])
+        coverage = Coverage(files, snapshot.schema, index.fresh(files, view, math.inf))
         others = files.others_in(view) if version >= view.version else []
         return [wanted[place] for place in coverage.unknown], others
     except Corruption as error:
@@ -254,6 +264,7 @@ def _differ(block: Block, places: npt.NDArray[np.int64], real: Block) -> npt.NDA
     counts, real_counts = first[places + 1] - first[places], real_first[1:] - real_first[:-1]
     differ: npt.NDArray[np.bool_] = counts != real_counts
     differ |= (block.sizes[places] != real.sizes) | (block.footer_bytes[places] != real.footer_bytes)
+    differ |= (block.tags[places] != real.tags) & (block.tags[places] != 0)
     same = np.flatnonzero(~differ)
     if not len(same):
         return differ

@@ -508,6 +508,10 @@ class Table:
         with self._lane() as (handles, _):
             return build(handles, skip_corrupt=skip_corrupt, progress=progress)
 
+    def rebuild_index(self, skip_corrupt: bool = False, progress: Progress = quiet) -> IndexBuild:
+        """Forget what the sidecars say, and read every footer again."""
+        return build(self._handles, skip_corrupt=skip_corrupt, progress=progress, anew=True)
+
     def check_index(self, progress: Progress = quiet) -> IndexCheck:
         """Compare every entry of the index with the real footer."""
         return check(self._handles, progress)

@@ -12,14 +12,19 @@ fails a commit or a read: what goes wrong is counted, and told once per table an
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from lithify.engine.coverage import Coverage, Files
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc
+
+from lithify.engine.coverage import Coverage, Files, Flags
 from lithify.errors import Corruption, LithifyError, NotFound
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import DataFile
@@ -30,6 +35,7 @@ from lithify.sidecar.reader import Sidecar, View
 from lithify.sidecar.writer import append, create, rewrite, worth_rewriting
 from lithify.store.opening import footer_of
 from lithify.store.parquet import Written
+from lithify.store.whole import tag_of
 
 if TYPE_CHECKING:
     from lithify.engine.runtime import Runtime
@@ -47,6 +53,9 @@ BATCH_FILES = 256
 GATHERED_BLOCKS_MAX = 4
 # Blocks of entries that could not be written, at most.
 BESIDE_MAX = 64
+# So long a query waits for tags to be compared: local files take some microseconds each.
+TAGS_S_MAX = 0.25
+_NOT_LOOKED, _SAME, _REPLACED = 0, 1, 2
 # After a failure the background leaves the index alone for so long.
 RETRY_S = 60
 
@@ -93,6 +102,8 @@ class TableIndex:
         # index is another file than it was then.
         self._tried: set[str] = set()
         self._file_id: int | None = None
+        # Per block, of which of its files the tag was compared, and how that went.
+        self._looked: WeakKeyDictionary[Block, npt.NDArray[np.uint8]] = WeakKeyDictionary()
         self._told: set[str] = set()
         self._builder: threading.Thread | None = None
         self._resting_until_s = 0.0
@@ -106,7 +117,8 @@ class TableIndex:
             entries = Entries()
             for file in written:
                 if file.footer:
-                    entries.add(footer_of(file.footer, file.path), file.path, file.size_bytes)
+                    tag = tag_of(os.stat(self.data / file.path))
+                    entries.add(footer_of(file.footer, file.path), file.path, file.size_bytes, tag)
             if entries.files or (removed and self.path.exists()):
                 self.add(version, [entries.block()] if entries.files else [], [file.path for file in removed])
                 self._rewrite_if_worth_it()
@@ -179,9 +191,46 @@ class TableIndex:
         return [place for place in coverage.unknown if entries[place][0].path not in self._tried]
 
     def _joined(self, files: Files, schema: TableSchema, view: View | None, *found: Block) -> Coverage:
-        inside = [(live.block, live.live) for live in view.blocks] if view is not None else []
+        inside = self.fresh(files, view) if view is not None else []
         beside = [(block, None) for block in (*self._beside, *found)]
         return Coverage(files, schema, [*inside, *beside], _check_of(view))
+
+    def fresh(self, files: Files, view: View, seconds_max: float = TAGS_S_MAX) -> list[tuple[Block, Flags]]:
+        """The blocks with their live entries, without those whose file was replaced since by another of its name, size
+        and rows. Each entry is compared once, when it first meets its file; what does not fit into the time is left for
+        the next call.
+        """
+        until = time.monotonic() + seconds_max
+        found = []
+        for block, live in ((live.block, live.live) for live in view.blocks):
+            looked = self._looked.setdefault(block, np.zeros(block.files, np.uint8))
+            new = live & (looked == _NOT_LOOKED) & (block.tags != 0)
+            if new.any():
+                there = pc.is_in(block.paths, files.paths).to_numpy(zero_copy_only=False)
+                for place in np.flatnonzero(new & there).tolist():
+                    if time.monotonic() > until:
+                        break
+                    same = self._has_tag(block.paths[place].as_py(), int(block.tags[place]))
+                    looked[place] = _SAME if same else _REPLACED
+            if bool((replaced := live & (looked == _REPLACED)).any()):
+                self._tell("stale", f"{int(replaced.sum())} files were replaced")
+                live = live & ~replaced
+            found.append((block, live))
+        return found
+
+    def _has_tag(self, path: str, tag: int) -> bool:
+        try:
+            return tag_of(os.stat(f"{self.data}/{path}")) == tag
+        except OSError:  # whoever reads the file says what is wrong with it
+            return True
+
+    def forget(self) -> None:
+        """All entries go. Derived data: reads go on without them."""
+        with self._lock:
+            self._sidecar, self._beside = None, []
+            self._tried.clear()
+            if self.path.exists():
+                self._runtime.store.remove(self.path)
 
     def _look_up(self, version: int | None, files: Files, places: Sequence[int]) -> Block | None:
         """Read a few footers now. `version`: of the head, where the entries are worth keeping."""

@@ -53,6 +53,7 @@ class Draft:
     group_bytes: U64
     group_raw_bytes: U64
     columns: dict[ColumnInfo, ColumnDraft] = field(default_factory=dict)
+    tags: Sequence[int] | Numbers = ()
 
 
 def assemble(draft: Draft) -> bytes:
@@ -64,6 +65,7 @@ def assemble(draft: Draft) -> bytes:
     layout.put(OF_NO_COLUMN, Array.FOOTER_BYTES, np.asarray(draft.footer_bytes, np.uint64))
     layout.put(OF_NO_COLUMN, Array.GROUP_END, np.asarray(draft.group_end, np.uint64))
     layout.put(OF_NO_COLUMN, Array.PATH_HASH, np.array([path_hash(path) for path in draft.paths], np.uint64))
+    layout.put(OF_NO_COLUMN, Array.TAG, np.asarray(draft.tags, np.uint64))
     layout.put(OF_NO_COLUMN, Array.GROUP_ROWS, draft.group_rows)
     layout.put(OF_NO_COLUMN, Array.GROUP_BYTES, draft.group_bytes)
     layout.put(OF_NO_COLUMN, Array.GROUP_RAW_BYTES, draft.group_raw_bytes)
@@ -157,6 +159,7 @@ def merge(parts: Sequence[tuple[Block, npt.NDArray[np.bool_] | None]]) -> bytes:
             _joined(part.of_groups(part.block.group_bytes) for part in kept),
             _joined(part.of_groups(part.block.group_raw_bytes) for part in kept),
             {column: _merged(column, kept) for column in columns},
+            _joined(part.of_files(part.block.tags) for part in kept),
         )
     )
 

@@ -145,6 +145,11 @@ class Block:
     def footer_bytes(self) -> Numbers:
         return self._file_array(Array.FOOTER_BYTES)
 
+    @property
+    def tags(self) -> Numbers:
+        """What told each file from others of its name when it was read; 0 where nobody looked."""
+        return self._file_array(Array.TAG)
+
     @cached_property
     def rows(self) -> Numbers:
         """Of each file."""

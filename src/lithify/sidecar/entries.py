@@ -70,10 +70,10 @@ _INT64 = range(-(2**63), 2**63)
 _Told = tuple["_Column", bool, bool]
 
 
-def entry_of(footer: Footer, path: str, size_bytes: int) -> bytes:
+def entry_of(footer: Footer, path: str, size_bytes: int, tag: int = 0) -> bytes:
     """What the sidecar keeps of one Parquet file: a block of one file. `path` is relative to the Delta table."""
     entries = Entries()
-    entries.add(footer, path, size_bytes)
+    entries.add(footer, path, size_bytes, tag)
     return entries.block()
 
 
@@ -83,6 +83,7 @@ class Entries:
     def __init__(self) -> None:
         self._paths: list[str] = []
         self._sizes: list[int] = []
+        self._tags: list[int] = []
         self._footer_bytes: list[int] = []
         self._group_end: list[int] = []
         self._group_rows: list[int] = []
@@ -99,11 +100,13 @@ class Entries:
     def groups(self) -> int:
         return len(self._group_rows)
 
-    def add(self, footer: Footer, path: str, size_bytes: int) -> None:
-        """Raises Corruption for a footer that makes no sense, and is then as it was before."""
+    def add(self, footer: Footer, path: str, size_bytes: int, tag: int = 0) -> None:
+        """`tag`: of the file as it was read (`whole.tag_of`). Raises Corruption for a footer that makes no sense, and
+        is then as it was before.
+        """
         first = self.groups
         try:
-            self._add(footer, path, size_bytes)
+            self._add(footer, path, size_bytes, tag)
         except (ValueError, OverflowError) as error:
             for numbers in (self._group_rows, self._group_bytes, self._group_raw_bytes):
                 del numbers[first:]
@@ -111,7 +114,7 @@ class Entries:
                 column.cut(first)
             raise Corruption(f"the Parquet footer of {path} makes no sense: {error}", path=path) from error
 
-    def _add(self, footer: Footer, path: str, size_bytes: int) -> None:
+    def _add(self, footer: Footer, path: str, size_bytes: int, tag: int) -> None:
         first, metadata = self.groups, footer.metadata
         assert first + metadata.num_row_groups <= GROUPS_MAX
         whole = str(metadata.created_by).startswith(_WHOLE_BOUNDS)
@@ -133,6 +136,7 @@ class Entries:
             self._group_raw_bytes.append(raw)
         self._paths.append(path)
         self._sizes.append(size_bytes)
+        self._tags.append(tag)
         self._footer_bytes.append(metadata.serialized_size)
         self._group_end.append(self.groups)
 
@@ -162,6 +166,7 @@ class Entries:
                 np.array(self._group_bytes, np.uint64),
                 np.array(self._group_raw_bytes, np.uint64),
                 {info: column.draft(self.groups, self._group_rows) for info, column in self._columns.items()},
+                self._tags,
             )
         )
 

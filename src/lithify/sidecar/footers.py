@@ -11,7 +11,7 @@ from lithify.errors import LithifyError
 from lithify.model.snapshot import DataFile
 from lithify.sidecar.entries import Entries
 from lithify.sidecar.examine import examine
-from lithify.store.opening import column_orders, footer_of, read_footer
+from lithify.store.opening import column_orders, footer_of, read_tagged_footer
 
 FOOTER_THREADS, HANDFUL = 8, 16
 
@@ -40,8 +40,8 @@ def read_entries(
     entries, problems = Entries(), dict[str, LithifyError]()
     footers = list(zip(files, _footers(data, files), strict=True))
     if not examined:
-        foreign = [(file, raw) for file, raw in footers if file.is_foreign and isinstance(raw, bytes)]
-        odd = [file for file, raw in foreign if not column_orders(raw)[0]]
+        foreign = [(file, raw) for file, raw in footers if file.is_foreign and not isinstance(raw, LithifyError)]
+        odd = [file for file, (raw, _) in foreign if not column_orders(raw)[0]]
         problems = examined_files(data, odd)
     for file, footer in footers:
         if file.path in problems:
@@ -49,7 +49,8 @@ def read_entries(
         try:
             if isinstance(footer, LithifyError):
                 raise footer
-            entries.add(footer_of(footer, f"{data}/{file.path}"), file.path, file.size_bytes)
+            raw, tag = footer
+            entries.add(footer_of(raw, f"{data}/{file.path}"), file.path, file.size_bytes, tag)
         except LithifyError as error:
             problems[file.path] = error
     return (entries.block() if entries.files else None), problems
@@ -61,7 +62,7 @@ def examined_files(data: Path, files: Sequence[DataFile]) -> dict[str, LithifyEr
     return {file.path: found[f"{data}/{file.path}"] for file in files if f"{data}/{file.path}" in found}
 
 
-def _footers(data: Path, files: Sequence[DataFile]) -> Iterator[bytes | LithifyError]:
+def _footers(data: Path, files: Sequence[DataFile]) -> Iterator[tuple[bytes, int] | LithifyError]:
     """Read ahead by threads, which only wait for the disk: in handfuls, or passing them on would take longer."""
     folder = str(data)
     handfuls = [files[first : first + HANDFUL] for first in range(0, len(files), HANDFUL)]
@@ -73,8 +74,8 @@ def _footers(data: Path, files: Sequence[DataFile]) -> Iterator[bytes | LithifyE
             yield from footers
 
 
-def _footer(folder: str, file: DataFile) -> bytes | LithifyError:
+def _footer(folder: str, file: DataFile) -> tuple[bytes, int] | LithifyError:
     try:
-        return read_footer(f"{folder}/{file.path}", file.size_bytes)
+        return read_tagged_footer(f"{folder}/{file.path}", file.size_bytes)
     except LithifyError as error:
         return error

@@ -13,7 +13,9 @@ from lithify.errors import Corruption
 
 MAGIC = b"LITHPM\r\n"
 VERSION = 1
-FEATURES_KNOWN = 0
+# Entries have tags, and bounds only where their order is known: without it, a file is of an older time.
+TAGGED = 1 << 32
+FEATURES_KNOWN = TAGGED
 REQUIRED_FEATURES = 0xFFFFFFFF_00000000
 HEADER_BYTES = 64
 HEAD_PLACE = 56
@@ -57,6 +59,7 @@ class Array(enum.IntEnum):
     FOOTER_BYTES = 4
     GROUP_END = 5
     PATH_HASH = 6
+    TAG = 7
     GROUP_ROWS = 16
     GROUP_BYTES = 17
     GROUP_RAW_BYTES = 18

@@ -35,6 +35,7 @@ from lithify.sidecar.format import (
     HEADER_BYTES,
     MAGIC,
     REFERENCE,
+    TAGGED,
     VERSION,
     check_features,
     crc32,
@@ -196,6 +197,8 @@ class Sidecar:
                 f"{self.path} is a sidecar of version {version}, not {VERSION} (it may be deleted, and is built again)"
             )
         check_features(features, str(self.path))
+        if not features & TAGGED:
+            raise damaged(self.path, "an older version of Lithify wrote it")
         if table != table_bytes(self._table_id):
             raise damaged(self.path, "it belongs to another table")
         before = dict(self.__dict__)

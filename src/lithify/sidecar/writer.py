@@ -27,6 +27,7 @@ from lithify.sidecar.format import (
     HEADER_BYTES,
     MAGIC,
     REFERENCE,
+    TAGGED,
     VERSION,
     aligned,
     crc32,
@@ -145,9 +146,9 @@ def _create(store: Store, path: Path, table_id: str, version: int, blocks: Itera
     for block in blocks:
         growing.add(block)
     footer = growing.finish(version, 0, file_id)
-    start = HEADER.pack(MAGIC, VERSION, 0, 0, table_bytes(table_id), file_id, 0, footer)
+    start = HEADER.pack(MAGIC, VERSION, 0, TAGGED, table_bytes(table_id), file_id, 0, footer)
     crc = crc32(start[:12], start[16:HEAD_PLACE])
-    start = HEADER.pack(MAGIC, VERSION, crc, 0, table_bytes(table_id), file_id, 0, footer)
+    start = HEADER.pack(MAGIC, VERSION, crc, TAGGED, table_bytes(table_id), file_id, 0, footer)
     store.make_folder(path.parent)
     for name in store.names(path.parent):
         # Of a writer that died: whoever holds the lock is alone.

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from lithify.errors import Corruption, InvalidRequest, LithifyError, NotFound
 from lithify.store.local import os_error
-from lithify.store.whole import Vanished, check_size
+from lithify.store.whole import Vanished, check_size, tag_of
 
 FOOTER_GUESS_BYTES = 16_384
 INT96_UNIT = "us"
@@ -149,10 +149,16 @@ def read_footer(path: Path | str, size_bytes: int | None = None) -> bytes:
     """The footer of a Parquet file as it stands there, mostly in one read; nothing of it is understood yet.
     `size_bytes`: what the file must have.
     """
+    return read_tagged_footer(path, size_bytes)[0]
+
+
+def read_tagged_footer(path: Path | str, size_bytes: int | None = None) -> tuple[bytes, int]:
+    """The same, and the tag of the file that it was read from."""
     try:
         fd = os.open(path, os.O_RDONLY)
         try:
-            size = os.fstat(fd).st_size
+            found = os.fstat(fd)
+            size = found.st_size
             if size_bytes is not None and size != size_bytes:
                 raise ValueError(f"it has {size} bytes instead of {size_bytes}")
             tail = os.pread(fd, FOOTER_GUESS_BYTES, max(size - FOOTER_GUESS_BYTES, 0))
@@ -161,7 +167,8 @@ def read_footer(path: Path | str, size_bytes: int | None = None) -> bytes:
                 raise encrypted(path)
             if tail[-4:] != _MAGIC or length > size - 12:
                 raise ValueError("it does not end as a Parquet file does")
-            return tail[-8 - length : -8] if length <= len(tail) - 8 else os.pread(fd, length, size - 8 - length)
+            whole = length <= len(tail) - 8
+            return tail[-8 - length : -8] if whole else os.pread(fd, length, size - 8 - length), tag_of(found)
         finally:
             os.close(fd)
     except (ValueError, OSError) as error:

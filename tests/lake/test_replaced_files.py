@@ -1,0 +1,140 @@
+"""Files that were replaced by others of the same name, size and rows: what the index knew of them counts no more."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lithify import Lake, Settings
+
+QUIET = Settings(cache_bytes_max=0)
+ROWS = 100
+
+
+def write(path: Path, keys: range) -> None:
+    pq.write_table(pa.table({"id": keys}), path, compression="none", use_dictionary=False)
+
+
+def files_of(folder: Path) -> list[Path]:
+    with Lake(folder / "lake", settings=QUIET) as lake:
+        table = lake.table("a.t")
+        return sorted(table.base_path / file.path for file in table.snapshot().base)
+
+
+@pytest.fixture
+def folder(folder: Path) -> Path:
+    """With a table of four files, whose keys are 0 to 99, 100 to 199, … and which have one size."""
+    (folder / "p").mkdir()
+    for number in range(4):
+        keys = range(1_000 + number * ROWS, 1_000 + (number + 1) * ROWS)
+        write(folder / "p" / f"{number}.parquet", keys)
+    with Lake(folder / "lake", settings=QUIET) as lake:
+        lake.adopt("a.t", folder / "p", key="id")
+        assert lake.table("a.t").check_index().ok
+    assert len({path.stat().st_size for path in files_of(folder)}) == 1
+    return folder
+
+
+def swap_names(first: Path, second: Path) -> None:
+    aside = first.with_suffix(".aside")
+    first.rename(aside)
+    second.rename(first)
+    aside.rename(second)
+
+
+def swap_content(first: Path, second: Path) -> None:
+    contents = first.read_bytes(), second.read_bytes()
+    for path, content in zip((second, first), contents, strict=True):
+        path.unlink()
+        path.write_bytes(content)
+
+
+def swap_in_place(first: Path, second: Path) -> None:
+    contents = first.read_bytes(), second.read_bytes()
+    second.write_bytes(contents[0])
+    first.write_bytes(contents[1])
+
+
+SWAPS = [swap_names, swap_content, swap_in_place]
+
+
+@pytest.mark.parametrize("swap", SWAPS)
+def test_answers_stay_right_when_files_were_swapped(folder: Path, swap: Callable[[Path, Path], None]) -> None:
+    first, second, *_ = files_of(folder)
+    swap(first, second)
+
+    with Lake(folder / "lake", settings=QUIET) as lake:
+        for key in (1_005, 1_105, 1_205):
+            assert lake.sql(f"select count(*) c from a.t where id = {key}").to_pylist() == [{"c": 1}], key
+            assert lake.table("a.t").get(key) == {"id": key}
+        assert lake.table("a.t").check_index().ok
+
+
+def test_a_value_that_no_file_had_is_found_in_a_replaced_one(folder: Path) -> None:
+    first, *_ = files_of(folder)
+    write(folder / "new.parquet", range(9_000, 9_000 + ROWS))
+    assert (folder / "new.parquet").stat().st_size == first.stat().st_size
+    os.replace(folder / "new.parquet", first)
+
+    with Lake(folder / "lake", settings=QUIET) as lake:
+        assert lake.sql("select count(*) c from a.t where id = 9005").to_pylist() == [{"c": 1}]
+        assert lake.sql("select min(id) low, max(id) high, count(*) c from a.t").to_pylist() == [
+            {"low": 1_100, "high": 9_099, "c": 400}
+        ]
+
+
+def test_check_finds_swapped_files_and_build_puts_them_right(folder: Path) -> None:
+    first, second, *_ = files_of(folder)
+    swap_names(first, second)
+
+    with Lake(folder / "lake", settings=QUIET) as lake:
+        table = lake.table("a.t")
+        found = table.check_index()
+        built = table.build_index()
+
+        assert sorted(found.different) == [str(first), str(second)]
+        assert not found.ok
+        assert built.added == 2
+        assert table.check_index().ok
+
+
+def test_rebuild_reads_every_footer_again(folder: Path) -> None:
+    with Lake(folder / "lake", settings=QUIET) as lake:
+        table = lake.table("a.t")
+
+        assert table.build_index().added == 0
+        assert table.rebuild_index().added == 4
+        assert table.check_index().ok
+
+
+def test_a_lake_that_was_copied_with_its_times_keeps_its_index(folder: Path) -> None:
+    shutil.copytree(folder / "lake", folder / "copy")
+    with Lake(folder / "copy", settings=QUIET) as lake:
+        assert lake.table("a.t").check_index().ok
+        assert lake.table("a.t").build_index().added == 0
+
+
+def test_a_lake_that_was_copied_without_its_times_reads_right_and_is_indexed_again(folder: Path) -> None:
+    shutil.copytree(folder / "lake", folder / "copy", copy_function=shutil.copyfile)
+    with Lake(folder / "copy", settings=QUIET) as lake:
+        assert lake.sql("select count(*) c from a.t where id = 1005").to_pylist() == [{"c": 1}]
+        assert lake.table("a.t").check_index().ok
+
+
+def test_files_of_folds_and_compactions_are_bound_too(folder: Path) -> None:
+    with Lake(folder / "lake", settings=QUIET) as lake:
+        table = lake.table("a.t")
+        table.upsert([{"id": 5_000}])
+        table.fold()
+        table.compact()
+        view = table._handles.base_index.look(lambda sidecar: sidecar.view())
+        assert view is not None
+        for live in view.blocks:
+            assert bool((live.block.tags[live.live] != 0).all())
+        assert table.check_index().ok
