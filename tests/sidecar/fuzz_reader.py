@@ -41,7 +41,7 @@ def touch(array: np.ndarray) -> None:
 def touch_block(block: blocks.Block) -> None:
     block.paths.validate(full=True)
     block.paths.to_pylist()
-    for array in (block.sizes, block.footer_bytes, block.rows, block.first_group, block.file_of_group):
+    for array in (block.sizes, block.footer_bytes, block.tags, block.rows, block.first_group, block.file_of_group):
         touch(array)
     for array in (block.group_rows, block.group_bytes, block.group_raw_bytes):
         touch(array)
@@ -76,14 +76,15 @@ def touch_everything(path: Path) -> None:
 def test_one_input(data: bytes) -> None:
     if len(data) % 2 == 0:
         data = repaired(data)
-    fd = os.memfd_create("fuzzed.pm")
+    # No link leads to it: those are not followed.
+    path = Path(f"/dev/shm/lithify-fuzzed-{os.getpid()}.pm")
     try:
-        os.write(fd, data)
-        touch_everything(Path(f"/proc/self/fd/{fd}"))
+        path.write_bytes(data)
+        touch_everything(path)
     except (Corruption, NotFound):
         pass
     finally:
-        os.close(fd)
+        path.unlink()
 
 
 if __name__ == "__main__":
