@@ -191,6 +191,25 @@ class Settings(BaseSettings):
     query_wait_s_max: float = Field(
         10, ge=0, description="How long a query waits for one of those places, in seconds, before it is refused."
     )
+    token_queries_max: int | None = Field(
+        None,
+        ge=1,
+        le=1_000,
+        description="Of those places, how many one token can have; default three quarters of them.",
+    )
+    token_waiting_max: int = Field(
+        20, ge=0, le=1_000, description="Queries of one token that may wait for a place; more are refused at once."
+    )
+    token_memory_bytes_max: int | None = Field(
+        None,
+        ge=2**24,
+        description="Memory of all queries of one token together; default twice query_memory_bytes_max.",
+    )
+    token_spill_bytes_max: int | None = Field(
+        None,
+        ge=2**20,
+        description="Temporary disk of all queries of one token together; default twice query_spill_bytes_max.",
+    )
     cache_bytes_max: int | None = Field(
         None,
         ge=0,
@@ -348,6 +367,18 @@ class Settings(BaseSettings):
         if self.cache_bytes_max is not None:
             return self.cache_bytes_max
         return min(16 * 2**30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
+
+    @property
+    def token_queries(self) -> int:
+        return self.token_queries_max if self.token_queries_max is not None else max(self.queries_max * 3 // 4, 1)
+
+    @property
+    def token_memory_bytes(self) -> int:
+        return self.token_memory_bytes_max or 2 * self.query_memory_bytes_max
+
+    @property
+    def token_spill_bytes(self) -> int:
+        return self.token_spill_bytes_max or 2 * self.query_spill_bytes_max
 
     @classmethod
     def settings_customise_sources(

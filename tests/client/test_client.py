@@ -606,7 +606,7 @@ class TestTheContract:
             if known[1:] == ["_", "__"]:
                 continue
             wanted = list(inspect.signature(getattr(here, name)).parameters)
-            only_here = {"memory_bytes_max", "may_read", "within"}
+            only_here = {"memory_bytes_max", "may_read", "within", "owner"}
             assert [p for p in wanted if p not in only_here] == [p for p in known if p in wanted], name
 
     @pytest.mark.parametrize("method", ["adopt", "ingest", "start_upkeep", "on_change"])

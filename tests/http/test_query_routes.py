@@ -408,12 +408,91 @@ def test_a_query_is_stopped_when_its_client_goes_away(served: Any, lake: Lake, n
 
 
 def test_more_queries_than_may_wait_are_refused(client: TestClient, service: Service) -> None:
-    service.asking = service.settings.queries_max + 60
+    service.asking["others"] = service.settings.queries_max + 60
     answer = ask(client)
     refused(answer, 503, "limit_exceeded")
     assert answer.headers["retry-after"]
-    service.asking = 0
+    service.asking.clear()
     assert ask(client).status_code == 200
+
+
+def test_one_token_cannot_fill_the_line(client: TestClient, client_with: ClientWith, service: Service) -> None:
+    settings = service.settings
+    reader = client_with("read")
+    (token,) = [token.id for token in service.tokens.listed() if token.name == "read"]
+    service.asking[token] = settings.token_queries + settings.token_waiting_max
+    assert "token_waiting_max" in refused(ask(reader), 503, "limit_exceeded")
+    assert ask(client).status_code == 200
+    del service.asking[token]
+    assert ask(reader).status_code == 200
+    assert not service.asking
+
+
+class TestClientsThatLeave:
+    def leave(self, served: Any, method: str, path: str, body: bytes) -> None:
+        head = (
+            f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nAuthorization: Bearer {served.token}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        with socket.create_connection(("127.0.0.1", served.port), WAIT_S_MAX) as connection:
+            connection.sendall(head.encode() + body)
+
+    def test_one_that_leaves_at_once_stops_its_query(
+        self, served: Any, service: Service, lake: Lake, numbers: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Before the query has begun, too: there is nothing to cancel yet when its client goes."""
+        asked, real = list[str](), lake._queries.running
+
+        def running(*arguments: Any) -> Any:
+            asked.append(arguments[0])
+            eventually(lambda: cancelled, "the client's going")
+            return real(*arguments)
+
+        cancelled, cancel = list[str](), lake.cancel
+        monkeypatch.setattr(lake, "cancel", lambda id: (cancelled.append(id), cancel(id))[1])
+        monkeypatch.setattr(lake._queries, "running", running)
+        self.leave(served, "POST", SQL, orjson.dumps({"sql": LONG}))
+        assert eventually(lambda: asked == [LONG] and not service.asking and not lake.queries(), "the end of the query")
+
+    def test_one_that_leaves_stops_the_search_for_what_it_would_delete(
+        self, served: Any, service: Service, lake: Lake, numbers: None
+    ) -> None:
+        slow = "v = -1 or length(repeat(cast(v as varchar), 10000000)) < 0"
+        self.leave(served, "POST", "/v1/tables/a.numbers/delete-where", orjson.dumps({"condition": slow}))
+        assert eventually(lambda: not service.asking and not lake.queries(), "the end of the search")
+        assert lake.table("a.numbers").snapshot().seq == 1
+
+
+def test_a_revoked_token_ends_its_queries(
+    client: TestClient, client_with: ClientWith, tokens: Tokens, lake: Lake, numbers: None
+) -> None:
+    reader = client_with("read")
+    query, other = Background(reader, lake, "mine"), Background(client, lake, "others")
+    tokens.revoke("read")
+    refused(query.answer(), 401, "unauthenticated")
+    assert [running.id.partition(":")[2] for running in lake.queries()] == ["others"]
+    client.post("/v1/query/others/cancel")
+    refused(other.answer(), 409, "cancelled")
+
+
+OVERFLOW = "interval " * 1_900 + "'1'"
+
+
+@pytest.mark.parametrize(
+    "send",
+    [
+        lambda client: ask(client, f"select {OVERFLOW}"),
+        lambda client: client.post(EXPLAIN, json={"sql": f"select {OVERFLOW}"}),
+        lambda client: client.get("/v1/tables/shop.orders/rows", params={"where": f"{OVERFLOW} is null"}),
+        lambda client: client.post("/v1/tables/shop.orders/delete-where", json={"condition": f"{OVERFLOW} is null"}),
+    ],
+    ids=["sql", "explain", "rows", "delete-where"],
+)
+def test_a_text_that_overflows_the_parser_is_refused_on_every_route(
+    client: TestClient, send: Callable[[TestClient], Any]
+) -> None:
+    assert "too many parts" in refused(send(client), 400, "invalid_request")
+    assert ask(client).json()["row_count"] == 3
 
 
 # -- what the document says

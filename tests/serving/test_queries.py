@@ -22,11 +22,11 @@ class Slow:
         self._pool = ThreadPoolExecutor(16)
         self._go = threading.Event()
 
-    def start(self, id: str, body: Callable[[Run], None] | None = None) -> Future[str]:
+    def start(self, id: str, body: Callable[[Run], None] | None = None, owner: str | None = None) -> Future[str]:
         """Answers when the query is in the register."""
 
         def query() -> str:
-            with self.queries.running("select 1", id) as run:
+            with self.queries.running("select 1", id, owner) as run:
                 if body is not None:
                     body(run)
                 self._go.wait(LONG_S)
@@ -178,3 +178,46 @@ def test_no_place_is_lost_whatever_happens() -> None:
     assert queries.list() == []
     with queries.running("select 1"), queries.running("select 1"):
         pass
+
+
+class TestOwners:
+    @pytest.fixture
+    def slow(self) -> Iterator[Slow]:
+        slow = Slow(RunningQueries(3, LONG_S, owner_max=2))
+        yield slow
+        slow.close()
+
+    def test_one_owner_cannot_take_all_places(self, slow: Slow) -> None:
+        for id in ("a1", "a2", "a3", "a4"):
+            slow.start(id, owner="a")
+        slow.start("b1", owner="b")
+        states = {id: slow.state(id) for id in ("a1", "a2", "a3", "a4", "b1")}
+        assert states == {"a1": "running", "a2": "running", "a3": "waiting", "a4": "waiting", "b1": "running"}
+
+    def test_those_of_nobody_in_particular_have_no_share(self, slow: Slow) -> None:
+        for id in ("1", "2", "3"):
+            slow.start(id)
+        assert [slow.state(id) for id in ("1", "2", "3")] == ["running"] * 3
+
+    def test_a_place_goes_to_whoever_waits_longest_and_may_have_it(self, slow: Slow) -> None:
+        go_on = threading.Event()
+        slow.start("b1", lambda run: run.check() if go_on.wait(LONG_S) else None, owner="b")
+        for id in ("a1", "a2", "a3"):
+            slow.start(id, owner="a")
+        slow.start("b2", owner="b")
+        slow.start("b3", owner="b")
+        assert [slow.state(id) for id in ("a3", "b2", "b3")] == ["waiting"] * 3
+        slow.queries.cancel("b1")
+        go_on.set()
+        wait_for(lambda: slow.state("b2") == "running")
+        assert [slow.state(id) for id in ("a3", "b3")] == ["waiting"] * 2
+
+    def test_the_limit_is_named(self) -> None:
+        queries = RunningQueries(2, 0, owner_max=1)
+        with (
+            queries.running("select 1", owner="a"),
+            pytest.raises(LimitExceeded, match="token_queries_max") as caught,
+            queries.running("select 1", owner="a"),
+        ):
+            pass
+        assert caught.value.details["limit"] == "queue"

@@ -36,6 +36,7 @@ from lithify.model.policies import policy_of
 from lithify.model.schema import define
 from lithify.model.tiers import TierNames
 from lithify.serving.execution import QueryRun
+from lithify.serving.isolated import ProcessLimits
 from lithify.serving.limits import Answer, Limits, RunningQuery
 from lithify.serving.queries import RunningQueries
 from lithify.serving.query import ServingEngine
@@ -86,7 +87,12 @@ class Lake:
         self._serving = ServingEngine(
             self._settings.query_memory_bytes_max,
             cache_bytes_max=self._settings.cache_bytes,
-            spill_bytes_max=self._settings.query_spill_bytes_max,
+            limits=ProcessLimits(
+                self._settings.query_memory_bytes_max,
+                self._settings.query_spill_bytes_max,
+                self._settings.token_memory_bytes,
+                self._settings.token_spill_bytes,
+            ),
             processes_max=min(self._settings.queries_max, QUERY_PROCESSES_KEPT_MAX),
         )
         # A session of the user's does all the work it is given for; otherwise heavy tasks get a process of their own.
@@ -101,7 +107,9 @@ class Lake:
             LakeClock(self._store, self.path / CONTROL_FOLDER).now_ms,
             reopen=reopened_table,
         )
-        self._queries = RunningQueries(self._settings.queries_max, self._settings.query_wait_s_max)
+        self._queries = RunningQueries(
+            self._settings.queries_max, self._settings.query_wait_s_max, self._settings.token_queries
+        )
         self._catalog = Catalog(self._runtime)
         self._loaded = LoadedTables(self._runtime, self._catalog.open)
         self._tables: dict[TableName, Table] = {}
@@ -405,15 +413,16 @@ class Lake:
         rows_max: int | None = None,
         memory_bytes_max: int | None = None,
         may_read: MayRead | None = None,
+        owner: str | None = None,
     ) -> Answer:
         """Run a SELECT in a process of its own, within limits, which are the settings' where none are given. What
         stopped it stands in the error's `details["limit"]`.
 
-        At most `queries_max` run at once; the others wait for `query_wait_s_max`. `id` names the query for `cancel`;
-        `may_read(name)` is asked before a table is opened.
+        At most `queries_max` run at once, `token_queries_max` of them for one `owner`; the others wait for
+        `query_wait_s_max`. `id` names the query for `cancel`; `may_read(name)` is asked before a table is opened.
         """
         with self.limited(
-            query, id=id, timeout_s=timeout_s, rows_max=rows_max, memory_bytes_max=memory_bytes_max
+            query, id=id, timeout_s=timeout_s, rows_max=rows_max, memory_bytes_max=memory_bytes_max, owner=owner
         ) as within:
             outcome = self._serving.run(query, self._planned(as_of, may_read), self._names, within)
             seconds = time.monotonic() - within.started_at
@@ -429,6 +438,7 @@ class Lake:
         timeout_s: float | None = None,
         rows_max: int | None = None,
         memory_bytes_max: int | None = None,
+        owner: str | None = None,
     ) -> Iterator[QueryRun]:
         """A place among the queries that run, and the limits for whatever is asked there: what `explain` and a table's
         `delete_where` take as `within`.
@@ -443,7 +453,7 @@ class Lake:
             rows_max if rows_max is not None else settings.query_rows_max,
             memory_bytes_max if memory_bytes_max is not None else settings.query_memory_bytes_max,
         )
-        with self._runtime.activity.asked(), self._queries.running(text, id) as run:
+        with self._runtime.activity.asked(), self._queries.running(text, id, owner) as run:
             yield QueryRun(limits, run)
 
     def warm(self) -> None:

@@ -78,6 +78,7 @@ async def answer_of(
             timeout_s=lowered(timeout_s, limits.query_timeout_s),
             rows_max=int(lowered(rows_max, limits.query_rows_max)),
             may_read=allowed,
+            owner=caller.token_id,
         )
 
     service.held.check()
@@ -92,12 +93,17 @@ async def while_there(
     """Run something that is a query of the lake, by the id it is given, in a thread of its own. It is cancelled when
     the client goes away or its token is no longer valid.
     """
-    places = service.settings.queries_max + WAITING_MAX
-    if service.asking >= places:
+    settings, token = service.settings, caller.token_id
+    if service.asking.total() >= settings.queries_max + WAITING_MAX:
         raise LimitExceeded("too many queries wait already: send it again after a moment", limit="queue")
+    if service.asking[token] >= settings.token_queries + settings.token_waiting_max:
+        raise LimitExceeded(
+            "too many queries of this token wait already (token_waiting_max): send it again after a moment",
+            limit="queue",
+        )
     known = id or uuid.uuid4().hex
     inner = inner_id(caller, known)
-    service.asking += 1
+    service.asking[token] += 1
     try:
         # Never waited for: there are as many threads as places.
         work = asyncio.ensure_future(to_thread.run_sync(run, inner, limiter=CapacityLimiter(1)))
@@ -123,7 +129,9 @@ async def while_there(
     except (Cancelled, Conflict) as error:
         raise type(error)(error.public.replace(inner, known)) from error
     finally:
-        service.asking -= 1
+        service.asking[token] -= 1
+        if not service.asking[token]:
+            del service.asking[token]
 
 
 async def _gone(request: Request) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, TypeVar, cast
@@ -31,9 +32,9 @@ class Service:
     metrics: Metrics
     # From the moment that the service was told to stop: what is under way ends, nothing new is ready.
     stopping: bool = False
-    # Answers of which further pages may be asked for, and how many requests are at a query now.
+    # Answers of which further pages may be asked for, and how many requests are at a query now, by token.
     answers: KeptAnswers = field(default_factory=KeptAnswers)
-    asking: int = 0
+    asking: Counter[str] = field(default_factory=Counter)
     held: HeldRows = field(init=False)
     _tables: dict[str, Table] = field(default_factory=dict, repr=False)
 

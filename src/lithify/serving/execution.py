@@ -25,6 +25,10 @@ class QueryRun:
     def id(self) -> str:
         return self.run.id if self.run is not None else ""
 
+    @property
+    def owner(self) -> str | None:
+        return self.run.owner if self.run is not None else None
+
     def left_s(self) -> float | None:
         timeout_s = self.limits.timeout_s
         return None if timeout_s is None else self.started_at + timeout_s - time.monotonic()

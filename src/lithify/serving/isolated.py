@@ -23,6 +23,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from lithify.serving.channel import Channel, Gone
 from lithify.serving.execution import QueryRun
 from lithify.serving.filters import Place
 from lithify.serving.jobs import BEGUN, Head, HotState, Job, Memory, Task, sendable, slim
-from lithify.serving.limits import out_of_disk, out_of_memory, out_of_time
+from lithify.serving.limits import out_of_disk, out_of_memory, out_of_time, too_much_of_one
 from lithify.serving.query_template import template
 from lithify.store.local import translated
 from lithify.store.scratch import Scratch
@@ -104,8 +105,9 @@ class QueryProcesses:
                         stack.enter_context(course.run.stop_with(process.stop))
                     course.check()
                     told = Told(table_of, names, self._states, process.seen)
-                    with self._listed(process):
-                        return process.run(task, told, course, limits, likely)
+                    with self._listed(process, course.owner):
+                        others = partial(self._others, process, limits)
+                        return process.run(task, told, course, limits, likely, others)
             except NotBegun:
                 if last:
                     raise
@@ -118,9 +120,26 @@ class QueryProcesses:
         with self._lock:
             return [process.pid for process in (*self._running, *self._waiting)]
 
-    @contextlib.contextmanager
-    def _listed(self, process: QueryProcess) -> Iterator[None]:
+    def _others(self, process: QueryProcess, limits: ProcessLimits) -> None:
+        """Raises for the largest query of an owner whose queries together take too much."""
+        if process.owner is None:
+            return
         with self._lock:
+            theirs = [one for one in self._running if one.owner == process.owner]
+        if len(theirs) < 2:
+            return
+        for measure, bytes_max, what, setting in (
+            (QueryProcess.own_bytes, limits.owner_memory_bytes_max, "memory", "token_memory_bytes_max"),
+            (QueryProcess.spilled_bytes, limits.owner_spill_bytes_max, "disk", "token_spill_bytes_max"),
+        ):
+            sizes = {one: measure(one) for one in theirs}
+            if sum(sizes.values()) > bytes_max and sizes[process] == max(sizes.values()):
+                raise too_much_of_one(what, bytes_max, setting)
+
+    @contextlib.contextmanager
+    def _listed(self, process: QueryProcess, owner: str | None) -> Iterator[None]:
+        with self._lock:
+            process.owner = owner
             self._running.add(process)
         try:
             yield
@@ -219,8 +238,12 @@ class QueryProcesses:
 
 @dataclass(frozen=True)
 class ProcessLimits:
+    """Of one query, and of all queries of one owner together."""
+
     memory_bytes_max: int
     spill_bytes_max: int
+    owner_memory_bytes_max: int
+    owner_spill_bytes_max: int
 
 
 class QueryProcess:
@@ -242,7 +265,8 @@ class QueryProcess:
         self._ended = False
         self.seen = Seen()
         self._tasks = 0
-        # Whether it waits for a task.
+        # Whose query it is at, and whether it waits for one.
+        self.owner: str | None = None
         self.is_free = True
 
     @property
@@ -269,9 +293,18 @@ class QueryProcess:
                     total += os.lstat(os.path.join(folder, name)).st_blocks * 512
         return total
 
-    def run(self, task: Task, told: Told, course: QueryRun, limits: ProcessLimits, likely: Sequence[Place]) -> Isolated:
+    def run(
+        self,
+        task: Task,
+        told: Told,
+        course: QueryRun,
+        limits: ProcessLimits,
+        likely: Sequence[Place],
+        look_at_others: Callable[[], None],
+    ) -> Isolated:
         def look() -> None:
             course.check()
+            look_at_others()
             if self.own_bytes() > limits.memory_bytes_max + UNCOUNTED_BYTES:
                 raise out_of_memory(limits.memory_bytes_max)
             if self.spilled_bytes() > limits.spill_bytes_max:

@@ -75,3 +75,11 @@ def out_of_disk(spill_bytes_max: int) -> LimitExceeded:
         "or raise the limit",
         limit="disk",
     )
+
+
+def too_much_of_one(what: str, bytes_max: int, setting: str) -> LimitExceeded:
+    return LimitExceeded(
+        f"the queries of this token together take more than {bytes_max / 2**20:,.0f} MiB of {what} ({setting}), and "
+        "this one takes most: ask for less at a time, or raise the limit",
+        limit=what,
+    )

@@ -91,17 +91,17 @@ class Found:
 
 
 class ServingEngine:
-    """`processes_max`: query processes that are kept while nobody asks."""
+    """`limits` are those of queries in processes of their own, of which `processes_max` are kept while nobody asks."""
 
     def __init__(
         self,
         memory_bytes_max: int,
         threads: int | None = None,
         cache_bytes_max: int = 0,
-        spill_bytes_max: int = SPILL_BYTES_MAX,
+        limits: ProcessLimits | None = None,
         processes_max: int = 4,
     ) -> None:
-        self._limits = ProcessLimits(memory_bytes_max, spill_bytes_max)
+        self._limits = limits or ProcessLimits(memory_bytes_max, SPILL_BYTES_MAX, memory_bytes_max, SPILL_BYTES_MAX)
         self._contexts = Contexts(memory_bytes_max, threads)
         self.questions = Questions(self._contexts)
         self.cache = Budget(cache_bytes_max)

@@ -157,7 +157,7 @@ async def explain(
     """Files and row groups per table, and which condition rules out how many of them."""
 
     def run(id: str) -> list[TableExplanation]:
-        with service.lake.limited(ask.sql, id=id) as within:
+        with service.lake.limited(ask.sql, id=id, owner=caller.token_id) as within:
             return service.lake.explain(
                 ask.sql, ask.as_of, may_read=lambda table: caller.may("read", table), within=within
             )

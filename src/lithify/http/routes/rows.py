@@ -210,7 +210,7 @@ async def delete_where(
     batch_id = bound(idempotency_key, caller, "delete where", body)
 
     def run(id: str) -> Commit:
-        with service.lake.limited(order.condition, id=id) as within:
+        with service.lake.limited(order.condition, id=id, owner=caller.token_id) as within:
             return service.lake.table(name).delete_where(
                 order.condition, batch_id, actor=caller.name, reason=order.reason, within=within
             )
