@@ -28,6 +28,7 @@ from lithify.serving.channel import Channel, Gone
 from lithify.serving.isolated import Told
 from lithify.serving.query_template import template
 from lithify.settings import load_settings
+from lithify.store.shared_memory import SharedMemory
 from support.folders import memory_folder
 
 COLUMNS = pa.schema(
@@ -338,3 +339,35 @@ def test_only_plain_values_are_taken_from_a_process() -> None:
     with pytest.raises(Gone):
         other.receive()
     other.close()
+
+
+class _Fake:
+    """As much of a process as its token's share is told by."""
+
+    def __init__(self, owner: str | None, memory: int, disk: int = 0) -> None:
+        self.owner, self.memory, self.disk = owner, memory, disk
+
+
+def test_the_largest_query_of_a_token_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolated.QueryProcess, "own_bytes", lambda process: process.memory)
+    monkeypatch.setattr(isolated.QueryProcess, "spilled_bytes", lambda process: process.disk)
+    limits = isolated.ProcessLimits(100, 100, 150, 150)
+    processes = isolated.QueryProcesses(SharedMemory(), 1)
+
+    def look(running: list[_Fake]) -> list[str]:
+        said = []
+        processes._running = set(running)  # type: ignore[assignment]
+        for one in running:
+            try:
+                processes._others(one, limits)  # type: ignore[arg-type]
+                said.append("")
+            except LimitExceeded as error:
+                said.append(str(error.details["limit"]))
+        processes._running = set()
+        return said
+
+    assert look([_Fake("a", 90), _Fake("a", 80), _Fake("b", 90)]) == ["memory", "", ""]
+    assert look([_Fake("a", 1, 60), _Fake("a", 1, 99), _Fake("b", 1, 99)]) == ["", "disk", ""]
+    assert look([_Fake("a", 70), _Fake("a", 70), _Fake("b", 140)]) == ["", "", ""]
+    assert look([_Fake(None, 90), _Fake(None, 90)]) == ["", ""]
+    processes.close()
