@@ -146,7 +146,7 @@ def chosen(calls: Sequence[tuple[str, str]]) -> list[tuple[int, str, str]]:
 def stopped(
     path: Path, name: str, store: StoppingStore, nth: int = 0, act: Callable[[], None] | None = None
 ) -> BaseException | None:
-    with opened(path, store) as lake:
+    with opened(name, path, store) as lake:
         store.arm(nth, act)
         try:
             OPERATIONS[name].run(lake)

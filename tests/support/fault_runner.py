@@ -170,7 +170,7 @@ def _record(folder: Path, name: str, trace: Path) -> None:
     from support.operations import OPERATIONS, made_ready, opened
 
     place = folder / f"recorded-{name}"
-    with opened(made_ready(name, folder / f"made-{name}", place)) as lake, Shim(place).tracing(trace):
+    with opened(name, made_ready(name, folder / f"made-{name}", place)) as lake, Shim(place).tracing(trace):
         OPERATIONS[name].run(lake)
 
 
@@ -179,7 +179,7 @@ def _disturbed(folder: Path, name: str, place: Path, fault: Fault) -> tuple[tupl
     from support.operations import OPERATIONS, Answer, made_ready, opened, state
 
     logging.disable(logging.CRITICAL)
-    with opened(made_ready(name, folder / f"made-{name}", place)) as lake:
+    with opened(name, made_ready(name, folder / f"made-{name}", place)) as lake:
         tempfile.tempdir = str(place)
         shim, error = Shim(place), None
         with shim.failing(fault):

@@ -54,13 +54,16 @@ State = dict[str, tuple[tuple[str, ...], Any, Counter[Any]]]
 
 @dataclass(frozen=True)
 class Operation:
-    """`prepare` makes a lake, once; `ready` is done on each copy of it before the operation runs. `again`: how to do it
-    once more, where that is another call; `refused_again`: what says that it was done already.
+    """`prepare` makes a lake, once; `ready` is done on each copy of it, and `at_last` in the process that runs the
+    operation, right before it does. `leaves`: what there is more of afterwards. `again`: how to do it once more, where
+    that is another call; `refused_again`: what says that it was done already.
     """
 
     prepare: Run
     run: Run
     ready: Run | None = None
+    at_last: Run | None = None
+    leaves: str = "*/_delta_log/*.json"
     again: Run | None = None
     refused_again: type[Exception] | None = None
 
@@ -78,6 +81,16 @@ def _keyed(lake: Lake) -> None:
     table.fold()
     table.upsert(rows(2, 40, v="y"))
     table.delete([3])
+
+
+def _small_changes(lake: Lake) -> None:
+    table = lake.create_table("a.t", SCHEMA, key="id")
+    table.upsert(rows(1, 2))
+    table.fold()
+    table.upsert(rows(2, v="y"))
+    table.upsert(rows(3))
+    table.delete([1])
+    table.upsert(rows(4))
 
 
 def _keyless(lake: Lake) -> None:
@@ -129,11 +142,6 @@ def _parquet_beside(lake: Lake) -> None:
 def _much_to_remove(lake: Lake) -> None:
     _many_files(lake)
     _age(lake.path)
-
-
-def _without_index(lake: Lake) -> None:
-    _many_files(lake)
-    shutil.rmtree(lake.path / "a/t/index")
 
 
 def _dropped(lake: Lake) -> None:
@@ -206,13 +214,18 @@ OPERATIONS = {
     "fold": Operation(_keyed, lambda lake: lake.table("a.t").fold()),
     "fold_keyless": Operation(_keyless, lambda lake: lake.table("a.t").fold()),
     "fold_link": Operation(_first_loads, lambda lake: lake.table("a.t").fold()),
-    "minor": Operation(_keyed, _minor),
+    "minor": Operation(_small_changes, _minor),
     "compact": Operation(_many_files, lambda lake: lake.table("a.t").compact()),
     "optimize": Operation(_many_files, lambda lake: lake.table("a.t").optimize(by=["v", "id"])),
     "vacuum": Operation(_much_to_remove, lambda lake: lake.table("a.t").vacuum(1, dry_run=False)),
-    "index": Operation(_without_index, lambda lake: lake.table("a.t").build_index()),
+    "index": Operation(
+        _many_files,
+        lambda lake: lake.table("a.t").build_index(),
+        at_last=lambda lake: shutil.rmtree(lake.path / "a/t/index"),
+        leaves="index/*.pm",
+    ),
     "checkpoint": Operation(_checkpoint_due, lambda lake: lake.table("a.t").upsert(rows(60, v="due"))),
-    "checkpoint_alone": Operation(_keyed, _checkpoint),
+    "checkpoint_alone": Operation(_keyed, _checkpoint, leaves="*.checkpoint.parquet"),
     "create": Operation(
         _another,
         lambda lake: lake.create_table("a.t", SCHEMA, key="id"),
@@ -254,10 +267,12 @@ def checked_state(lake: Lake) -> State:
 
 
 @contextlib.contextmanager
-def opened(path: Path, store: Store | None = None) -> Iterator[Lake]:
+def opened(name: str, path: Path, store: Store | None = None) -> Iterator[Lake]:
     """With everything read once, as in a process that has been at work."""
     with Lake(path, settings=SETTINGS, store=store) as lake:
         state(lake)
+        if (at_last := OPERATIONS[name].at_last) is not None:
+            at_last(lake)
         yield lake
 
 
@@ -300,9 +315,13 @@ def made_ready(name: str, source: Path, target: Path) -> Path:
 
 def expected(name: str, path: Path) -> Expected:
     """What an undisturbed run finds and leaves."""
-    with opened(path) as lake:
+    operation = OPERATIONS[name]
+    with Lake(path, settings=SETTINGS) as lake:
         before = checked_state(lake)
-        OPERATIONS[name].run(lake)
+    with opened(name, path) as lake:
+        there = set(path.parent.rglob(operation.leaves))
+        operation.run(lake)
+        assert set(path.parent.rglob(operation.leaves)) > there, f"{name} has done nothing"
         return Expected(before, checked_state(lake))
 
 
