@@ -207,6 +207,54 @@ def test_types_of_constants_and_of_what_is_made_of_them(sentinels: Table, query:
     assert sentinels._handles.runtime.serving.sql(query, lambda *_: None, dict).schema.types == kinds
 
 
+ARITHMETIC = [
+    "SELECT sum(price * discount) AS v FROM {t} WHERE discount BETWEEN 0.06 - 0.01 AND 0.06 + 0.01 AND quantity < 24",
+    "SELECT 100.00 * sum(CASE WHEN id % 2 = 0 THEN price * (1 - discount) ELSE 0 END) / sum(price * (1 - discount)) "
+    "AS v FROM {t}",
+    "SELECT sum(price) / 7.0 AS v FROM {t} WHERE quantity < (SELECT 0.2 * avg(quantity) FROM {t})",
+    "SELECT count(*) AS v FROM {t} WHERE price * quantity > (SELECT sum(price * quantity) * 0.0001000000 FROM {t})",
+    "SELECT avg(price) AS v FROM {t} WHERE price > 0.00 AND price * 1.5 > 1000.25",
+    "SELECT sum(price * (1 - discount) * (1 + 0.07)) AS v FROM {t}",
+    "SELECT count(*) AS v FROM {t} WHERE price = 0.5 * (price + price) AND discount + 0.01 = 0.07",
+    "SELECT sum(x * 0.1) + 1e2 AS v FROM {t} WHERE x > 0.25 OR x < -1.5e0",
+]
+
+
+@pytest.mark.parametrize("query", ARITHMETIC, ids=range(len(ARITHMETIC)))
+def test_arithmetic_agrees_with_duckdb(folder: Any, query: str) -> None:
+    chance = random.Random(11)
+    lines = [
+        {
+            "id": number,
+            "price": Decimal(chance.randrange(10**7)).scaleb(-2),
+            "discount": Decimal(chance.randrange(11)).scaleb(-2),
+            "quantity": Decimal(chance.randrange(1, 51)),
+            "x": chance.uniform(-2, 2),
+        }
+        for number in range(2_000)
+    ]
+    money = pa.decimal128(15, 2)
+    columns = pa.schema(
+        [("id", pa.int64()), ("price", money), ("discount", money), ("quantity", money), ("x", pa.float64())]
+    )
+    with Lake(folder / "lake") as lake, duckdb.connect() as connection:
+        lake.create_table("s.t", columns, key="id").upsert(lines)
+        connection.register("t", pa.Table.from_pylist(lines, schema=columns))
+
+        (found,) = lake.sql(query.format(t="s.t")).column("v").to_pylist()
+        ((expected,),) = connection.execute(query.format(t="t")).fetchall()
+
+    assert float(found) == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_constants_mean_the_same_in_a_process_of_its_own(lake: Lake) -> None:
+    where = "d12_2 = 765474.49 AND ntz = '9999-12-31' AND f64 < 1e301"
+
+    rows = lake.sql(f"SELECT id, repeat('x', 2) AS v FROM m.folded WHERE {where}").to_pylist()
+
+    assert rows == [{"id": 6, "v": "xx"}]
+
+
 @pytest.mark.parametrize(
     ("given", "written"),
     [
