@@ -432,7 +432,7 @@ def test_nan_beside_one_number_is_not_taken_for_that_number(folder: Path) -> Non
                 False,
             ]
         (source,) = table.plan().clean
-        found = Lookup().rows(source.path, rows.schema, {"id": pa.scalar(1)})
+        found = Lookup().rows(source.path, source.size_bytes, rows.schema, {"id": pa.scalar(1)})
         assert math.isnan(found.column("x")[0].as_py())
     engine.close()
 
