@@ -102,10 +102,11 @@ class _Mapping:
 
     def check_whole(self) -> None:
         """A file that lost its name to another, or has none any more, is out of everybody's reach."""
-        try:
-            stat = os.stat(self.path)
-        except FileNotFoundError:
-            return
+        with translated(self.path):
+            try:
+                stat = os.stat(self.path)
+            except FileNotFoundError:
+                return
         if (stat.st_dev, stat.st_ino) == self.identity and stat.st_size < self.size:
             raise damaged(self.path, "it was cut while it was in use")
 
