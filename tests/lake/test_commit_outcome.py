@@ -26,7 +26,7 @@ from support.trouble import write_short_of_descriptors
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 SHORT = Settings(checkpoint_every=3)
-STOPS_MAX = 4  # of each operation, unless soaked
+STOPS_MAX = 3  # of each operation, unless soaked
 
 
 class FailsToRead(Store):

@@ -16,7 +16,7 @@ from support.fault_runner import Runner
 from support.folders import memory_folder
 from support.operations import OPERATIONS
 
-FAULTS_MAX = 8  # of each operation, unless soaked
+FAULTS_MAX = 5  # of each operation, unless soaked
 
 pytestmark = [
     pytest.mark.slow,
