@@ -319,7 +319,7 @@ class ServingEngine:
         needs, or with strings as dictionaries; None if it then means something else.
         """
         tables: dict[Place, Table] = {}
-        narrowed, small, merges = False, True, False
+        narrowed, small = False, True
         for place, request in look.requests.items():
             if narrow and (hot := look.hot_rows(place)) is not None:
                 tables[place] = self._hot.table(hot, lambda: session.ctx, plain=look.plain)
@@ -337,7 +337,7 @@ class ServingEngine:
                     raise _Doubted
                 view = relation(session.ctx, plan, session.links, careful=session.careful)
                 tables[place] = Table(view.into_view())
-                small, merges = False, True
+                small = False
         # Relations are built in a context of their own, so that a query sees the lake's tables and nothing else.
         outer = self._contexts.context(
             CATALOG,
@@ -345,7 +345,6 @@ class ServingEngine:
             look.care,
             one_thread=small,
             hash_joins=look.hash_joins,
-            merges=merges,
             memory_bytes_max=look.memory_bytes_max,
         )
         catalog = outer.catalog(CATALOG)
