@@ -453,6 +453,7 @@ class TestClientsThatLeave:
         monkeypatch.setattr(lake._queries, "running", running)
         self.leave(served, "POST", SQL, orjson.dumps({"sql": LONG}))
         assert eventually(lambda: asked == [LONG] and not service.asking and not lake.queries(), "the end of the query")
+        assert lake._runtime.activity.totals().stopped == {"cancelled": 1}, "not by its time limit"
 
     def test_one_that_leaves_stops_the_search_for_what_it_would_delete(
         self, served: Any, service: Service, lake: Lake, numbers: None

@@ -254,7 +254,7 @@ def test_files_without_a_column_of_strings_are_loaded(lake: Lake, folder: Path, 
     lake.adopt("a.parts", folder / "base", key="id")
 
     assert lake.cache.pin("a.t").rows == lake.cache.pin("a.parts").rows == 5_000
-    assert answer(lake, "select count(extra) as n, count(*) as m from a.t") == [{"n": 0, "m": 5_000}]
+    assert answer(lake, "select count(extra) as n, count(*) as m from a.t where id >= 0") == [{"n": 0, "m": 5_000}]
     assert answer(lake, "select count(*) as n from a.parts where kind = 'kind 1'") == [{"n": 1_667}]
     assert lake.cache.stats().hits == 2
 
