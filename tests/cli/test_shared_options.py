@@ -49,6 +49,7 @@ COMMANDS = {
     "optimize": ("a.b",),
     "vacuum": ("a.b",),
     "index build": ("a.b",),
+    "index rebuild": ("a.b",),
     "index inspect": ("a.b",),
     "index check": ("a.b",),
     "run": ("--once",),

@@ -542,7 +542,8 @@ def test_rows_are_read_as_of_an_earlier_state(client: TestClient) -> None:
     assert client.get(ROWS).json()["row_count"] == 4
     assert client.get(ROWS, params={"as_of": "1"}).json()["row_count"] == 3
     refused(client.get(ROWS, params={"as_of": "99"}), 404, "not_found")
-    refused(client.get(ROWS, params={"as_of": "yesterday"}), 400, "invalid_request")
+    refused(client.get(ROWS, params={"as_of": "yesterday"}), 404, "not_found")
+    refused(client.get(ROWS, params={"as_of": "the day before"}), 400, "invalid_request")
 
 
 def test_rows_come_as_arrow(client: TestClient) -> None:

@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from lithify import InvalidRequest, Lake, Table
+from lithify import InvalidRequest, Lake, NotFound, Table
 from support.folders import memory_folder
 from support.unchanged import nothing_changes
 
@@ -191,10 +191,15 @@ def test_a_bad_condition_is_refused(lake: Lake, table: Table, case: str, method:
         table.delete_where(CONDITIONS[case]) if method == "delete_where" else table.to_arrow(where=CONDITIONS[case])
 
 
-@pytest.mark.parametrize("as_of", [True, 1.5, "yesterday", [1]])
+@pytest.mark.parametrize("as_of", [True, 1.5, "the day before", [1]])
 def test_a_bad_as_of_is_refused(table: Table, as_of: Any) -> None:
     with pytest.raises(InvalidRequest, match="as_of"):
         table.to_arrow(as_of=as_of)
+
+
+def test_a_word_that_is_no_tag_is_told_what_as_of_takes(table: Table) -> None:
+    with pytest.raises(NotFound, match=r"no tag 'yesterday'.*as_of also takes a seq"):
+        table.to_arrow(as_of="yesterday")
 
 
 @pytest.mark.parametrize("since", [-1, 2, "1", None, True])

@@ -179,7 +179,7 @@ def test_creating_twice_is_idempotent_where_asked_for(lake: Lake) -> None:
     assert again.to_arrow().num_rows == 1
     with pytest.raises(Conflict, match=r"shop\.orders exists"):
         lake.create_table("shop.orders", ORDERS, key="id")
-    with pytest.raises(Conflict, match="another columns"):
+    with pytest.raises(Conflict, match="other columns"):
         lake.create_table("shop.orders", CUSTOMERS, key="id", if_not_exists=True)
 
 

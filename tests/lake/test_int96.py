@@ -149,4 +149,4 @@ def test_rows_from_a_parquet_file_on_the_command_line(folder: Path) -> None:
 
     write_int96(folder / "x.parquet", as_table(ROWS))
 
-    assert read_rows(str(folder / "x.parquet"), None, as_table(ROWS).schema).to_pylist() == ROWS
+    assert read_rows(str(folder / "x.parquet"), None, as_table(ROWS).schema, "a.t").to_pylist() == ROWS

@@ -446,5 +446,5 @@ class TestBudget:
 
     @pytest.mark.parametrize("text", ["512m", "1023m", "much", "-4g"])
     def test_too_little_or_nonsense_is_refused(self, text: str) -> None:
-        with pytest.raises(ValueError, match="worker_memory"):
+        with pytest.raises(InvalidRequest, match="worker_memory"):
             Settings(worker_memory=text)

@@ -154,7 +154,10 @@ def _found(handles: Handles, name: str) -> _Stored | None:
 
 def _no_tag(handles: Handles, name: str) -> NotFound:
     there = ", ".join(stored.name for stored in stored_tags(handles)) or "none"
-    return NotFound(f"table {handles.name} has no tag {name!r}: it has {there}")
+    return NotFound(
+        f"table {handles.name} has no tag {name!r}: it has {there}; as_of also takes a seq, or a time like "
+        "2026-11-15T12:00:00Z"
+    )
 
 
 def _folder(runtime: Runtime, name: TableName) -> Path:
