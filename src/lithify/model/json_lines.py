@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import orjson
 import pyarrow as pa
 
 from lithify.errors import InvalidRequest
+from lithify.model import strict_json
 from lithify.model.json_rows import RowMisfit, exact, rows_as_columns
 from lithify.model.text_rows import (
     RECORD_BYTES_MAX,
@@ -94,10 +94,10 @@ def _parsed(blocks: Iterator[bytes], place: str, line: int) -> Iterator[_Parsed]
 
 def _array(text: bytes, place: str) -> _Parsed:
     try:
-        rows = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
+        rows = strict_json.loads(text)
+    except strict_json.JSONDecodeError as error:
         return _Parsed([], list, [], [BadRecord(place, error.lineno, None, _not_json(text, error), shown(text))])
-    records = [(number, orjson.dumps(row)) for number, row in enumerate(rows, 1)]
+    records = [(number, strict_json.dumps(row)) for number, row in enumerate(rows, 1)]
     return _Parsed(rows, lambda: list(exact(text)), records, [], array=True)
 
 
@@ -105,9 +105,9 @@ def _lines(lines: Sequence[tuple[int, bytes]], place: str) -> _Parsed:
     rows, kept, bad = [], [], []
     for number, text in lines:
         try:
-            rows.append(orjson.loads(text))
+            rows.append(strict_json.loads(text))
             kept.append((number, text))
-        except orjson.JSONDecodeError as error:
+        except strict_json.JSONDecodeError as error:
             bad.append(BadRecord(place, number, None, _not_json(text, error), shown(text.strip())))
     return _Parsed(rows, lambda: [exact(text) for _, text in kept], kept, bad)
 
@@ -125,7 +125,7 @@ def _all(held: bytes, blocks: Iterator[bytes], place: str) -> bytes:
     return b"".join(pieces)
 
 
-def _not_json(text: bytes, error: orjson.JSONDecodeError) -> str:
+def _not_json(text: bytes, error: strict_json.JSONDecodeError) -> str:
     try:
         text.decode("utf-8")
     except UnicodeDecodeError:
@@ -169,7 +169,7 @@ def _one_by_one(rows: Sequence[Any], digits: Sequence[Any], target: Target) -> t
             tables.append(_filled([row], target.columns, lambda at=at: [digits[at]]))  # type: ignore[misc]
             kept.append(at)
         except RowMisfit as misfit:
-            value = None if misfit.top is None else orjson.dumps(row[misfit.top]).decode()
+            value = None if misfit.top is None else strict_json.dumps(row[misfit.top]).decode()
             bad[at] = (misfit.column, misfit.why.removeprefix("the value ") if value else misfit.why, value)
     table = pa.concat_tables(tables) if tables else empty(target.columns.names, target)
     return table, np.array(kept, np.int64), bad

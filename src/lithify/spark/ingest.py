@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import orjson
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lithify.errors import InvalidRequest
+from lithify.model import strict_json
 from lithify.model.text_rows import BadRecord, Target
 from lithify.model.text_types import Seen, columns_of, json_columns, kinds_of, merged
 from lithify.spark.parquet import literal, whole_files
@@ -166,7 +166,7 @@ def _write_bad(task: tuple[int, str, Sequence[Piece], Target]) -> str | None:
         for piece in pieces:
             for portion in portions(piece, target):
                 for record in portion.bad:
-                    file.write(orjson.dumps(bad_line(record)) + b"\n")
+                    file.write(strict_json.dumps(bad_line(record)) + b"\n")
                     found = True
     if not found:
         path.unlink()
