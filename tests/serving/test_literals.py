@@ -11,11 +11,12 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
+from datafusion import DataFrame, SessionConfig, SessionContext
 
 from lithify import Lake, Table
 from lithify.errors import LithifyError
 from lithify.serving import groups
-from lithify.serving.literals import spelled
+from lithify.serving.literals import meant, spelled
 from lithify.settings import load_settings
 from support.effort import examples
 from support.folders import memory_folder
@@ -270,3 +271,30 @@ def test_constants_mean_the_same_in_a_process_of_its_own(lake: Lake) -> None:
 )
 def test_only_constants_are_written_in_another_way(given: str, written: str) -> None:
     assert spelled(given) == written
+
+
+def test_a_text_that_differs_in_digits_alone_is_understood_at_once() -> None:
+    planned = list[str]()
+    ctx = SessionContext(SessionConfig().set("datafusion.sql_parser.parse_float_as_decimal", "true"))
+    ctx.register_record_batches("t", [[pa.record_batch({"f": [0.5], "d": pa.array([Decimal("0.50")])})]])
+    schemas = [ctx.table("t").schema()]
+
+    def plan(text: str) -> DataFrame:
+        planned.append(text)
+        return ctx.sql(text)
+
+    def written(query: str) -> tuple[str, int]:
+        planned.clear()
+        return meant(query, plan, lambda: schemas), len(planned)
+
+    text, plans = written("select * from t where f > 0.25 and d = 0.5")
+    assert text == "select * from t where f > cast('0.25' as double) and d = 0.5"
+    assert plans > 1
+    assert written("select * from t where f > 0.75 and d = 0.1") == (
+        "select * from t where f > cast('0.75' as double) and d = 0.1",
+        0,
+    )
+    # More digits are another type, and another column is another table.
+    assert written("select * from t where f > 0.751 and d = 0.1")[1] > 1
+    schemas = [schemas[0].remove(0).append(pa.field("f", pa.decimal128(9, 2)))]
+    assert written("select * from t where f > 0.25 and d = 0.5")[1] > 0

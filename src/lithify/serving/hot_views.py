@@ -24,6 +24,9 @@ from lithify.serving.relation import table_of_batches
 # Up to so many rows, a scan in memory takes less time than it takes to find out whether files would be faster.
 SCANNED_ROWS_MAX = 4_000_000
 LITTLE_RAW_BYTES = 4 * 2**20
+# The part that ends the building side of a join goes on with its own rows at once and leaves one of those that waited
+# for it to its own thread, where no other can take it. With one part for each thread that thread would do two of them.
+PARTS_PER_THREAD = 2
 # So few rows are not worth waking other threads for.
 ONE_THREAD_ROWS_MAX = 65_536
 
@@ -39,8 +42,8 @@ class HotViews:
         with self._lock:
             table = self._tables.get(hot)
             if table is None:
-                # As many parts as threads: the engine need not deal them out first.
-                parts = self._threads if hot.rows > ONE_THREAD_ROWS_MAX else 1
+                # In parts, so that the engine need not deal them out first.
+                parts = PARTS_PER_THREAD * self._threads if hot.rows > ONE_THREAD_ROWS_MAX else 1
                 table = self._tables[hot] = table_of_batches(self._scratch, hot.batches(), hot.columns, parts)
         return _with_strings(ctx_of(), table, hot) if plain and hot.has_dictionaries else table
 

@@ -11,6 +11,8 @@ no NaN and no 1e300; and a time is one of nanoseconds, which end in 2262. So the
   what. So it is asked: of the ways to write these constants, the one is taken whose plan converts the fewest columns
   for the worse. A plan that converts none, as nearly all do, is taken as it is.
 
+  What was chosen for a text is taken again for another one that differs in the digits of its numbers alone.
+
 A text in which it is not sure where constants stand is left alone.
 """
 
@@ -19,14 +21,16 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 from datafusion import DataFrame
 
 from lithify.serving.literal_places import Spot, fixed, is_far, midnights, numbers, times
-from lithify.serving.sql_words import placed
+from lithify.serving.sql_words import Token, placed
 
 # How a text is planned; and the columns of the tables that it names, afterwards.
 Plan = Callable[[str], DataFrame]
@@ -34,6 +38,7 @@ Schemas = Callable[[], Iterable[pa.Schema]]
 
 # Beyond so many, constants are written alike.
 GROUPS_MAX = 24
+KEPT_CHOICES_MAX, KEPT_TOKENS_MAX = 256, 1_024
 
 _WORTH_A_LOOK = re.compile(r"\d\.|\.\d|\d[eE]|\d{19}|\d-\d|timestamp", re.IGNORECASE)
 _AS_DECIMAL = re.compile(
@@ -48,14 +53,57 @@ Group = Sequence[Spot]
 Choice = tuple[int, ...]
 
 
+class _Choices:
+    """Those that were made for texts that look alike. The engine types a number by how many digits it has, so they
+    decide with the columns of the tables what is converted.
+    """
+
+    def __init__(self) -> None:
+        self._made: OrderedDict[Hashable, Choice] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, alike: Hashable, make: Callable[[], Choice]) -> Choice:
+        with self._lock:
+            if (found := self._made.get(alike)) is not None:
+                self._made.move_to_end(alike)
+                return found
+        found = make()
+        with self._lock:
+            self._made[alike] = found
+            while len(self._made) > KEPT_CHOICES_MAX:
+                self._made.popitem(last=False)
+        return found
+
+
+_choices = _Choices()
+
+
 def meant(query: str, plan: Plan, schemas: Schemas) -> str:
     """The text to plan instead."""
     tokens = placed(query) if _WORTH_A_LOOK.search(query) else None
     if tokens is None:
         return query
     text = _Text(query, fixed(tokens), plan, schemas)
-    found = numbers(tokens), list(midnights(tokens)), times(tokens)
-    return text.best(*(_bounded(groups) for groups in found))
+    found = [_bounded(groups) for groups in (numbers(tokens), list(midnights(tokens)), times(tokens))]
+    groups = list(itertools.chain(*found))
+    if not groups:
+        choice: Choice = ()
+    elif len(tokens) > KEPT_TOKENS_MAX:
+        choice = text.best(*found)
+    else:
+        choice = _choices.find((_shape(tokens), tuple(schemas())), lambda: text.best(*found))
+    return text.with_ways(groups, choice)
+
+
+def _shape(tokens: Sequence[Token]) -> Hashable:
+    """The text without the digits of its numbers."""
+    return tuple((token.kind, _digits(token.text) if token.kind == "number" else token.word) for token in tokens)
+
+
+def _digits(number: str) -> Hashable:
+    """How many there are before and after the point; what has no point, or an exponent, as it is."""
+    whole, point, decimals = number.partition(".")
+    return (len(whole.lstrip("0")), len(decimals)) if point and number.replace(".", "").isdigit() else number
 
 
 def spelled(query: str) -> str:
@@ -95,19 +143,19 @@ class _Text:
     plan: Plan
     schemas: Schemas
 
-    def best(self, numbers: list[list[Spot]], midnights: list[list[Spot]], times: list[list[Spot]]) -> str:
-        """With the ways whose plan costs least; of two that cost the same, those that come first."""
+    def best(self, numbers: list[list[Spot]], midnights: list[list[Spot]], times: list[list[Spot]]) -> Choice:
+        """The ways whose plan costs least; of two that cost the same, those that come first."""
         groups = [*numbers, *midnights, *times]
         costs: dict[Choice, float] = {}
 
         def cost(choice: Choice) -> float:
             if choice not in costs:
-                costs[choice] = self._cost(self._planned(self._with(groups, choice)))
+                costs[choice] = self._cost(self._planned(self.with_ways(groups, choice)))
             return costs[choice]
 
         wanted = (0,) * len(groups)
-        if not groups or cost(wanted) == 0:
-            return self._with(groups, wanted)
+        if cost(wanted) == 0:
+            return wanted
         beside = self._beside_times(groups, wanted, range(len(groups) - len(times), len(groups)))
         starts = itertools.product(
             {(0,) * len(numbers), _last_ways(numbers)},
@@ -120,9 +168,9 @@ class _Text:
                 changed = (*best[:place], way, *best[place + 1 :])
                 if (cost(changed), way) < (cost(best), best[place]):
                     best = changed
-        return self._with(groups, best if cost(best) < math.inf else wanted)
+        return best if cost(best) < math.inf else wanted
 
-    def _with(self, groups: Sequence[Group], choice: Choice, nulls: Iterable[int] = ()) -> str:
+    def with_ways(self, groups: Sequence[Group], choice: Choice, nulls: Iterable[int] = ()) -> str:
         ways = _first_ways(self.fixed)
         absent = set(nulls)
         for place, (group, way) in enumerate(zip(groups, choice, strict=True)):
@@ -137,7 +185,7 @@ class _Text:
         for place in places:
             far = any(is_far(spot.ways[0].removeprefix("date ")) for spot in groups[place])
             others = [other for other in places if other != place]
-            found.append(int(far and self._planned(self._with(groups, choice, others)) is None))
+            found.append(int(far and self._planned(self.with_ways(groups, choice, others)) is None))
         return tuple(found)
 
     def _planned(self, text: str) -> str | None:
