@@ -2,13 +2,18 @@
 
 A file's content survives as of its last fsync; a name survives as of the last fsync of its folder, all the way up.
 Everything else may be lost, or may have reached the disk in part: `strict` drops all of it, a seed decides at random.
+
+`fails` chooses one fsync, by its number and file, that fails as Linux lets it: it is told once, what could not be
+written stays readable and counts as written, and later fsyncs of the file succeed without writing it.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,8 +22,11 @@ from typing import Any
 class Disk:
     """Watches every fsync of this process, whoever calls it, while it is entered."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, root: Path, fails: Callable[[int, Path], bool] = lambda number, path: False) -> None:
+        self._root, self._fails = root, fails
+        self.file_syncs = 0
+        self.failed: Path | None = None
+        self._dropped: set[int] = set()
         self._contents: dict[int, bytes] = {}
         self._entries: dict[int, dict[str, int]] = {}
         self._pins: dict[int, int] = {}
@@ -42,8 +50,17 @@ class Disk:
             os.close(fd)
 
     def _watch(self, fd: int) -> None:
+        path, status = Path(os.readlink(f"/proc/self/fd/{fd}")), os.fstat(fd)
+        if stat.S_ISREG(status.st_mode) and path.is_relative_to(self._root):
+            self.file_syncs += 1
+            if self.failed is None and self._fails(self.file_syncs, path):
+                self.failed = path
+                self._dropped.add(self._pin(path))
+                raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+            if status.st_ino in self._dropped:
+                return
         self._fsync(fd)
-        self._note(Path(os.readlink(f"/proc/self/fd/{fd}")))
+        self._note(path)
 
     def _note(self, path: Path) -> None:
         number = self._pin(path)

@@ -160,6 +160,7 @@ class Catalog:
                 if not if_not_exists:
                     raise Conflict(f"table {name} exists already: drop it first, or pass if_not_exists=True")
                 _check_same(name, changes.schema, schema)
+                changes.log.make_durable()  # whoever created it may not have come so far
                 return False
             created_at_seq = changes.seq
         base_path = folder / "base"

@@ -98,7 +98,8 @@ class Archiver:
             return None
         for version in reversed(self._listing.checkpoints[:-1]):
             enough = run[0] < version and run[-1] - version + 1 >= limits.live_commits_min
-            if enough and is_parquet(self._commits.live / checkpoint_name(version)):
+            path = self._commits.live / checkpoint_name(version)
+            if enough and not self._store.is_doubted(path) and is_parquet(path):
                 return version
         return None
 
@@ -114,7 +115,8 @@ class Archiver:
             if version < oldest or name.endswith(".crc"):
                 continue
             if name != commit_name(version):
-                if kept is not None and version - kept < self._limits.checkpoint_distance:
+                close = kept is not None and version - kept < self._limits.checkpoint_distance
+                if close or self._store.is_doubted(source):
                     continue
                 kept = version
             if not self._store.exists(target):
@@ -163,7 +165,7 @@ class Archiver:
         commits, head = self._commits, self._run[-1]
         kept = next((v for v in range(oldest, end) if not self._may_go(v, head - v)), end)
         found = commits.checkpoint_up_to(kept, oldest + 1)
-        if found is None:
+        if found is None or self._store.is_doubted(found[1]):
             return oldest
         self._store.sync_file(found[1])
         self._store.sync_folder(found[1].parent)

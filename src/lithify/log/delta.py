@@ -34,7 +34,7 @@ from lithify.errors import CommitUnknown, Corruption, LithifyError, NotFound
 from lithify.log.archive import LogLimits, forget_archive
 from lithify.log.commits import Commits
 from lithify.log.constraints import demands
-from lithify.log.durable import Synced
+from lithify.log.durable import Synced, sync_checkpoint
 from lithify.log.entries import actions_of
 from lithify.log.forget import KEEP_TXNS, RETENTION, checkpoint_without, forgotten_at
 from lithify.log.intent import Intent, Lost, NotCommitted
@@ -421,7 +421,6 @@ class DeltaLog:
 
     def _checkpoint(self, *, forget: bool) -> None:
         """`forget`: leave out what the log need not remember any more."""
-        folder = self._commits.live
         if not self._store.exists(self._commits.live_path(self.version)):
             return  # others have gone on so far that this version is in the archive
         try:
@@ -433,10 +432,7 @@ class DeltaLog:
                 checkpoint_without(self._commits, self.version, names)
             else:
                 self._table.create_checkpoint()
-            for name in self._store.names(folder):
-                if name == "_last_checkpoint" or name.startswith(f"{self.version:020d}.checkpoint"):
-                    self._store.sync_file(folder / name)
-            self._store.sync_folder(folder)
+            sync_checkpoint(self._commits, self.version)
             self._table = open_table(self.path, self._store)
         except (LithifyError, DeltaError, OSError, Lost) as error:
             logger.warning("no checkpoint of %s at version %s: %s", self.path, self.version, error)

@@ -1,14 +1,19 @@
 """What of a log is known to be on disk. deltalake does not fsync; before a commit is acknowledged, or built on, it and
-all earlier ones have to be.
+all earlier ones have to be. A commit whose fsync failed, here or in another process, is written anew if it is whole:
+syncing it again would prove nothing (`store/local.py`).
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
-from lithify.errors import NotFound
+from lithify.errors import Corruption, NotFound
 from lithify.log.commits import Commits
-from lithify.log.listing import hinted_checkpoint
+from lithify.log.listing import HINT, hinted_checkpoint
+from lithify.log.torn import is_whole
+
+logger = logging.getLogger(__name__)
 
 
 class Synced:
@@ -23,7 +28,7 @@ class Synced:
             return
         for version in range(start, target + 1) if start else self._tail(target, trust_checkpoints()):
             try:
-                commits.store.sync_file(commits.live_path(version))
+                self._sync(version)
             except NotFound:
                 # Whoever moved or deleted it had a newer checkpoint, and whoever wrote that had synced it.
                 if version == target and not commits.listing().covers(target):
@@ -33,9 +38,36 @@ class Synced:
             commits.store.sync_folder(commits.table)
         self._version = target
 
+    def _sync(self, version: int) -> None:
+        store, path = self._commits.store, self._commits.live_path(version)
+        if not store.is_doubted(path):
+            store.sync_file(path)
+            return
+        data = store.read(path)
+        if not is_whole(data):
+            raise Corruption(
+                f"commit {path} could not be written to disk, and is not readable any more: check the disk"
+            )
+        logger.warning("writing %s anew: it could not be written to disk before", path)
+        store.write_anew(path, data)
+
     def _tail(self, target: int, after_checkpoint: bool) -> list[int]:
         commits = self._commits
         hinted = hinted_checkpoint(commits.live, commits.store) if after_checkpoint else None
         if hinted is not None and hinted <= target:
             return list(range(hinted + 1, target + 1))
         return commits.listing().tail(target, after_checkpoint=after_checkpoint)
+
+
+def sync_checkpoint(commits: Commits, version: int) -> None:
+    """A checkpoint in doubt stays where it is while the log has the commits; nothing is trimmed by it (`trim`)."""
+    store, folder = commits.store, commits.live
+    for name in store.names(folder):
+        if name.startswith(f"{version:020d}.checkpoint"):
+            store.sync_file(folder / name)
+    hint = folder / HINT
+    if store.is_doubted(hint):
+        store.write_anew(hint, store.read(hint))
+    else:
+        store.sync_file(hint)
+    store.sync_folder(folder)

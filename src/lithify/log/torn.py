@@ -58,10 +58,15 @@ def _set_aside(folder: Path, store: Store) -> None:
 
 def _parses(path: Path, store: Store) -> bool:
     try:
-        lines = store.read(path).splitlines()
-        return bool(lines) and all(isinstance(json.loads(line), dict) for line in lines)
+        return is_whole(store.read(path))
     except NotFound:
         return True
+
+
+def is_whole(commit: bytes) -> bool:
+    lines = commit.splitlines()
+    try:
+        return bool(lines) and all(isinstance(json.loads(line), dict) for line in lines)
     except ValueError:
         return False
 

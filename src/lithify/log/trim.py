@@ -25,13 +25,14 @@ from lithify.log.archive import HOUR_MS, VERSIONED_NAME, Archiver, LogLimits
 from lithify.log.commits import Commits
 from lithify.log.listing import CHECKPOINT_NAME, HINT, LOCK, checkpoint_name, commit_name, hinted_checkpoint
 from lithify.log.torn import is_parquet
+from lithify.store.local import DOUBTED
 
 logger = logging.getLogger(__name__)
 
 CHECKPOINT_AGE_MS_MIN = 600_000
 _TORN = re.compile(r"\.torn-.*")
 # What deltalake and the store leave of a write that was cut off.
-_TEMPORARY = re.compile(r"_commit_.*\.tmp|.*\.json#\d+|.*\.parquet#\d+|_last_checkpoint#\d+|.*\.tmp")
+_TEMPORARY = re.compile(r"_commit_.*\.tmp|.*\.json#\d+|.*\.parquet#\d+|_last_checkpoint#\d+|.*\.tmp|\..+\.\d+\.\d+")
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,8 @@ class _Trim:
             return None
         for version in reversed(self._listing.checkpoints[:-1]):
             path = self._folder / checkpoint_name(version)
-            if version <= oldest and run[0] <= version and is_parquet(path):
+            fits = version <= oldest and run[0] <= version
+            if fits and not self._store.is_doubted(path) and is_parquet(path):
                 self._store.sync_file(path)
                 self._store.sync_folder(self._folder)
                 return version
@@ -150,7 +152,9 @@ class _Trim:
         retain_ms = max((self._limits.retain_hours or 0) * HOUR_MS, HOUR_MS)
         torn = [n for n in self._listing.names if _TORN.fullmatch(n) and self._age_ms(n) > retain_ms]
         cut_off = [n for n in self._listing.names if _TEMPORARY.fullmatch(n) and self._age_ms(n) > HOUR_MS]
-        return torn + cut_off
+        marks = [n for n in self._listing.names if n.startswith(DOUBTED)]
+        there = set(self._listing.names)
+        return torn + cut_off + [mark for mark in marks if mark.removeprefix(DOUBTED) not in there]
 
 
 def came_too_late(commits: Commits, version: int, write_id: str) -> bool:

@@ -4,6 +4,11 @@ Every call that touches the disk goes through one object, so that a test can han
 stops at any of them. `step` names the places between storage calls where a process may die; a real store does
 nothing there. Errors of the operating system are translated here, once, with their cause kept. No call follows a link
 that lies in a lake, nor leaves it (`places`).
+
+When an fsync fails, the kernel may drop what it could not write and call the file clean, so that the next fsync of it
+succeeds, in any process. Such a file is in doubt: a mark beside it says so, which every process sees for as long as the
+kernel could be wrong about it (and perhaps longer), and it is never synced again. Its content has to be written anew,
+as another file, by somebody who can tell that what is read is what was written (`write_anew`).
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -27,6 +32,7 @@ from lithify.store.places import Places, is_link, remove_tree
 
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY
 _OPEN = os.O_NOFOLLOW | os.O_CLOEXEC
+DOUBTED = ".doubted-"
 
 
 class Store:
@@ -36,6 +42,11 @@ class Store:
     def places(self) -> Places:
         """Where this store may reach."""
         return Places()
+
+    @cached_property
+    def _doubted(self) -> set[Path]:
+        """In case no mark could be left."""
+        return set()
 
     def give_modes(self, root: Path, file_mode: int) -> None:
         """What is made below `root` from now on gets this mode, folders one made from it."""
@@ -155,17 +166,44 @@ class Store:
             return True
 
     def sync_file(self, path: Path) -> None:
+        if self.is_doubted(path):
+            raise Unavailable(
+                f"{path} could not be written to disk before, and what is on the disk now is unknown: check the disk, "
+                "then put the file there anew"
+            )
+        self._sync(path, self._doubt)
+
+    def sync_folder(self, path: Path) -> None:
+        """A file system that cannot write its folders down takes no more writes: there is nothing to remember."""
+        self._sync(path, lambda path: None)
+
+    def _sync(self, path: Path, on_failure: Callable[[Path], None]) -> None:
         with translated(path):
             self.step("store.sync")
             fd = self._open(path, os.O_RDONLY)
             self._give_mode(fd, path)  # also to what engines of others wrote
             try:
                 os.fsync(fd)
+            except OSError:
+                on_failure(path)
+                raise
             finally:
                 os.close(fd)
 
-    def sync_folder(self, path: Path) -> None:
-        self.sync_file(path)
+    def is_doubted(self, path: Path) -> bool:
+        """Whether an fsync of this file has failed."""
+        return path in self._doubted or self.exists(path.with_name(f"{DOUBTED}{path.name}"))
+
+    def _doubt(self, path: Path) -> None:
+        self._doubted.add(path)
+        with contextlib.suppress(OSError, LithifyError):
+            os.close(self._open(path.with_name(f"{DOUBTED}{path.name}"), os.O_CREAT | os.O_WRONLY))
+
+    def write_anew(self, path: Path, data: bytes) -> None:
+        """Put a file in doubt there once more: another one with the same content, durable."""
+        self.replace(path, data)
+        self.remove(path.with_name(f"{DOUBTED}{path.name}"))
+        self._doubted.discard(path)
 
     def make_folder(self, path: Path) -> None:
         """Create a folder and its parents, with durable entries for what was created."""
