@@ -10,7 +10,7 @@ import pytest
 from lithify import InvalidRequest, Lake
 from lithify.app.pipeline_answers import Judged, check_keys, keep_aside
 from lithify.app.pipeline_steps import with_both_zeros
-from lithify.engine.arrivals import set_aside
+from lithify.engine.quarantine import set_aside
 from lithify.model.pipelines import Step
 from lithify.spark.transforms import FAILED
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lithify.errors import InvalidRequest
-from lithify.model.cdc import WORDS, settle, with_null_key
+from lithify.model.cdc import settle, with_null_key
 from lithify.model.compose import compose
-from lithify.model.merge import Change, Op
+from lithify.model.ops import WORDS, Change, Op
 from lithify.model.schema import TableSchema, define
 
 Row = dict[str, Any]

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from lithify import InvalidRequest
 from lithify.model.compaction import batches
 from lithify.model.policies import compactions
+from lithify.model.policy import UpkeepPolicy
 from lithify.model.schema import TableSchema, define
 from lithify.model.snapshot import Bounds, DataFile
 from lithify.model.tiers import declared
-from lithify.model.upkeep import CompactPlan, UpkeepPolicy
+from lithify.model.upkeep import CompactPlan
 from support.file_lists import (
     DATED,
     DAY,

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lithify.model.arrow_rows import anti_join
 from lithify.model.compose import compose
-from lithify.model.merge import Change, Op, anti_join, resolve, settle
+from lithify.model.merge import resolve, settle
+from lithify.model.ops import Change, Op
 from lithify.model.schema import TableSchema, define
 
 Row = dict[str, Any]

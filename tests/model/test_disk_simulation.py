@@ -14,9 +14,9 @@ import pytest
 from lithify.model.amplification import changed_bytes
 from lithify.model.overhead import read_cost
 from lithify.model.policies import fold_due, minor_due
+from lithify.model.policy import UpkeepPolicy
 from lithify.model.retention_limits import HOUR_MS, RetentionLimits
 from lithify.model.snapshot import DataFile
-from lithify.model.upkeep import UpkeepPolicy
 from support.file_lists import GB, KEYED, MB, NOW, base, change, folder, snapshot
 
 WRITES_A_MINUTE, ROWS, WRITE_BYTES, LOG_BYTES = 240, 50, 4_000, 1_500

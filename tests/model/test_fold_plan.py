@@ -11,17 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lithify.model.fold_plan import (
-    LINK_FILES_MAX,
-    day_of,
-    distribute,
-    linkable,
-    next_step,
-    partition_of_file,
-    partition_rows,
-    partition_string,
-)
-from lithify.model.merge import Op, Overlay
+from lithify.model.fold_plan import LINK_FILES_MAX, distribute, linkable, next_step, partition_of_file
+from lithify.model.ops import Op, Overlay
+from lithify.model.partitioning import day_of, partition_rows, partition_string
 from lithify.model.schema import define
 from lithify.model.snapshot import Bounds, DataFile
 from support.file_lists import KEYED, change, snapshot

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lithify.errors import LimitExceeded
 from lithify.model.extents import PAGE_BYTES
 from lithify.model.hot_rows import BLOCK_ROWS_MAX, DEAD_ROWS_MAX, Block, HotRows, Segment, Wanted, conformed
-from lithify.model.merge import Overlay
+from lithify.model.ops import Overlay
 from lithify.serving.hot_budget import Budget
 
 COLUMNS = pa.schema([("k", pa.int64()), ("s", pa.string()), ("v", pa.float64())])

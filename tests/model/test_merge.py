@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lithify.model import arrow_rows
-from lithify.model.merge import Change, Op, Overlay, anti_join, distributed_sql, lookup, resolve, settle
+from lithify.model.arrow_rows import anti_join, lookup
+from lithify.model.merge import distributed_sql, resolve, settle
+from lithify.model.ops import Change, Op, Overlay
 from lithify.model.schema import TableSchema, define
 
 Row = dict[str, Any]

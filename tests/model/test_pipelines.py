@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from lithify import InvalidRequest
-from lithify.model.pipelines import Expectation, Graph, Step, parse_pipeline, parse_pipelines, pipelines_in_order
+from lithify.model.expectation import Expectation
+from lithify.model.pipelines import Graph, Step, parse_pipeline, parse_pipelines, pipelines_in_order
 
 CLEAN: dict[str, Any] = {"name": "clean", "files": "raw/*.json", "target": "shop.clean", "key": "id"}
 DAILY: dict[str, Any] = {

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from lithify import Settings
 from lithify.model.amplification import AGE_WINS, FILES_WIN, FREE_BYTES, fold_amplification
-from lithify.model.merge import Op
+from lithify.model.ops import Op
 from lithify.model.options import stored
 from lithify.model.overhead import STANDING_ROWS_MIN, read_cost
-from lithify.model.policies import debt, fold_due, minor_due, policy_of, read_overhead
+from lithify.model.policies import debt, fold_due, minor_due, read_overhead
+from lithify.model.policy import UpkeepPolicy, policy_of
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import Bounds, DataFile, Snapshot
-from lithify.model.upkeep import FileCount, UpkeepPolicy
+from lithify.model.upkeep import FileCount
 from support.file_lists import (
     DAY_MS,
     GB,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lithify.model.merge import Op
+from lithify.model.ops import Op
 from lithify.model.pruning import Intervals, solid_prefix, split_by_keys
 from lithify.model.schema import define
 from lithify.model.snapshot import UNKNOWN, Bounds, DataFile

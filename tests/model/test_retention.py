@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lithify.model.disk_files import DiskFile, lies_inside
 from lithify.model.retention import (
-    DiskFile,
     LogFacts,
     Protection,
     Verdict,
@@ -17,7 +17,6 @@ from lithify.model.retention import (
     is_ours,
     job_id_of,
     judge,
-    lies_inside,
     relative_path,
 )
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lithify import InvalidRequest, Settings
 from lithify.model.names import is_job_folder
 from lithify.model.options import parse, stored
-from lithify.model.policies import policy_of
+from lithify.model.policy import policy_of
 from lithify.model.tiers import DEFAULT_TIERS, RESERVED_NAMES, Tier, Window, declared, parse_declarations, tier_named
 from lithify.settings import load_settings
 

@@ -26,7 +26,7 @@ from deltalake import write_deltalake
 from lithify import CommitUnknown, Conflict, Lake, NotFound, Settings
 from lithify.engine.bulk import BulkWrite, Files, write_files
 from lithify.engine.upkeep import Upkeep
-from lithify.model.merge import Op
+from lithify.model.ops import Op
 from lithify.model.schema import TableSchema
 from lithify.model.upkeep import MinorPlan
 from lithify.store.local import Store

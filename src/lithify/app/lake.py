@@ -19,7 +19,6 @@ from lithify.app.allowances import remember, remembered
 from lithify.app.cache import Cache
 from lithify.app.explain import TableExplanation, explanation_of
 from lithify.engine.catalog import Catalog, open_lake
-from lithify.engine.compute import SessionCompute
 from lithify.engine.ingest import IngestReport, Progress, find_files, format_of, ingest
 from lithify.engine.lake_clock import LakeClock
 from lithify.engine.loaded import Listener, LoadedTables
@@ -32,7 +31,7 @@ from lithify.model.arguments import check_text
 from lithify.model.html import ROWS_MAX, table_html
 from lithify.model.names import CONTROL_FOLDER, TableName, is_table_name, parse_table_name
 from lithify.model.plans import PlannedTable
-from lithify.model.policies import policy_of
+from lithify.model.policy import policy_of
 from lithify.model.schema import define
 from lithify.model.tiers import TierNames
 from lithify.serving.execution import QueryRun
@@ -41,16 +40,17 @@ from lithify.serving.limits import Answer, Limits, RunningQuery
 from lithify.serving.queries import RunningQueries
 from lithify.serving.query import ServingEngine
 from lithify.settings import Settings, load_settings
+from lithify.spark.tasks import SessionCompute
 from lithify.store.local import Store
 from lithify.store.text_input import check_encoding
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lithify.app.maintenance import Maintenance, RunningJob
+    from lithify.app.maintenance import Maintenance
     from lithify.app.pipelines import Pipeline
     from lithify.app.scheduler import Scheduler
-    from lithify.model.cycles import CycleReport
+    from lithify.model.cycles import CycleReport, RunningJob
 
 MayRead = Callable[[str], bool]
 # However many queries may run at once, no more processes wait for the next ones.

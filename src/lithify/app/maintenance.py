@@ -26,8 +26,7 @@ from lithify.engine.worker import WorkerCompute, WorkerStatus
 from lithify.errors import Conflict, InvalidRequest, LithifyError, NotFound
 from lithify.model.arguments import check_count
 from lithify.model.compaction import PACK
-from lithify.model.cycles import DONE, FAILED, CycleReport, Skipped
-from lithify.model.html import Shown
+from lithify.model.cycles import DONE, FAILED, CycleReport, RunningJob, Skipped
 from lithify.model.names import TableName, parse_table_name
 from lithify.model.tiers import Tier, TierNames, declared, tier_named, tier_names
 from lithify.model.upkeep import CompactPlan, Plan
@@ -272,21 +271,6 @@ def chosen_tables(lake: Lake, table: str | None = None, namespace: str | None = 
 
 def no_namespace(namespace: str) -> NotFound:
     return NotFound(f"there is no table in a namespace {namespace!r}: `lithify tables` lists what does exist")
-
-
-@dataclass(frozen=True)
-class RunningJob(Shown):
-    """`alive` is a hint: whether its process is surely gone can be told on its own host only."""
-
-    id: str
-    table: str
-    kind: str
-    state: str
-    owner: str
-    alive: bool
-    age_s: float
-    files: int
-    why: str
 
 
 def unfinished_jobs(lake: Lake) -> list[RunningJob]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from lithify.app.cache import CacheStats
 from lithify.app.lake import Lake
 from lithify.engine.activity import ActivityTotals
+from lithify.engine.disk_watch import DiskWatches
 from lithify.engine.worker import WorkerCompute, WorkerStatus
 from lithify.model.disk_use import DiskUse
 
@@ -65,7 +66,7 @@ def measures(lake: Lake) -> Measures:
         compute.status() if isinstance(compute, WorkerCompute) else None,
         lake.cache.stats(),
         queries,
-        _disk([runtime.disk.last(snapshot.table_id) for snapshot in seen]),
+        _disk([runtime.shared(DiskWatches).last(snapshot.table_id) for snapshot in seen]),
     )
 
 

@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lithify.engine.arrivals import set_aside
 from lithify.engine.handles import Handles
+from lithify.engine.quarantine import set_aside
 from lithify.errors import InvalidRequest
-from lithify.model.arrow_rows import take
+from lithify.model.arrow_rows import anti_join, take
+from lithify.model.expectation import Expectation
 from lithify.model.json_values import dumps
-from lithify.model.merge import anti_join
-from lithify.model.pipelines import Expectation, Step
+from lithify.model.pipelines import Step
 from lithify.model.words import plural
 
 if TYPE_CHECKING:

@@ -18,8 +18,9 @@ from lithify.app.pipeline_answers import check_keys, judged_answer, keep_aside, 
 from lithify.app.pipeline_checks import CheckedStep
 from lithify.app.pipeline_steps import Tell, check_ours, check_repeatable, target_of
 from lithify.app.pipeline_work import Work
-from lithify.engine.arrivals import arrive, set_aside
+from lithify.engine.arrivals import arrive
 from lithify.engine.ingest import format_of
+from lithify.engine.quarantine import set_aside
 from lithify.engine.step_state import DECLARED, LEDGER, FileSeen, Ledgers
 from lithify.errors import InvalidRequest
 from lithify.model.pipeline_reports import StepReport, lineage

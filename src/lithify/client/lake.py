@@ -35,9 +35,8 @@ from lithify.model.tiers import TierNames, tier_names
 
 if TYPE_CHECKING:
     from lithify.app.explain import TableExplanation
-    from lithify.app.maintenance import RunningJob
     from lithify.client.table import AsOf
-    from lithify.model.cycles import CycleReport
+    from lithify.model.cycles import CycleReport, RunningJob
     from lithify.serving.limits import Answer, RunningQuery, Source
 
 CYCLE_LOOK_S = 0.5
@@ -222,7 +221,7 @@ class RemoteLake:
 
     def jobs(self) -> list[RunningJob]:
         """Background jobs under way, in whichever process."""
-        from lithify.app.maintenance import RunningJob
+        from lithify.model.cycles import RunningJob
 
         return [rebuilt(RunningJob, job) for job in field_of(self._get("/compaction/jobs"), "jobs")]
 

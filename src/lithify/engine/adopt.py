@@ -25,8 +25,8 @@ from lithify.log.changes import BASE_PATH, plain_types
 from lithify.log.delta import DeltaLog
 from lithify.log.entries import check_removable
 from lithify.log.intent import Intent, Lost
-from lithify.model.fold_plan import partition_strings
 from lithify.model.names import TableName
+from lithify.model.partitioning import partition_strings
 from lithify.model.plans import Source
 from lithify.model.schema import TableSchema, define
 from lithify.model.snapshot import ADOPTED

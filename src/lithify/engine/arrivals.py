@@ -14,19 +14,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import pyarrow as pa
 
 from lithify.engine.handles import Handles
 from lithify.engine.progress import Progress, check_feed, recall
+from lithify.engine.quarantine import set_aside
 from lithify.engine.writer import Commit, Request, Writer
 from lithify.errors import InvalidRequest
 from lithify.model.batch import check_convertible, check_rows, conform
 from lithify.model.cdc import check_events, settle, with_null_key
 from lithify.model.json_values import dumps
-from lithify.model.merge import Op
+from lithify.model.ops import Op
 from lithify.model.schema import TableSchema
 from lithify.model.words import plural
 
@@ -135,7 +135,7 @@ class _Arrival:
             lines = [{"why": self._why, "record": dumps(row)} for row in records.to_pylist()]
             rows = rows.filter(pa.array(~bad))
         info = self._noted(set_aside(self.handles, _folder_name(self.progress), lines))
-        return Request(self.operation, self._parts(rows), info=info, progress=self.progress)
+        return Request(self.operation, self._parts(rows), info=info, portion=self.progress)
 
     def _noted(self, aside: Mapping[str, Any]) -> Mapping[str, Any]:
         count = self.info.get("quarantined", 0) + aside.get("quarantined", 0)
@@ -185,44 +185,6 @@ def _refused(table: str, progress: Progress, records: pa.Table) -> InvalidReques
     first = dumps(records.slice(0, 1).to_pylist()[0])
     shown = first if len(first) <= 120 else first[:117] + "..."
     return InvalidRequest(f"{said}, the first one {shown}; {then}", public=f"{said}; {then}")
-
-
-def set_aside(
-    handles: Handles, name: str, records: Sequence[Mapping[str, Any]] | Callable[[Path], list[Path]]
-) -> dict[str, Any]:
-    """Keep records as JSON lines in the table's folder quarantine/`name`, in place of what it held, durable. A function
-    writes the files itself. What the commit should say about it is answered.
-    """
-    store, folder = handles.runtime.store, handles.folder / "quarantine" / name
-    count, kept = 0, list[str]()
-    # What is there goes last: a rival with the same portion may have committed it, and these are its records too.
-    if callable(records):
-        staging = folder.with_name(f".{name}-{handles.runtime.new_id()}")
-        store.make_folder(folder.parent)
-        try:
-            for file in records(staging):
-                with file.open("rb") as lines:
-                    count += sum(1 for _ in lines)
-                store.sync_file(file)
-                store.make_folder(folder)
-                store.move(file, folder / file.name)
-                kept.append(file.name)
-        finally:
-            store.remove_folder(staging)
-    elif texts := [dumps(record) + "\n" for record in records]:
-        count, kept = len(texts), ["part-00000.json"]
-        store.make_folder(folder)
-        store.replace(folder / kept[0], "".join(texts).encode())
-    if not count:
-        store.remove_folder(folder)
-        return {}
-    store.sync_folder(folder)
-    for older in store.names(folder):
-        if older not in kept:
-            store.remove(folder / older)
-    store.sync_folder(folder.parent)
-    store.step("arrival.set_aside")
-    return {"quarantined": count, "quarantine": str(folder.relative_to(handles.folder))}
 
 
 __all__ = ["ArrivalMode", "OnNullKeys", "Progress", "arrive", "check_arrival", "progress_of", "set_aside"]

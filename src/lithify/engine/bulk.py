@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 from lithify.engine import jobs
 from lithify.engine.attempts import swap_with_retries
 from lithify.engine.handles import Handles
-from lithify.engine.progress import Progress
 from lithify.engine.table_index import solid
-from lithify.engine.writer import Commit, Writer, check_batch_id
+from lithify.engine.writer import Commit, Portion, Writer, check_batch_id
 from lithify.errors import Conflict, InvalidRequest
 from lithify.log.changes import batch_txn
 from lithify.log.intent import Intent
 from lithify.model.batch import check_convertible
-from lithify.model.merge import Op
+from lithify.model.ops import Op
 from lithify.model.schema import TableSchema
 from lithify.store.parquet import Written
 
@@ -34,12 +33,12 @@ Produce = Callable[[TableSchema, str, str], Files]
 
 @dataclass(frozen=True)
 class BulkWrite:
-    """What the commit says besides its files. One with `progress` may be empty: it still says how far the feed is."""
+    """What the commit says besides its files. One with a `portion` may be empty: it still says how far the feed is."""
 
     operation: str
     batch_id: str | None = None
     info: Mapping[str, Any] = field(default_factory=dict)
-    progress: Progress | None = None
+    portion: Portion | None = None
     schema_fingerprint: str | None = None
 
     def before(self, handles: Handles) -> Commit | None:
@@ -47,7 +46,7 @@ class BulkWrite:
         writer = Writer(handles)
         if self.batch_id is not None and (replayed := writer.replay(self.operation, self.batch_id)) is not None:
             return replayed
-        return None if self.progress is None else writer.arrived(self.operation, self.progress)
+        return None if self.portion is None else writer.arrived(self.operation, self.portion)
 
 
 def write_frame(
@@ -56,7 +55,7 @@ def write_frame(
     operation: str,
     batch_id: str | None = None,
     info: Mapping[str, Any] | None = None,
-    progress: Progress | None = None,
+    portion: Portion | None = None,
     schema_fingerprint: str | None = None,
 ) -> Commit:
     """Rows to append or upsert."""
@@ -70,7 +69,7 @@ def write_frame(
     def produce(schema: TableSchema, root: str, folder: str) -> Files:
         return [(file, Op.UPSERT) for file in write_parts(frame, WriteTask(schema, root, folder))]
 
-    write = BulkWrite(operation, batch_id, info or {}, progress, schema_fingerprint)
+    write = BulkWrite(operation, batch_id, info or {}, portion, schema_fingerprint)
     return write_files(handles, write, produce)
 
 
@@ -78,7 +77,7 @@ def write_events(
     handles: Handles,
     frame: DataFrame,
     op_column: str | None,
-    progress: Progress,
+    portion: Portion,
     operation: str,
     info: Mapping[str, Any],
     order: Sequence[str] = (),
@@ -93,7 +92,7 @@ def write_events(
     def produce(schema: TableSchema, root: str, folder: str) -> Files:
         return write_settled(frame, EventTask(schema, root, folder, op_column, tuple(order)))
 
-    return write_files(handles, BulkWrite(operation, None, info, progress), produce)
+    return write_files(handles, BulkWrite(operation, None, info, portion), produce)
 
 
 def write_files(handles: Handles, write: BulkWrite, produce: Produce) -> Commit:
@@ -108,7 +107,7 @@ def write_files(handles: Handles, write: BulkWrite, produce: Produce) -> Commit:
     store.make_folder(log.path / job.folder)
     try:
         files = produce(schema, str(log.path), job.folder)
-        if write.progress is None and not any(file.rows for file, _ in files):
+        if write.portion is None and not any(file.rows for file, _ in files):
             raise InvalidRequest("the batch is empty: the DataFrame has no rows")
         store.step("bulk.written")
         jobs.check_outputs(runtime, log.path, [file for file, _ in files])
@@ -163,8 +162,8 @@ def _commit(handles: Handles, job: jobs.Job, schema: TableSchema, files: Files, 
         if write.batch_id is not None:
             info["batch_id"] = write.batch_id
             txns[batch_txn(write.batch_id)] = changes.seq + 1
-        if write.progress is not None:
-            txns |= write.progress.txns(changes.seq + 1)
+        if write.portion is not None:
+            txns |= write.portion.txns(changes.seq + 1)
         seq = changes.commit(files, txns, info, intent)
         return Commit(str(handles.name), seq, write.operation, rows, upserted, deleted, write.batch_id)
 

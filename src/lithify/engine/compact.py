@@ -20,8 +20,8 @@ from lithify.engine.compute import HereCompute
 from lithify.engine.handles import Handles
 from lithify.errors import Corruption, NotFound, OutOfResources
 from lithify.log.intent import Intent
-from lithify.model.fold_plan import output_folder
 from lithify.model.html import Shown
+from lithify.model.partitioning import output_folder
 from lithify.model.plans import constants_of
 from lithify.model.snapshot import DataFile, Snapshot
 from lithify.model.upkeep import CompactPlan

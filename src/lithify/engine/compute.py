@@ -54,28 +54,3 @@ class HereCompute:
 
     def close(self) -> None:
         return None
-
-
-class SessionCompute:
-    """On a Spark session of this process: one that the user shares."""
-
-    def __init__(self, session: Callable[[], SparkSession]) -> None:
-        self._session = session
-        self._used: SparkSession | None = None
-
-    def run(self, function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
-        from lithify.spark.tasks import run_tasks
-
-        self._used = self._session()
-        return run_tasks(self._used, function, tasks)
-
-    def run_on_driver(self, function: Callable[[SparkSession, T], R], task: T) -> R:
-        self._used = self._session()
-        return function(self._used, task)
-
-    def cancel_all(self, reason: str = "cancelled") -> None:
-        if self._used is not None:
-            self._used.interruptAll()
-
-    def close(self) -> None:
-        return None

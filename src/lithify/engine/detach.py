@@ -26,8 +26,8 @@ from lithify.errors import Conflict, InvalidRequest, LithifyError, NotFound
 from lithify.model.arrow_rows import sort_by, strictly_ascending
 from lithify.model.batch import rows_of
 from lithify.model.html import Shown
-from lithify.model.merge import Op
 from lithify.model.names import DAY
+from lithify.model.ops import Op
 from lithify.model.plans import Source, constants_of
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import DataFile, Snapshot

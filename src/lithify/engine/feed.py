@@ -23,10 +23,10 @@ import pyarrow.compute as pc
 
 from lithify.engine.history import Originals, originals, rows_of
 from lithify.errors import InvalidRequest, NotFound
-from lithify.model.arrow_rows import take
+from lithify.model.arrow_rows import anti_join, take
 from lithify.model.feed import BEFORE, BY, KIND, ChangeFile, event_columns, feed_schema, feed_sql, row_keys_of
-from lithify.model.merge import Op, anti_join
 from lithify.model.names import OP, SEQ, quoted
+from lithify.model.ops import Op
 from lithify.model.plans import Source
 from lithify.model.positions import Position, seq_of
 from lithify.model.schema import TableSchema

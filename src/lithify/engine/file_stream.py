@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lithify.engine.arrivals import ArrivalMode, OnNullKeys, Progress, set_aside
+from lithify.engine.arrivals import ArrivalMode, OnNullKeys, Progress
 from lithify.engine.ingest import find_files, format_of
+from lithify.engine.quarantine import set_aside
 from lithify.engine.stream_sink import OnBatch, StreamSink, TakenBatch
 from lithify.errors import InvalidRequest, LithifyError, NotFound, Unavailable
 from lithify.model.text_rows import Target

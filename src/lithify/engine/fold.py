@@ -29,8 +29,10 @@ from lithify.engine.table_options import policy_for
 from lithify.errors import Conflict, Corruption, NotFound, OutOfResources
 from lithify.log.base import FOLDED_TXN
 from lithify.log.intent import Intent
-from lithify.model.fold_plan import Distribution, FoldStep, distribute, next_step, output_folder
-from lithify.model.merge import Op, lookup
+from lithify.model.arrow_rows import lookup
+from lithify.model.fold_plan import Distribution, FoldStep, distribute, next_step
+from lithify.model.ops import Op
+from lithify.model.partitioning import output_folder
 from lithify.model.plans import constants_of
 from lithify.model.policies import fold_due, read_overhead
 from lithify.model.pruning import split_by_keys

@@ -274,3 +274,7 @@ def index_folder(runtime: Runtime, folder: Path, table_id: str) -> Path:
 
 def not_found(name: TableName) -> NotFound:
     return NotFound(f"table {name} does not exist in this lake: `lithify tables` lists what does")
+
+
+def dropped(name: TableName) -> NotFound:
+    return NotFound(f"table {name} was dropped: open it again if it was created anew")

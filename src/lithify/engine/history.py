@@ -16,8 +16,8 @@ from lithify.engine.handles import Handles
 from lithify.errors import InvalidRequest, LimitExceeded, NotFound
 from lithify.log.delta import CommitRecord
 from lithify.model.html import Shown
-from lithify.model.merge import Op
 from lithify.model.names import OP, SEQ
+from lithify.model.ops import Op
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import Snapshot
 from lithify.store.opening import open_file

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lithify.engine.history import incremental_up_to
 from lithify.errors import NotFound
 from lithify.model.hot_rows import HotRows
-from lithify.model.merge import Change, Op, resolve, settle
+from lithify.model.merge import resolve, settle
 from lithify.model.names import OP, SEQ
+from lithify.model.ops import Change, Op
 from lithify.model.snapshot import DataFile, Snapshot
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _at_hand(file: DataFile, snapshot: Snapshot, recent: Callable[[str], pa.Tabl
 def _folded_after(seq: int, snapshot: Snapshot, reader: Reader, rows_max: int) -> list[Change] | None:
     """Changes that a fold has taken out of the snapshot stand in the log until vacuum removes their files."""
     try:
-        found = incremental_up_to(reader.handles, seq, rows_max)
+        found = reader.written_after(seq, rows_max)
     except NotFound:
         return None
     if found is None:

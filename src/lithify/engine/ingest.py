@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lithify.engine.arrivals import set_aside
 from lithify.engine.bulk import write_frame
 from lithify.engine.handles import Handles
+from lithify.engine.quarantine import set_aside
 from lithify.errors import InvalidRequest, NotFound
 from lithify.model.html import Shown
 from lithify.model.text_rows import Target

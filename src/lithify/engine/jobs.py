@@ -39,8 +39,8 @@ from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, N
 from lithify.log.changes import ChangesLog, job_txn
 from lithify.log.delta import DeltaLog
 from lithify.log.intent import Intent, Lost
+from lithify.model.disk_files import lies_inside
 from lithify.model.names import is_job_folder, parse_table_name
-from lithify.model.retention import lies_inside
 from lithify.store.os_errors import translated
 from lithify.store.parquet import Written
 

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from lithify.engine.command_queue import WriteQueue
-from lithify.engine.handles import Handles
+from lithify.engine.handles import Handles, dropped
 from lithify.engine.reader import Reader
 from lithify.engine.runtime import Runtime
 from lithify.engine.writer import Writer
@@ -31,10 +31,6 @@ from lithify.model.snapshot import Snapshot
 logger = logging.getLogger(__name__)
 
 Listener = Callable[[str, Snapshot], None]
-
-
-def dropped(name: TableName) -> NotFound:
-    return NotFound(f"table {name} was dropped: open it again if it was created anew")
 
 
 class Loaded:

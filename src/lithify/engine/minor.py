@@ -22,8 +22,8 @@ from lithify.errors import InvalidRequest
 from lithify.log.intent import Intent
 from lithify.model.compose import compose
 from lithify.model.html import Shown
-from lithify.model.merge import Op
 from lithify.model.names import OP, SEQ
+from lithify.model.ops import Op
 from lithify.model.snapshot import DataFile, Snapshot
 from lithify.model.upkeep import MinorPlan
 from lithify.model.words import plural

@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lithify.engine.planned import EXACT, value_of
-from lithify.model.group_stats import NULLS_KNOWN, ColumnStats, Kind
+from lithify.model.group_stats import EXACT, NULLS_KNOWN, ColumnStats, Kind, value_of
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import DataFile
 

@@ -8,17 +8,23 @@ are never pruned.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, TypeVar
 
 import numpy as np
 
 from lithify.engine.coverage import Coverage, Flags, Reasons, Selection
 from lithify.errors import Corruption
-from lithify.model.group_stats import ABSENT, HAS_MAX, HAS_MIN, MAX_EXACT, MIN_EXACT, NULLS_KNOWN, ColumnStats, Kind
+from lithify.model.group_stats import (
+    ABSENT,
+    EXACT,
+    NULLS_KNOWN,
+    ColumnStats,
+    Kind,
+    value_of,
+    whole_value_of,
+)
 from lithify.model.hot_rows import HotRows
 from lithify.model.plans import PruningReport, ReadPlan, Source
 from lithify.model.predicates import Predicate, both, columns_of, conjuncts
@@ -26,8 +32,6 @@ from lithify.model.schema import TableSchema
 from lithify.model.snapshot import Snapshot
 
 Answer = TypeVar("Answer")
-EXACT = HAS_MIN | HAS_MAX | MIN_EXACT | MAX_EXACT
-_EPOCH = dt.datetime(1970, 1, 1)
 
 
 def usable(plan: ReadPlan, predicate: Predicate | None) -> Predicate | None:
@@ -194,34 +198,3 @@ def _greatest(stats: ColumnStats, groups: np.ndarray) -> Any:
     if not stats.kind.keyed_by_bytes:
         return value_of(stats, int(greatest))
     return whole_value_of(stats, max(stats.full_high(int(group)) for group in groups[keys == greatest]))
-
-
-def value_of(stats: ColumnStats, key: int) -> Any:
-    match stats.kind:
-        case Kind.BOOLEAN:
-            return bool(key)
-        case Kind.DATE:
-            return _EPOCH.date() + dt.timedelta(days=key)
-        case Kind.TIMESTAMP:
-            return _EPOCH + dt.timedelta(microseconds=key)
-        case Kind.TIMESTAMP_UTC:
-            return _EPOCH.replace(tzinfo=dt.UTC) + dt.timedelta(microseconds=key)
-        case Kind.DECIMAL:
-            return _decimal(key, stats.scale)
-        case _:
-            return key
-
-
-def whole_value_of(stats: ColumnStats, value: bytes) -> Any:
-    match stats.kind:
-        case Kind.TEXT:
-            return value.decode()
-        case Kind.WIDE_DECIMAL:
-            return _decimal(int.from_bytes(value, "big") - (1 << 127), stats.scale)
-        case _:
-            return value
-
-
-def _decimal(unscaled: int, scale: int) -> Decimal:
-    """Without arithmetic, which would round to the precision of the caller's decimal context."""
-    return Decimal((int(unscaled < 0), tuple(int(digit) for digit in str(abs(unscaled))), -scale))

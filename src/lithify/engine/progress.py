@@ -49,6 +49,9 @@ class Progress:
         found = {name: self.after, f"{name}.seq": seq, f"{name}.settings": self.settings}
         return found if self.origin is None else {**found, f"{name}.origin": fingerprint(self.origin)}
 
+    def admitted(self, changes: ChangesLog) -> int | None:
+        return admit(changes, self)
+
 
 @dataclass(frozen=True)
 class Remembered:

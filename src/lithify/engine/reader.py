@@ -22,12 +22,15 @@ import pyarrow.compute as pc
 from lithify.engine.base_part import BasePart
 from lithify.engine.coverage import Coverage, Files, Flags, Selection
 from lithify.engine.handles import Handles, forget_snapshots
+from lithify.engine.history import incremental_up_to
 from lithify.engine.planned import SnapshotPlanner, pruned, usable
 from lithify.engine.table_index import SOLID_ROWS_MIN, TableIndex
 from lithify.errors import Corruption, LithifyError
+from lithify.model.arrow_rows import lookup
 from lithify.model.batch import keys_of
 from lithify.model.hot_rows import HotRows
-from lithify.model.merge import Change, Op, Overlay, lookup, resolve, settle
+from lithify.model.merge import resolve, settle
+from lithify.model.ops import Change, Op, Overlay
 from lithify.model.plans import PlannedTable, ReadPlan, Source, source_of
 from lithify.model.predicates import UNKNOWN, Compare, Predicate, both
 from lithify.model.pruning import solid_prefix, split_by_keys
@@ -195,6 +198,10 @@ class Reader:
     def change(self, file: DataFile, snapshot: Snapshot) -> Change:
         with self._lock:
             return self._change(file, snapshot)
+
+    def written_after(self, seq: int, rows_max: int | None) -> pa.Table | None:
+        """The rows of the writes after one, also of those that are folded; None if there are more than that."""
+        return incremental_up_to(self.handles, seq, rows_max)
 
     def _change(self, file: DataFile, snapshot: Snapshot) -> Change:
         path = self._handles.changes.log.path / file.path

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lithify.engine.activity import Activity
 from lithify.engine.compute import Compute
@@ -21,11 +22,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lithify.engine.counters import Counters
-    from lithify.engine.disk_watch import DiskWatches
     from lithify.engine.hot import HotTables
     from lithify.engine.table import Table
     from lithify.engine.table_index import Indexes
     from lithify.serving.query import ServingEngine
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,8 @@ class Runtime:
     activity: Activity = field(default_factory=Activity)
     # How code that was sent to another process comes by a table there: a function that can be sent along.
     reopen: Callable[[Path, str, SparkSession], Table] | None = None
+    _shared: dict[Callable[[], Any], Any] = field(default_factory=dict, repr=False, compare=False)
+    _making: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def session(self, given: SparkSession | None = None) -> SparkSession:
         """A Spark session whose executors reach this lake: the lake's own unless one is given."""
@@ -103,12 +107,13 @@ class Runtime:
 
         return Indexes(self)
 
-    @cached_property
-    def disk(self) -> DiskWatches:
-        """What the tables take on disk beside what is live."""
-        from lithify.engine.disk_watch import DiskWatches
-
-        return DiskWatches()
+    def shared(self, kind: Callable[[], T]) -> T:
+        """The one of its kind in this process and lake, made when it is first asked for."""
+        with self._making:
+            if kind not in self._shared:
+                self._shared[kind] = kind()
+            found: T = self._shared[kind]
+            return found
 
     @cached_property
     def hot(self) -> HotTables:

@@ -27,7 +27,7 @@ from lithify.engine.bulk import BulkWrite, Files, write_files
 from lithify.engine.runtime import Owner, process_start
 from lithify.engine.writer import Commit, Request
 from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError
-from lithify.model.merge import Op
+from lithify.model.ops import Op
 from lithify.model.plans import Source
 from lithify.model.schema import TableSchema
 from lithify.spark.source_table import Spooled, SpoolPlace

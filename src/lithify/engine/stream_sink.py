@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from lithify.engine.arrivals import ArrivalMode, OnNullKeys, Progress, arrive, check_arrival, progress_of
-from lithify.engine.loaded import dropped
+from lithify.engine.handles import dropped
 from lithify.engine.progress import check_feed
 from lithify.engine.writer import Commit
 from lithify.errors import InvalidRequest

@@ -17,7 +17,7 @@ from lithify.engine.compact import CompactReport
 from lithify.engine.feed import Feed, Net, Place
 from lithify.engine.fold import Folder
 from lithify.engine.fold_report import FoldPlan, FoldReport
-from lithify.engine.handles import Handles
+from lithify.engine.handles import Handles, dropped
 from lithify.engine.history import (
     ChangesPage,
     HistoryEntry,
@@ -28,7 +28,7 @@ from lithify.engine.history import (
     stats_of,
 )
 from lithify.engine.index_build import IndexBuild, IndexCheck, IndexInspection, Progress, build, check, inspect, quiet
-from lithify.engine.loaded import Loaded, LoadedTables, dropped
+from lithify.engine.loaded import Loaded, LoadedTables
 from lithify.engine.partitions import FileFacts, PartitionStats, facts_in, partitions_of
 from lithify.engine.pins import pinned
 from lithify.engine.reader import Reader
@@ -42,8 +42,8 @@ from lithify.errors import Conflict, InvalidRequest, NotFound
 from lithify.model.arguments import check_count, check_names, check_place, check_text
 from lithify.model.batch import keys_of, rows_of_newest
 from lithify.model.html import table_html
-from lithify.model.merge import Op
 from lithify.model.names import TableName
+from lithify.model.ops import Op
 from lithify.model.plans import PlannedTable, ReadPlan
 from lithify.model.policies import idle_tier
 from lithify.model.schema import TableSchema, check_key_type

@@ -11,9 +11,8 @@ from lithify.engine.handles import Handles
 from lithify.errors import InvalidRequest
 from lithify.log.intent import Intent
 from lithify.model.options import DEFAULT, PREFIX, parse_all, shown, stored
-from lithify.model.policies import policy_of
+from lithify.model.policy import UpkeepPolicy, policy_of
 from lithify.model.schema import TableSchema, check_key_type
-from lithify.model.upkeep import UpkeepPolicy
 from lithify.settings import Settings
 from lithify.store.parquet import can_have_bloom
 

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from lithify.engine import jobs
 from lithify.engine.attempts import PlannedAgain
 from lithify.engine.compact import Compactor, CompactReport
+from lithify.engine.disk_watch import DiskWatches
 from lithify.engine.fold import Folder
 from lithify.engine.fold_report import FoldReport
 from lithify.engine.handles import Handles
@@ -25,10 +26,11 @@ from lithify.errors import Conflict
 from lithify.model.clustering import cluster_plans, columns_to_cluster
 from lithify.model.disk_use import DiskUse
 from lithify.model.policies import compactions, debt, fold_due, minor_due
+from lithify.model.policy import UpkeepPolicy
 from lithify.model.retention_limits import RetentionLimits
 from lithify.model.snapshot import Snapshot
 from lithify.model.tiers import TierNames
-from lithify.model.upkeep import CompactPlan, Debt, FoldDue, MinorPlan, Plan, UpkeepPolicy
+from lithify.model.upkeep import CompactPlan, Debt, FoldDue, MinorPlan, Plan
 
 ROUNDS_MAX = 20
 REPLANS_MAX = 3
@@ -211,7 +213,7 @@ class Upkeep:
         return RetentionLimits.of(self._handles.schema().options)
 
     def disk_use(self) -> DiskUse:
-        return self._runtime.disk.of(self._handles.incarnation).look(self._handles, self.retention())
+        return self._runtime.shared(DiskWatches).of(self._handles.incarnation).look(self._handles, self.retention())
 
     def vacuum(self) -> VacuumReport:
         return Vacuum(self._handles).run(self.retention(), dry_run=False)

@@ -23,6 +23,7 @@ from pathlib import PurePosixPath
 
 from lithify.engine import jobs
 from lithify.engine.attempts import swap_with_retries
+from lithify.engine.disk_watch import DiskWatches
 from lithify.engine.handles import Handles, snapshots_held
 from lithify.engine.pins import HOUR_MS, forget_temporaries, note_vacuumed, pins_of, remove_pin, vacuum_lock
 from lithify.engine.reader import let_go
@@ -31,10 +32,10 @@ from lithify.errors import InvalidRequest, NotFound
 from lithify.log.changes import EPOCH_TXN
 from lithify.log.delta import DeltaLog
 from lithify.log.intent import Intent
+from lithify.model.disk_files import DiskFile
 from lithify.model.html import Shown
 from lithify.model.names import is_job_folder
 from lithify.model.retention import (
-    DiskFile,
     LogFacts,
     Protection,
     Verdict,
@@ -140,7 +141,7 @@ class Vacuum:
             tally = self._foreseen() if dry_run else self._apply(cutoff_ms)
             if not dry_run:
                 note_vacuumed(self._runtime, name)
-                self._runtime.disk.of(self._handles.incarnation).measured(self._removed())
+                self._runtime.shared(DiskWatches).of(self._handles.incarnation).measured(self._removed())
         verdicts = [verdict for place in self._places for verdict in place.verdicts.values()]
         return VacuumReport(
             str(name),

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,16 +24,15 @@ import pyarrow.compute as pc
 from lithify.engine.attempts import swap_with_retries
 from lithify.engine.events import tell
 from lithify.engine.handles import Handles
-from lithify.engine.progress import Progress, admit
 from lithify.engine.table_index import solid
 from lithify.errors import Conflict, InvalidRequest, LithifyError, NotFound
-from lithify.log.changes import batch_txn, bound_txn, lane_txn
+from lithify.log.changes import ChangesLog, batch_txn, bound_txn, lane_txn
 from lithify.log.intent import Intent, Lost
 from lithify.model.batch import conform, latest_per_key, sort_by_key
 from lithify.model.compose import compose
 from lithify.model.html import Shown
 from lithify.model.lanes import InLane, fingerprint_of, in_lane
-from lithify.model.merge import Change, Op
+from lithify.model.ops import Change, Op
 from lithify.model.schema import TableSchema
 from lithify.store.opening import footer_in
 from lithify.store.parquet import Layout, Written, encode
@@ -59,6 +58,18 @@ class Commit(Shown):
     replayed: bool = False
 
 
+class Portion(Protocol):
+    """A part of something that comes in parts, each of which is committed once and after the one before."""
+
+    def admitted(self, changes: ChangesLog) -> int | None:
+        """None: it may be committed on this version. Else the seq of the commit that has already brought it."""
+        ...
+
+    def txns(self, seq: int) -> dict[str, int]:
+        """What a commit with this seq has to remember."""
+        ...
+
+
 @dataclass(frozen=True)
 class Request:
     """What to write: at most one table of rows per operation, keys disjoint between them."""
@@ -69,7 +80,7 @@ class Request:
     info: Mapping[str, Any] = field(default_factory=dict)
     txns: Mapping[str, int] = field(default_factory=dict)
     only_at_seq: int | None = None
-    progress: Progress | None = None
+    portion: Portion | None = None
     schema_fingerprint: str | None = None
 
     def __post_init__(self) -> None:
@@ -86,7 +97,7 @@ class Request:
     def alone(self, keyed: bool) -> bool:
         """Whether it must not share a commit: it relies on one exact state, or a delete must not meet appends."""
         keyless_delete = not keyed and Op.DELETE in self.parts
-        return self.only_at_seq is not None or bool(self.txns) or self.progress is not None or keyless_delete
+        return self.only_at_seq is not None or bool(self.txns) or self.portion is not None or keyless_delete
 
 
 def check_batch_id(batch_id: str | None) -> None:
@@ -193,8 +204,8 @@ class Writer:
         txns: dict[str, int] = {}
         for entry in members:
             txns |= entry.request.txns
-            if entry.request.progress is not None:
-                txns |= entry.request.progress.txns(changes.seq + 1)
+            if entry.request.portion is not None:
+                txns |= entry.request.portion.txns(changes.seq + 1)
             if entry.request.batch_id is not None:
                 txns[batch_txn(entry.request.batch_id)] = changes.seq + 1
             if (fingerprint := fingerprint_of(entry.request.batch_id)) is not None:
@@ -231,7 +242,7 @@ class Writer:
         request, changes = entry.request, self._handles.changes
         if request.batch_id is not None and (replayed := self.replay(request.operation, request.batch_id)) is not None:
             return replayed
-        if request.progress is not None and (arrived := self.arrived(request.operation, request.progress)) is not None:
+        if request.portion is not None and (arrived := self.arrived(request.operation, request.portion)) is not None:
             return arrived
         if request.only_at_seq is not None and request.only_at_seq != changes.seq:
             raise SeqMoved
@@ -318,10 +329,10 @@ class Writer:
             replayed=True,
         )
 
-    def arrived(self, operation: str, progress: Progress) -> Commit | None:
-        """The answer to a portion of a feed that was committed before; an error where it does not follow the last."""
+    def arrived(self, operation: str, portion: Portion) -> Commit | None:
+        """The answer to a portion that was committed before; an error where it does not follow the last."""
         changes = self._handles.changes
-        seq = admit(changes, progress)
+        seq = portion.admitted(changes)
         if seq is None:
             return None
         changes.log.make_durable()

@@ -19,8 +19,8 @@ from lithify.log.archive import LogLimits
 from lithify.log.delta import CommitRecord, DeltaLog
 from lithify.log.intent import Intent
 from lithify.model.lanes import in_lane
-from lithify.model.merge import Op
 from lithify.model.names import OP, SEQ
+from lithify.model.ops import Op
 from lithify.model.schema import TableSchema, from_properties
 from lithify.model.snapshot import DataFile
 from lithify.store.local import Store

@@ -11,10 +11,10 @@ import pyarrow as pa
 from deltalake.transaction import AddAction, RemoveAction
 
 from lithify.errors import Conflict, Corruption
+from lithify.model.disk_files import lies_inside
 from lithify.model.foreign_bounds import believed
-from lithify.model.merge import Op
 from lithify.model.names import OP, SEQ, is_job_folder
-from lithify.model.retention import lies_inside
+from lithify.model.ops import Op
 from lithify.model.snapshot import Bounds, DataFile
 from lithify.store.parquet import Written
 

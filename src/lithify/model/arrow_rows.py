@@ -82,3 +82,32 @@ def _pieces(
     back = np.empty(len(lines), np.int64)
     back[by_place] = np.arange(len(lines))
     yield pa.concat_batches(parts).take(pa.array(back))
+
+
+def anti_join(table: pa.Table, keys: pa.Table, by: Sequence[str]) -> pa.Table:
+    """Rows of `table` whose `by` columns are not in `keys`; nulls compare equal, order is kept."""
+    if not keys.num_rows or not table.num_rows:
+        return table
+    return table.filter(pa.array(lookup(table, keys, by) < 0))
+
+
+def lookup(table: pa.Table, keys: pa.Table, by: Sequence[str]) -> np.ndarray:
+    """For each row of `table` the line of `keys` (unique) it matches, or -1. Nulls compare equal."""
+    if len(by) == 1:
+        values, wanted = table.column(by[0]), keys.column(by[0])
+        if values.type != wanted.type:
+            values = values.cast(wanted.type)
+        found = pc.index_in(values, value_set=wanted)
+        return np.asarray(found.fill_null(-1).to_numpy(), np.int64)
+    both = pa.concat_tables([keys.select(list(by)), table.select(list(by)).cast(keys.select(list(by)).schema)])
+    line = np.arange(both.num_rows)
+    groups = (
+        both.append_column("_line", pa.array(line)).group_by(list(by)).aggregate([("_line", "min"), ("_line", "list")])
+    )
+    members = groups.column("_line_list").combine_chunks()
+    first = np.empty(both.num_rows, np.int64)
+    first[members.flatten().to_numpy()] = np.repeat(
+        groups.column("_line_min").to_numpy(), np.diff(members.offsets.to_numpy())
+    )
+    matched = first[keys.num_rows :]
+    return np.where(matched < keys.num_rows, matched, -1)

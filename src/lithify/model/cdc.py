@@ -14,7 +14,7 @@ Duplicates of an event change nothing. Events may be settled in portions: the ou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -23,21 +23,8 @@ import pyarrow.compute as pc
 from lithify.errors import InvalidRequest
 from lithify.model.batch import check_rows, conform
 from lithify.model.compose import OPS, compose_lines
-from lithify.model.merge import Op
+from lithify.model.ops import WORDS, Op
 from lithify.model.schema import TableSchema
-
-# What feeds call it, in lower case. One letter: as Debezium and others do, r for a row of the initial snapshot.
-WORDS: Mapping[str, Op] = {
-    "insert": Op.UPSERT,
-    "update": Op.UPSERT,
-    "upsert": Op.UPSERT,
-    "delete": Op.DELETE,
-    "i": Op.UPSERT,
-    "c": Op.UPSERT,
-    "r": Op.UPSERT,
-    "u": Op.UPSERT,
-    "d": Op.DELETE,
-}
 
 
 def settle(schema: TableSchema, rows: pa.Table, op_column: str | None) -> dict[Op, pa.Table]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lithify.errors import Conflict, InvalidRequest
 from lithify.model.arguments import check_names
-from lithify.model.fold_plan import partition_strings
+from lithify.model.partitioning import partition_strings
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import DataFile, Snapshot
 from lithify.model.upkeep import CompactPlan

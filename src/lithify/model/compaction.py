@@ -18,12 +18,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from lithify.model.fold_plan import partition_strings
 from lithify.model.names import DAY
+from lithify.model.partitioning import partition_strings
+from lithify.model.policy import BATCH_FILES_MAX, BATCH_FILES_MIN, UpkeepPolicy
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import DataFile, Snapshot
 from lithify.model.tiers import DAY_S, US, Tier, TierNames, Window, tier_named, tier_names
-from lithify.model.upkeep import BATCH_FILES_MAX, BATCH_FILES_MIN, CompactPlan, UpkeepPolicy
+from lithify.model.upkeep import CompactPlan
 from lithify.model.words import plural
 
 PACK, CLUSTER = "pack", "cluster"

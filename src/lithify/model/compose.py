@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lithify.model.arrow_rows import order_of, take
-from lithify.model.merge import Change, Op
+from lithify.model.ops import Change, Op
 from lithify.model.schema import TableSchema
 
 OPS = (Op.UPSERT, Op.REPLACE, Op.DELETE)

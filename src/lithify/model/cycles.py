@@ -122,3 +122,18 @@ def job_totals(ended: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
             total[name] += int(entry.get(name) or 0)
         total["bytes_saved"] += max(int(entry.get("bytes_in") or 0) - int(entry.get("bytes_out") or 0), 0)
     return dict(sorted(totals.items()))
+
+
+@dataclass(frozen=True)
+class RunningJob(Shown):
+    """`alive` is a hint: whether its process is surely gone can be told on its own host only."""
+
+    id: str
+    table: str
+    kind: str
+    state: str
+    owner: str
+    alive: bool
+    age_s: float
+    files: int
+    why: str

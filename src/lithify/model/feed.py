@@ -23,8 +23,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lithify.model.merge import Op
 from lithify.model.names import OP, SEQ, quoted
+from lithify.model.ops import Op
 from lithify.model.schema import TableSchema
 
 KIND = "_kind"

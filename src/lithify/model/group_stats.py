@@ -19,9 +19,11 @@ The statistics are of columns with one value per row: never of the elements of a
 
 from __future__ import annotations
 
+import datetime as dt
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -36,9 +38,11 @@ NULLS_KNOWN = 16
 ABSENT = 32
 NAN_FREE = 64
 DISTINCT_KNOWN = 128
+EXACT = HAS_MIN | HAS_MAX | MIN_EXACT | MAX_EXACT
 
 KEY_BYTES = 8
 WIDE_DECIMAL_BYTES = 16
+_EPOCH = dt.datetime(1970, 1, 1)
 _WIDE_DECIMAL_BIAS = 1 << (8 * WIDE_DECIMAL_BYTES - 1)
 
 
@@ -93,3 +97,34 @@ def bytes_key(value: bytes) -> int:
 def wide_decimal_bytes(unscaled: int) -> bytes:
     """Two's complement with the sign bit flipped, so that bytes order as numbers. OverflowError beyond 128 bits."""
     return (unscaled + _WIDE_DECIMAL_BIAS).to_bytes(WIDE_DECIMAL_BYTES, "big")
+
+
+def value_of(stats: ColumnStats, key: int) -> Any:
+    match stats.kind:
+        case Kind.BOOLEAN:
+            return bool(key)
+        case Kind.DATE:
+            return _EPOCH.date() + dt.timedelta(days=key)
+        case Kind.TIMESTAMP:
+            return _EPOCH + dt.timedelta(microseconds=key)
+        case Kind.TIMESTAMP_UTC:
+            return _EPOCH.replace(tzinfo=dt.UTC) + dt.timedelta(microseconds=key)
+        case Kind.DECIMAL:
+            return _decimal(key, stats.scale)
+        case _:
+            return key
+
+
+def whole_value_of(stats: ColumnStats, value: bytes) -> Any:
+    match stats.kind:
+        case Kind.TEXT:
+            return value.decode()
+        case Kind.WIDE_DECIMAL:
+            return _decimal(int.from_bytes(value, "big") - (1 << 127), stats.scale)
+        case _:
+            return value
+
+
+def _decimal(unscaled: int, scale: int) -> Decimal:
+    """Without arithmetic, which would round to the precision of the caller's decimal context."""
+    return Decimal((int(unscaled < 0), tuple(int(digit) for digit in str(abs(unscaled))), -scale))

@@ -22,7 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lithify.model.merge import Overlay, lookup
+from lithify.model.arrow_rows import lookup
+from lithify.model.ops import Overlay
 
 BLOCK_ROWS_MAX = 65_536
 SMALL_BLOCK_ROWS = BLOCK_ROWS_MAX // 4

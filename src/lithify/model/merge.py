@@ -15,42 +15,15 @@ hides base rows and rows with a lower seq, never newer ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lithify.model.arrow_rows import take
+from lithify.model.arrow_rows import anti_join, lookup, take
 from lithify.model.names import SEQ, quoted
+from lithify.model.ops import Change, Op, Overlay
 from lithify.model.schema import TableSchema
-
-
-class Op(StrEnum):
-    UPSERT = "upsert"
-    DELETE = "delete"
-    REPLACE = "replace"
-
-
-@dataclass(frozen=True)
-class Change:
-    """The rows of one change file, with the seq and operation its log entry gives them."""
-
-    seq: int
-    op: Op
-    rows: pa.Table
-
-
-@dataclass(frozen=True)
-class Overlay:
-    hidden: pa.Table
-    rows: pa.Table
-    contested: pa.Table | None = None
-
-    @property
-    def empty(self) -> bool:
-        return not self.hidden.num_rows and not self.rows.num_rows
 
 
 def resolve(schema: TableSchema, changes: Sequence[Change]) -> Overlay:
@@ -148,35 +121,6 @@ def settle(schema: TableSchema, overlay: Overlay, losers: pa.Table) -> Overlay:
     return Overlay(
         anti_join(overlay.hidden, losers, key), anti_join(overlay.rows, losers, key).cast(overlay.rows.schema)
     )
-
-
-def anti_join(table: pa.Table, keys: pa.Table, by: Sequence[str]) -> pa.Table:
-    """Rows of `table` whose `by` columns are not in `keys`; nulls compare equal, order is kept."""
-    if not keys.num_rows or not table.num_rows:
-        return table
-    return table.filter(pa.array(lookup(table, keys, by) < 0))
-
-
-def lookup(table: pa.Table, keys: pa.Table, by: Sequence[str]) -> np.ndarray:
-    """For each row of `table` the line of `keys` (unique) it matches, or -1. Nulls compare equal."""
-    if len(by) == 1:
-        values, wanted = table.column(by[0]), keys.column(by[0])
-        if values.type != wanted.type:
-            values = values.cast(wanted.type)
-        found = pc.index_in(values, value_set=wanted)
-        return np.asarray(found.fill_null(-1).to_numpy(), np.int64)
-    both = pa.concat_tables([keys.select(list(by)), table.select(list(by)).cast(keys.select(list(by)).schema)])
-    line = np.arange(both.num_rows)
-    groups = (
-        both.append_column("_line", pa.array(line)).group_by(list(by)).aggregate([("_line", "min"), ("_line", "list")])
-    )
-    members = groups.column("_line_list").combine_chunks()
-    first = np.empty(both.num_rows, np.int64)
-    first[members.flatten().to_numpy()] = np.repeat(
-        groups.column("_line_min").to_numpy(), np.diff(members.offsets.to_numpy())
-    )
-    matched = first[keys.num_rows :]
-    return np.where(matched < keys.num_rows, matched, -1)
 
 
 def _resolve_keyless(schema: TableSchema, changes: Sequence[Change]) -> Overlay:

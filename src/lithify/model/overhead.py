@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from lithify.model.merge import Op
+from lithify.model.ops import Op
 from lithify.model.pruning import Intervals, solid_prefix
 from lithify.model.snapshot import Bounds, DataFile, Snapshot
 

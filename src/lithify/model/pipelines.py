@@ -22,12 +22,12 @@ from hashlib import blake2b
 from typing import Any, Literal, get_args
 
 from lithify.errors import InvalidRequest
+from lithify.model.expectation import Expectation, Otherwise
 from lithify.model.json_values import dumps
 from lithify.model.names import parse_table_name
 from lithify.model.query_text import reads_source, without_end
 
 Kind = Literal["files", "rows", "groups", "full"]
-Otherwise = Literal["fail", "quarantine", "warn"]
 NAME_LENGTH_MAX = 48
 STEPS_MAX = 100
 FORMATS = ("csv", "json", "parquet")
@@ -35,15 +35,6 @@ EVERYTHING = "select * from source"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 # The log keeps facts about a feed under these endings of its name.
 _RESERVED = ("seq", "settings", "origin")
-
-
-@dataclass(frozen=True)
-class Expectation:
-    """A condition on the rows that come out, and what becomes of those for which it is false or null."""
-
-    name: str
-    that: str
-    otherwise: Otherwise = "fail"
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lithify.model.html import Shown
-from lithify.model.merge import Op, Overlay
 from lithify.model.names import is_job_folder
+from lithify.model.ops import Op, Overlay
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import ADOPTED, DataFile, Snapshot
 

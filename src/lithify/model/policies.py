@@ -11,9 +11,8 @@ of small change files become one, so that a reader opens few. Compaction stands 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
-from typing import Any
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 from lithify.model.amplification import (
     AGE_WINS,
@@ -24,29 +23,17 @@ from lithify.model.amplification import (
     rewritten_bytes,
 )
 from lithify.model.compaction import PACK, compactions
-from lithify.model.options import chosen
 from lithify.model.overhead import ReadCost, estimated_rows, read_cost, read_overhead, row_bytes
+from lithify.model.policy import BATCH_FILES_MAX, UpkeepPolicy, policy_of
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import DataFile, Snapshot
-from lithify.model.tiers import declared, how_to_turn_on, tier_named
-from lithify.model.upkeep import BATCH_FILES_MAX, Debt, FileCount, FoldDue, MinorPlan, UpkeepPolicy
+from lithify.model.tiers import how_to_turn_on, tier_named
+from lithify.model.upkeep import Debt, FileCount, FoldDue, MinorPlan
 from lithify.model.words import plural
-from lithify.settings import Settings
 
 __all__ = ["UpkeepPolicy", "compactions", "debt", "fold_due", "idle_tier", "minor_due", "policy_of", "read_overhead"]
 
 MERGEABLE_ORIGINS = frozenset({"write", "minor"})
-
-
-def policy_of(settings: Settings, properties: Mapping[str, str] | None = None) -> UpkeepPolicy:
-    """The lake's policy, with what the table's own options (its `lithify.*` properties) say instead."""
-    own = chosen(properties or {})
-    values: dict[str, Any] = {
-        field.name: own.get(field.name, getattr(settings, field.name))
-        for field in fields(UpkeepPolicy)
-        if field.name != "tiers"
-    }
-    return UpkeepPolicy(**values, tiers=declared(settings.tiers, own.get("tiers", ())))
 
 
 def idle_tier(schema: TableSchema, policy: UpkeepPolicy, tier: str) -> str | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lithify.model.merge import Op
+from lithify.model.ops import Op
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import Bounds, DataFile
 

@@ -14,27 +14,14 @@ before it.
 from __future__ import annotations
 
 import posixpath
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from urllib.parse import unquote, urlsplit
 
+from lithify.model.disk_files import DiskFile, is_small_write
 from lithify.model.names import is_job_folder
-
-_SMALL_WRITE = re.compile(r"write-[0-9a-f]{32}\.parquet")
-
-
-@dataclass(frozen=True)
-class DiskFile:
-    """A file as it lies on disk, `path` relative to its log's folder. Several names may share an inode's bytes."""
-
-    path: str
-    size_bytes: int
-    mtime_ms: int
-    inode: tuple[int, int]
-    links: int = 1
 
 
 class Verdict(StrEnum):
@@ -132,10 +119,6 @@ def is_ours(path: str) -> bool:
     return is_job_folder(top) if slash else is_small_write(path)
 
 
-def is_small_write(name: str) -> bool:
-    return _SMALL_WRITE.fullmatch(name) is not None
-
-
 def job_id_of(path: str) -> str | None:
     """The job that a path belongs to: its folder is `<origin>-<job id>`."""
     top = path.partition("/")[0]
@@ -148,9 +131,3 @@ def relative_path(log_path: str, root: str) -> str:
     path = posixpath.normpath(unquote(path))
     inside = root.rstrip("/") + "/"
     return path.removeprefix(inside)
-
-
-def lies_inside(path: str) -> bool:
-    """Whether a path is one below the folder it starts from: not from the root, with no `..`, and no address."""
-    parts = path.split("/")
-    return path not in ("", ".") and parts[0] != "" and ".." not in parts and "\0" not in path and parts[0][-1] != ":"

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from lithify.model.html import Shown
-from lithify.model.merge import Op
 from lithify.model.names import is_job_folder
+from lithify.model.ops import Op
 from lithify.model.schema import TableSchema
 
 

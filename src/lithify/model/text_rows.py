@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lithify.model.cdc import WORDS
-from lithify.model.merge import Op
+from lithify.model.ops import WORDS, Op
 
 RECORD_BYTES_MAX = 64 * 2**20
 SHOWN_MAX = 60

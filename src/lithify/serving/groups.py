@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lithify.model.merge import anti_join
+from lithify.model.arrow_rows import anti_join
 from lithify.model.plans import ReadPlan, Source
 from lithify.model.predicates import Predicate, columns_of
 from lithify.serving.row_mask import rows_that_may_match

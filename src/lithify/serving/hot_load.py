@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lithify.errors import Unavailable
+from lithify.model.arrow_rows import anti_join
 from lithify.model.hot_rows import BLOCK_ROWS_MAX, Block, HotRows, Segment, conformed, join
-from lithify.model.merge import anti_join
 from lithify.model.plans import ReadPlan, Source
 from lithify.serving.hot_budget import Budget, Room
 from lithify.store.opening import corrupt, open_file

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from lithify.model.merge import Op
+from lithify.model.ops import Op
 from lithify.model.plans import ReadPlan
 from lithify.model.snapshot import Snapshot
 from lithify.serving.filters import Place

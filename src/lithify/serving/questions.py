@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from datafusion import DataFrame, SessionContext
 
-from lithify.model.merge import anti_join, lookup
+from lithify.model.arrow_rows import anti_join, lookup
 from lithify.model.names import RESERVED_PREFIX, quoted
 from lithify.model.plans import ReadPlan, Source
 from lithify.serving.contexts import Contexts

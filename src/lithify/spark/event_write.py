@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from lithify.model.batch import conform
 from lithify.model.cdc import check_events, settle
 from lithify.model.compose import compose
-from lithify.model.merge import Change, Op
+from lithify.model.ops import Change, Op
 from lithify.model.schema import TableSchema
 from lithify.spark.tasks import run_partitions
 from lithify.spark.types import arrow_schema, in_order_of

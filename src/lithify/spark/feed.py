@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from lithify.model.feed import BEFORE, BY, INSERT, KIND, ChangeFile, event_columns, feed_schema, feed_sql, row_keys_of
-from lithify.model.merge import Op
 from lithify.model.names import OP, SEQ
+from lithify.model.ops import Op
 from lithify.model.schema import TableSchema
 from lithify.spark.parquet import no_rows, scan_files
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed

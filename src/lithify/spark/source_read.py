@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from lithify.errors import InvalidRequest, NotFound
-from lithify.model.merge import anti_join
+from lithify.model.arrow_rows import anti_join
 from lithify.model.predicates import UNKNOWN, Predicate
 from lithify.spark.filters import predicate_of
 from lithify.spark.source_plan import Piece, Rows, ScanPartition, groups_of

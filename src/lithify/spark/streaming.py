@@ -18,8 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from lithify.model.arrow_rows import order_of, take
-from lithify.model.cdc import WORDS
-from lithify.model.merge import Op
+from lithify.model.ops import WORDS, Op
 from lithify.spark.event_write import ARRIVAL
 from lithify.spark.ingest import FILE, MODIFIED, local_name, parquet_rows
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
@@ -178,3 +179,28 @@ def compute_failed(error: BaseException) -> ComputeFailed:
     if failure.kind == "permanent":
         return ComputeFailed(f"Spark failed: {why}", reason=failure.reason)
     return ComputeFailed(f"Spark failed: {why}", unknown=True)
+
+
+class SessionCompute:
+    """On a Spark session of this process: one that the user shares."""
+
+    def __init__(self, session: Callable[[], SparkSession]) -> None:
+        self._session = session
+        self._used: SparkSession | None = None
+
+    def run(self, function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
+        from lithify.spark.tasks import run_tasks
+
+        self._used = self._session()
+        return run_tasks(self._used, function, tasks)
+
+    def run_on_driver(self, function: Callable[[SparkSession, T], R], task: T) -> R:
+        self._used = self._session()
+        return function(self._used, task)
+
+    def cancel_all(self, reason: str = "cancelled") -> None:
+        if self._used is not None:
+            self._used.interruptAll()
+
+    def close(self) -> None:
+        return None

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import MapType
 
 from lithify.errors import InvalidRequest
-from lithify.model.pipelines import Expectation
+from lithify.model.expectation import Expectation
 from lithify.model.query_text import with_relations
 from lithify.spark.ingest import FILE, MODIFIED
 from lithify.spark.parquet import no_rows

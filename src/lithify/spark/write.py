@@ -31,7 +31,7 @@ from pyspark.sql.types import TimestampType
 from lithify.errors import InvalidRequest
 from lithify.model.arrow_rows import strictly_ascending
 from lithify.model.batch import check_rows, conform
-from lithify.model.fold_plan import partition_rows
+from lithify.model.partitioning import partition_rows
 from lithify.model.schema import TableSchema
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed, run_partitions
 from lithify.spark.types import in_order_of

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lithify.model.disk_files import DiskFile, is_small_write, lies_inside
 from lithify.model.names import is_job_folder
-from lithify.model.retention import DiskFile, is_small_write, lies_inside
 from lithify.store.local import translated
 
 

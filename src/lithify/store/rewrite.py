@@ -22,9 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lithify.errors import Corruption
-from lithify.model.arrow_rows import take
+from lithify.model.arrow_rows import lookup, take
 from lithify.model.batch import sort_by_key
-from lithify.model.merge import lookup
 from lithify.store.local import translated
 from lithify.store.opening import open_file
 from lithify.store.parquet import Layout, PartWriter, Written, batches_of, part_path
