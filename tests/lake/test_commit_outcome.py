@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from lithify import CommitUnknown, Conflict, Lake, NotFound, Settings
+from lithify import CommitUnknown, Conflict, Lake, LithifyError, NotFound, Settings
+from lithify.app.maintenance import Maintenance
 from lithify.store.faults import FaultyStore, disk_full
 from lithify.store.local import Store, translated
 from support import children, log_oracle
@@ -79,6 +80,48 @@ def test_a_drop_that_cannot_clear_away_is_done_and_goes_on_with_the_next(
         assert [entry.name for entry in (folder / "lake/a/t/changes").iterdir()] == ["_delta_log"]
         with pytest.raises(NotFound):
             lake.drop_table("a.t")
+
+
+@pytest.mark.parametrize("point", ["log.swap", "drop.changes", "drop.emptied", "store.remove_folder"])
+def test_upkeep_finishes_a_drop_that_could_not_clear_away(folder: Path, point: str) -> None:
+    """Whatever it was stopped at; a table that was created there meanwhile is left alone."""
+    with Lake(folder / "lake") as lake:
+        for name in ("a.t", "a.u"):
+            table = lake.create_table(name, SCHEMA, key="id")
+            table.upsert([{"id": 1, "v": "secret"}])
+            table.fold()
+            table.upsert([{"id": 2}])
+    # The first swap is the drop itself.
+    store = FaultyStore(point, disk_full, nth=2 if point == "log.swap" else 1, times=None)
+    with Lake(folder / "lake", store=store) as lake:
+        for name in ("a.t", "a.u"):
+            with contextlib.suppress(LithifyError, OSError):
+                lake.drop_table(name)
+            store.reached = 0
+    with Lake(folder / "lake") as lake:
+        assert lake.tables() == []
+        lake.create_table("a.u", SCHEMA, key="id").upsert([{"id": 7, "v": "new"}])
+        maintenance = Maintenance(lake)
+        first, second = maintenance.cycle.run(), maintenance.cycle.run()
+        assert [line for line in first.recovered if "a.t" in line]
+        assert not first.problems
+        assert not second.recovered
+        assert lake.tables() == ["a.u"]
+        assert lake.table("a.u").to_arrow().to_pylist() == [{"id": 7, "v": "new"}]
+    left = {path.relative_to(folder / "lake/a/t").parts[:2] for path in (folder / "lake/a/t").rglob("*")}
+    assert left <= {("changes",), ("base",), ("changes", "_delta_log"), ("base", "_delta_log")}
+
+
+def test_a_drop_that_upkeep_cannot_finish_either_is_told_and_tried_again(folder: Path) -> None:
+    with Lake(folder / "lake") as lake:
+        lake.create_table("a.t", SCHEMA, key="id").upsert([{"id": 1}])
+    store = FaultyStore("drop.emptied", disk_full, times=2)
+    with Lake(folder / "lake", store=store) as lake:
+        lake.drop_table("a.t")
+        maintenance = Maintenance(lake)
+        assert "a.t" in "".join(maintenance.cycle.run().problems)
+        assert "a.t" in "".join(maintenance.cycle.run().recovered)
+    assert not list((folder / "lake/a/t").rglob("*.parquet"))
 
 
 def test_a_drop_that_could_not_give_its_base_back_does_so_with_the_next(folder: Path) -> None:

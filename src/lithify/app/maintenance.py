@@ -56,6 +56,7 @@ class Maintenance:
             notify=lake.notify,
             counters=self.counters,
             check_tier=self._check_tier,
+            finish_drops=lake._catalog.finish_drops,
         )
 
     def check_role(self) -> None:

@@ -120,6 +120,7 @@ class Catalog:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._looks: dict[TableName, _Look] = {}
+        self._cleared: dict[TableName, _Look] = {}
 
     @contextlib.contextmanager
     def _exclusive(self, what: str) -> Iterator[None]:
@@ -242,7 +243,11 @@ class Catalog:
             try:
                 self._clear(name, changes, base_path)
             except Exception as error:
-                logger.warning("table %s is dropped, but not all of it is cleared away: %s; drop it again", name, error)
+                logger.warning(
+                    "table %s is dropped, but not all of it is cleared away: %s; upkeep will do it, or drop it again",
+                    name,
+                    error,
+                )
 
     def _clear(self, name: TableName, changes: ChangesLog, base_path: Path) -> None:
         """Take away what a dropped table has left; no file before its log has forgotten it."""
@@ -313,7 +318,44 @@ class Catalog:
             if entry != LOG_FOLDER:
                 self._runtime.store.remove_folder(folder / entry)
 
+    def finish_drops(self, problem: Callable[[str], None]) -> list[str]:
+        """Clear away what interrupted drops have left. What was done is answered; what cannot be done now is told."""
+        finished = []
+        for name in self._named():
+            if self.exists(name):
+                continue
+            look = self._looks.get(name)
+            if look is not None and self._cleared.get(name) is look:
+                continue
+            try:
+                if self._finish_drop(name):
+                    finished.append(f"dropping of {name}: cleared away what it had left")
+                elif look is not None:
+                    self._cleared[name] = look
+            except Exception as error:
+                problem(f"{name} is dropped, but not all of it is cleared away: {error}")
+        return finished
+
+    def _finish_drop(self, name: TableName) -> bool:
+        checked_table_folder(self._runtime, name)
+        if self._changes_of(name) is None:
+            return False
+        with self._exclusive(f"clearing {name} away"):
+            changes = self._changes_of(name)
+            if changes is None or not changes.dropped:
+                return False
+            base_path = base_folder(self._runtime, name, changes.schema)
+            if not self._remains(name, changes, base_path):
+                return False
+            changes.log.make_durable()
+            self._clear(name, changes, base_path)
+            return True
+
     def tables(self) -> list[TableName]:
+        return [name for name in self._named() if self.exists(name)]
+
+    def _named(self) -> list[TableName]:
+        """By the folders that there are."""
         found = []
         root, store = self._runtime.root, self._runtime.store
         for namespace in store.names(root):
@@ -325,7 +367,7 @@ class Catalog:
                     logger.warning("%s", is_link(folder))
                     continue
                 names = [TableName(namespace, table) for table in sorted(os.listdir(folder))]
-            found += [name for name in names if self.exists(name)]
+            found += names
         return found
 
     def exists(self, name: TableName) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 
 from lithify.engine import leases
 from lithify.engine.counters import Counters
-from lithify.engine.cycle_run import CycleParts, CycleRun, Maintained, OnEvent, Wanted, cycle_journal
+from lithify.engine.cycle_run import CycleParts, CycleRun, FinishDrops, Maintained, OnEvent, Wanted, cycle_journal
 from lithify.engine.runtime import Runtime
 from lithify.errors import Conflict, InvalidRequest, NotFound
 from lithify.model.cycles import CycleReport
@@ -39,9 +39,10 @@ class Cycle:
         notify: Callable[[str], None] = lambda table: None,
         counters: Counters | None = None,
         check_tier: Callable[[str], None] = lambda tier: None,
+        finish_drops: FinishDrops = lambda problem: [],
     ) -> None:
         self.runtime, self.counters = runtime, counters or Counters()
-        self._parts = CycleParts(runtime, tables, open_table, notify, self.counters)
+        self._parts = CycleParts(runtime, tables, open_table, notify, self.counters, finish_drops)
         self._check_tier = check_tier
         self._gate = threading.Lock()
         self._running: CycleRun | None = None

@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 VACUUM, POLICIES = "vacuum", "policies"
 Event = dict[str, Any]
 OnEvent = Callable[[Event], None]
+FinishDrops = Callable[[Callable[[str], None]], Sequence[str]]
 
 
 class Maintained(Protocol):
@@ -53,13 +54,16 @@ class Maintained(Protocol):
 
 @dataclass(frozen=True)
 class CycleParts:
-    """What every cycle of a lake works with. `open_table(name, token)` opens a table for jobs under a lease's token."""
+    """What every cycle of a lake works with. `open_table(name, token)` opens a table for jobs under a lease's token;
+    `finish_drops(problem)` clears away what interrupted drops have left, and answers in words what it did.
+    """
 
     runtime: Runtime
     tables: Callable[[], Sequence[str]]
     open_table: Callable[[str, int], Maintained]
     notify: Callable[[str], None]
     counters: Counters
+    finish_drops: FinishDrops = lambda problem: []
 
 
 @dataclass(frozen=True)
@@ -144,7 +148,11 @@ class CycleRun:
         except LithifyError as error:
             # One table that cannot be settled now is no reason to leave the others alone.
             self._problem(f"recovery: {error.message}")
-            return []
+            recovered = []
+        try:
+            recovered += self._parts.finish_drops(self._problem)
+        except LithifyError as error:
+            self._problem(f"recovery: {error.message}")
         for line in recovered:
             self._tell("recovered", detail=line)
         return recovered
