@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lithify.app.cache import CacheStats
     from lithify.app.explain import TableExplanation
     from lithify.app.lake import Lake
     from lithify.app.pipelines import Pipeline
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from lithify.engine.compact import CompactReport
     from lithify.engine.fold_report import FoldPlan, FoldReport
     from lithify.engine.history import HistoryEntry, TableStats
-    from lithify.engine.hot import HotTableStats
+    from lithify.engine.hot import CacheStats, HotTableStats
     from lithify.engine.index_build import IndexBuild, IndexCheck, IndexInspection
     from lithify.engine.ingest import IngestReport
     from lithify.engine.partitions import PartitionStats
@@ -49,7 +48,7 @@ __version__ = "0.1.0"
 # Imported when first asked for: `lithify --help` should not wait for Arrow, Delta and DataFusion.
 _HOMES = {
     "Answer": "serving.limits",
-    "CacheStats": "app.cache",
+    "CacheStats": "engine.hot",
     "Cancelled": "errors",
     "Commit": "engine.writer",
     "CommitUnknown": "errors",

@@ -3,29 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-from lithify.engine.hot import HotTableStats
+from lithify.engine.hot import CacheStats, HotTableStats
 from lithify.engine.reader import Reader
 from lithify.engine.runtime import Runtime
 from lithify.model.names import parse_table_name
-from lithify.serving.answers_kept import AnswersStats
 from lithify.serving.query import ServingEngine
-
-
-@dataclass(frozen=True)
-class CacheStats:
-    """`hits` and `misses` count tables that queries asked for; `refreshes`, how often changes were applied in place."""
-
-    bytes_max: int
-    bytes: int
-    hits: int
-    misses: int
-    loads: int
-    refreshes: int
-    evictions: int
-    answers: AnswersStats
-    tables: tuple[HotTableStats, ...]
 
 
 class Cache:

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lithify.app.cache import CacheStats
 from lithify.app.lake import Lake
 from lithify.engine.activity import ActivityTotals
 from lithify.engine.disk_watch import DiskWatches
+from lithify.engine.hot import CacheStats
 from lithify.engine.worker import WorkerCompute, WorkerStatus
 from lithify.model.disk_use import DiskUse
 

@@ -22,10 +22,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lithify.engine.hot_refresh import Held, brought_to, is_older
+from lithify.engine.reader import Reader
 from lithify.errors import Cancelled, Conflict, InvalidRequest, LimitExceeded, LithifyError
 from lithify.model.hot_rows import HotRows
 from lithify.model.plans import ReadPlan
 from lithify.model.snapshot import Snapshot
+from lithify.serving.answers_kept import AnswersStats
 from lithify.serving.hot_budget import Budget
 from lithify.serving.hot_load import expected_bytes, load
 from lithify.store.whole import look_again
@@ -390,3 +392,18 @@ def _too_large(snapshot: Snapshot, takes: str, room: int) -> LimitExceeded:
         "fewer columns, evict another table, or raise cache_bytes_max",
         limit="size",
     )
+
+
+@dataclass(frozen=True)
+class CacheStats:
+    """`hits` and `misses` count tables that queries asked for; `refreshes`, how often changes were applied in place."""
+
+    bytes_max: int
+    bytes: int
+    hits: int
+    misses: int
+    loads: int
+    refreshes: int
+    evictions: int
+    answers: AnswersStats
+    tables: tuple[HotTableStats, ...]

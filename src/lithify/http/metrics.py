@@ -15,9 +15,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lithify.app.cache import CacheStats
 from lithify.app.lake import Lake
 from lithify.app.measures import Disk, Measures, Pending, background_registry, measures
+from lithify.engine.hot import CacheStats
 from lithify.http.logs import template
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
