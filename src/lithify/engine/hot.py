@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lithify.engine.hot_refresh import Held, brought_to, is_older
-from lithify.engine.reader import Reader
 from lithify.errors import Cancelled, Conflict, InvalidRequest, LimitExceeded, LithifyError
 from lithify.model.hot_rows import HotRows
 from lithify.model.plans import ReadPlan
