@@ -10,8 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lithify import Lake
-from lithify.cli.index import _span
+from lithify import Lake, Settings
+from lithify.cli.index import _orders, _span
+from lithify.engine.index_build import FileOrder
 from support.folders import memory_folder
 
 Run = Callable[..., Any]
@@ -135,6 +136,19 @@ class TestInspect:
 
         for part in ("shop.orders, base", "base.pm", "row groups", "id (signed), c (text)", "shop.orders, changes"):
             assert part in shown
+
+    def test_the_order_of_rows_as_text(self, cli: Run, lake_path: Path) -> None:
+        assert "sorted by" not in cli("index", "inspect", "shop.orders").out
+        with Lake(lake_path, settings=Settings(pack_files_min=2)) as lake:
+            assert lake.table("shop.orders").compact()
+
+        shown = cli("index", "inspect", "shop.orders").out
+        assert [line.split()[-1] for line in shown.splitlines() if "rows sorted by" in line] == ["id"]
+
+    def test_files_in_several_orders_are_counted(self) -> None:
+        assert _orders([FileOrder(("city", "at desc"), 12), FileOrder((), 1)]) == (
+            "city, at desc (12 files); no order known (1 file)"
+        )
 
     def test_states_of_one_version_are_no_span(self) -> None:
         assert [_span(versions) for versions in ((7,), (7, 7), (7, 7, 5))] == ["7", "7", "3 states from 5 to 7"]

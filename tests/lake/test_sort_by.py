@@ -14,6 +14,7 @@ import pytest
 
 from lithify import InvalidRequest, Lake, Settings, Table
 from lithify.model.schema import define
+from lithify.sidecar import entries
 from support.bags import bag
 
 SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("city", pa.string()), ("x", pa.float64())])
@@ -112,6 +113,50 @@ def test_row_groups_are_ruled_out_by_a_column_that_rows_are_sorted_by(lake: Lake
 
     assert read.groups_total == 16
     assert read.groups_read == 1
+
+
+def orders(table: Table) -> list[tuple[tuple[str, ...], int]]:
+    facts = table.inspect_index().base
+    assert facts is not None
+    return [(order.columns, order.files) for order in facts.orders]
+
+
+def test_the_index_records_the_order_of_every_file(lake: Lake) -> None:
+    table = filled(lake.create_table("a.t", SCHEMA, sort_by=["city", "at"]))
+    assert orders(table) == [((), 6)]
+    compacted(table)
+    table.append([{"id": 1_000, "at": DAY, "city": "Ulm", "x": 0.5}])
+    table.fold()
+
+    assert sorted(orders(table)) == [((), 1), (("city", "at"), 1)]
+    assert table.check_index().ok
+
+
+def test_an_index_from_before_orders_were_recorded_is_as_good_as_ever(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = filled(lake.create_table("a.t", SCHEMA, sort_by="at"))
+    compacted(table)
+    with monkeypatch.context() as before:
+        before.setattr(entries, "_sorts", lambda order: {})
+        table.rebuild_index()
+
+    assert orders(table) == [((), 1)]
+    assert table.check_index().ok
+    table.rebuild_index()
+    assert orders(table) == [(("at",), 1)]
+
+
+def test_an_order_that_the_footer_does_not_state_is_found_by_a_check(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = filled(lake.create_table("a.t", SCHEMA, sort_by="at"))
+    compacted(table)
+    with monkeypatch.context() as wrong:
+        wrong.setattr(entries, "_sorts", lambda order: {0: 4})
+        table.rebuild_index()
+
+    assert len(table.check_index().different) == 1
 
 
 def test_partition_columns_need_no_order() -> None:

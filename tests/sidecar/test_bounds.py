@@ -423,10 +423,17 @@ def test_every_value_lies_within_its_bounds_and_exact_ones_occur(drawn: Drawn) -
 
 
 @settings(max_examples=100, deadline=None)
-@given(tables(), st.sampled_from(["NONE", "SNAPPY", "ZSTD", "GZIP"]), st.booleans())
-def test_a_block_says_what_the_footer_says(drawn: Drawn, codec: str, dictionary: bool) -> None:
+@given(tables(), st.sampled_from(["NONE", "SNAPPY", "ZSTD", "GZIP"]), st.booleans(), st.data())
+def test_a_block_says_what_the_footer_says(drawn: Drawn, codec: str, dictionary: bool, more: st.DataObject) -> None:
     table, _, row_group_size = drawn
-    metadata, size = footer(table, row_group_size=row_group_size, compression=codec, use_dictionary=dictionary)
+    ordered = more.draw(st.lists(st.sampled_from(range(table.num_columns)), unique=True))
+    metadata, size = footer(
+        table,
+        row_group_size=row_group_size,
+        compression=codec,
+        use_dictionary=dictionary,
+        sorting_columns=[pq.SortingColumn(n, more.draw(st.booleans()), more.draw(st.booleans())) for n in ordered],
+    )
     gathered = Entries()
     gathered.add(metadata, "first", size)
     gathered.add(metadata, "a path", size)
@@ -445,10 +452,14 @@ def assert_says(block: Block, metadata: pq.FileMetaData, size: int) -> None:
         assert (group_rows, group_raw_bytes) == (group.num_rows, group.total_byte_size)
         assert group_bytes == sum(chunk.total_compressed_size for chunk in chunks)
         by_name = {info.name: figures for info, (figures, _, _) in columns.items()}
-        for chunk in chunks:
-            flag, _, _, nulls, offset, packed, raw, values, distinct, codec, encodings, bloom, bloom_bytes = by_name[
-                chunk.path_in_schema
-            ]
+        sorts = {
+            s.column_index: 4 * n + 2 * s.nulls_first + s.descending for n, s in enumerate(group.sorting_columns, 1)
+        }
+        for place, chunk in enumerate(chunks):
+            flag, _, _, nulls, offset, packed, raw, values, distinct, codec, encodings, bloom, bloom_bytes, sort = (
+                by_name[chunk.path_in_schema]
+            )
+            assert sort == sorts.get(place, 0)
             places = (chunk.data_page_offset, chunk.dictionary_page_offset)
             assert offset == min(place for place in places if place is not None)
             assert (packed, raw, values) == (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lithify.model.group_stats import (
@@ -19,8 +20,9 @@ from lithify.model.group_stats import (
     wide_decimal_bytes,
 )
 from lithify.sidecar.blocks import Block
-from lithify.sidecar.format import TAGGED
+from lithify.sidecar.format import TAGGED, Array
 from lithify.sidecar.reader import Sidecar
+from lithify.sidecar.sort_orders import SortColumn, orders_of
 from support import golden_sidecars
 from support.golden_sidecars import FILE_ID, FORMAT, GOLDEN, NAMES
 from support.sidecars import TABLE_ID, states
@@ -88,6 +90,20 @@ def test_a_chain_reads_as_it_was_written() -> None:
         1: ["a.parquet", "b.parquet"],
     }
     assert found[1]["b.parquet"] == found[2]["b.parquet"] == found[5]["b.parquet"]
+
+
+def test_an_order_reads_as_it_was_written() -> None:
+    block = the_block("ordered")
+
+    assert {c.name: block.chunk_array(n, Array.SORT).tolist() for n, c in enumerate(block.columns)} == {
+        "at": [4 * 2 + 2 + 1] * 2,
+        "city": [4 * 1] * 2,
+    }
+    assert orders_of(block, np.ones(1, np.bool_)) == {(SortColumn("city"), SortColumn("at", True, True)): 1}
+
+
+def test_blocks_from_before_orders_were_recorded_know_none() -> None:
+    assert [orders_of(the_block(name), np.ones(1, np.bool_)) for name in ("plain", "types")] == [{(): 1}] * 2
 
 
 WIDE = {number: wide_decimal_bytes(number) for number in (-(10**37), 10**37, -5 * 10**9, 5 * 10**9)}

@@ -21,6 +21,7 @@ from lithify.errors import Corruption, NotFound
 from lithify.model.group_stats import ABSENT
 from lithify.sidecar.blocks import Block
 from lithify.sidecar.entries import entry_of
+from lithify.sidecar.format import Array
 from lithify.sidecar.reader import Sidecar, View
 from lithify.store.opening import Footer, footer_in, footer_of
 
@@ -53,6 +54,7 @@ def entries(block: Block, live: Sequence[bool] | None = None) -> State:
             chunks.encodings,
             chunks.bloom_offset,
             chunks.bloom_bytes,
+            block.chunk_array(number, Array.SORT),
         ]
         figures = list(zip(*(array.tolist() for array in arrays), strict=True))
         columns.append((info, [(f, stats.full_low(i), stats.full_high(i)) for i, f in enumerate(figures)]))

@@ -15,7 +15,7 @@ from lithify.model.json_values import jsonable
 from lithify.model.words import plural
 
 if TYPE_CHECKING:
-    from lithify.engine.index_build import IndexFacts
+    from lithify.engine.index_build import FileOrder, IndexFacts
 
 PANEL, COMMANDS = "Upkeep", "Commands"
 PATHS_SHOWN_MAX = 20
@@ -91,7 +91,7 @@ def rebuild(
 
 
 def inspect(session: Session, name: TableArgument) -> None:
-    """Show what a table's sidecar holds: versions, blocks, files, row groups, bytes, dead bytes, columns."""
+    """Show what a table's sidecar holds: versions, blocks, files, row groups, bytes, order of rows, columns."""
     with session.local_lake() as lake:
         found = lake.table(name).inspect_index()
     if session.as_json:
@@ -114,8 +114,18 @@ def _fields(facts: IndexFacts | None) -> dict[str, Any]:
         "files": count_cell(facts.files),
         "row groups": count_cell(facts.groups),
         "bytes": f"{bytes_cell(facts.bytes)}, {facts.dead_bytes / max(facts.bytes, 1):.0%} of it dead",
+        "rows sorted by": _orders(facts.orders),
         "columns": ", ".join(f"{column} ({kind})" for column, kind in facts.columns),
     }
+
+
+def _orders(orders: Sequence[FileOrder]) -> str:
+    """Nothing where no file states an order."""
+    if not any(order.columns for order in orders):
+        return ""
+    if len(orders) == 1:
+        return ", ".join(orders[0].columns)
+    return "; ".join(f"{', '.join(o.columns) or 'no order known'} ({plural(o.files, 'file')})" for o in orders)
 
 
 def _span(versions: Sequence[int]) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ from lithify.sidecar.blocks import Block, parse
 from lithify.sidecar.footers import FooterTask, examined_files, read_entries, read_footers
 from lithify.sidecar.format import CHUNK_ARRAYS, VERSION, Array
 from lithify.sidecar.reader import Sidecar
+from lithify.sidecar.sort_orders import Order, orders_of
 
 if TYPE_CHECKING:
     from lithify.engine.handles import Handles
@@ -68,9 +70,17 @@ class IndexCheck:
 
 
 @dataclass(frozen=True)
+class FileOrder:
+    """`columns`: ascending with nulls last, or as they say (`at desc nulls first`); none where no order is known."""
+
+    columns: tuple[str, ...]
+    files: int
+
+
+@dataclass(frozen=True)
 class IndexFacts:
     """One index file. `versions` are those of its log that it has a footer for, newest first; `columns` are leaves of
-    the Parquet files with their kinds.
+    the Parquet files with their kinds; `orders` what rows are sorted by, in how many files.
     """
 
     path: str
@@ -83,6 +93,7 @@ class IndexFacts:
     bytes: int
     dead_bytes: int
     columns: tuple[tuple[str, str], ...]
+    orders: tuple[FileOrder, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -288,7 +299,9 @@ def _differ(block: Block, places: npt.NDArray[np.int64], real: Block) -> npt.NDA
             compare((real.chunk_array(real_number, Array.FLAGS)[real_groups] & ABSENT) == 0)
             continue
         for array in CHUNK_ARRAYS:
-            compare(block.chunk_array(number, array)[groups] != real.chunk_array(real_number, array)[real_groups])
+            mine, theirs = block.chunk_array(number, array)[groups], real.chunk_array(real_number, array)[real_groups]
+            # An older version did not ask for the order of rows.
+            compare((mine != theirs) & (mine != 0) if array is Array.SORT else mine != theirs)
         bounds, real_bounds = _bounds(block, number, groups), _bounds(real, real_number, real_groups)
         compare(np.array([one != other for one, other in zip(bounds, real_bounds, strict=True)], np.bool_))
     for number in numbers.values():
@@ -323,6 +336,9 @@ def _facts(index: TableIndex) -> IndexFacts | None:
 def _facts_of(path: Path, sidecar: Sidecar) -> IndexFacts:
     view = sidecar.view()
     columns = dict.fromkeys((c.name, c.kind.name.lower()) for live in view.blocks for c in live.block.columns)
+    orders: Counter[Order] = Counter()
+    for live in view.blocks:
+        orders += orders_of(live.block, live.live)
     return IndexFacts(
         str(path),
         VERSION,
@@ -334,4 +350,5 @@ def _facts_of(path: Path, sidecar: Sidecar) -> IndexFacts:
         sidecar.bytes,
         view.dead_bytes,
         tuple(columns),
+        tuple(FileOrder(tuple(map(str, order)), files) for order, files in orders.most_common()),
     )

@@ -259,6 +259,10 @@ class Block:
             return self.group_rows
         return self._group_array(number, array)
 
+    def states(self, number: int, array: Array) -> bool:
+        """Whether an array of a column is there, and so not 0 everywhere."""
+        return self._entry(number, array) is not None
+
     def heap_of(self, number: int) -> tuple[Numbers, Numbers, memoryview]:
         """Ends of lower and upper bounds in the heap, and the heap."""
         if (known := self._bounds.get(number)) is not None:

@@ -11,7 +11,7 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from lithify.model.group_stats import (
 from lithify.sidecar.assembly import U64, ColumnDraft, Draft, assemble
 from lithify.sidecar.blocks import ColumnInfo
 from lithify.sidecar.format import BOUND_BYTES_MAX, CHUNK_ARRAYS, CODEC_OTHER, GROUPS_MAX, Array
+from lithify.sidecar.sort_orders import sort_number
 from lithify.store.opening import Footer
 from lithify.store.parquet import NAN_FREE as NAN_FREE_NOTE
 from lithify.store.statistics import believed
@@ -123,6 +124,7 @@ class Entries:
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
             compressed = raw = 0
+            sorts = _sorts(group.sorting_columns)
             for place, (column, nan_free, bounded) in enumerate(columns):
                 chunk = group.column(place)
                 if not column.info.nested and chunk.num_values != group.num_rows:
@@ -130,7 +132,8 @@ class Entries:
                 packed, unpacked = chunk.total_compressed_size, chunk.total_uncompressed_size
                 compressed += packed
                 raw += unpacked
-                column.add(first + number, chunk, packed, unpacked, nan_free, bounded, whole)
+                sort = sorts.get(place, 0)
+                column.add(first + number, chunk, packed, unpacked, nan_free, bounded, whole, sort)
             self._group_rows.append(group.num_rows)
             self._group_bytes.append(compressed)
             self._group_raw_bytes.append(raw)
@@ -194,7 +197,7 @@ class _Column:
         self._numbers = array("Q")
 
     def add(
-        self, group: int, chunk: Any, packed: int, unpacked: int, nan_free: bool, bounded: bool, whole: bool
+        self, group: int, chunk: Any, packed: int, unpacked: int, nan_free: bool, bounded: bool, whole: bool, sort: int
     ) -> None:
         flags = nulls = distinct = 0
         stats = chunk.statistics
@@ -230,6 +233,7 @@ class _Column:
                 _encodings_of(chunk.encodings),
                 chunk.bloom_filter_offset or 0,
                 chunk.bloom_filter_length or 0,
+                sort,
             )
         )
 
@@ -267,6 +271,15 @@ class _Column:
             spread = np.full(groups, ABSENT if array is Array.FLAGS else 0, np.uint64)
         spread[np.array(self._groups)] = values
         return spread
+
+
+@lru_cache(maxsize=64)
+def _sorts(order: tuple[Any, ...]) -> dict[int, int]:
+    """Of the leaves that the rows of a row group are sorted by, as the footer numbers them."""
+    return {
+        column.column_index: sort_number(place, descending=column.descending, nulls_first=column.nulls_first)
+        for place, column in enumerate(order)
+    }
 
 
 @cache

@@ -79,10 +79,11 @@ class Array(enum.IntEnum):
     LOW_END = 45
     HIGH_END = 46
     BOUNDS = 47
+    SORT = 48
 
 
 # One element per row group, for every column; bounds that do not fit into them lie in a heap of their own.
-CHUNK_ARRAYS = tuple(array for array in Array if Array.FLAGS <= array <= Array.BLOOM_BYTES)
+CHUNK_ARRAYS = (*(array for array in Array if Array.FLAGS <= array <= Array.BLOOM_BYTES), Array.SORT)
 
 
 def crc32(*parts: bytes | memoryview) -> int:
