@@ -26,7 +26,9 @@ class TestDoctor:
     def test_a_healthy_lake(self, orders: Run) -> None:
         answer = orders("doctor", "--json")
         checks = {check["check"]: check for check in answer.json["checks"]}
-        assert {"python", "pyspark", "deltalake", "java", "cores", "memory", "disk", "fsync", "lake"} <= set(checks)
+        assert {"python", "pyspark", "deltalake", "java", "cores", "memory", "cage", "disk", "fsync", "lake"} <= set(
+            checks
+        )
         assert checks["table shop.orders"]["status"] == "ok"
         assert checks["table shop.orders"]["values"]["pending_rows"] == 3
         assert checks["fsync"]["values"]["p50_ms"] > 0

@@ -25,8 +25,8 @@ from lithify.errors import Forbidden, InvalidRequest, LimitExceeded, NotFound, O
 from lithify.model.predicates import And, Compare
 from lithify.serving import isolated
 from lithify.serving.channel import Channel, Gone
-from lithify.serving.isolated import Told
 from lithify.serving.query_template import template
+from lithify.serving.told import Told
 from lithify.settings import load_settings
 from lithify.store.shared_memory import SharedMemory
 from support.folders import memory_folder

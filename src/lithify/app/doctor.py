@@ -24,6 +24,7 @@ from lithify.errors import LithifyError
 from lithify.model.names import parse_table_name
 from lithify.model.words import plural
 from lithify.settings import Settings
+from lithify.store import landlock
 
 TESTED = {
     "pyspark": "4.3",
@@ -60,7 +61,7 @@ class Check:
 
 def examine(settings: Settings, lake: Path | None) -> list[Check]:
     folder = lake if lake is not None and lake.is_dir() else Path.cwd()
-    checks = [check_python(), *check_libraries(), check_java(), check_cores(), check_memory()]
+    checks = [check_python(), *check_libraries(), check_java(), check_cores(), check_memory(), check_cage()]
     checks += _safely("spark", lambda: [check_spark(settings)])
     checks += _safely("disk", lambda: [check_disk(folder)])
     checks += _safely("fsync", lambda: [check_fsync(folder)])
@@ -176,6 +177,20 @@ def check_memory() -> Check:
             values,
         )
     return Check("memory", Status.ok, found, values=values)
+
+
+def check_cage() -> Check:
+    """Whether the kernel keeps queries of a service to the files of their tables."""
+    version = landlock.abi()
+    if version:
+        return Check("cage", Status.ok, f"Landlock {version} holds queries of a service", values={"landlock": version})
+    return Check(
+        "cage",
+        Status.warn,
+        "no Landlock: the kernel does not hold queries of a service to the files of their tables",
+        "Linux 5.13 or newer has it, if it is among the security modules that the kernel was started with",
+        {"landlock": 0},
+    )
 
 
 def check_disk(folder: Path) -> Check:

@@ -34,6 +34,7 @@ from lithify.model.plans import PlannedTable
 from lithify.model.policy import policy_of
 from lithify.model.schema import define
 from lithify.model.tiers import TierNames
+from lithify.serving.cage import TABLES_KNOWN_MAX, MayRead
 from lithify.serving.execution import QueryRun
 from lithify.serving.isolated import ProcessLimits
 from lithify.serving.limits import Answer, Limits, RunningQuery
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from lithify.app.scheduler import Scheduler
     from lithify.model.cycles import CycleReport, RunningJob
 
-MayRead = Callable[[str], bool]
+DATA = ("changes", "base")
 # However many queries may run at once, no more processes wait for the next ones.
 QUERY_PROCESSES_KEPT_MAX = 16
 
@@ -413,18 +414,26 @@ class Lake:
         rows_max: int | None = None,
         memory_bytes_max: int | None = None,
         may_read: MayRead | None = None,
+        only: str | None = None,
         owner: str | None = None,
     ) -> Answer:
         """Run a SELECT in a process of its own, within limits, which are the settings' where none are given. What
         stopped it stands in the error's `details["limit"]`.
 
         At most `queries_max` run at once, `token_queries_max` of them for one `owner`; the others wait for
-        `query_wait_s_max`. `id` names the query for `cancel`; `may_read(name)` is asked before a table is opened.
+        `query_wait_s_max`. `id` names the query for `cancel`; `may_read(name)` is asked before a table is opened, and
+        of other tables the files cannot be read there. `only`: the one table that this query may name.
         """
         with self.limited(
-            query, id=id, timeout_s=timeout_s, rows_max=rows_max, memory_bytes_max=memory_bytes_max, owner=owner
+            query,
+            id=id,
+            timeout_s=timeout_s,
+            rows_max=rows_max,
+            memory_bytes_max=memory_bytes_max,
+            may_read=may_read,
+            owner=owner,
         ) as within:
-            outcome = self._serving.run(query, self._planned(as_of, may_read), self._names, within)
+            outcome = self._serving.run(query, self._planned(as_of, may_read, only), self._names, within)
             seconds = time.monotonic() - within.started_at
             self._runtime.activity.answered(outcome.source, outcome.rows.num_rows, seconds, cut=outcome.cut)
             return Answer(within.id, outcome.rows, outcome.cut, seconds, outcome.source, outcome.snapshots)
@@ -438,10 +447,11 @@ class Lake:
         timeout_s: float | None = None,
         rows_max: int | None = None,
         memory_bytes_max: int | None = None,
+        may_read: MayRead | None = None,
         owner: str | None = None,
     ) -> Iterator[QueryRun]:
         """A place among the queries that run, and the limits for whatever is asked there: what `explain` and a table's
-        `delete_where` take as `within`.
+        `delete_where` take as `within`. `may_read(name)`: it runs where the files of no other table can be read.
         """
         self._check_open()
         check_text("a query", text)
@@ -454,11 +464,11 @@ class Lake:
             memory_bytes_max if memory_bytes_max is not None else settings.query_memory_bytes_max,
         )
         with self._runtime.activity.asked(), self._queries.running(text, id, owner) as run:
-            yield QueryRun(limits, run)
+            yield QueryRun(limits, run, may_read)
 
     def warm(self) -> None:
         """Start what queries within limits run in, so that the first need not wait for it."""
-        self._serving.processes.warm(min(self._settings.queries_max, os.cpu_count() or 1))
+        self._serving.processes.warm(min(self._settings.queries_max, os.cpu_count() or 1), self._folders)
 
     def cancel(self, id: str) -> bool:
         """Stop a query, or take it out of the line. True if there was one."""
@@ -489,10 +499,12 @@ class Lake:
         uses = self._serving.explain(query, table_of, self._names, within)
         return [explanation_of(use, resolved=resolved[use.plan.snapshot.identity]) for use in uses]
 
-    def _planned(self, as_of: AsOf, may_read: MayRead | None = None) -> Callable[[str, str], PlannedTable | None]:
+    def _planned(
+        self, as_of: AsOf, may_read: MayRead | None = None, only: str | None = None
+    ) -> Callable[[str, str], PlannedTable | None]:
         def table_of(namespace: str, table: str) -> PlannedTable | None:
             name = f"{namespace}.{table}"
-            if may_read is not None and not may_read(name):
+            if (may_read is not None and not may_read(name)) or only not in (None, name):
                 raise Forbidden(f"this token may not read table {name}: use one that may", table=name)
             if not is_table_name(name):
                 return None  # quoted, it may be anything, a path too: nothing on disk is asked about it
@@ -504,6 +516,13 @@ class Lake:
                 return None
 
         return table_of
+
+    def _folders(self) -> dict[str, tuple[str, ...]]:
+        """Where the files of tables lie, as far as that can be told without opening them."""
+        names = self._catalog.tables()[:TABLES_KNOWN_MAX]
+        return {
+            str(name): tuple(f"{self.path}/{name.namespace}/{name.table}/{part}" for part in DATA) for name in names
+        }
 
     def _names(self) -> dict[str, set[str]]:
         names: dict[str, set[str]] = {}

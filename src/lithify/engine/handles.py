@@ -63,6 +63,13 @@ class Handles:
         self._snapshot: Snapshot | None = None
         _handles[id(self)] = self
 
+    @property
+    def data_folders(self) -> tuple[str, ...]:
+        """All that data files lie in: those of both logs, and where links in them lead."""
+        own = str(self.changes.log.path), str(self.base_folder)
+        linked = self.runtime.store.places.linked
+        return (*own, *(place for folder in own for place in sorted(linked.get(folder, ()))))
+
     def check_alive(self) -> None:
         """The table that this handle was opened on must not have been dropped (or dropped and created anew)."""
         if self.changes.dropped or self.changes.log.id != self.incarnation:

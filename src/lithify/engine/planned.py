@@ -89,6 +89,7 @@ class SnapshotPlanner:
     set_aside: Callable[[Snapshot, Corruption], None]
     hot_rows: Callable[[Snapshot, Sequence[str] | None], HotRows | None]
     want: Callable[[Snapshot, Sequence[str] | None], None]
+    folders: tuple[str, ...]
 
     @property
     def schema(self) -> TableSchema:

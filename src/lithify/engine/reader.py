@@ -79,7 +79,13 @@ class Reader:
 
     def planned(self, snapshot: Snapshot) -> PlannedTable:
         return SnapshotPlanner(
-            snapshot, self._pruned, self._base_coverage, self._set_aside, self._hot_rows, self._want_hot
+            snapshot,
+            self._pruned,
+            self._base_coverage,
+            self._set_aside,
+            self._hot_rows,
+            self._want_hot,
+            self._handles.data_folders,
         )
 
     @property

@@ -48,6 +48,9 @@ class Caller:
         """On this table; without one, on the lake as a whole."""
         return self.token.allows(scope, table)
 
+    def may_read(self, table: str) -> bool:
+        return self.may("read", table)
+
     def check(self, scope: Scope, table: str | None = None) -> None:
         if not self.may(scope, table):
             what = f"table {table}" if table is not None else "the lake as a whole"

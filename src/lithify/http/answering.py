@@ -62,13 +62,10 @@ async def answer_of(
     id: str | None = None,
     timeout_s: float | None = None,
     rows_max: int | None = None,
-    may_read: Callable[[str], bool] | None = None,
+    only: str | None = None,
 ) -> Answer:
-    """`may_read` may narrow further what the token may read."""
+    """`only`: the one table that this query may name."""
     lake, limits = service.lake, service.settings
-
-    def allowed(table: str) -> bool:
-        return caller.may("read", table) and (may_read is None or may_read(table))
 
     def run(inner: str) -> Answer:
         return lake.query(
@@ -77,7 +74,8 @@ async def answer_of(
             id=inner,
             timeout_s=lowered(timeout_s, limits.query_timeout_s),
             rows_max=int(lowered(rows_max, limits.query_rows_max)),
-            may_read=allowed,
+            may_read=caller.may_read,
+            only=only,
             owner=caller.token_id,
         )
 

@@ -118,6 +118,10 @@ class PlannedTable(Protocol):
     @property
     def schema(self) -> TableSchema: ...
 
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Where all files of its plans lie."""
+
     def plan(self, predicate: Predicate | None = None) -> ReadPlan:
         """Without a predicate: everything."""
 

@@ -7,16 +7,19 @@ import time
 import pyarrow as pa
 from datafusion import DataFrame
 
+from lithify.serving.cage import MayRead
 from lithify.serving.limits import Limits, out_of_time
 from lithify.serving.look import plain_schema
 from lithify.serving.queries import Run
 
 
 class QueryRun:
-    """A query under way: its limits, and what has been used of them. Without a run, nobody can cancel it."""
+    """A query under way: its limits, and what has been used of them. Without a run, nobody can cancel it. `may_read`:
+    the tables that its caller may read at all; None: every one.
+    """
 
-    def __init__(self, limits: Limits | None = None, run: Run | None = None) -> None:
-        self.limits, self.run = limits or Limits(), run
+    def __init__(self, limits: Limits | None = None, run: Run | None = None, may_read: MayRead | None = None) -> None:
+        self.limits, self.run, self.may_read = limits or Limits(), run, may_read
         self.started_at = time.monotonic()
         self.cut = False
         self.hot = self.repeatable = False

@@ -1,16 +1,17 @@
 """Queries in processes of their own, which the operating system holds to their limits and anybody may kill.
 
 A process is taken from those that wait, or forked from the template (`query_template`), for one query at a time. It
-parses, plans and runs (`query_process`); this side decides what it may see. It answers its questions with the caller's
-rights, keeps the hot rows that it reads where they are, and stops it by SIGKILL when its time, memory or disk is used
-up or the query is cancelled. A process that dies by itself is that query's failure and nobody else's. One that has
-answered and is still small waits for the next query; in place of any other a new one is forked at once.
+parses, plans and runs (`query_process`); this side decides what it may see: of the disk, the folders of tables that the
+caller may read (`cage`), and whatever it asks is answered with the caller's rights (`told`). It keeps the hot rows that
+the process reads where they are, and stops it by SIGKILL when its time, memory or disk is used up or the query is
+cancelled. A process that dies by itself is that query's failure and nobody else's. One that has answered and is still
+small waits for the next query; in place of any other a new one is forked at once.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
+import logging
 import os
 import queue
 import select
@@ -18,9 +19,7 @@ import signal
 import socket
 import tempfile
 import threading
-import weakref
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -30,18 +29,21 @@ from typing import Any
 import pyarrow as pa
 
 from lithify.errors import ComputeFailed, InvalidRequest, LithifyError, OutOfResources, Unavailable
-from lithify.model.hot_rows import HotRows, RowsInMemory
-from lithify.model.plans import PlannedTable, Summary
+from lithify.serving import cage
+from lithify.serving.cage import View, Views, fits, folders_at
 from lithify.serving.catalog import Names, TableOf
 from lithify.serving.channel import Channel, Gone
 from lithify.serving.execution import QueryRun
 from lithify.serving.filters import Place
-from lithify.serving.jobs import BEGUN, Head, HotState, Job, Memory, Task, sendable, slim
+from lithify.serving.jobs import BEGUN, Job, Task
 from lithify.serving.limits import out_of_disk, out_of_memory, out_of_time, too_much_of_one
 from lithify.serving.query_template import template
+from lithify.serving.told import HotStates, OutOfView, Seen, Told
 from lithify.store.local import translated
 from lithify.store.scratch import Scratch
 from lithify.store.shared_memory import SharedMemory
+
+logger = logging.getLogger(__name__)
 
 # How often a query under way is looked at.
 WATCH_S = 0.1
@@ -50,8 +52,6 @@ UNCOUNTED_BYTES = 512 * 2**20
 # What a process keeps from query to query, at most, to be kept itself.
 IDLE_BYTES_MAX = 384 * 2**20
 STDERR_READ_BYTES = 4_096
-# States of hot tables that a process remembers.
-STATES_KEPT_MAX = 32
 END_S_MAX = 30.0
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -75,6 +75,7 @@ class QueryProcesses:
     def __init__(self, memory: SharedMemory, waiting_max: int) -> None:
         self._memory, self._waiting_max = memory, waiting_max
         self._states = HotStates(memory)
+        self._views = Views()
         self._waiting: list[QueryProcess] = []
         self._running: set[QueryProcess] = set()
         self._lock = threading.Lock()
@@ -82,10 +83,18 @@ class QueryProcesses:
         self._later: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._helper: threading.Thread | None = None
 
-    def warm(self, count: int) -> None:
-        """Have so many ready, soon."""
-        for _ in range(count):
-            self._do_later(self._start_one)
+    def warm(self, count: int, tables: Callable[[], Mapping[str, Sequence[str]]] = dict) -> None:
+        """Have so many ready, soon, which can see these tables: their folders by their names."""
+        if not cage.is_possible():
+            logger.warning(cage.NONE)
+
+        def start() -> None:
+            with contextlib.suppress(LithifyError):  # whoever asks for a table says what is wrong with it
+                self._views.note({table: folders_at(paths) for table, paths in tables().items()})
+            for _ in range(count):
+                self._start_one(self._views.of_new({}, None))
+
+        self._do_later(start)
 
     def run(
         self,
@@ -97,23 +106,27 @@ class QueryProcesses:
         likely: Sequence[Place] = (),
     ) -> Isolated:
         """`likely`: tables that it will ask for, as it seems."""
-        for last in (False, True):
-            process = self._take(course, new=last)
+        told = Told(table_of, names, self._states)
+        told.open(likely)
+        killed = False
+        while True:
+            process = self._take(course, told.needed, new=killed)
             try:
                 with contextlib.ExitStack() as stack:
                     if course.run is not None:
                         stack.enter_context(course.run.stop_with(process.stop))
                     course.check()
-                    told = Told(table_of, names, self._states, process.seen)
+                    told.begin(process.seen, process.view)
                     with self._listed(process, course.owner):
-                        others = partial(self._others, process, limits)
-                        return process.run(task, told, course, limits, likely, others)
+                        return process.run(task, told, course, limits, partial(self._others, process, limits))
             except NotBegun:
-                if last:
+                if killed:
                     raise
+                killed = True
+            except OutOfView:  # each time there is one more table that the next process is made for
+                continue
             finally:
                 self._give_back(process)
-        raise AssertionError
 
     def pids(self) -> list[int]:
         """Of all that there are now."""
@@ -147,25 +160,30 @@ class QueryProcesses:
             with self._lock:
                 self._running.discard(process)
 
-    def _take(self, course: QueryRun, *, new: bool) -> QueryProcess:
+    def _take(self, course: QueryRun, needed: View, *, new: bool) -> QueryProcess:
+        self._views.note(needed)
         while True:
             with self._lock:
                 if self._closed:
                     raise Unavailable("the lake is being closed")
-                process = self._waiting.pop() if self._waiting and not new else None
+                # The one that waited least: it is the warmest, and knows the newest tables.
+                waiting = () if new else reversed(self._waiting)
+                process = next((one for one in waiting if fits(one.view, needed, course.may_read)), None)
+                if process is not None:
+                    self._waiting.remove(process)
             if process is None:
-                return self._started(course)
+                return self._started(course, self._views.of_new(needed, course.may_read))
             if process.is_alive:
                 return process
             self._do_later(process.end)
 
-    def _started(self, course: QueryRun) -> QueryProcess:
+    def _started(self, course: QueryRun, view: View) -> QueryProcess:
         """A new one. On a busy machine that may take longer than the query has, or its client waits."""
         made: Future[QueryProcess] = Future()
 
         def make() -> None:
             try:
-                made.set_result(QueryProcess())
+                made.set_result(QueryProcess(view))
             except BaseException as error:
                 made.set_exception(error)
 
@@ -186,21 +204,24 @@ class QueryProcesses:
     def _give_back(self, process: QueryProcess) -> None:
         fit = process.is_free and process.is_alive and process.own_bytes() <= IDLE_BYTES_MAX
         with self._lock:
-            if fit and not self._closed and len(self._waiting) < self._waiting_max:
+            unneeded = process
+            if fit and not self._closed and self._waiting_max:
                 self._waiting.append(process)
-                return
+                if len(self._waiting) <= self._waiting_max:
+                    return
+                unneeded = self._waiting.pop(0)  # nobody has wanted its view for the longest time
             replace = not fit and not self._closed and not self._waiting
-        process.stop()
-        self._do_later(process.end)
+        unneeded.stop()
+        self._do_later(unneeded.end)
         if replace:
-            self._do_later(self._start_one)
+            self._do_later(partial(self._start_one, process.view))
 
-    def _start_one(self) -> None:
+    def _start_one(self, view: View) -> None:
         with self._lock:
             if self._closed or len(self._waiting) >= self._waiting_max:
                 return
         try:
-            process = QueryProcess()
+            process = QueryProcess(view)
         except Unavailable:  # the next query tries again, and says so
             return
         with self._lock:
@@ -247,13 +268,18 @@ class ProcessLimits:
 
 
 class QueryProcess:
-    def __init__(self) -> None:
+    """`view`: the tables whose files it can read."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        folders = sorted({folder.path for folders in view.values() for folder in folders})
+        caged = folders if cage.is_possible() else None
         with translated(tempfile.gettempdir()):
             # Where it puts what does not fit its memory. A killed process cannot clean up.
             self._scratch = Scratch("query")
         ours, theirs = socket.socketpair()
         try:
-            self._forked = template().fork(theirs, str(self._scratch.path))
+            self._forked = template().fork(theirs, str(self._scratch.path), caged)
         except BaseException:
             ours.close()
             self._scratch.close()
@@ -299,7 +325,6 @@ class QueryProcess:
         told: Told,
         course: QueryRun,
         limits: ProcessLimits,
-        likely: Sequence[Place],
         look_at_others: Callable[[], None],
     ) -> Isolated:
         def look() -> None:
@@ -314,7 +339,7 @@ class QueryProcess:
         cpu_s_max = None if left_s is None else left_s * (os.cpu_count() or 1) + END_S_MAX
         self.is_free = False
         self._tasks += 1
-        heads = told.heads(likely)
+        heads = told.heads()
         memory, descriptors = told.news()
         job = Job(self._tasks, task, limits.memory_bytes_max, limits.spill_bytes_max, cpu_s_max, heads, memory)
         pieces = _Pieces(limits.memory_bytes_max)
@@ -407,128 +432,3 @@ class _Pieces:
         whole = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces.clear()
         return pa.ipc.open_stream(whole).read_all()
-
-
-class Seen:
-    """What a process knows of shared memory: what it was told, and not told to forget."""
-
-    def __init__(self) -> None:
-        self._states: OrderedDict[int, None] = OrderedDict()
-        self._segments: set[int] = set()
-        self._new: list[int] = []
-        self._forgotten: list[int] = []
-
-    def state(self, number: int, segments: Callable[[], set[int]]) -> bool:
-        """Whether it knows these hot rows already; from now on it does. `segments`: where they lie."""
-        known = number in self._states
-        if not known:
-            self._states[number] = None
-            new = segments() - self._segments
-            self._new += sorted(new)
-            self._segments |= new
-        self._states.move_to_end(number)
-        while len(self._states) > STATES_KEPT_MAX:
-            self._forgotten.append(self._states.popitem(last=False)[0])
-        return known
-
-    def news(self, memory: SharedMemory) -> tuple[Memory, list[int]]:
-        """What it has to be told before it looks there, and the descriptors for that."""
-        gone = self._segments - set(memory.segments)
-        self._segments -= gone
-        told = Memory(tuple(self._new), tuple(gone), tuple(self._forgotten))
-        self._new, self._forgotten = [], []
-        return told, [memory.descriptor(segment) for segment in told.new]
-
-
-class HotStates:
-    """Numbers for hot rows, so that a process that has seen some is not told again."""
-
-    def __init__(self, memory: SharedMemory) -> None:
-        self.memory = memory
-        self._numbers = itertools.count(1)
-        self._known: weakref.WeakKeyDictionary[HotRows, int] = weakref.WeakKeyDictionary()
-        self._lock = threading.Lock()
-
-    def number(self, rows: HotRows) -> int:
-        with self._lock:
-            if rows not in self._known:
-                self._known[rows] = next(self._numbers)
-            return self._known[rows]
-
-
-class Told:
-    """What one query is told of the lake, with its caller's rights. What it was given to read stays while it runs."""
-
-    def __init__(self, table_of: TableOf, names: Names, states: HotStates, seen: Seen) -> None:
-        self._table_of, self._names, self._states, self._seen = table_of, names, states, seen
-        self._opened: dict[Place, PlannedTable] = {}
-        self._summaries: dict[Place, Summary | None] = {}
-        self._held: list[Any] = []
-
-    def heads(self, likely: Sequence[Place]) -> dict[Place, Head]:
-        """What can be told of some tables before it is asked for. Those of which nothing can be told are left for when
-        they are: that says why.
-        """
-        found: dict[Place, Head] = {}
-        for place in likely:
-            try:
-                planned = self._table(place)
-                if planned is not None:
-                    rows = planned.hot(())
-                    found[place] = Head(slim(planned.snapshot), None if rows is None else self._state(rows))
-            except LithifyError:
-                continue
-        return found
-
-    def news(self) -> tuple[Memory, list[int]]:
-        return self._seen.news(self._states.memory)
-
-    def reply(self, question: str, about: Any, channel: Channel) -> None:
-        if question == "want":
-            place, columns = about
-            self._opened[place].want_hot(columns)
-            return
-        try:
-            succeeded, answer = True, self._answer(question, about)
-        except LithifyError as error:
-            succeeded, answer = False, error
-        memory, descriptors = self.news()
-        channel.send((succeeded, answer, memory), descriptors)
-
-    def _answer(self, question: str, about: Any) -> Any:
-        match question:
-            case "names":
-                return {namespace: set(tables) for namespace, tables in self._names().items()}
-            case "table":
-                planned = self._table(about)
-                return None if planned is None else Head(slim(planned.snapshot))
-            case "plan":
-                place, predicate = about
-                return sendable(self._opened[place].plan(predicate))
-            case "hot":
-                place, columns = about
-                rows = self._opened[place].hot(columns)
-                return None if rows is None else self._state(rows)
-            case "summary":
-                found = self._summaries[about] = self._opened[about].summary()
-                return None if found is None else found.rows
-            case "nulls" | "bounds":
-                place, column = about
-                known = self._summaries[place]
-                assert known is not None
-                return known.nulls(column) if question == "nulls" else known.bounds(column)
-        raise AssertionError(f"unknown question {question}")
-
-    def _table(self, place: Place) -> PlannedTable | None:
-        if place not in self._opened and (planned := self._table_of(*place)) is not None:
-            self._opened[place] = planned
-        return self._opened.get(place)
-
-    def _state(self, rows: RowsInMemory) -> HotState:
-        assert isinstance(rows, HotRows)
-        self._held.append(rows)
-        number = self._states.number(rows)
-        if self._seen.state(number, lambda: {segment.block.shape.segment for segment in rows.segments}):
-            return HotState(number)
-        blocks = tuple((segment.block.shape, tuple(segment.dead.tolist())) for segment in rows.segments)
-        return HotState(number, rows.columns, blocks)

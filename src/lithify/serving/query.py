@@ -413,6 +413,10 @@ class _Fixed:
     def plan(self, predicate: Predicate | None = None) -> ReadPlan:
         return self.made
 
+    @property
+    def folders(self) -> tuple[str, ...]:
+        return ()
+
     def hot(self, columns: Sequence[str] | None) -> RowsInMemory | None:
         return None
 

@@ -2,8 +2,9 @@
 
 It knows of the lake only what it is told. What it needs it asks of the service, table by table: whether there is one
 that the caller may read, which files of it are left by a predicate, where its hot rows lie in shared memory. It reads
-those files and that memory, writes nothing but what does not fit its memory, into a folder of its own, and the kernel
-holds it to its limits. Between two queries it keeps what it has worked out: looks at texts, footers, views of hot rows.
+those files and that memory, and writes nothing but what does not fit its memory, into a folder of its own; the kernel
+lets it open no other files (`cage`) and holds it to its limits. Between two queries it keeps what it has worked out:
+looks at texts, footers, views of hot rows.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from lithify.model.plans import ReadPlan, Summary
 from lithify.model.predicates import Predicate
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import Snapshot
+from lithify.serving import cage
 from lithify.serving.channel import Channel, Gone
 from lithify.serving.filters import Place
 from lithify.serving.jobs import BEGUN, Columns, Explain, Head, HotState, Job, Memory, Read, Select
@@ -41,7 +43,10 @@ FILES_MAX = 4_096
 PIECE_BYTES = 2**20
 
 
-def serve(end: socket.socket, scratch: str) -> None:
+def serve(end: socket.socket, scratch: str, folders: Sequence[str] | None) -> None:
+    """Until the service closes its end. `folders`: all that the kernel is to let it read of the lake, if it can."""
+    if folders is not None:
+        cage.enter(scratch, folders)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     tempfile.tempdir = scratch
     os.putenv("TMPDIR", scratch)  # where the engine looks
@@ -240,6 +245,10 @@ class RemoteTable:
     @property
     def schema(self) -> TableSchema:
         return self.head.snapshot.schema
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        return ()  # the service knows them, and has told the kernel
 
     def plan(self, predicate: Predicate | None = None) -> ReadPlan:
         plan: ReadPlan = self.service.ask("plan", (self.place, predicate))

@@ -22,8 +22,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import IO
 
 from lithify.errors import Unavailable
@@ -54,13 +55,15 @@ class Template:
         # What it wrote to stderr: nothing, unless it could not start.
         self._said: IO[bytes] = io.BytesIO()
 
-    def fork(self, theirs: socket.socket, scratch: str) -> Forked:
-        """A new query process at the other end of a socket."""
+    def fork(self, theirs: socket.socket, scratch: str, folders: Sequence[str] | None) -> Forked:
+        """A new query process at the other end of a socket. It writes into `scratch`; of the lake it can read `folders`
+        alone, if that is to be held.
+        """
         with self._lock:
             for last in (False, True):
                 channel = self._started()
                 try:
-                    channel.send(("fork", scratch), [theirs.fileno()])
+                    channel.send(("fork", (scratch, folders)), [theirs.fileno()])
                     (pid,), descriptors = channel.receive()
                     return Forked(pid, descriptors[0])
                 except (Gone, TimeoutError) as error:
@@ -170,12 +173,13 @@ def main(control: socket.socket) -> None:
                 living.pop(about, None)
                 channel.send((_status(about),))
                 continue
+            scratch, folders = about
             with socket.socket(fileno=descriptors[0]) as end:
                 pid = os.fork()
                 if pid == 0:
                     control.close()
-                    _as_query_process(query_process.serve, end, about)
-            living[pid] = about
+                    _as_query_process(partial(query_process.serve, end, scratch, folders), scratch)
+            living[pid] = scratch
             pidfd = os.pidfd_open(pid)
             channel.send((pid,), [pidfd])
             os.close(pidfd)
@@ -185,7 +189,7 @@ def main(control: socket.socket) -> None:
         _end(living)
 
 
-def _as_query_process(serve: Callable[[socket.socket, str], None], end: socket.socket, scratch: str) -> None:
+def _as_query_process(serve: Callable[[], None], scratch: str) -> None:
     """In the fork; never returns."""
     code = 1
     try:
@@ -193,7 +197,7 @@ def _as_query_process(serve: Callable[[socket.socket, str], None], end: socket.s
         stderr = os.open(os.path.join(scratch, "stderr"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(stderr, 2)
         os.close(stderr)
-        serve(end, scratch)
+        serve()
         code = 0
     finally:
         os._exit(code)

@@ -35,6 +35,8 @@ class Places:
     def __init__(self) -> None:
         self.roots: tuple[str, ...] = ()
         self.allowed: tuple[str, ...] = ()
+        # Where data files really lie that a log names by links, by the folder of the log.
+        self.linked: dict[str, frozenset[str]] = {}
 
     def trust(self, folder: Path) -> None:
         """A folder that the opener named itself. The longest root of a path counts."""
@@ -125,19 +127,28 @@ class Places:
 
     def check_files(self, folder: Path, paths: Iterable[str]) -> None:
         """Files that a log names by their path below its folder: no level of it is a link out of allowed places."""
-        text, plain = str(folder), set[str]()
+        text, plain, linked = str(folder), set[str](), set[str]()
         for path in paths:
+            links = False
             at = path.find("/")
             while at >= 0:
                 if path[:at] not in plain:
-                    self._check_level(f"{text}/{path[:at]}")
+                    links |= self._check_level(f"{text}/{path[:at]}")
                     plain.add(path[:at])
                 at = path.find("/", at + 1)
-            self._check_level(f"{text}/{path}")
+            links |= self._check_level(f"{text}/{path}")
+            if links:
+                linked.add(os.path.dirname(os.path.realpath(f"{text}/{path}")))
+        if linked:
+            self.linked[text] = self.linked.get(text, frozenset()) | linked
 
-    def _check_level(self, path: str) -> None:
-        if _is_link(path) and not self.allows(path):
+    def _check_level(self, path: str) -> bool:
+        """Whether it is a link, to a place that is allowed."""
+        if not _is_link(path):
+            return False
+        if not self.allows(path):
             raise is_link(path)
+        return True
 
 
 def _is_link(path: str) -> bool:

@@ -157,10 +157,8 @@ async def explain(
     """Files and row groups per table, and which condition rules out how many of them."""
 
     def run(id: str) -> list[TableExplanation]:
-        with service.lake.limited(ask.sql, id=id, owner=caller.token_id) as within:
-            return service.lake.explain(
-                ask.sql, ask.as_of, may_read=lambda table: caller.may("read", table), within=within
-            )
+        with service.lake.limited(ask.sql, id=id, may_read=caller.may_read, owner=caller.token_id) as within:
+            return service.lake.explain(ask.sql, ask.as_of, may_read=caller.may_read, within=within)
 
     found = await while_there(request, service, caller, run)
     return ExplainDocument(tables=[ExplainedTable.model_validate(jsonable(table)) for table in found])

@@ -210,7 +210,8 @@ async def delete_where(
     batch_id = bound(idempotency_key, caller, "delete where", body)
 
     def run(id: str) -> Commit:
-        with service.lake.limited(order.condition, id=id, owner=caller.token_id) as within:
+        limited = service.lake.limited(order.condition, id=id, may_read=caller.may_read, owner=caller.token_id)
+        with limited as within:
             return service.lake.table(name).delete_where(
                 order.condition, batch_id, actor=caller.name, reason=order.reason, within=within
             )
@@ -276,9 +277,7 @@ async def read(
     if where is not None:
         # A comment at its end must not swallow the bracket.
         sql += f" WHERE ({where}\n)"
-    answer = await answer_of(
-        request, service, caller, sql, as_of, rows_max=limit, may_read=lambda table: table == str(parsed)
-    )
+    answer = await answer_of(request, service, caller, sql, as_of, rows_max=limit, only=str(parsed))
     facts = facts_of(answer, outer_id(caller, answer.id) or answer.id)
     return await in_thread(answer.rows, lambda: response_of(facts, answer.rows, kind))
 
