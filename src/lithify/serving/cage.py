@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-import lithify
 from lithify.store import landlock
 
 # Tables that a new process is given beside those of its query.
@@ -106,5 +105,5 @@ _OF_THE_SYSTEM = (
 def _of_the_interpreter() -> list[str]:
     """Where modules lie that may still be imported. Not every folder of `sys.path`: a lake may lie below one."""
     paths = sysconfig.get_paths()
-    own = str(Path(lithify.__file__).parent)
+    own = str(Path(__file__).parents[1])
     return [sys.executable, own, *(paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))]
