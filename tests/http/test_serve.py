@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import resource
 import shlex
 import shutil
 import signal
@@ -118,6 +120,48 @@ def test_a_node_without_the_role_serves_and_its_upkeep_is_idle(start: Start, lak
     assert err.count("upkeep idle") == 1
     assert "roles is read,write" in err
     assert "upkeep working again" in err
+
+
+IDLE = 1_200
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = IDLE + 500
+    if before[1] != resource.RLIM_INFINITY and before[1] < wanted:
+        pytest.skip("this system lets a process have too few descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], wanted), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("many_descriptors")
+def test_more_than_a_thousand_idle_connections_keep_nobody_out(start: Start, lake_path: Path) -> None:
+    """More than it takes at all: silent ones, half requests, and answered ones that are kept."""
+    service = start("--lake", str(lake_path), "--no-upkeep", "--json")
+    started = json.loads(service.line())
+    url = httpx.URL(started["url"])
+
+    def connected() -> socket.socket:
+        return socket.create_connection((url.host, url.port), timeout=WAIT_S_MAX)
+
+    def asked(path: str, more: str = "") -> bytes:
+        return f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {started['token']}\r\n{more}".encode()
+
+    with contextlib.ExitStack() as held:
+        idle = [held.enter_context(connected()) for _ in range(IDLE)]
+        for number, sent in enumerate((b"", asked("/health/live"), asked("/health/live", "\r\n"))):
+            for connection in idle[number::3]:
+                with contextlib.suppress(ConnectionError):  # it has made room
+                    connection.sendall(sent)
+        for path in ("/health/live", "/health/ready", "/v1/tables") * 10:
+            with connected() as other:
+                other.sendall(asked(path, "Connection: close\r\n\r\n"))
+                assert other.recv(4_096).startswith(b"HTTP/1.1 200 ")
+    service.signal(signal.SIGTERM)
+    assert service.end()[0] == 0
 
 
 @pytest.mark.slow
