@@ -281,3 +281,18 @@ def test_a_table_may_be_named_with_its_catalog(orders: Run) -> None:
         answer = orders(*command)
         assert answer.code == 1
         assert "there is no catalog 'prod'" in answer.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["write", "shop.orders", "--row", '{"id": 4, "id": 5}'],
+        ["get", "shop.orders", '{"id": 1, "id": 2}'],
+        ["delete", "shop.orders", '{"id": 1, "id": 2}'],
+    ],
+)
+def test_a_field_that_comes_twice_is_refused(orders: Run, arguments: list[str]) -> None:
+    answer = orders(*arguments)
+    assert answer.code == 1
+    assert "comes twice" in answer.err
+    assert ids(orders) == [1, 2, 3]

@@ -151,6 +151,12 @@ def test_every_type_survives_the_way_there_and_back(client: TestClient) -> None:
         (b'[{"id": 4}, {"id": null, "status": "5ecret"}]', "'id' is null in row 1"),
         (b"[" * 100 + b"]" * 100, "nested deeper"),
         (b'{"id": "\\ud800"}', "no JSON"),
+        (
+            b'[{"id": 4}, {"id": 5, "status": "5ecret", "status": "5ecret"}]',
+            "row 1, field 'status': the field comes twice",
+        ),
+        (b'{"rows": [{"id": 4, "i\\u0064": 5}]}', "row 0, field 'id': the field comes twice"),
+        (b'{"rows": [{"id": 4}], "rows": [{"id": 5}]}', "field 'rows': the field comes twice"),
     ],
 )
 def test_rows_that_do_not_fit_are_refused_without_their_values(
@@ -190,6 +196,16 @@ def test_a_bad_line_is_named(client: TestClient) -> None:
     assert refused(answer, 400, "invalid_request").startswith("the body, line 3, column 'id'")
     answer = client.post(ROWS, content=b'{"id": 1}\n{"id": 5ecret}\n', headers={"Content-Type": NDJSON})
     assert refused(answer, 400, "invalid_request").startswith("the body, line 2: no JSON")
+    answer = client.post(ROWS, content=b'{"id": 4}\n{"id": 5, "id": 6}\n', headers={"Content-Type": NDJSON})
+    assert refused(answer, 400, "invalid_request").startswith("the body, line 2, column 'id': the field comes twice")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_a_document_that_gives_a_field_twice_is_refused(client: TestClient, lake: Lake, encoding: str) -> None:
+    for body in ('{"keys": [1], "keys": [2]}', '{"keys": [{"id": 1, "id": 2}]}'):
+        answer = client.post(DELETE, content=body.encode(encoding), headers={"Content-Type": "application/json"})
+        assert "comes twice" in refused(answer, 400, "invalid_request")
+    assert ids(lake) == [1, 2, 3]
 
 
 def test_a_null_deep_inside_is_refused(client: TestClient, lake: Lake) -> None:

@@ -11,6 +11,7 @@ import io
 import itertools
 import random
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -374,6 +375,9 @@ NESTED = pa.schema(
         ('{"id": 1', None),
         ("[1]", None),
         ('"text"', None),
+        ('{"id": 1, "id": 2}', "id"),
+        (r'{"id": 3, "s": {"a": 1, "b": [], "\u0061": 1}}', "a"),
+        ('{"id" : 1, "": ":", "" : "::"}', ""),
     ],
 )
 def test_json_that_is_no_row_is_named(line: str, column: str | None) -> None:
@@ -397,3 +401,12 @@ def test_a_row_of_an_array_is_named_by_its_number() -> None:
     table, bad = read(b'[{"id": 1}, {"id": "x"}]', "json", NESTED)
     assert table.num_rows == 1
     assert str(bad[0]).startswith("in, row 2, column 'id': \"x\" does not fit int64")
+
+
+def test_a_row_of_an_array_that_gives_a_field_twice_is_named_by_its_number() -> None:
+    table, bad = read(b'[{"id": 1, "price": 1.25}, {"id": 1, "id": 2}, {"id": 3, "price": 0.1}]', "json", NESTED)
+    assert table.select(["id", "price"]).to_pylist() == [
+        {"id": 1, "price": Decimal("1.25")},
+        {"id": 3, "price": Decimal("0.10")},
+    ]
+    assert [record.public for record in bad] == ["in, row 2, column 'id': the field comes twice in one object"]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lithify.cli.decode import decode_row, value_of_text
 from lithify.errors import Corruption, InvalidRequest
+from lithify.model.json_fields import RepeatedField, once
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -132,7 +133,9 @@ def _loads(text: str | bytes, place: str) -> Any:
         raise InvalidRequest(f'{place}: {name} is not JSON: write it as text, "{name}"')
 
     try:
-        return json.loads(text, parse_float=Decimal, parse_constant=refuse)
+        return json.loads(text, parse_float=Decimal, parse_constant=refuse, object_pairs_hook=once)
+    except RepeatedField as error:
+        raise InvalidRequest(f"{place}: {error}") from None
     except UnicodeDecodeError as error:
         raise InvalidRequest(f"{place}: not valid UTF-8 at byte {error.start}") from error
     except (ValueError, RecursionError) as error:

@@ -16,6 +16,7 @@ from lithify.cli.command import Session, TableArgument, command
 from lithify.cli.output import Column
 from lithify.cli.values import bytes_cell, cell, count_cell, human_bytes, parse_bytes
 from lithify.errors import InvalidRequest, LithifyError
+from lithify.model.json_fields import RepeatedField, once
 from lithify.model.json_values import dumps
 from lithify.model.names import DAY
 from lithify.model.types import parse_column, type_name
@@ -321,11 +322,13 @@ def _schema_file(path: Path) -> list[str]:
     with translated(path):
         text = path.read_text("utf-8")
     try:
-        content = json.loads(text)
+        content = json.loads(text, object_pairs_hook=once)
         listed = content.get("columns", content) if isinstance(content, dict) else content
         if isinstance(listed, dict):
             return [f"{name}:{kind}" for name, kind in listed.items()]
         return [f"{c['name']}:{c['type']}" + ("" if c.get("nullable", True) else "!") for c in listed]
+    except RepeatedField as error:
+        raise InvalidRequest(f"{path}: {error}") from None
     except (ValueError, KeyError, TypeError) as error:
         raise InvalidRequest(f'{path} holds no schema: write {{"id": "int64", "amount": "decimal(10,2)"}}') from error
 

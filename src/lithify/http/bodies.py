@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lithify.errors import InvalidRequest, LimitExceeded
 from lithify.http.failures import Refusal, RefusedBody
+from lithify.model.json_fields import TWICE, repeated_field, repeated_in_rows, repeats
 
 JSON_DEPTH_MAX = 64
 ENCODINGS = ("gzip", "zstd")
@@ -43,13 +44,23 @@ BodyDep = Annotated[bytes, Depends(body_of)]
 
 
 def json_of(body: bytes) -> Any:
-    """Parse, up to a depth of 64."""
+    """Parse, up to a depth of 64, every field once."""
     if depth_of(body) > JSON_DEPTH_MAX:
         raise InvalidRequest(f"the JSON is nested deeper than {JSON_DEPTH_MAX} levels: flatten it")
     try:
-        return orjson.loads(body)
+        document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise InvalidRequest(f"the body is no JSON: {error.msg} at byte {error.pos}") from None
+    check_fields(body, document)
+    return document
+
+
+def check_fields(body: bytes, document: Any) -> None:
+    """Refuse a document with an object that names a field twice: which of the values was meant is not known."""
+    if repeats(body, document):
+        rows, field = repeated_in_rows(body), repeated_field(body)
+        place = f"row {min(rows)}" if rows else "the body"
+        raise InvalidRequest(f"{place}, field {rows[min(rows)] if rows else field!r}: {TWICE}; send it once")
 
 
 def depth_of(body: bytes) -> int:

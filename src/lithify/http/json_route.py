@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lithify.errors import InvalidRequest, LimitExceeded
-from lithify.http.bodies import JSON_DEPTH_MAX, depth_of
+from lithify.http.bodies import JSON_DEPTH_MAX, check_fields, depth_of
 from lithify.http.failures import RefusedBody
 
 VALUES_MAX = 1_000_000
@@ -49,4 +49,11 @@ def parsed(body: bytes) -> Any:
         )
     if depth_of(body) > JSON_DEPTH_MAX:
         raise RefusedBody(InvalidRequest(f"the JSON is nested deeper than {JSON_DEPTH_MAX} levels: flatten it"))
-    return json.loads(body)
+    if (encoding := json.detect_encoding(body)) not in ("utf-8", "utf-8-sig"):
+        body = body.decode(encoding).encode()
+    document = json.loads(body)
+    try:
+        check_fields(body, document)
+    except InvalidRequest as error:
+        raise RefusedBody(error) from None
+    return document

@@ -18,6 +18,7 @@ import pyarrow as pa
 from lithify.errors import InvalidRequest
 from lithify.http.access import Caller
 from lithify.model.batch import keys_of
+from lithify.model.json_fields import RepeatedField, once
 from lithify.model.json_rows import NAME_SHOWN_MAX, Body, table_of
 from lithify.model.lanes import BoundId
 from lithify.model.schema import TableSchema
@@ -65,7 +66,9 @@ def key_of_text(text: str, definition: TableSchema) -> Mapping[str, Any]:
     value: Any = text
     if len(definition.key) > 1 or (text.lstrip().startswith("{") and not _is_text_key(definition)):
         try:
-            value = json.loads(text, parse_float=Decimal)
+            value = json.loads(text, parse_float=Decimal, object_pairs_hook=once)
+        except RepeatedField as repeated:
+            raise InvalidRequest(f"the key: {repeated}") from None
         except (ValueError, RecursionError):
             raise InvalidRequest(f"the key is no JSON object with a value for {', '.join(definition.key)}") from None
     elif pa.types.is_boolean(definition.columns.field(definition.key[0]).type):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from lithify.errors import InvalidRequest
 from lithify.model import strict_json
+from lithify.model.json_fields import TWICE, repeated_field, repeated_in_rows, repeating_lines, repeats
 from lithify.model.json_rows import RowMisfit, exact, rows_as_columns
 from lithify.model.text_rows import (
     RECORD_BYTES_MAX,
@@ -49,7 +50,7 @@ def json_portions(blocks: Iterator[bytes], place: str, target: Target, line: int
         rows, bad = _judged(parsed, place, target)
         if parsed.array:
             bad = [replace(each, file=f"{place}, row {each.line}", line=None) for each in bad]
-        named = frozenset(name for row in parsed.rows if isinstance(row, dict) for name in row)
+        named = frozenset[str]().union(*(row for row in parsed.rows if isinstance(row, dict)))
         yield Portion(rows, sorted([*parsed.bad, *bad], key=lambda each: each.line or 0), named)
 
 
@@ -98,7 +99,12 @@ def _array(text: bytes, place: str) -> _Parsed:
     except strict_json.JSONDecodeError as error:
         return _Parsed([], list, [], [BadRecord(place, error.lineno, None, _not_json(text, error), shown(text))])
     records = [(number, strict_json.dumps(row)) for number, row in enumerate(rows, 1)]
-    return _Parsed(rows, lambda: list(exact(text)), records, [], array=True)
+    parsed = _Parsed(rows, lambda: list(exact(text)), records, [], array=True)
+    if not repeats(text, rows):
+        return parsed
+    if not (twice := repeated_in_rows(text)):
+        return _Parsed([], list, [], [BadRecord(place, None, repeated_field(text), TWICE, shown(text))])
+    return _without(parsed, twice, place)
 
 
 def _lines(lines: Sequence[tuple[int, bytes]], place: str) -> _Parsed:
@@ -109,7 +115,28 @@ def _lines(lines: Sequence[tuple[int, bytes]], place: str) -> _Parsed:
             kept.append((number, text))
         except strict_json.JSONDecodeError as error:
             bad.append(BadRecord(place, number, None, _not_json(text, error), shown(text.strip())))
-    return _Parsed(rows, lambda: [exact(text) for _, text in kept], kept, bad)
+    parsed = _Parsed(rows, lambda: [exact(text) for _, text in kept], kept, bad)
+    texts = [text for _, text in kept]
+    twice = {at: repeated_field(texts[at]) for at in repeating_lines(texts, rows)}
+    return _without(parsed, twice, place) if twice else parsed
+
+
+def _without(parsed: _Parsed, twice: Mapping[int, str | None], place: str) -> _Parsed:
+    """Rows that give a field twice are bad records."""
+    kept = [at for at in range(len(parsed.rows)) if at not in twice]
+    bad = list(parsed.bad)
+    for at, field in twice.items():
+        number, text = parsed.records[at]
+        file, line = (f"{place}, row {number}", None) if parsed.array else (place, number)
+        bad.append(BadRecord(file, line, field, TWICE, shown(text.strip())))
+
+    def again() -> list[Any]:
+        digits = parsed.again()
+        return [digits[at] for at in kept]
+
+    return replace(
+        parsed, rows=[parsed.rows[at] for at in kept], again=again, records=[parsed.records[at] for at in kept], bad=bad
+    )
 
 
 def _all(held: bytes, blocks: Iterator[bytes], place: str) -> bytes:

@@ -11,8 +11,8 @@ import math
 from typing import Any
 
 JSONDecodeError = json.JSONDecodeError
-_QUICK = importlib.util.find_spec("orjson") is not None
-if _QUICK:
+QUICK = importlib.util.find_spec("orjson") is not None
+if QUICK:
     import orjson
 
 _LEAST, _MOST = -(2**63), 2**64 - 1
@@ -20,11 +20,11 @@ _LEAST, _MOST = -(2**63), 2**64 - 1
 
 def loads(text: bytes) -> Any:
     """Raises JSONDecodeError."""
-    return orjson.loads(text) if _QUICK else plain_loads(text)
+    return orjson.loads(text) if QUICK else plain_loads(text)
 
 
 def dumps(value: Any) -> bytes:
-    if _QUICK:
+    if QUICK:
         return orjson.dumps(value)
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
