@@ -74,9 +74,27 @@ def _translated(error: BaseException, files: Sequence[Source]) -> LithifyError:
         "type_coercion",
         "Execution error: Unknown",
     )
-    if any(sign in first for sign in planning):
-        return InvalidRequest(f"the query is not accepted: {first}")
-    return ComputeFailed(f"the query failed: {first}", public=f"the query failed: {_without_values(first)}")
+    said = _said(text) or first
+    # A rule of the optimiser sees the text of the query and no rows: what it stops at are constants.
+    if _RULE.match(first) or any(sign in first for sign in planning):
+        return InvalidRequest(f"the query is not accepted: {said}")
+    return ComputeFailed(f"the query failed: {said}", public=f"the query failed: {_without_values(said)}")
+
+
+_RULE = re.compile(r"(?:Optimizer|Analyzer) rule '\w+' failed|type_coercion$")
+_MORE = re.compile(r"error: |Valid fields are |Did you mean ")
+SAID_MAX = 600
+
+
+def _said(text: str) -> str:
+    """The sentences that say what is wrong: of each cause the first line, and what is added below it."""
+    causes = [cause.splitlines() for cause in text.split("\ncaused by\n") if cause.strip()]
+    sentences = []
+    for first, *below in (lines for lines in causes if not _RULE.match(lines[0])):
+        more = [line.strip().removeprefix("error: ") for line in below if _MORE.match(line.strip())]
+        sentences.append(" ".join([first.removesuffix("Syntax(").strip(), *more]))
+    said = ": ".join(sentences)
+    return said if len(said) <= SAID_MAX else f"{said[: SAID_MAX - 3]}..."
 
 
 # DataFusion's words at run time quote the value they stopped at.
