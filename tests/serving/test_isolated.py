@@ -22,11 +22,13 @@ import pytest
 
 from lithify import Lake, Table
 from lithify.errors import Forbidden, InvalidRequest, LimitExceeded, NotFound, OutOfResources
+from lithify.model.ops import Overlay
 from lithify.model.predicates import And, Compare
 from lithify.serving import isolated
 from lithify.serving.channel import Channel, Gone
+from lithify.serving.jobs import Plan
 from lithify.serving.query_template import template
-from lithify.serving.told import Told
+from lithify.serving.told import HotStates, Told
 from lithify.settings import load_settings
 from lithify.store.shared_memory import SharedMemory
 from support.folders import memory_folder
@@ -113,6 +115,42 @@ def test_a_process_reads_hot_rows_where_they_lie(hot: Lake, table: Table) -> Non
         table.upsert([row(turn, f"turn {turn}")])
         answer = hot.query(f"select kind, (select count(*) from a.t) as n from a.t where id = {turn}")
         assert (answer.source, answer.rows.to_pylist()) == ("hot", [{"kind": f"turn {turn}", "n": ROWS}])
+
+
+def test_many_pending_changes_are_handed_over_once(hot: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 20_000
+    query = "select kind, count(*) as n, sum(amount) as s, max(tags) as t from a.pending {} group by 1 order by 1"
+    pending = hot.create_table("a.pending", COLUMNS, key="id")
+    pending.upsert([row(id) for id in range(count)])
+    pending.fold()
+    pending.upsert([row(id, "changed") for id in range(0, count, 2)])
+    pending.delete(list(range(1, count, 4)))
+    monkeypatch.setattr(hot._runtime.hot, "want", lambda *arguments: None)  # or it would soon be hot
+    told, real = list[Plan](), Told._plan
+    monkeypatch.setattr(Told, "_plan", lambda *arguments: (told.append(real(*arguments)), told[-1])[1])
+    try:
+        for where in ("where id > 10", "where id % 3 = 1", "where kind <> 'kind 1'"):
+            text = query.format(where)
+            assert hot.query(text).rows.to_pylist() == hot.sql(text).to_pylist()
+        first, *others = [plan.pending for plan in told]
+        assert first is not None
+        assert all(state.blocks for state in first)
+        assert [[state.blocks for state in states or ()] for states in others] == [[(), ()]] * 2
+        assert all(len(pickle.dumps(plan)) < 2**16 for plan in told)
+    finally:
+        hot.drop_table("a.pending")
+
+
+def test_pending_changes_are_in_shared_memory_as_long_as_anybody_keeps_them() -> None:
+    memory = SharedMemory()
+    states = HotStates(memory)
+    rows = pa.table({"id": pa.array(range(50_000), pa.int64())})
+    overlay, few = Overlay(rows, rows), Overlay(rows.slice(0, 10), rows.slice(0, 10))
+    assert states.pending(few) is None
+    assert states.pending(overlay) is states.pending(overlay)
+    assert memory.bytes >= 2 * rows.nbytes
+    del overlay
+    assert memory.bytes == 0
 
 
 def test_rows_that_are_read_stay_while_others_take_their_place(hot: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from lithify.model.ops import Op
+from lithify.model.ops import Op, Overlay
 from lithify.model.plans import ReadPlan
 from lithify.model.snapshot import Snapshot
 from lithify.serving.filters import Place
@@ -54,13 +54,21 @@ Task = Select | Read | Explain | Columns
 
 @dataclass(frozen=True)
 class HotState:
-    """Hot rows of one moment. A process that has seen it before is told only its `id`; otherwise `blocks` has the shape
-    of each block in shared memory and the places of its dead rows.
+    """Hot rows of one moment, or changes that are pending. A process that has seen it before is told only its `id`;
+    otherwise `blocks` has the shape of each block in shared memory and the places of its dead rows.
     """
 
     id: int
     columns: pa.Schema | None = None
     blocks: tuple[tuple[Any, tuple[int, ...]], ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be read of a table. `pending`: where hidden keys and rows of pending changes lie in shared memory."""
+
+    plan: ReadPlan
+    pending: tuple[HotState, HotState] | None = None
 
 
 @dataclass(frozen=True)
@@ -104,7 +112,7 @@ def slim(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, changes=changes, base=())
 
 
-def sendable(plan: ReadPlan) -> ReadPlan:
-    """Reasons are for people, and told lazily."""
+def sendable(plan: ReadPlan, overlay: Overlay | None) -> ReadPlan:
+    """With this overlay; reasons are for people, and told lazily."""
     pruning = None if plan.pruning is None else replace(plan.pruning, reasons=())
-    return replace(plan, snapshot=slim(plan.snapshot), pruning=pruning)
+    return replace(plan, snapshot=slim(plan.snapshot), overlay=overlay, pruning=pruning)

@@ -16,7 +16,7 @@ import signal
 import socket
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from lithify.errors import ComputeFailed, LithifyError
 from lithify.model.hot_rows import RowsInMemory
+from lithify.model.ops import Overlay
 from lithify.model.plans import ReadPlan, Summary
 from lithify.model.predicates import Predicate
 from lithify.model.schema import TableSchema
@@ -31,7 +32,7 @@ from lithify.model.snapshot import Snapshot
 from lithify.serving import cage
 from lithify.serving.channel import Channel, Gone
 from lithify.serving.filters import Place
-from lithify.serving.jobs import BEGUN, Columns, Explain, Head, HotState, Job, Memory, Read, Select
+from lithify.serving.jobs import BEGUN, Columns, Explain, Head, HotState, Job, Memory, Plan, Read, Select
 from lithify.serving.limits import Limits, out_of_memory
 from lithify.serving.query import ServingEngine
 from lithify.store.shared_memory import MappedSegment
@@ -229,6 +230,9 @@ class RowsThere:
     def batches(self) -> list[pa.RecordBatch]:
         return self._batches
 
+    def table(self) -> pa.Table:
+        return pa.Table.from_batches(self._batches, self.columns)
+
 
 @dataclass(frozen=True)
 class RemoteTable:
@@ -251,8 +255,11 @@ class RemoteTable:
         return ()  # the service knows them, and has told the kernel
 
     def plan(self, predicate: Predicate | None = None) -> ReadPlan:
-        plan: ReadPlan = self.service.ask("plan", (self.place, predicate))
-        return plan
+        told: Plan = self.service.ask("plan", (self.place, predicate))
+        if told.pending is None:
+            return told.plan
+        hidden, rows = (self.service.rows_of(state).table() for state in told.pending)
+        return replace(told.plan, overlay=Overlay(hidden, rows))
 
     def hot(self, columns: Sequence[str] | None) -> RowsInMemory | None:
         if self.head.hot is not None:

@@ -8,21 +8,27 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+import pyarrow as pa
 
 from lithify.errors import LithifyError
 from lithify.model.hot_rows import HotRows, RowsInMemory
-from lithify.model.plans import PlannedTable, Summary
+from lithify.model.ops import Overlay
+from lithify.model.plans import PlannedTable, ReadPlan, Summary
 from lithify.serving import cage
 from lithify.serving.cage import Folder, View, fits, folders_at
 from lithify.serving.catalog import Names, TableOf
 from lithify.serving.channel import Channel
 from lithify.serving.filters import Place
-from lithify.serving.jobs import Head, HotState, Memory, sendable, slim
-from lithify.store.shared_memory import SharedMemory
+from lithify.serving.jobs import Head, HotState, Memory, Plan, sendable, slim
+from lithify.store.shared_memory import Layout, Shared, SharedMemory
 
 # States of hot tables that a process remembers.
 STATES_KEPT_MAX = 32
+# Pending changes below this are sent with each plan.
+PENDING_BYTES_MIN = 256 * 2**10
 
 
 class Seen:
@@ -56,14 +62,47 @@ class Seen:
         return told, [memory.descriptor(segment) for segment in told.new]
 
 
+@dataclass(frozen=True)
+class Placed:
+    """Rows that were put into shared memory for processes alone."""
+
+    number: int
+    columns: pa.Schema
+    blocks: tuple[Shared, ...]
+
+
 class HotStates:
-    """Numbers for hot rows, so that a process that has seen some is not told again."""
+    """Numbers for hot rows, so that a process that has seen some is not told again. Pending changes, where they are
+    many, are put beside hot rows for as long as the service itself keeps them.
+    """
 
     def __init__(self, memory: SharedMemory) -> None:
         self.memory = memory
         self._numbers = itertools.count(1)
         self._known: weakref.WeakKeyDictionary[HotRows, int] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
+        self._pending: dict[int, tuple[Placed, Placed]] = {}
+        self._placing = threading.Lock()
+
+    def pending(self, overlay: Overlay) -> tuple[Placed, Placed] | None:
+        """Hidden keys and rows; None where they are few, or there is no room: they are sent as they are then."""
+        if overlay.hidden.nbytes + overlay.rows.nbytes < PENDING_BYTES_MIN:
+            return None
+        with self._placing:
+            if id(overlay) not in self._pending:
+                try:
+                    placed = self._place(overlay.hidden), self._place(overlay.rows)
+                except LithifyError:
+                    return None
+                self._pending[id(overlay)] = placed
+                weakref.finalize(overlay, self._pending.pop, id(overlay)).atexit = False
+            return self._pending[id(overlay)]
+
+    def _place(self, rows: pa.Table) -> Placed:
+        with self._lock:
+            number = next(self._numbers)
+        batches = rows.combine_chunks().to_batches()
+        return Placed(number, rows.schema, tuple(self.memory.put(Layout(batch)) for batch in batches))
 
     def number(self, rows: HotRows) -> int:
         with self._lock:
@@ -133,7 +172,7 @@ class Told:
                 return None if planned is None else Head(slim(planned.snapshot))
             case "plan":
                 place, predicate = about
-                return sendable(self._opened[place].plan(predicate))
+                return self._plan(self._opened[place].plan(predicate))
             case "hot":
                 place, columns = about
                 rows = self._opened[place].hot(columns)
@@ -168,3 +207,17 @@ class Told:
             return HotState(number)
         blocks = tuple((segment.block.shape, tuple(segment.dead.tolist())) for segment in rows.segments)
         return HotState(number, rows.columns, blocks)
+
+    def _plan(self, plan: ReadPlan) -> Plan:
+        overlay = plan.overlay
+        placed = None if overlay is None else self._states.pending(overlay)
+        if overlay is None or placed is None:
+            return Plan(sendable(plan, overlay))
+        self._held.append(overlay)
+        hidden, rows = map(self._placed, placed)
+        return Plan(sendable(plan, None), (hidden, rows))
+
+    def _placed(self, placed: Placed) -> HotState:
+        if self._seen.state(placed.number, lambda: {shared.shape.segment for shared in placed.blocks}):
+            return HotState(placed.number)
+        return HotState(placed.number, placed.columns, tuple((shared.shape, ()) for shared in placed.blocks))
