@@ -23,13 +23,13 @@ import pyarrow.compute as pc
 from lithify.errors import Corruption
 from lithify.model.group_pruning import equalities, may_hold_keys, may_match, may_match_constants, may_match_each
 from lithify.model.group_stats import ABSENT, NULLS_KNOWN, ColumnStats, Kind
-from lithify.model.plans import PruningReport, Source
+from lithify.model.plans import FooterPart, GroupPlace, PruningReport, Source
 from lithify.model.predicates import UNKNOWN, Predicate, columns_of
 from lithify.model.schema import TableSchema
 from lithify.model.snapshot import DataFile
 from lithify.sidecar.blocks import Block
 from lithify.sidecar.bloom_looks import Blooms
-from lithify.sidecar.format import Array
+from lithify.sidecar.format import OF_NO_COLUMN, Array
 from lithify.sidecar.reader import View
 
 # So many bytes may be read into memory at once: then it is worth knowing the size of every file that is left.
@@ -254,6 +254,10 @@ class _Part:
     def groups_in(self, files: Places) -> Places:
         return self._first[files + 1] - self._first[files]
 
+    def groups_of(self, file: int) -> tuple[int, int]:
+        """The first and the last row group of a file."""
+        return int(self._first[file]), int(self._first[file + 1]) - 1
+
     @cached_property
     def inside(self) -> Flags:
         """Per row group: whether its file is in the snapshot."""
@@ -396,6 +400,7 @@ class _Left:
         numbers = self.part.in_file(self.groups, self.files).tolist()
         raw = np.add.reduceat(self.part.block.group_raw_bytes[self.groups].astype(np.int64), starts).tolist()
         places = self.part.place[chosen].tolist()
+        placed = self.part.block.states(OF_NO_COLUMN, Array.ENTRY_PLACE)
         for number, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
             source = files.entries[places[number]][1]
             if whole[number] and not sized:
@@ -414,8 +419,22 @@ class _Left:
                     groups,
                     raw[number],
                     source.foreign,
+                    self._part(int(chosen[number]), self.groups[start:end]) if placed and groups is not None else None,
                 ),
             )
+
+    def _part(self, file: int, groups: Places) -> FooterPart | None:
+        """None where the places are not known, or are not those of one footer, and where most of it is needed."""
+        block = self.part.block
+        tag, footer_bytes = int(block.tags[file]), int(block.footer_bytes[file])
+        first, last = self.part.groups_of(file)
+        begin, end = int(block.entry_places[first]), int(block.entry_places[last]) + int(block.entry_bytes[last])
+        lengths = block.entry_bytes[groups].tolist()
+        if not tag or not 0 < begin < end < footer_bytes or sum(lengths) * 2 > footer_bytes:
+            return None
+        rows = block.group_rows[groups].tolist()
+        places = tuple(map(GroupPlace, block.entry_places[groups].tolist(), lengths, rows))
+        return FooterPart(footer_bytes, tag, last - first + 1, begin, end, places)
 
 
 class Reasons(Sequence[tuple[str, int]]):

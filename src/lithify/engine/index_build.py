@@ -292,6 +292,9 @@ def _differ(block: Block, places: npt.NDArray[np.int64], real: Block) -> npt.NDA
         (block.group_raw_bytes, real.group_raw_bytes),
     ):
         compare(mine[groups] != theirs[real_groups])
+    for mine, theirs in ((block.entry_places, real.entry_places), (block.entry_bytes, real.entry_bytes)):
+        # An older version did not look for them.
+        compare((mine[groups] != theirs[real_groups]) & (mine[groups] != 0))
     numbers = {column: number for number, column in enumerate(block.columns)}
     for real_number, column in enumerate(real.columns):
         number = numbers.pop(column, None)

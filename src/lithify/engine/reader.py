@@ -36,7 +36,8 @@ from lithify.model.predicates import UNKNOWN, Compare, Predicate, both
 from lithify.model.pruning import solid_prefix, split_by_keys
 from lithify.model.snapshot import DataFile, Snapshot
 from lithify.serving.lookup import Lookup
-from lithify.store.opening import corrupt, open_file
+from lithify.store.footers_kept import Footers
+from lithify.store.opening import corrupt
 from lithify.store.parquet import completed, read
 
 # A lookup decodes so many bytes rather than have a query planned.
@@ -309,6 +310,10 @@ class Reader:
                     return row
         return None
 
+    @property
+    def _footers(self) -> Footers:
+        return self._handles.runtime.serving.footers
+
     def _find(self, source: Source, snapshot: Snapshot, wanted: pa.Table) -> dict[str, Any] | None:
         schema = snapshot.schema
         fixed = dict(source.constants)
@@ -316,7 +321,7 @@ class Reader:
             return None
         inside = {name: wanted.column(name)[0] for name in schema.key if name not in fixed}
         raw_bytes = source.size_bytes * RAW_SHARE if source.raw_bytes is None else source.raw_bytes
-        if inside and raw_bytes > DECODED_BYTES_MAX and _LOOKUP.can_read(source):
+        if inside and raw_bytes > _decoded_bytes_max(source) and _LOOKUP.can_read(source):
             columns = pa.schema([f for f in schema.columns if f.name not in fixed])
             try:
                 found = _LOOKUP.rows(source.path, source.size_bytes, columns, inside)
@@ -326,9 +331,9 @@ class Reader:
                 if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                     raise
                 # The other way to read it says what is wrong with the file, if it is the file.
-                found = _decoded(source, snapshot, inside)
+                found = _decoded(self._footers, source, snapshot, inside)
         else:
-            found = _decoded(source, snapshot, inside)
+            found = _decoded(self._footers, source, snapshot, inside)
         if not found.num_rows:
             return None
         row: dict[str, Any] = completed(found.slice(0, 1), schema.columns, fixed).to_pylist()[0]
@@ -373,19 +378,24 @@ def _solid(snapshot: Snapshot) -> tuple[list[DataFile], list[DataFile]]:
     return solid_prefix(snapshot.schema, snapshot.base, snapshot.changes, SOLID_ROWS_MIN)
 
 
-def _decoded(source: Source, snapshot: Snapshot, key: Mapping[str, pa.Scalar]) -> pa.Table:
+def _decoded_bytes_max(source: Source) -> int:
+    """More where a part of the footer is enough: DataFusion needs all of it, and the page index of every column."""
+    return DECODED_BYTES_MAX if source.part is None else max(DECODED_BYTES_MAX, 2 * source.part.footer_bytes)
+
+
+def _decoded(footers: Footers, source: Source, snapshot: Snapshot, key: Mapping[str, pa.Scalar]) -> pa.Table:
     """The rows with these values, from all rows of the row groups: first the key, and the rest where it is found."""
     try:
-        file = open_file(source.path, source.size_bytes)
-        groups = range(file.num_row_groups) if source.groups is None else source.groups
-        present = set(file.schema_arrow.names)
+        opened = footers.open(source)
+        present = opened.names
         columns = [name for name in snapshot.schema.names if name in present and name not in dict(source.constants)]
-        for group in groups:
-            keys = file.read_row_group(group, columns=[name for name in key if name in present], use_threads=False)
-            place = _place_of(keys, key)
-            if place >= 0:
-                return file.read_row_group(group, columns=columns, use_threads=False).slice(place, 1)
-        return snapshot.schema.columns.empty_table()
+        with opened.file as file:
+            for group in opened.groups:
+                keys = file.read_row_group(group, columns=[name for name in key if name in present], use_threads=False)
+                place = _place_of(keys, key)
+                if place >= 0:
+                    return file.read_row_group(group, columns=columns, use_threads=False).slice(place, 1)
+            return snapshot.schema.columns.empty_table()
     except (pa.ArrowException, OSError, ValueError) as error:
         raise corrupt(source.path, error) from error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from lithify.model.html import Shown
 from lithify.model.names import is_job_folder
@@ -17,12 +17,34 @@ if TYPE_CHECKING:
     from lithify.model.predicates import Predicate
 
 
+class GroupPlace(NamedTuple):
+    """Where a row group's entry lies in the footer of its file, and how many rows it has."""
+
+    begin: int
+    length: int
+    rows: int
+
+
+class FooterPart(NamedTuple):
+    """Where the index saw the entries of some row groups, of `groups_all`, which lie in the footer from `first` to
+    `end`. `tag`: of the file that it saw (`whole.tag_of`).
+    """
+
+    footer_bytes: int
+    tag: int
+    groups_all: int
+    first: int
+    end: int
+    groups: tuple[GroupPlace, ...]
+
+
 @dataclass(frozen=True)
 class Source:
     """A Parquet file to scan. `constants`: partition columns that stand in the log and not in the file.
 
     `groups` are the row groups that can hold a wanted row (None: any of them), and `raw_bytes` their size uncompressed
-    (None: not known). `foreign`: another writer's, whose statistics may be in an order of their own.
+    (None: not known). `foreign`: another writer's, whose statistics may be in an order of their own. `part`: where the
+    footer describes these row groups, if that is worth knowing.
     """
 
     path: str
@@ -34,6 +56,7 @@ class Source:
     groups: tuple[int, ...] | None = None
     raw_bytes: int | None = None
     foreign: bool = False
+    part: FooterPart | None = None
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,13 +21,13 @@ from lithify.model.arrow_rows import anti_join
 from lithify.model.plans import ReadPlan, Source
 from lithify.model.predicates import Predicate, columns_of
 from lithify.serving.row_mask import rows_that_may_match
-from lithify.store.opening import corrupt, open_file
+from lithify.store.footers_kept import Footers
+from lithify.store.opening import corrupt
 from lithify.store.parquet import completed
 
 RAW_BYTES_MAX = 64 * 2**20
 ROWS_BYTES_MAX = 256 * 2**20
 FILES_MAX = 1_000
-FOOTERS_KEPT_BYTES_MAX = 16 * 2**20
 # Less than this is read faster by one thread than it takes to wake another.
 RAW_BYTES_PER_THREAD = 2 * 2**20
 # Less than this is not worth two visits, one for the predicate's columns and one for the others.
@@ -51,13 +50,11 @@ def fits_memory(plan: ReadPlan) -> bool:
 
 
 class GroupReader:
-    """Reads row groups; keeps the footers of the files it read last, which never change."""
+    """Reads row groups; keeps the footers of the files it read last, or the parts of them that it needed."""
 
     def __init__(self, threads: int | None = None) -> None:
         self._threads = threads or os.cpu_count() or 1
-        self._footers: OrderedDict[tuple[str, int], _Footer] = OrderedDict()
-        self._footers_bytes = 0
-        self._lock = threading.Lock()
+        self.footers = Footers()
 
     def read(self, sources: Sequence[Source], columns: pa.Schema, predicate: Predicate) -> pa.Table:
         """Rows of the sources' row groups that may satisfy the predicate, in the order of the sources. Raises TooLarge
@@ -75,29 +72,12 @@ class GroupReader:
 
     def _read(self, source: Source, visit: _Visit) -> list[pa.Table]:
         try:
-            footer = self._footer(source)
-            with _open(source, footer) as file:
-                groups = source.groups if source.groups is not None else range(file.num_row_groups)
-                found = (visit.rows(file, group, footer.names, dict(source.constants)) for group in groups)
+            opened = self.footers.open(source)
+            with opened.file as file:
+                found = (visit.rows(file, group, opened.names, dict(source.constants)) for group in opened.groups)
                 return [rows for rows in found if rows is not None]
         except (pa.ArrowException, OSError, ValueError) as error:
             raise corrupt(source.path, error) from error
-
-    def _footer(self, source: Source) -> _Footer:
-        place = source.path, source.size_bytes
-        with self._lock:
-            if (footer := self._footers.get(place)) is not None:
-                self._footers.move_to_end(place)
-                return footer
-        with _open(source) as file:
-            footer = _Footer(file.metadata, frozenset(file.schema_arrow.names))
-        with self._lock:
-            if place not in self._footers:
-                self._footers[place] = footer
-                self._footers_bytes += footer.metadata.serialized_size
-            while self._footers_bytes > FOOTERS_KEPT_BYTES_MAX and len(self._footers) > 1:
-                self._footers_bytes -= self._footers.popitem(last=False)[1].metadata.serialized_size
-        return footer
 
 
 class TooLarge(Exception):
@@ -144,15 +124,6 @@ class _Visit:
             self._bytes_left -= size_bytes
             if self._bytes_left < 0:
                 raise TooLarge
-
-
-class _Footer(NamedTuple):
-    metadata: pq.FileMetaData
-    names: frozenset[str]
-
-
-def _open(source: Source, footer: _Footer | None = None) -> pq.ParquetFile:
-    return open_file(source.path, source.size_bytes, metadata=footer.metadata if footer is not None else None)
 
 
 def rows_in_memory(reader: GroupReader, plan: ReadPlan, names: Sequence[str], predicate: Predicate) -> pa.Table:

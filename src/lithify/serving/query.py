@@ -107,6 +107,7 @@ class ServingEngine:
         self.cache = Budget(cache_bytes_max)
         self.answers = KeptAnswers(self.cache)
         self._groups = GroupReader(threads)
+        self.footers = self._groups.footers
         self._empty = EmptyTables()
         self._looks = Looks()
         # Where rows become tables that queries are given; it keeps none itself.
@@ -374,6 +375,7 @@ class ServingEngine:
     def close(self) -> None:
         self.processes.close()
         self.answers.clear()
+        self.footers.forget()
         self._contexts.close()
 
 

@@ -54,6 +54,8 @@ class Draft:
     group_raw_bytes: U64
     columns: dict[ColumnInfo, ColumnDraft] = field(default_factory=dict)
     tags: Sequence[int] | Numbers = ()
+    entry_places: Sequence[int] | Numbers = ()
+    entry_bytes: Sequence[int] | Numbers = ()
 
 
 def assemble(draft: Draft) -> bytes:
@@ -69,6 +71,8 @@ def assemble(draft: Draft) -> bytes:
     layout.put(OF_NO_COLUMN, Array.GROUP_ROWS, draft.group_rows)
     layout.put(OF_NO_COLUMN, Array.GROUP_BYTES, draft.group_bytes)
     layout.put(OF_NO_COLUMN, Array.GROUP_RAW_BYTES, draft.group_raw_bytes)
+    layout.put(OF_NO_COLUMN, Array.ENTRY_PLACE, np.asarray(draft.entry_places, np.uint64))
+    layout.put(OF_NO_COLUMN, Array.ENTRY_BYTES, np.asarray(draft.entry_bytes, np.uint64))
     for number, column in enumerate(draft.columns.values()):
         for array, values in column.arrays.items():
             if array is Array.VALUES:
@@ -160,6 +164,8 @@ def merge(parts: Sequence[tuple[Block, npt.NDArray[np.bool_] | None]]) -> bytes:
             _joined(part.of_groups(part.block.group_raw_bytes) for part in kept),
             {column: _merged(column, kept) for column in columns},
             _joined(part.of_files(part.block.tags) for part in kept),
+            _joined(part.of_groups(part.block.entry_places) for part in kept),
+            _joined(part.of_groups(part.block.entry_bytes) for part in kept),
         )
     )
 

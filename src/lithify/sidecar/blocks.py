@@ -189,6 +189,15 @@ class Block:
     def group_raw_bytes(self) -> Numbers:
         return self._group_array(OF_NO_COLUMN, Array.GROUP_RAW_BYTES)
 
+    @property
+    def entry_places(self) -> Numbers:
+        """Where each row group's entry begins in the footer of its file; 0 where nobody looked."""
+        return self._group_array(OF_NO_COLUMN, Array.ENTRY_PLACE)
+
+    @property
+    def entry_bytes(self) -> Numbers:
+        return self._group_array(OF_NO_COLUMN, Array.ENTRY_BYTES)
+
     @cached_property
     def columns(self) -> tuple[ColumnInfo, ...]:
         found, place = [], 0
@@ -260,7 +269,7 @@ class Block:
         return self._group_array(number, array)
 
     def states(self, number: int, array: Array) -> bool:
-        """Whether an array of a column is there, and so not 0 everywhere."""
+        """Whether an array is there, and so not 0 everywhere."""
         return self._entry(number, array) is not None
 
     def heap_of(self, number: int) -> tuple[Numbers, Numbers, memoryview]:

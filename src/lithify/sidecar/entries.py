@@ -36,6 +36,7 @@ from lithify.sidecar.assembly import U64, ColumnDraft, Draft, assemble
 from lithify.sidecar.blocks import ColumnInfo
 from lithify.sidecar.format import BOUND_BYTES_MAX, CHUNK_ARRAYS, CODEC_OTHER, GROUPS_MAX, Array
 from lithify.sidecar.sort_orders import sort_number
+from lithify.store.footer_parts import group_places
 from lithify.store.opening import Footer
 from lithify.store.parquet import NAN_FREE as NAN_FREE_NOTE
 from lithify.store.statistics import believed
@@ -90,6 +91,7 @@ class Entries:
         self._group_rows: list[int] = []
         self._group_bytes: list[int] = []
         self._group_raw_bytes: list[int] = []
+        self._places: list[tuple[int, int]] = []
         self._columns: dict[ColumnInfo, _Column] = {}
         self._schemas: list[tuple[Any, bytes, tuple[bool, ...], list[_Told]]] = []
 
@@ -142,6 +144,7 @@ class Entries:
         self._tags.append(tag)
         self._footer_bytes.append(metadata.serialized_size)
         self._group_end.append(self.groups)
+        self._places += group_places(footer.raw, metadata) or [(0, 0)] * metadata.num_row_groups
 
     def _columns_of(self, schema: Any, nan_free: bytes, bounded: tuple[bool, ...]) -> list[_Told]:
         """Files of one table mostly share one schema, which is looked at once. `bounded`: the leaves with bounds."""
@@ -170,6 +173,8 @@ class Entries:
                 np.array(self._group_raw_bytes, np.uint64),
                 {info: column.draft(self.groups, self._group_rows) for info, column in self._columns.items()},
                 self._tags,
+                [place for place, _ in self._places],
+                [length for _, length in self._places],
             )
         )
 

@@ -63,6 +63,8 @@ class Array(enum.IntEnum):
     GROUP_ROWS = 16
     GROUP_BYTES = 17
     GROUP_RAW_BYTES = 18
+    ENTRY_PLACE = 19
+    ENTRY_BYTES = 20
     FLAGS = 32
     LOW = 33
     HIGH = 34

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +34,12 @@ _LIST, _STRUCT, _TYPE_ORDER = 0x09, 0x0C, 0x1C
 @dataclass(frozen=True)
 class Footer:
     """`orders`: one byte for each leaf of the schema, 1 where its bounds are in the order of its type; empty if the
-    footer says nothing of it.
+    footer says nothing of it. `raw`: as it stands in the file.
     """
 
     metadata: pq.FileMetaData
     orders: bytes = b""
+    raw: bytes = field(default=b"", repr=False)
 
 
 def open_file(
@@ -178,13 +179,17 @@ def read_tagged_footer(path: Path | str, size_bytes: int | None = None) -> tuple
 def footer_of(raw: bytes, path: Path | str) -> Footer:
     """`raw`: as `read_footer` gives it. `path`: where it comes from, for the error."""
     try:
-        whole = b"".join((_MAGIC, raw, len(raw).to_bytes(4, "little"), _MAGIC))
-        metadata = pq.read_metadata(pa.BufferReader(whole))
+        metadata = parsed(raw)
         _check_counts(metadata)
     except (pa.ArrowException, ValueError, OSError) as error:
         raise corrupt(path, error) from error
     orders, _ = column_orders(raw)
-    return Footer(metadata, orders if len(orders) == metadata.num_columns else b"")
+    return Footer(metadata, orders if len(orders) == metadata.num_columns else b"", raw)
+
+
+def parsed(raw: bytes) -> pq.FileMetaData:
+    """Raises as Arrow does. Nothing of it is checked."""
+    return pq.read_metadata(pa.BufferReader(b"".join((_MAGIC, raw, len(raw).to_bytes(4, "little"), _MAGIC))))
 
 
 def column_orders(raw: bytes) -> tuple[bytes, bytes]:
@@ -197,14 +202,14 @@ def column_orders(raw: bytes) -> tuple[bytes, bytes]:
     while start >= 3 and raw[start - 2 : start] == b"\0\0" and raw[start - 3] & 0x0F == _STRUCT:
         start -= 3
     count = (end - start) // 3
-    head = bytes([count << 4 | _STRUCT]) if count < 15 else bytes([0xF0 | _STRUCT]) + _varint(count)
+    head = bytes([count << 4 | _STRUCT]) if count < 15 else bytes([0xF0 | _STRUCT]) + varint(count)
     place = start - len(head) - 1
     if not count or place < 0 or raw[place] & 0x0F != _LIST or raw[place + 1 : start] != head:
         return b"", raw
     return bytes(int(code == _TYPE_ORDER) for code in raw[start:end:3]), raw[:place]
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
