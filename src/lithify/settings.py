@@ -29,6 +29,9 @@ from lithify.settings_files import ENV_PREFIX, NAME, SettingsFiles
 logger = logging.getLogger(__name__)
 
 
+_NEEDED = re.compile(r"PATH|HOME|TMPDIR|TZ|LANG|LC_\w+|LD_\w+|PYTHON\w+|VIRTUAL_ENV|\w+_NUM_THREADS|MALLOC_\w+")
+
+
 def _user() -> str:
     try:
         return getpass.getuser()
@@ -42,6 +45,11 @@ def user_folder() -> Path:
 
 
 Role = Literal["read", "write", "compact"]
+
+
+def bare_environment() -> dict[str, str]:
+    """What the interpreter and its libraries need of the environment, for processes that must hold no secrets."""
+    return {name: value for name, value in os.environ.items() if _NEEDED.fullmatch(name)}
 
 
 def memory_bytes(text: str) -> int:

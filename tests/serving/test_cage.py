@@ -167,6 +167,27 @@ def test_queries_are_answered_as_ever(lake: Lake, query: str) -> None:
 
 
 @caged
+def test_secrets_of_the_environment_stay_in_the_service(folder: Path) -> None:
+    """The template is started by the first query of a process, so this takes one of its own."""
+    program = (
+        "import sys, pathlib, lithify, pyarrow as pa\n"
+        "with lithify.Lake(sys.argv[1]) as lake:\n"
+        "    lake.query('select 1')\n"
+        "    pids = lake._serving.processes.pids()\n"
+        "    known = b''.join(pathlib.Path(f'/proc/{pid}/environ').read_bytes() for pid in pids)\n"
+        "    print(b'hush-hush' in known, len(pids))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(folder / "lake")],
+        env={**os.environ, "LITHIFY_TOKEN": "hush-hush", "AWS_SECRET_ACCESS_KEY": "hush-hush"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found, count = done.stdout.split()
+    assert (found, int(count) > 0) == ("False", True)
+
+
 def test_hot_tables(folder: Path) -> None:
     with Lake(folder / "lake", settings=load_settings(cache_bytes_max=2**26)) as lake:
         lake.create_table("a.t", COLUMNS, key="id").upsert(rows(1_000))

@@ -29,6 +29,7 @@ from typing import IO
 
 from lithify.errors import Unavailable
 from lithify.serving.channel import Channel, Gone
+from lithify.settings import bare_environment
 
 # However busy the machine is, a fork takes no longer.
 ANSWER_S_MAX = 60.0
@@ -104,6 +105,7 @@ class Template:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._said,
+                env=bare_environment(),
                 process_group=0,  # a Ctrl-C is for the service, which ends it
             )
         except OSError as error:
