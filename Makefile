@@ -54,8 +54,8 @@ export RECORD_ONCE
 
 fuzz: $(READY) ## Fuzz the sidecar's reader for FUZZ_SECONDS (600); what it finds is kept in build/fuzz
 	mkdir -p build/fuzz/corpus
-	cp tests/sidecar/golden/*.pm build/fuzz/corpus
-	$(BIN)/python tests/sidecar/fuzz_reader.py -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=build/fuzz/ build/fuzz/corpus
+	cp tests/index/golden/*.pm build/fuzz/corpus
+	$(BIN)/python tests/index/fuzz_reader.py -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=build/fuzz/ build/fuzz/corpus
 
 check: $(READY) ## Lint, check formatting, check types
 	$(BIN)/ruff check .

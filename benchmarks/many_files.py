@@ -19,8 +19,8 @@ from deltalake import Schema
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
 from benchmarks.data import changes, columns
-from lithify.model.schema import define
-from lithify.store.parquet import Layout, encode
+from lithify.core.schema import define
+from lithify.files.parquet import Layout, encode
 
 SCHEMA = columns(pa.int64())
 LAYOUT = Layout.of(define(SCHEMA, "id", None, None, []))

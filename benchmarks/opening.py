@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from benchmarks.report import Report, median, timed
 from lithify import Lake, Settings
-from lithify.log.intent import Intent
-from lithify.model.ops import Op
-from lithify.store.parquet import Layout, Written, encode
+from lithify.core.ops import Op
+from lithify.delta.intent import Intent
+from lithify.files.parquet import Layout, Written, encode
 
 COMMITS_FEW, COMMITS_MANY = 10, 10_000
 PENDING = 10

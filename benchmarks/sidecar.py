@@ -30,11 +30,11 @@ from benchmarks.many_files import OrderFile, key_of, linked_table, write_files
 from benchmarks.page_cache import disk_bytes_read, drop_from_cache
 from benchmarks.report import Report, best_of, median, shown_bytes, shown_time, timed
 from lithify import Lake
-from lithify.engine.table_index import TableIndex
-from lithify.sidecar.footers import FOOTER_THREADS
-from lithify.sidecar.reader import Sidecar
-from lithify.store.opening import read_footer
-from lithify.store.parquet import Written
+from lithify.files.open_parquet import read_footer
+from lithify.files.parquet import Written
+from lithify.index.footer_reader import FOOTER_THREADS
+from lithify.index.reader import Sidecar
+from lithify.index.table_index import TableIndex
 
 FILES_BUILT, FILES_QUERIED, ROWS_PER_FILE = 10_000, 5_000, 1_000
 FILES_LARGE, ROWS_PER_LARGE_FILE = 20, 500_000

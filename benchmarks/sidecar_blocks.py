@@ -27,19 +27,19 @@ import pyarrow.parquet as pq
 from benchmarks.page_cache import drop_from_cache
 from benchmarks.report import Report, median, shown_bytes, shown_time, timed
 from lithify import Lake
-from lithify.engine.table_index import TableIndex
-from lithify.model.group_pruning import may_match
-from lithify.model.group_stats import HAS_MAX, HAS_MIN, MAX_EXACT, MIN_EXACT, NULLS_KNOWN
-from lithify.model.predicates import Compare, both
-from lithify.sidecar.assembly import ColumnDraft, Draft, assemble
-from lithify.sidecar.blocks import parse
-from lithify.sidecar.entries import entry_of
-from lithify.sidecar.format import Array
-from lithify.sidecar.reader import Sidecar
-from lithify.sidecar.writer import create
-from lithify.store.local import Store
-from lithify.store.opening import footer_in
-from lithify.store.parquet import Written
+from lithify.core.predicates import Compare, both
+from lithify.files.open_parquet import footer_in
+from lithify.files.parquet import Written
+from lithify.files.store import Store
+from lithify.index.block import parse
+from lithify.index.block_builder import ColumnDraft, Draft, assemble
+from lithify.index.footers import entry_of
+from lithify.index.format import Array
+from lithify.index.prune import may_match
+from lithify.index.reader import Sidecar
+from lithify.index.stats import HAS_MAX, HAS_MIN, MAX_EXACT, MIN_EXACT, NULLS_KNOWN
+from lithify.index.table_index import TableIndex
+from lithify.index.writer import create
 
 GROUPS_PRUNED, GROUPS_SMALL, GROUPS_UPDATED = 1_000_000, 1_000, 100_000
 GROUPS_PER_FILE, GROUP_ROWS = 10, 100_000

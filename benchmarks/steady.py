@@ -14,7 +14,7 @@ import pyarrow as pa
 from benchmarks.data import changes, load, random_keys
 from benchmarks.report import Report, shown_time, timed
 from lithify import Lake, Table
-from lithify.engine.upkeep import Upkeep
+from lithify.maintenance.table_work import Upkeep
 
 ROUNDS = 20
 COMMITS = 10

@@ -99,21 +99,21 @@ def test_only_log_knows_the_log_folder(path: Path) -> None:
     }
     docstrings = {name for name in names if "\n" in name}
     if any("_delta_log" in name or "_log_archive" in name for name in names - docstrings):
-        assert package_of(path) == "log" or path.relative_to(SOURCE) == Path("engine/catalog.py")
+        assert package_of(path) == "log" or path.relative_to(SOURCE) == Path("lake/catalog.py")
 
 
 # What opens a Parquet file, and the only modules that may say so: they read INT96 as microseconds and name the file.
 PARQUET_DOORS = {
-    "ParquetFile": {"store/opening.py"},
+    "ParquetFile": {"files/open_parquet.py"},
     "ParquetDataset": set(),
     "read_table": set(),
-    "read_metadata": {"store/opening.py"},
+    "read_metadata": {"files/open_parquet.py"},
     "read_schema": set(),
-    "dataset": {"store/opening.py"},
+    "dataset": {"files/open_parquet.py"},
     "register_parquet": set(),
     "register_listing_table": set(),
-    "read_parquet": {"serving/relation.py", "serving/lookup.py"},
-    "SessionConfig": {"serving/relation.py"},
+    "read_parquet": {"sql/scan_files.py", "sql/lookup.py"},
+    "SessionConfig": {"sql/scan_files.py"},
 }
 
 
@@ -124,7 +124,9 @@ def test_parquet_files_are_opened_through_one_door(path: Path) -> None:
         if isinstance(node, ast.Call):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             allowed = PARQUET_DOORS.get(called)
-            assert allowed is None or place in allowed, f"{path}:{node.lineno}: use lithify.store.opening, not {called}"
+            assert allowed is None or place in allowed, (
+                f"{path}:{node.lineno}: use lithify.files.open_parquet, not {called}"
+            )
 
 
 @pytest.mark.parametrize("path", sorted((SOURCE / "model").glob("*.py")), ids=lambda path: path.name)

@@ -6,22 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lithify.app.explain import TableExplanation
-    from lithify.app.lake import Lake
-    from lithify.app.pipelines import Pipeline
-    from lithify.app.source import LithifyDataSource
+    from lithify.cache.hot_tables import CacheStats, HotTableStats
     from lithify.client.lake import connect
-    from lithify.engine.compact import CompactReport
-    from lithify.engine.fold_report import FoldPlan, FoldReport
-    from lithify.engine.history import HistoryEntry, TableStats
-    from lithify.engine.hot import CacheStats, HotTableStats
-    from lithify.engine.index_build import IndexBuild, IndexCheck, IndexInspection
-    from lithify.engine.ingest import IngestReport
-    from lithify.engine.partitions import PartitionStats
-    from lithify.engine.table import Table
-    from lithify.engine.tags import Tag
-    from lithify.engine.vacuum import VacuumReport
-    from lithify.engine.writer import Commit
+    from lithify.core.snapshot import Snapshot
     from lithify.errors import (
         Cancelled,
         CommitUnknown,
@@ -36,57 +23,70 @@ if TYPE_CHECKING:
         OutOfResources,
         Unavailable,
     )
-    from lithify.model.cycles import CycleReport
-    from lithify.model.pipeline_reports import PipelinePlan, PipelineReport
-    from lithify.model.snapshot import Snapshot
-    from lithify.model.upkeep import CompactPlan
-    from lithify.serving.limits import Answer, RunningQuery
+    from lithify.index.partitions import PartitionStats
+    from lithify.index.rebuild import IndexBuild, IndexCheck, IndexInspection
+    from lithify.lake.datasource import LithifyDataSource
+    from lithify.lake.lake import Lake
+    from lithify.lake.table import Table
+    from lithify.maintenance.compact import CompactReport
+    from lithify.maintenance.fold_report import FoldPlan, FoldReport
+    from lithify.maintenance.plans import CompactPlan
+    from lithify.maintenance.reports import CycleReport
+    from lithify.maintenance.vacuum import VacuumReport
+    from lithify.pipelines.pipeline import Pipeline
+    from lithify.pipelines.reports import PipelinePlan, PipelineReport
+    from lithify.read.history import HistoryEntry, TableStats
     from lithify.settings import Settings
+    from lithify.sql.explain import TableExplanation
+    from lithify.sql.limits import Answer, RunningQuery
+    from lithify.tables.tags import Tag
+    from lithify.write.ingest import IngestReport
+    from lithify.write.writer import Commit
 
 __version__ = "0.1.0"
 
 # Imported when first asked for: `lithify --help` should not wait for Arrow, Delta and DataFusion.
 _HOMES = {
-    "Answer": "serving.limits",
-    "CacheStats": "engine.hot",
+    "Answer": "sql.limits",
+    "CacheStats": "cache.hot_tables",
     "Cancelled": "errors",
-    "Commit": "engine.writer",
+    "Commit": "write.writer",
     "CommitUnknown": "errors",
-    "CompactPlan": "model.upkeep",
-    "CompactReport": "engine.compact",
+    "CompactPlan": "maintenance.plans",
+    "CompactReport": "maintenance.compact",
     "ComputeFailed": "errors",
     "Conflict": "errors",
     "Corruption": "errors",
-    "CycleReport": "model.cycles",
-    "FoldPlan": "engine.fold_report",
-    "FoldReport": "engine.fold_report",
+    "CycleReport": "maintenance.reports",
+    "FoldPlan": "maintenance.fold_report",
+    "FoldReport": "maintenance.fold_report",
     "Forbidden": "errors",
-    "HistoryEntry": "engine.history",
-    "HotTableStats": "engine.hot",
-    "IndexBuild": "engine.index_build",
-    "IndexCheck": "engine.index_build",
-    "IndexInspection": "engine.index_build",
-    "IngestReport": "engine.ingest",
+    "HistoryEntry": "read.history",
+    "HotTableStats": "cache.hot_tables",
+    "IndexBuild": "index.rebuild",
+    "IndexCheck": "index.rebuild",
+    "IndexInspection": "index.rebuild",
+    "IngestReport": "write.ingest",
     "InvalidRequest": "errors",
-    "Lake": "app.lake",
+    "Lake": "lake.lake",
     "LimitExceeded": "errors",
-    "LithifyDataSource": "app.source",
+    "LithifyDataSource": "lake.datasource",
     "LithifyError": "errors",
     "NotFound": "errors",
     "OutOfResources": "errors",
-    "PartitionStats": "engine.partitions",
-    "Pipeline": "app.pipelines",
-    "PipelinePlan": "model.pipeline_reports",
-    "PipelineReport": "model.pipeline_reports",
-    "RunningQuery": "serving.limits",
+    "PartitionStats": "index.partitions",
+    "Pipeline": "pipelines.pipeline",
+    "PipelinePlan": "pipelines.reports",
+    "PipelineReport": "pipelines.reports",
+    "RunningQuery": "sql.limits",
     "Settings": "settings",
-    "Snapshot": "model.snapshot",
-    "Table": "engine.table",
-    "TableExplanation": "app.explain",
-    "TableStats": "engine.history",
+    "Snapshot": "core.snapshot",
+    "Table": "lake.table",
+    "TableExplanation": "sql.explain",
+    "TableStats": "read.history",
     "Unavailable": "errors",
-    "Tag": "engine.tags",
-    "VacuumReport": "engine.vacuum",
+    "Tag": "tables.tags",
+    "VacuumReport": "maintenance.vacuum",
     "connect": "client.lake",
 }
 

@@ -2,6 +2,6 @@
 `spark-sql` included, wherever Lithify is installed beside Spark's Python. Nothing has to be registered there.
 """
 
-from lithify.app.source import LithifyDataSource as DefaultSource
+from lithify.lake.datasource import LithifyDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -12,7 +12,7 @@ import pytest
 
 from lithify import Lake, Settings
 from lithify.cli.index import _orders, _span
-from lithify.engine.index_build import FileOrder
+from lithify.index.rebuild import FileOrder
 from support.folders import memory_folder
 
 Run = Callable[..., Any]

@@ -69,16 +69,16 @@ class TestLogLines:
 
     def test_what_a_report_tells_is_not_said_twice(self, lines: list[str]) -> None:
         with logging_to(lines.append, lambda: "text", logging.WARNING):
-            logging.getLogger("lithify.engine.compact").warning("goes on without a damaged file")
-            logging.getLogger("lithify.app.scheduler").error("cycle failed", extra={EVENT: "cycle failed"})
-            logging.getLogger("lithify.engine.jobs").warning("setting aside a manifest")
-            logging.getLogger("lithify.engine.jobs").warning("setting aside a manifest")
-            logging.getLogger("lithify.engine.jobs").info("not of interest")
+            logging.getLogger("lithify.maintenance.compact").warning("goes on without a damaged file")
+            logging.getLogger("lithify.maintenance.scheduler").error("cycle failed", extra={EVENT: "cycle failed"})
+            logging.getLogger("lithify.jobs.jobs").warning("setting aside a manifest")
+            logging.getLogger("lithify.jobs.jobs").warning("setting aside a manifest")
+            logging.getLogger("lithify.jobs.jobs").info("not of interest")
         assert [line.split(" ", 1)[1] for line in lines] == ["WARNING setting aside a manifest"]
 
     def test_all_of_it(self, lines: list[str]) -> None:
         with logging_to(lines.append, lambda: "text", logging.INFO, all_of_it=True):
-            logging.getLogger("lithify.engine.compact").info("told")
+            logging.getLogger("lithify.maintenance.compact").info("told")
         assert len(lines) == 1
 
     def test_one_set_up_replaces_the_other(self, lines: list[str]) -> None:

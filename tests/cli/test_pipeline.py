@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from lithify import Lake
-from lithify.app.pipelines import _journal
 from lithify.cli.pipeline import seconds_of
 from lithify.errors import InvalidRequest
-from lithify.model.pipeline_reports import PipelinePlan, PipelineReport, StepPlan, StepReport
+from lithify.pipelines.pipeline import _journal
+from lithify.pipelines.reports import PipelinePlan, PipelineReport, StepPlan, StepReport
 
 Run = Callable[..., Any]
 

@@ -18,15 +18,15 @@ import lithify.cli
 from lithify import Lake, Settings
 from lithify.cli.logs import JsonLines, TextLines
 from lithify.cli.run import _Live
-from lithify.engine import jobs, leases
-from lithify.engine.cycle import LEASE
-from lithify.engine.runtime import Owner
+from lithify.jobs import jobs, leases
+from lithify.maintenance.cycle import LEASE
+from lithify.tables.runtime import Owner
 
 Run = Callable[..., Any]
 WAIT_S = 120
 HANGING = """
 import threading
-from lithify.engine.upkeep import Upkeep
+from lithify.maintenance.table_work import Upkeep
 def hang(self, plan):
     print("hanging", flush=True)
     threading.Event().wait()
@@ -36,7 +36,7 @@ main()
 """
 
 FAILING = """
-from lithify.engine.cycle import Cycle
+from lithify.maintenance.cycle import Cycle
 from lithify.errors import Unavailable
 def fail(self, *arguments, **options):
     raise Unavailable("no space left")

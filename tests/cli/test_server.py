@@ -278,5 +278,5 @@ def test_the_client_is_not_loaded_without_a_server(process: Run, orders: Run) ->
     )
     assert json.loads(answer.out)["rows"] == [{"n": 1}]
     loaded = {line.rpartition("|")[2].strip() for line in answer.err.splitlines()}
-    assert "lithify.app.lake" in loaded
+    assert "lithify.lake.lake" in loaded
     assert not {"httpx", "fastapi", "uvicorn", "lithify.client"} & loaded

@@ -217,7 +217,7 @@ class TestCrash:
         def crash(*_: object, **__: object) -> None:
             raise ZeroDivisionError("boom\nsecond line")
 
-        monkeypatch.setattr("lithify.app.lake.Lake.tables", crash)
+        monkeypatch.setattr("lithify.lake.lake.Lake.tables", crash)
 
     def test_is_exit_code_2_and_says_how_to_get_the_traceback(self, cli: Run) -> None:
         answer = cli("tables")
@@ -240,7 +240,7 @@ def test_interrupt(cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lithify.app.lake.Lake.tables", interrupted)
+    monkeypatch.setattr("lithify.lake.lake.Lake.tables", interrupted)
     answer = cli("tables")
     assert answer.code == 130
     assert len(answer.err.strip().splitlines()) == 1

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from lithify.app.tokens import Tokens
 from lithify.cli.tokens import lifetime_s
 from lithify.errors import InvalidRequest
+from lithify.http.tokens import Tokens
 
 Run = Callable[..., Any]
 

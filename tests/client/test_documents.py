@@ -19,8 +19,8 @@ from lithify.client.documents import (
     rebuilt,
     rows_in,
 )
-from lithify.model.backoff import Waiting, Work
-from lithify.model.cycles import JobOutcome, Skipped
+from lithify.maintenance.backoff import Waiting, Work
+from lithify.maintenance.reports import JobOutcome, Skipped
 
 COMMIT = {"table": "a.b", "seq": 7, "operation": "upsert", "rows": 1}
 ROWS = pa.table({"id": [1, 2, 3]})

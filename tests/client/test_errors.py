@@ -22,7 +22,7 @@ from lithify import (
     OutOfResources,
     Unavailable,
 )
-from lithify.client.failures import error_of
+from lithify.client.errors import error_of
 from lithify.client.transport import checked_address
 
 ADDRESS = "http://lake.test"

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 from lithify import CommitUnknown, Conflict, InvalidRequest, Lake, Settings, Table, Unavailable
-from lithify.app.tokens import Tokens
 from lithify.client.lake import RemoteLake
 from lithify.client.retries import Retries, asked_wait_s
 from lithify.client.transport import Call, Transport
+from lithify.http.tokens import Tokens
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 

@@ -15,10 +15,10 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from lithify import Lake, Settings
-from lithify.app.tokens import Tokens
 from lithify.http.app import create_app
 from lithify.http.server import Server, listen
 from lithify.http.service import Service
+from lithify.http.tokens import Tokens
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 

@@ -10,8 +10,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from lithify import Lake, LimitExceeded, Settings
-from lithify.app.maintenance import PINS_MAX, Maintenance
-from lithify.app.turns import Turn
+from lithify.lake.maintenance import PINS_MAX, Maintenance
+from lithify.maintenance.job_slots import Turn
 
 ClientWith = Callable[..., TestClient]
 ORDERS = {"table": "shop.orders"}

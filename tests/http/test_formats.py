@@ -20,11 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lithify.errors import InvalidRequest, LimitExceeded
-from lithify.http import arrow_in, rows_out
-from lithify.http.arrow_in import check_expanded, read_stream
-from lithify.http.formats import CSV, NDJSON, read_rows
-from lithify.model import json_rows
-from lithify.model.json_rows import rows_of_document, table_of
+from lithify.http.formats import arrow_in, rows_out
+from lithify.http.formats.arrow_in import check_expanded, read_stream
+from lithify.http.formats.negotiate import CSV, NDJSON, read_rows
+from lithify.text import json_rows
+from lithify.text.json_rows import rows_of_document, table_of
 
 UTC, NAIVE = pa.timestamp("us", "UTC"), pa.timestamp("us")
 MIB = 2**20

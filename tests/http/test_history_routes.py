@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from lithify import Lake
-from lithify.model.names import TableName
+from lithify.core.names import TableName
 
 ROUTES = ("snapshot", "stats", "partitions", "history")
 

@@ -15,10 +15,10 @@ from starlette.testclient import TestClient
 
 from lithify import Lake, LimitExceeded
 from lithify.http import json_route, protocol
-from lithify.http.access import endpoints_of
 from lithify.http.app import ROUTERS
-from lithify.http.held import HeldRows, release
+from lithify.http.auth import endpoints_of
 from lithify.http.json_route import JsonRoute
+from lithify.http.response_memory import HeldRows, release
 from lithify.http.service import Service
 from support.waiting import WAIT_S_MAX, eventually
 

@@ -11,10 +11,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from lithify import Lake, LimitExceeded
-from lithify.app.measures import Pending
+from lithify.core.names import parse_table_name
+from lithify.files.store import Store
+from lithify.http.measures import Pending
 from lithify.http.metrics import OTHER, TABLES_MAX, Metrics, _pending
-from lithify.model.names import parse_table_name
-from lithify.store.local import Store
 
 ClientWith = Callable[..., TestClient]
 Value = Callable[..., float | None]
@@ -164,7 +164,7 @@ class TestCost:
 
         for name in ("read", "names", "size", "modified_ms"):
             monkeypatch.setattr(Store, name, refuse)
-        monkeypatch.setattr("lithify.log.delta.DeltaLog.refresh", refuse)
+        monkeypatch.setattr("lithify.delta.log.DeltaLog.refresh", refuse)
         assert b'lithify_pending_rows{table="shop.orders"} 3.0' in metrics.text()
 
     def test_tables_that_are_not_open_are_not_opened(self, lake: Lake) -> None:

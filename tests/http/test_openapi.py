@@ -17,8 +17,8 @@ from schemathesis.specs.openapi.checks import (
 from starlette.testclient import TestClient
 
 from lithify import Lake, Settings
-from lithify.app.tokens import Tokens
 from lithify.http.app import create_app
+from lithify.http.tokens import Tokens
 from support.folders import memory_folder
 from support.shared_service import SharedService, shared_service
 

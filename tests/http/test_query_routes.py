@@ -14,13 +14,13 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from lithify import Lake, Settings
-from lithify.app.tokens import Tokens
 from lithify.errors import LimitExceeded, NotFound
-from lithify.http import documents
 from lithify.http.app import create_app
-from lithify.http.formats import ANSWERS, accepted
+from lithify.http.documents import tables as documents
+from lithify.http.formats.negotiate import ANSWERS, accepted
 from lithify.http.paging import KeptAnswers, Paged
 from lithify.http.service import Service
+from lithify.http.tokens import Tokens
 from support.waiting import WAIT_S_MAX, eventually
 
 ClientWith = Callable[..., TestClient]

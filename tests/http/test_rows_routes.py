@@ -15,10 +15,10 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from lithify import Lake, NotFound, Settings
-from lithify.app.tokens import Tokens
-from lithify.engine import history
-from lithify.http import formats, keys
 from lithify.http.app import create_app
+from lithify.http.formats import keys, negotiate
+from lithify.http.tokens import Tokens
+from lithify.read import history
 
 ClientWith = Callable[..., TestClient]
 NDJSON, ARROW = "application/x-ndjson", "application/vnd.apache.arrow.stream"
@@ -637,7 +637,7 @@ def test_reading_needs_its_scope(client_with: ClientWith) -> None:
 
 
 def test_a_large_answer_streams(client: TestClient, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "WHOLE_BYTES_MAX", 0)
+    monkeypatch.setattr(negotiate, "WHOLE_BYTES_MAX", 0)
     lines = client.get(ROWS, headers={"Accept": NDJSON}).content.splitlines()
     assert sorted(orjson.loads(line)["id"] for line in lines) == [1, 2, 3]
 

@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from lithify.http.access import Need, Public
+from lithify.http.auth import Need, Public
 from support.shared_service import SharedService, shared_service
 
 ClientWith = Callable[..., TestClient]

@@ -27,10 +27,10 @@ from typer.testing import CliRunner
 
 import lithify.cli
 from lithify import InvalidRequest, Lake, Settings, Unavailable
-from lithify.app.tokens import Tokens
 from lithify.cli.main import app as cli
 from lithify.http.server import Server, check_address, listen, tls_context
 from lithify.http.service import Service
+from lithify.http.tokens import Tokens
 from support.probes import add_probes
 from support.waiting import WAIT_S_MAX, eventually
 

@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from lithify import Lake
-from lithify.model.options import OPTIONS
+from lithify.options.table_options import OPTIONS
 
 ClientWith = Callable[..., TestClient]
 LINES: dict[str, Any] = {

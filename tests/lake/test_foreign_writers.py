@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lithify import Conflict, InvalidRequest, Lake, NotFound, Unavailable
-from lithify.store.local import Store
+from lithify.files.store import Store
 
 pytestmark = pytest.mark.slow
 

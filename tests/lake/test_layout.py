@@ -15,9 +15,9 @@ import pytest
 from deltalake import DeltaTable
 
 from lithify import Corruption, Lake, Settings, Table
-from lithify.model.options import defaults_of, stored
-from lithify.model.schema import TableSchema, define
-from lithify.store.parquet import BLOOM_ROWS_MIN, GROUP_ROWS_LARGE, GROUP_ROWS_SMALL, Layout, PartWriter, encode, read
+from lithify.core.schema import TableSchema, define
+from lithify.files.parquet import BLOOM_ROWS_MIN, GROUP_ROWS_LARGE, GROUP_ROWS_SMALL, Layout, PartWriter, encode, read
+from lithify.options.table_options import defaults_of, stored
 
 SCHEMA = pa.schema(
     [

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 from lithify import Conflict, InvalidRequest, Lake, Settings
-from lithify.app.maintenance import Maintenance, ended_jobs, past_cycles, running_cycle, table_upkeep, unfinished_jobs
-from lithify.engine.upkeep import Upkeep
+from lithify.lake.maintenance import Maintenance, ended_jobs, past_cycles, running_cycle, table_upkeep, unfinished_jobs
+from lithify.maintenance.table_work import Upkeep
 from support import children, cycles
 from support.bags import bag
 from support.leftovers import unsettled

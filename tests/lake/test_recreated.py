@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from lithify import Conflict, Lake, NotFound
-from lithify.model.names import parse_table_name
-from lithify.store.local import Store
+from lithify.core.names import parse_table_name
+from lithify.files.store import Store
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 

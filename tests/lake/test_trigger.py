@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from lithify import Conflict, InvalidRequest, Lake, LimitExceeded, NotFound, Settings
-from lithify.app.maintenance import Maintenance, chosen_tables, past_cycles, running_cycle
-from lithify.app.measures import measures
-from lithify.store.faults import FaultyStore, Gate
+from lithify.files.faults import FaultyStore, Gate
+from lithify.http.measures import measures
+from lithify.lake.maintenance import Maintenance, chosen_tables, past_cycles, running_cycle
 
 pytestmark = pytest.mark.slow
 

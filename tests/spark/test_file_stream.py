@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from lithify import InvalidRequest, Lake
 from lithify.cli.main import app
-from lithify.engine.file_stream import FileStream
+from lithify.streams.folder import FileStream
 from support.streams import SCHEMA, applied, events_of, write_file
 
 pytestmark = pytest.mark.spark

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import datasource as pushed
 
-from lithify.model.predicates import UNKNOWN, And, Compare, In, IsNull, Or, Predicate, Prefix
-from lithify.spark.filters import predicate_of
+from lithify.core.predicates import UNKNOWN, And, Compare, In, IsNull, Or, Predicate, Prefix
+from lithify.spark.datasource.filters import predicate_of
 from lithify.spark.types import spark_schema
 
 if TYPE_CHECKING:

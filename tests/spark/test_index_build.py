@@ -23,15 +23,15 @@ def adopted(tmp_path: Path, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Tabl
         pq.write_table(rows, folder / f"{number:02d}.parquet")
     table = lake.adopt("a.t", folder, key="id")
     (lake.path / "a" / "t" / "index" / "base.pm").unlink()
-    monkeypatch.setattr("lithify.engine.index_build.SPARK_FILES_MIN", 2)
-    monkeypatch.setattr("lithify.engine.index_build.WAVE_FILES", 8)
-    monkeypatch.setattr("lithify.engine.index_build.BATCH_FILES", 3)
+    monkeypatch.setattr("lithify.index.rebuild.SPARK_FILES_MIN", 2)
+    monkeypatch.setattr("lithify.index.rebuild.WAVE_FILES", 8)
+    monkeypatch.setattr("lithify.index.rebuild.BATCH_FILES", 3)
     return table
 
 
 def test_tasks_build_what_threads_would(adopted: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as here:
-        here.setattr("lithify.engine.index_build.read_entries", None)
+        here.setattr("lithify.index.rebuild.read_entries", None)
         built = adopted.build_index()
 
     assert (built.files, built.added) == (FILES, FILES)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lithify import InvalidRequest, Lake, NotFound
-from lithify.model.types import type_name
+from lithify.core.types import type_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,8 +127,8 @@ def test_files_without_a_row_say_so(lake: Lake, spark: SparkSession, inbox: Path
 def test_a_large_file_is_read_in_pieces_by_several_tasks(
     lake: Lake, spark: SparkSession, inbox: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from lithify.files import text_files
     from lithify.spark import ingest
-    from lithify.store import text_files
 
     for module, name in ((text_files, "RANGE_BYTES"), (ingest, "TASK_BYTES"), (ingest, "SMALL_BYTES")):
         monkeypatch.setattr(module, name, 2_000)

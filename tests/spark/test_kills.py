@@ -15,7 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from lithify import Lake, Settings
-from lithify.spark.processes import members
+from lithify.compute.processes import members
 from support import cluster_work as work
 from support.cluster import Cluster, Gate, executor_of, kill
 from support.drivers import Driver

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from lithify import InvalidRequest, Lake, LithifyError
 from lithify.cli.main import app
-from lithify.engine.file_stream import FileStream
-from lithify.http.formats import read_rows
+from lithify.http.formats.negotiate import read_rows
+from lithify.streams.folder import FileStream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

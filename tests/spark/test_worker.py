@@ -17,10 +17,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from lithify.engine.worker import DEATHS_MAX, REST_S, WorkerCompute, WorkerOptions
+from lithify.compute.processes import members
+from lithify.compute.worker import DEATHS_MAX, REST_S, WorkerCompute, WorkerOptions
 from lithify.errors import ComputeFailed, Corruption, InvalidRequest, OutOfResources, Unavailable
 from lithify.settings import Settings, memory_bytes
-from lithify.spark.processes import members
 from lithify.spark.worker import TASK_BYTES_MIN, budget
 from support import worker_tasks as work
 from support.waiting import eventually, session_is_gone
@@ -273,7 +273,7 @@ class TestEnd:
         script = (
             f"import sys, tempfile\nsys.path.insert(0, {str(TESTS)!r})\ntempfile.tempdir = {scratch!r}\n"
             "from support import worker_tasks\n"
-            "from lithify.engine.worker import WorkerCompute, WorkerOptions\n"
+            "from lithify.compute.worker import WorkerCompute, WorkerOptions\n"
             "compute = WorkerCompute(WorkerOptions(master='local[2]', modules=('support.',), "
             f"python_path=({str(TESTS)!r},)))\n"
             f"compute.run(worker_tasks.meet, [{str(tmp_path)!r}], lambda done, of: "
@@ -420,7 +420,7 @@ class TestWithoutSpark:
             compute.run(function, [0])
 
     def test_the_parent_never_loads_pyspark(self) -> None:
-        script = "import sys, lithify.engine.worker\nassert not {'pyspark', 'py4j', 'pyarrow'} & set(sys.modules)"
+        script = "import sys, lithify.compute.worker\nassert not {'pyspark', 'py4j', 'pyarrow'} & set(sys.modules)"
 
         subprocess.run([sys.executable, "-c", script], check=True)
 

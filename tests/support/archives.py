@@ -10,11 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from lithify import Lake, Settings, Table
-from lithify.log.archive import LogLimits
-from lithify.log.delta import DeltaLog
-from lithify.log.trim import TrimReport
-from lithify.store.faults import FaultyStore, kill_process
-from lithify.store.local import Store
+from lithify.delta.archive import LogLimits
+from lithify.delta.log import DeltaLog
+from lithify.delta.trim import TrimReport
+from lithify.files.faults import FaultyStore, kill_process
+from lithify.files.store import Store
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 SETTINGS = Settings(checkpoint_every=2)

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from lithify import Conflict, Lake, NotFound, Settings, Table
-from lithify.app.maintenance import Maintenance
-from lithify.engine import jobs
-from lithify.engine.upkeep import Upkeep
-from lithify.model.cycles import CycleReport
-from lithify.model.snapshot import Snapshot
-from lithify.model.upkeep import MinorPlan
-from lithify.store.faults import FaultyStore, Gate
-from lithify.store.local import Store
+from lithify.core.snapshot import Snapshot
+from lithify.files.faults import FaultyStore, Gate
+from lithify.files.store import Store
+from lithify.jobs import jobs
+from lithify.lake.maintenance import Maintenance
+from lithify.maintenance.plans import MinorPlan
+from lithify.maintenance.reports import CycleReport
+from lithify.maintenance.table_work import Upkeep
 from support.bags import bag
 from support.clocks import HOUR_MS, Clock, Stopped, lake_with, next_ms
 from support.effort import some_back

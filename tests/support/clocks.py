@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lithify import Lake, Settings
-from lithify.engine.catalog import Catalog
-from lithify.engine.loaded import LoadedTables
-from lithify.store.local import Store
+from lithify.files.store import Store
+from lithify.lake.catalog import Catalog
+from lithify.lake.open_tables import LoadedTables
 
 HOUR_MS = 3_600_000
 

@@ -19,8 +19,8 @@ import venv
 from collections.abc import Iterable
 from pathlib import Path
 
+from lithify.compute.processes import end_session
 from lithify.spark.java import cache_folder, find_java, launcher_home
-from lithify.spark.processes import end_session
 from support.waiting import WAIT_S_MAX, eventually
 
 EXECUTOR_PACKAGES = ("pyarrow", "numpy", "numpy.libs", "pandas", "dateutil", "pytz", "tzdata", "six.py")

@@ -15,10 +15,10 @@ from typing import Any
 import pyarrow as pa
 
 from lithify import Lake, Settings
-from lithify.engine.upkeep import Upkeep
-from lithify.model.upkeep import MinorPlan
-from lithify.store.faults import FaultyStore, RecordingStore, kill_process
-from lithify.store.local import Store
+from lithify.files.faults import FaultyStore, RecordingStore, kill_process
+from lithify.files.store import Store
+from lithify.maintenance.plans import MinorPlan
+from lithify.maintenance.table_work import Upkeep
 from support.bags import bag
 
 KEYED = pa.schema([("id", pa.int64()), ("v", pa.string())])

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from lithify import Lake, Settings
-from lithify.engine.cycle import Cycle
-from lithify.engine.fold import Folder
-from lithify.engine.handles import Handles
-from lithify.engine.reader import Reader
-from lithify.engine.runtime import Runtime, process_start
-from lithify.model.names import parse_table_name
-from lithify.model.snapshot import DataFile
-from lithify.model.upkeep import CompactPlan, FoldDue, MinorPlan, Plan
-from lithify.store.faults import FaultyStore, kill_process
+from lithify.core.names import parse_table_name
+from lithify.core.snapshot import DataFile
+from lithify.files.faults import FaultyStore, kill_process
+from lithify.maintenance.cycle import Cycle
+from lithify.maintenance.fold import Folder
+from lithify.maintenance.plans import CompactPlan, FoldDue, MinorPlan, Plan
+from lithify.read.reader import Reader
+from lithify.tables.handles import Handles
+from lithify.tables.runtime import Runtime, process_start
 
 SETTINGS = Settings(actor="cycle", checkpoint_every=4)
 
@@ -140,7 +140,7 @@ def run_killed(path: str) -> None:
 
 def maintain_stopped(path: str, settings: Settings, point: str, results: Queue[Any]) -> None:
     """A cycle with the lake's own policies that falls asleep at a point."""
-    from lithify.app.maintenance import Maintenance
+    from lithify.lake.maintenance import Maintenance
 
     with Lake(path, settings=settings, store=FaultyStore(point, fall_asleep)) as lake:
         report = Maintenance(lake).cycle.run()

@@ -211,8 +211,8 @@ def serve(folder: Path) -> None:
     import pyarrow.acero
     import pyarrow.dataset  # noqa: F401
 
-    import lithify.app.lake
-    import lithify.engine.adopt
+    import lithify.lake.adopt
+    import lithify.lake.lake
     import lithify.spark.write  # noqa: F401
     import support.operations  # noqa: F401
 

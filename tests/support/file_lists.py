@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from lithify.model.policy import UpkeepPolicy
-from lithify.model.schema import TableSchema, define
-from lithify.model.snapshot import Bounds, DataFile, Snapshot
+from lithify.core.schema import TableSchema, define
+from lithify.core.snapshot import Bounds, DataFile, Snapshot
+from lithify.options.policy import UpkeepPolicy
 
 KB, MB, GB = 2**10, 2**20, 2**30
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000

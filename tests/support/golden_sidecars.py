@@ -1,4 +1,4 @@
-"""Sidecars whose every byte is known, kept in tests/sidecar/golden, and what they were made of.
+"""Sidecars whose every byte is known, kept in tests/index/golden, and what they were made of.
 
 They are made of Parquet footers that lie there too, so that no other version of a Parquet writer changes them. After a
 change of the format: `cd tests && python -m support.golden_sidecars` writes sidecars and the example in
@@ -19,10 +19,10 @@ from unittest import mock
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lithify.sidecar import writer
-from lithify.sidecar.entries import entry_of
-from lithify.store.local import Store
-from lithify.store.opening import footer_of
+from lithify.files.open_parquet import footer_of
+from lithify.files.store import Store
+from lithify.index import writer
+from lithify.index.footers import entry_of
 from support.folders import memory_folder
 from support.sidecar_dump import annotated
 from support.sidecars import TABLE_ID, raw_footer
@@ -123,7 +123,7 @@ def example() -> str:
     return (
         f"{EXAMPLE_TITLE}\n"
         "One Parquet file of two row groups and two columns, `id` (int64: 1 and 2, then 3 and 10) and `name` (text\n"
-        "with a bloom filter: `ada` and `grace hopper`, then null and `x`): `tests/sidecar/golden/plain.pm`, byte for\n"
+        "with a bloom filter: `ada` and `grace hopper`, then null and `x`): `tests/index/golden/plain.pm`, byte for\n"
         "byte.\n\n"
         f"```\n{annotated((GOLDEN / 'plain.pm').read_bytes())}```\n"
     )

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from lithify import Lake
-from lithify.model.names import parse_table_name
-from lithify.store.faults import FaultyStore, Gate, kill_process
-from lithify.store.local import Store
+from lithify.core.names import parse_table_name
+from lithify.files.faults import FaultyStore, Gate, kill_process
+from lithify.files.store import Store
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 WRITERS = 4

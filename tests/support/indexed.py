@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lithify import Lake, Settings, Table
-from lithify.engine.table_index import TableIndex
-from lithify.model.plans import ReadPlan
-from lithify.model.predicates import Compare, IsNull, Predicate, Prefix, both
-from lithify.store.local import Store
+from lithify.core.predicates import Compare, IsNull, Predicate, Prefix, both
+from lithify.core.read_plan import ReadPlan
+from lithify.files.store import Store
+from lithify.index.table_index import TableIndex
 
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.string()), ("x", pa.float64())])
 SETTINGS = Settings(actor="index", row_group_rows=1024, pack_files_min=2)

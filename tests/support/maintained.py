@@ -16,10 +16,10 @@ from typing import Any
 import pyarrow as pa
 
 from lithify import Conflict, Lake, Settings
-from lithify.app.maintenance import Maintenance
-from lithify.model.cycles import CycleReport
-from lithify.store.faults import FaultyStore, kill_process
-from lithify.store.local import Store
+from lithify.files.faults import FaultyStore, kill_process
+from lithify.files.store import Store
+from lithify.lake.maintenance import Maintenance
+from lithify.maintenance.reports import CycleReport
 from support.bags import bag
 from support.clocks import HOUR_MS, Clock, lake_with
 from support.cycles import fall_asleep

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from lithify.store.local import Store
+from lithify.files.store import Store
 from support import children
 from support.cycles import fall_asleep, wait_until_stopped
 from support.folders import contents, copied

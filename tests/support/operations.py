@@ -24,12 +24,12 @@ import pyarrow.parquet as pq
 from deltalake import write_deltalake
 
 from lithify import CommitUnknown, Conflict, Lake, NotFound, Settings
-from lithify.engine.bulk import BulkWrite, Files, write_files
-from lithify.engine.upkeep import Upkeep
-from lithify.model.ops import Op
-from lithify.model.schema import TableSchema
-from lithify.model.upkeep import MinorPlan
-from lithify.store.local import Store
+from lithify.core.ops import Op
+from lithify.core.schema import TableSchema
+from lithify.files.store import Store
+from lithify.maintenance.plans import MinorPlan
+from lithify.maintenance.table_work import Upkeep
+from lithify.write.bulk import BulkWrite, Files, write_files
 from support import log_oracle
 from support.bags import bag
 from support.folders import copied

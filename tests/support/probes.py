@@ -9,7 +9,7 @@ from fastapi import APIRouter, FastAPI
 from pydantic import BaseModel
 
 from lithify import errors
-from lithify.http.access import Caller, needs
+from lithify.http.auth import Caller, needs
 from lithify.http.bodies import BodyDep, json_of
 
 SECRET = "s3cr3t-value"

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from lithify.model.group_stats import (
+from lithify.core.predicates import And, Compare, In, IsNull, Or, Predicate, Prefix, Unknown
+from lithify.index.stats import (
     ABSENT,
     HAS_MAX,
     HAS_MIN,
@@ -28,7 +29,6 @@ from lithify.model.group_stats import (
     ColumnStats,
     Kind,
 )
-from lithify.model.predicates import And, Compare, In, IsNull, Or, Predicate, Prefix, Unknown
 
 SCALE = 2
 NAN, NEGATIVE_NAN = math.nan, struct.unpack("<d", struct.pack("<Q", 0xFFF8000000000000))[0]

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lithify import Lake, Settings
-from lithify.app.tokens import Tokens
 from lithify.http.app import create_app
 from lithify.http.server import Server, listen
+from lithify.http.tokens import Tokens
 from support.waiting import WAIT_S_MAX
 
 

@@ -9,8 +9,8 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from lithify import Lake, Settings
-from lithify.app.tokens import Tokens
 from lithify.http.app import create_app
+from lithify.http.tokens import Tokens
 from support.folders import memory_folder
 from support.served_lake import fill
 

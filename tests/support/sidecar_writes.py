@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lithify.sidecar import writer
-from lithify.store.faults import FaultyStore, kill_process
-from lithify.store.local import Store
+from lithify.files.faults import FaultyStore, kill_process
+from lithify.files.store import Store
+from lithify.index import writer
 from support.sidecars import TABLE_ID, sample_entry
 
 Operation = Callable[[Store, Path], None]
@@ -97,7 +97,7 @@ def outlive_a_cut(path: str, length: int, act: str) -> None:
     import os
 
     from lithify.errors import Corruption
-    from lithify.sidecar.reader import Sidecar
+    from lithify.index.reader import Sidecar
 
     sidecar = Sidecar.open(Path(path), TABLE_ID)
     view = sidecar.view()

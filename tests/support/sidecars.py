@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lithify.errors import Corruption, NotFound
-from lithify.model.group_stats import ABSENT
-from lithify.sidecar.blocks import Block
-from lithify.sidecar.entries import entry_of
-from lithify.sidecar.format import Array
-from lithify.sidecar.reader import Sidecar, View
-from lithify.store.opening import Footer, footer_in, footer_of
+from lithify.files.open_parquet import Footer, footer_in, footer_of
+from lithify.index.block import Block
+from lithify.index.footers import entry_of
+from lithify.index.format import Array
+from lithify.index.reader import Sidecar, View
+from lithify.index.stats import ABSENT
 
 TABLE_ID = "5f1c3a52-8d64-4f5e-9a6b-0c1d2e3f4a5b"
 

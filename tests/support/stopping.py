@@ -7,7 +7,7 @@ import resource
 from collections.abc import Callable
 from typing import Any
 
-from lithify.store.local import Store
+from lithify.files.store import Store
 
 VERBS = (
     *("write_new", "replace", "append", "extend", "patch", "read", "exists", "sync_file", "make_folder", "names"),

@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from lithify import Lake, Settings
-from lithify.engine.arrivals import Progress, arrive
-from lithify.engine.table import Commit, Table
-from lithify.store.local import Store
+from lithify.files.store import Store
+from lithify.lake.table import Commit, Table
+from lithify.streams.apply import Progress, arrive
 
 SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("v", pa.string())])
 EVENTS = "id long, at long, v string, op string"
@@ -109,8 +109,8 @@ def send(table: Table, number: int, feed: str = "stream.q") -> Commit:
 
 def stream_until_killed(path: str, folder: str) -> None:
     """In a child: a streaming query that dies when its second batch is committed, before Spark knows."""
+    from lithify.files.faults import FaultyStore, kill_process
     from lithify.spark.session import SparkOptions, local_session
-    from lithify.store.faults import FaultyStore, kill_process
 
     spark = local_session(SparkOptions(master="local[1]", driver_memory="1g", shuffle_partitions=1))
     store = FaultyStore("write.durable", kill_process, nth=2)

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from lithify import Lake
-from lithify.store.faults import FaultyStore, kill_process
-from lithify.store.local import Store
+from lithify.files.faults import FaultyStore, kill_process
+from lithify.files.store import Store
 from support.bags import bag
 from support.clocks import Clock, lake_with
 from support.leftovers import LOGS

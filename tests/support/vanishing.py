@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lithify import Lake
-from lithify.engine.reader import Reader
-from lithify.store import opening, whole
+from lithify.files import open_parquet, read_proof
+from lithify.read.reader import Reader
 
 Act = Callable[[], None]
 
@@ -46,7 +46,7 @@ def after_planning(monkeypatch: pytest.MonkeyPatch, path: Path, act: Act) -> Onc
 
 def before_listing(monkeypatch: pytest.MonkeyPatch, path: Path, act: Act) -> Once:
     """When the file was looked at, and the engine has not listed it yet."""
-    once, real = Once(act), whole.check_whole
+    once, real = Once(act), read_proof.check_whole
 
     def check(found: str, size_bytes: int) -> int:
         answer = real(found, size_bytes)
@@ -54,20 +54,20 @@ def before_listing(monkeypatch: pytest.MonkeyPatch, path: Path, act: Act) -> Onc
             once()
         return answer
 
-    monkeypatch.setattr(whole, "check_whole", check)
+    monkeypatch.setattr(read_proof, "check_whole", check)
     return once
 
 
 def after_opening(monkeypatch: pytest.MonkeyPatch, path: Path, act: Act) -> Once:
     """When the file is open, and nothing of it was read."""
-    once, real = Once(act), opening.check_size
+    once, real = Once(act), open_parquet.check_size
 
     def check(found: str, *sizes: int) -> None:
         real(found, *sizes)
         if found == str(path):
             once()
 
-    monkeypatch.setattr(opening, "check_size", check)
+    monkeypatch.setattr(open_parquet, "check_size", check)
     return once
 
 

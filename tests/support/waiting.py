@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from lithify.spark.processes import members
+from lithify.compute.processes import members
 
 WAIT_S_MAX = 240
 

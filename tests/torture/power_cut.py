@@ -31,9 +31,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import pyarrow as pa
 
-import lithify.log.changes
+import lithify.delta.changes
 from lithify import Lake, Settings
-from lithify.app.maintenance import Maintenance
+from lithify.lake.maintenance import Maintenance
 from support.bags import bag
 from support.clocks import Clock, lake_with
 from support.crashes import State, _merge_changes, state_of
@@ -278,7 +278,7 @@ PROGRAMS: dict[str, tuple[Operation, ...]] = {
 
 def shorten_logs() -> None:
     """Logs that are trimmed after few commits, so that a short program sees it."""
-    lithify.log.changes.LIVE_COMMITS_MIN, lithify.log.changes.LIVE_COMMITS_MAX = 6, 12
+    lithify.delta.changes.LIVE_COMMITS_MIN, lithify.delta.changes.LIVE_COMMITS_MAX = 6, 12
 
 
 def record(folder: Path, recording: Path, program: str) -> list[State]:

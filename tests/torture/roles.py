@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 
 from lithify import CommitUnknown, Lake, LithifyError
-from lithify.app.maintenance import Maintenance
+from lithify.lake.maintenance import Maintenance
 from support.clocks import Clock, lake_with
 from support.owners import COUNTER, KEYED, KINDS, Notebook, make, perform, seeded
 from torture.world import DAYS_AHEAD_MS, SETTINGS, World

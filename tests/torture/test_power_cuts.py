@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-import lithify.log.changes
+import lithify.delta.changes
 from lithify import LithifyError
 from support.effort import SOAK
 from support.folders import memory_folder
@@ -54,7 +54,7 @@ def recordings() -> Iterator[Callable[[str], Path]]:
 def _short_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the program had them."""
     for name in ("LIVE_COMMITS_MIN", "LIVE_COMMITS_MAX"):
-        monkeypatch.setattr(lithify.log.changes, name, getattr(lithify.log.changes, name))
+        monkeypatch.setattr(lithify.delta.changes, name, getattr(lithify.delta.changes, name))
     shorten_logs()
 
 

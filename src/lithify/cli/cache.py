@@ -16,8 +16,8 @@ import typer
 from lithify.cli.command import Session, TableArgument, command, group
 from lithify.cli.output import Column
 from lithify.cli.values import bytes_cell, count_cell, seconds_cell
+from lithify.core.text import plural
 from lithify.errors import InvalidRequest
-from lithify.model.words import plural
 
 if TYPE_CHECKING:
     from lithify.client.cache import RemoteCache

@@ -25,10 +25,10 @@ from lithify.cli.output import Output, make_output
 from lithify.errors import InvalidRequest, LithifyError
 
 if TYPE_CHECKING:
-    from lithify.app.lake import Lake
     from lithify.client.lake import RemoteLake
     from lithify.client.table import RemoteTable
-    from lithify.engine.table import Table
+    from lithify.lake.lake import Lake
+    from lithify.lake.table import Table
     from lithify.settings import Settings
 
     AnyLake = Lake | RemoteLake
@@ -160,7 +160,7 @@ class Session:
                 'which lake? Pass --lake PATH, set LITHIFY_LAKE, or write lake = "PATH" into lithify.toml; '
                 "`lithify init PATH` makes one, and --server URL talks to a service"
             )
-        from lithify.app.lake import Lake
+        from lithify.lake.lake import Lake
 
         with Lake(path, create=create, settings=self.settings) as lake:
             yield lake

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from lithify.core.types import type_name
 from lithify.errors import InvalidRequest
-from lithify.model.types import type_name
 
 if TYPE_CHECKING:
     import pyarrow as pa

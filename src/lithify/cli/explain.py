@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lithify.cli.command import Session, command
-from lithify.cli.query import PANEL, AsOfOption
+from lithify.cli.sql import PANEL, AsOfOption
 from lithify.cli.values import bytes_cell
+from lithify.core.json_values import jsonable
+from lithify.core.text import plural
 from lithify.errors import InvalidRequest
-from lithify.model.json_values import jsonable
-from lithify.model.words import plural
 
 if TYPE_CHECKING:
-    from lithify.app.explain import TableExplanation
+    from lithify.sql.explain import TableExplanation
 
 
 def explain(

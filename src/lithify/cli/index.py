@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lithify.cli.command import HANDLED, Session, TableArgument, command, group
+from lithify.cli.fold import on_each, show_rows
 from lithify.cli.output import Column
-from lithify.cli.upkeep import on_each, show_rows
 from lithify.cli.values import bytes_cell, count_cell, seconds_cell
-from lithify.model.json_values import jsonable
-from lithify.model.words import plural
+from lithify.core.json_values import jsonable
+from lithify.core.text import plural
 
 if TYPE_CHECKING:
-    from lithify.engine.index_build import FileOrder, IndexFacts
+    from lithify.index.rebuild import FileOrder, IndexFacts
 
 PANEL, COMMANDS = "Upkeep", "Commands"
 PATHS_SHOWN_MAX = 20

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lithify.cli.decode import decode_row, value_of_text
 from lithify.errors import Corruption, InvalidRequest
-from lithify.model.json_fields import RepeatedField, once
+from lithify.text.json_fields import RepeatedField, once
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,8 +53,8 @@ def rows_of(texts: Sequence[str], columns: pa.Schema, name: str) -> pa.Table:
 
 
 def _text(data: bytes, kind: str, columns: pa.Schema, name: str, place: str, encoding: str | None = None) -> pa.Table:
-    from lithify.model.text_rows import Target
-    from lithify.store.text_files import read_text, refused
+    from lithify.files.text_files import read_text, refused
+    from lithify.text.rows import Target
 
     rows, bad = read_text(data, place, kind, Target(columns), encoding)
     if bad:
@@ -100,7 +100,7 @@ def _key(text: str, columns: pa.Schema, key: Sequence[str], table: str) -> dict[
 
 
 def _read(source: str) -> bytes:
-    from lithify.store.local import translated
+    from lithify.files.store import translated
 
     if source == STDIN:
         data = sys.stdin.buffer.read(INPUT_BYTES_MAX + 1)
@@ -145,7 +145,7 @@ def _loads(text: str | bytes, place: str) -> Any:
 def _parquet(data: bytes, source: str) -> pa.Table:
     import pyarrow as pa
 
-    from lithify.store.opening import open_bytes
+    from lithify.files.open_parquet import open_bytes
 
     try:
         return open_bytes(data, _named(source)).read()

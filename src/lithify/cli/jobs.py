@@ -11,9 +11,9 @@ import typer
 from lithify.cli.command import Session, command
 from lithify.cli.output import Column, long_text
 from lithify.cli.values import bytes_cell, count_cell, seconds_cell
+from lithify.core.text import plural
 from lithify.errors import LithifyError
-from lithify.model.cycles import job_totals
-from lithify.model.words import plural
+from lithify.maintenance.reports import job_totals
 
 if TYPE_CHECKING:
     from lithify.cli.command import AnyLake

@@ -13,11 +13,11 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from lithify.model.json_values import dumps, jsonable
+from lithify.core.json_values import dumps, jsonable
 
 EVENT, FACTS = "lithify_event", "lithify_facts"
 # What these warn of is also a problem or a reason in the report of the work.
-_IN_REPORTS = frozenset({"lithify.engine.compact", "lithify.engine.fold", "lithify.engine.worker"})
+_IN_REPORTS = frozenset({"lithify.maintenance.compact", "lithify.maintenance.fold", "lithify.compute.worker"})
 
 
 def iso_time(seconds: float) -> str:

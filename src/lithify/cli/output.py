@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lithify.cli.values import cell
-from lithify.model.json_values import dumps
-from lithify.model.words import plural
+from lithify.core.json_values import dumps
+from lithify.core.text import plural
 
 if TYPE_CHECKING:
     from rich.console import Console

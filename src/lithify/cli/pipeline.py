@@ -20,14 +20,14 @@ from lithify.cli.logs import iso_time, print_line
 from lithify.cli.output import Column, Report, long_text
 from lithify.cli.signals import STOP_GRACE_S, caught, in_terminal, in_thread, wait
 from lithify.cli.values import human_seconds
+from lithify.core.json_values import dumps
+from lithify.core.text import plural
 from lithify.errors import Conflict, InvalidRequest, LithifyError
-from lithify.model.json_values import dumps
-from lithify.model.words import plural
 
 if TYPE_CHECKING:
-    from lithify.app.lake import Lake
-    from lithify.app.pipelines import Pipeline
-    from lithify.model.pipeline_reports import PipelinePlan, PipelineReport
+    from lithify.lake.lake import Lake
+    from lithify.pipelines.pipeline import Pipeline
+    from lithify.pipelines.reports import PipelinePlan, PipelineReport
 
 PANEL = "Spark"
 STOPPING = "stopping: the step under way ends first; Ctrl-C again ends at once"
@@ -102,9 +102,9 @@ def run(
 
 
 def in_order(lake: Lake) -> list[str]:
-    from lithify.app.pipeline_checks import graph_of
-    from lithify.app.pipelines import declared
-    from lithify.model.pipelines import pipelines_in_order
+    from lithify.pipelines.check import graph_of
+    from lithify.pipelines.declaration import pipelines_in_order
+    from lithify.pipelines.pipeline import declared
 
     steps = [step for declaration in declared(lake).values() for step in declaration.steps]
     return pipelines_in_order(graph_of(lake, steps).ordered())
@@ -298,8 +298,8 @@ def _reads(step: Event) -> str:
 
 def list_pipelines(session: Session) -> None:
     """Show the declared pipelines and their steps, in the order in which they run."""
-    from lithify.app.pipeline_checks import graph_of
-    from lithify.app.pipelines import declared
+    from lithify.pipelines.check import graph_of
+    from lithify.pipelines.pipeline import declared
 
     with session.local_lake() as lake:
         steps = [step for declaration in declared(lake).values() for step in declaration.steps]
@@ -334,8 +334,8 @@ def history(
     limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="Runs at most.")] = 10,
 ) -> None:
     """Show what earlier runs did, step by step, newest first."""
-    from lithify.app.pipelines import history as runs_of
-    from lithify.model.pipeline_reports import lineage
+    from lithify.pipelines.pipeline import history as runs_of
+    from lithify.pipelines.reports import lineage
 
     with session.local_lake() as lake:
         runs = runs_of(lake, name, limit)

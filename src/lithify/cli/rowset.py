@@ -15,10 +15,10 @@ import typer
 from lithify.cli.command import Session
 from lithify.cli.output import Column
 from lithify.cli.values import cell, human_seconds
+from lithify.core.json_values import dumps, jsonable
+from lithify.core.text import plural
+from lithify.core.types import type_name
 from lithify.errors import InvalidRequest
-from lithify.model.json_values import dumps, jsonable
-from lithify.model.types import type_name
-from lithify.model.words import plural
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -144,7 +144,7 @@ def _to_stdout(rows: pa.Table, format: RowFormat) -> None:
 
 def _to_file(rows: pa.Table, format: RowFormat, path: Path) -> None:
     """The file is there as a whole or not at all."""
-    from lithify.store.local import translated
+    from lithify.files.store import translated
 
     with translated(path):
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

@@ -22,13 +22,13 @@ from lithify.cli.logs import iso_time, logging_to, print_line
 from lithify.cli.output import Column, Report, long_text
 from lithify.cli.signals import STOP_GRACE_S, caught, in_terminal, in_thread, next_of, wait
 from lithify.cli.values import human_bytes, human_seconds
+from lithify.core.json_values import dumps
+from lithify.core.text import plural
 from lithify.errors import InvalidRequest
-from lithify.model.json_values import dumps
-from lithify.model.words import plural
 
 if TYPE_CHECKING:
-    from lithify.app.maintenance import Maintenance
-    from lithify.model.cycles import CycleReport
+    from lithify.lake.maintenance import Maintenance
+    from lithify.maintenance.reports import CycleReport
 
 PANEL = "Upkeep"
 STOPPING = "stopping: running jobs end first; Ctrl-C again ends at once"
@@ -68,7 +68,7 @@ def run(
     """
     if once and every is not None:
         raise InvalidRequest("--once runs one cycle: leave out --every")
-    from lithify.app.maintenance import Maintenance
+    from lithify.lake.maintenance import Maintenance
 
     live = in_terminal(session)
     level = logging.WARNING if live else logging.INFO

@@ -22,8 +22,8 @@ from lithify.cli.logs import logging_to
 from lithify.errors import LithifyError
 
 if TYPE_CHECKING:
-    from lithify.app.lake import Lake
-    from lithify.app.tokens import Tokens
+    from lithify.http.tokens import Tokens
+    from lithify.lake.lake import Lake
     from lithify.settings import Settings
 
 PANEL = "Service"
@@ -76,7 +76,7 @@ def serve(
     given = {"host": host, "port": port, "tls_cert": tls_cert, "tls_key": tls_key}
     settings = session.settings.model_copy(update={name: value for name, value in given.items() if value is not None})
     if demo and session.lake_path:
-        from lithify.app.demo_lake import make_if_missing
+        from lithify.tools.demo_lake import make_if_missing
 
         make_if_missing(Path(session.lake_path), settings)
     # The lake closes first: until then somebody watches over how long all of that takes.
@@ -98,10 +98,10 @@ def _serve(
     *,
     upkeep: bool,
 ) -> None:
-    from lithify.app.tokens import Tokens
     from lithify.http.app import create_app
     from lithify.http.logs import only_public
     from lithify.http.server import Server, listen, tls_context
+    from lithify.http.tokens import Tokens
 
     tls = None
     if settings.tls_cert is not None and settings.tls_key is not None:
@@ -194,7 +194,7 @@ def _tell_start(
 
 
 def _line(document: dict[str, Any]) -> None:
-    from lithify.model.json_values import dumps
+    from lithify.core.json_values import dumps
 
     sys.stdout.write(dumps(document) + "\n")
     sys.stdout.flush()

@@ -12,12 +12,12 @@ import typer
 from lithify.cli.command import EncodingOption, Session, command
 from lithify.cli.signals import caught, in_terminal, in_thread, wait
 from lithify.cli.values import human_seconds
+from lithify.core.json_values import dumps
+from lithify.core.text import plural
 from lithify.errors import InvalidRequest
-from lithify.model.json_values import dumps
-from lithify.model.words import plural
 
 if TYPE_CHECKING:
-    from lithify.engine.stream_sink import TakenBatch
+    from lithify.streams.sink import TakenBatch
 
 PANEL = "Rows"
 STOPPING = "stopping: the batch under way is finished first; Ctrl-C again ends at once"
@@ -73,7 +73,7 @@ def stream(
     if once and every is not None:
         raise InvalidRequest("--once takes what is there and ends: leave out --every")
     every_s = None if once else EVERY_DEFAULT_S if every is None else seconds_of(every)
-    from lithify.engine.file_stream import FileStream
+    from lithify.streams.folder import FileStream
 
     with session.local_lake() as lake:
         table = lake.table(name)

@@ -15,12 +15,12 @@ import typer
 from lithify.cli.command import Session, TableArgument, command
 from lithify.cli.output import Column
 from lithify.cli.values import bytes_cell, cell, count_cell, human_bytes, parse_bytes
+from lithify.core.json_values import dumps
+from lithify.core.names import DAY
+from lithify.core.text import plural
+from lithify.core.types import parse_column, type_name
 from lithify.errors import InvalidRequest, LithifyError
-from lithify.model.json_fields import RepeatedField, once
-from lithify.model.json_values import dumps
-from lithify.model.names import DAY
-from lithify.model.types import parse_column, type_name
-from lithify.model.words import plural
+from lithify.text.json_fields import RepeatedField, once
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -317,7 +317,7 @@ def schema_of(columns: Sequence[str] | None, file: str | None) -> pa.Schema | No
 
 
 def _schema_file(path: Path) -> list[str]:
-    from lithify.store.local import translated
+    from lithify.files.store import translated
 
     with translated(path):
         text = path.read_text("utf-8")
@@ -334,7 +334,7 @@ def _schema_file(path: Path) -> list[str]:
 
 
 def describe_document(lake: AnyLake, name: str) -> dict[str, Any]:
-    from lithify.model.options import chosen, is_option
+    from lithify.options.table_options import chosen, is_option
 
     table = lake.table(name)
     definition, stats = table.definition, table.stats()

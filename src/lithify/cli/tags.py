@@ -9,7 +9,7 @@ import typer
 
 from lithify.cli.command import Session, TableArgument, command
 from lithify.cli.output import Column
-from lithify.cli.query import PANEL, AsOfOption
+from lithify.cli.sql import PANEL, AsOfOption
 from lithify.cli.values import bytes_cell, count_cell
 
 TagArgument = Annotated[

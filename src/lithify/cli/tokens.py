@@ -14,7 +14,7 @@ from lithify.cli.output import Column
 from lithify.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from lithify.app.tokens import Token, Tokens
+    from lithify.http.tokens import Token, Tokens
 
 PANEL = "Service"
 _UNIT_S = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
@@ -90,7 +90,7 @@ def lifetime_s(text: str) -> float:
 
 
 def _tokens(session: Session) -> Tokens:
-    from lithify.app.tokens import Tokens
+    from lithify.http.tokens import Tokens
 
     with session.local_lake() as lake:
         return Tokens(lake.path, lake._store)

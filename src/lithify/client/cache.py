@@ -9,7 +9,7 @@ from lithify.client.documents import field_of, rebuilt
 from lithify.client.transport import Call, Transport
 
 if TYPE_CHECKING:
-    from lithify.engine.hot import CacheStats, HotTableStats
+    from lithify.cache.hot_tables import CacheStats, HotTableStats
 
 
 class RemoteCache:
@@ -18,7 +18,7 @@ class RemoteCache:
 
     def pin(self, name: str, columns: Sequence[str] | None = None) -> HotTableStats:
         """Load a table, or these columns of it, on the server now, and keep it there until it is unpinned."""
-        from lithify.engine.hot import HotTableStats
+        from lithify.cache.hot_tables import HotTableStats
 
         return rebuilt(HotTableStats, self._post("pin", {"table": name, "columns": columns and list(columns)}))
 
@@ -31,7 +31,7 @@ class RemoteCache:
         return int(field_of(self._post("evict", {"table": name}), "bytes"))
 
     def stats(self) -> CacheStats:
-        from lithify.engine.hot import CacheStats
+        from lithify.cache.hot_tables import CacheStats
 
         return rebuilt(CacheStats, self._transport.ask(Call("GET", "/query/cache/stats", again=True)))
 

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any, TypeVar, Union, cast, get_args, get_origi
 
 import pyarrow as pa
 
+from lithify.core.json_values import dumps, jsonable
+from lithify.core.schema import TableSchema
+from lithify.core.snapshot import Snapshot
+from lithify.core.types import parse_type, type_name
 from lithify.errors import InvalidRequest, Unavailable
-from lithify.model.cycles import CycleReport
-from lithify.model.json_values import dumps, jsonable
-from lithify.model.options import OPTIONS, parse, stored
-from lithify.model.schema import TableSchema
-from lithify.model.snapshot import Snapshot
-from lithify.model.types import parse_type, type_name
+from lithify.maintenance.reports import CycleReport
+from lithify.options.table_options import OPTIONS, parse, stored
 
 if TYPE_CHECKING:
-    from lithify.engine.partitions import PartitionStats
+    from lithify.index.partitions import PartitionStats
 
 HEADER = "x-lithify-"
 T = TypeVar("T")
@@ -156,7 +156,7 @@ def typed(value: Any, kind: pa.DataType) -> Any:
 
 
 def partition_of(document: Mapping[str, Any], definition: TableSchema) -> PartitionStats:
-    from lithify.engine.partitions import PartitionStats
+    from lithify.index.partitions import PartitionStats
 
     columns = definition.base_columns
     time = None if definition.time is None else columns.field(definition.time).type

@@ -28,16 +28,16 @@ from lithify.client.documents import (
 )
 from lithify.client.table import HISTORY_MAX, RemoteTable, only_local
 from lithify.client.transport import ARROW, TIMEOUT_S, Call, Transport
+from lithify.core.names import parse_table_name
+from lithify.core.schema import define
 from lithify.errors import InvalidRequest, LimitExceeded, NotFound, Unavailable
-from lithify.model.names import parse_table_name
-from lithify.model.schema import define
-from lithify.model.tiers import TierNames, tier_names
+from lithify.options.tiers import TierNames, tier_names
 
 if TYPE_CHECKING:
-    from lithify.app.explain import TableExplanation
     from lithify.client.table import AsOf
-    from lithify.model.cycles import CycleReport, RunningJob
-    from lithify.serving.limits import Answer, RunningQuery, Source
+    from lithify.maintenance.reports import CycleReport, RunningJob
+    from lithify.sql.explain import TableExplanation
+    from lithify.sql.limits import Answer, RunningQuery, Source
 
 CYCLE_LOOK_S = 0.5
 
@@ -155,7 +155,7 @@ class RemoteLake:
         """Run a SELECT within limits. `cut`: the answer was longer than `rows_max`, or than the service allows.
         `id`: for `cancel`.
         """
-        from lithify.serving.limits import Answer
+        from lithify.sql.limits import Answer
 
         wishes = {"as_of": as_of_document(as_of), "id": id, "timeout_s": timeout_s, "rows_max": rows_max}
         document = {"sql": query} | {name: value for name, value in wishes.items() if value is not None}
@@ -172,7 +172,7 @@ class RemoteLake:
 
     def explain(self, query: str, as_of: AsOf = None) -> list[TableExplanation]:
         """What `sql` would read of each table that the query names, and why. Nothing is run."""
-        from lithify.app.explain import TableExplanation
+        from lithify.sql.explain import TableExplanation
 
         found = self._ask("POST", "/query/explain", json={"sql": query, "as_of": as_of_document(as_of)}, again=True)
         return [rebuilt(TableExplanation, table) for table in field_of(found, "tables")]
@@ -187,7 +187,7 @@ class RemoteLake:
 
     def queries(self) -> list[RunningQuery]:
         """Queries that run or wait now."""
-        from lithify.serving.limits import RunningQuery
+        from lithify.sql.limits import RunningQuery
 
         return [rebuilt(RunningQuery, query) for query in field_of(self._get("/query/running"), "queries")]
 
@@ -221,7 +221,7 @@ class RemoteLake:
 
     def jobs(self) -> list[RunningJob]:
         """Background jobs under way, in whichever process."""
-        from lithify.model.cycles import RunningJob
+        from lithify.maintenance.reports import RunningJob
 
         return [rebuilt(RunningJob, job) for job in field_of(self._get("/compaction/jobs"), "jobs")]
 

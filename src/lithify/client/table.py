@@ -31,23 +31,23 @@ from lithify.client.documents import (
     rebuilt,
 )
 from lithify.client.transport import ARROW, Call, Transport
+from lithify.core.json_values import jsonable
+from lithify.core.rows import keys_of, rows_of_newest
+from lithify.core.schema import TableSchema, check_key_type
 from lithify.errors import InvalidRequest, LimitExceeded, NotFound
-from lithify.model.batch import keys_of, rows_of_newest
-from lithify.model.json_values import jsonable
-from lithify.model.schema import TableSchema, check_key_type
-from lithify.model.tiers import TierNames, tier_names
+from lithify.options.tiers import TierNames, tier_names
 
 if TYPE_CHECKING:
     import datetime as dt
 
-    from lithify.engine.compact import CompactReport
-    from lithify.engine.fold_report import FoldPlan, FoldReport
-    from lithify.engine.history import HistoryEntry, TableStats
-    from lithify.engine.partitions import PartitionStats
-    from lithify.engine.tags import Tag
-    from lithify.engine.vacuum import VacuumReport
-    from lithify.engine.writer import Commit
-    from lithify.model.snapshot import Snapshot
+    from lithify.core.snapshot import Snapshot
+    from lithify.index.partitions import PartitionStats
+    from lithify.maintenance.compact import CompactReport
+    from lithify.maintenance.fold_report import FoldPlan, FoldReport
+    from lithify.maintenance.vacuum import VacuumReport
+    from lithify.read.history import HistoryEntry, TableStats
+    from lithify.tables.tags import Tag
+    from lithify.write.writer import Commit
 
     OnReport = Callable[[CompactReport], None]
     AsOf = int | str | dt.datetime | Snapshot | RemoteSnapshot | None
@@ -152,7 +152,7 @@ class RemoteTable:
             ) from error
 
     def _write(self, path: str, batch_id: str | None, **request: Any) -> Commit:
-        from lithify.engine.writer import Commit, check_batch_id
+        from lithify.write.writer import Commit, check_batch_id
 
         check_batch_id(batch_id)
         given = contextlib.nullcontext(checked_batch_id(batch_id)) if batch_id is not None else None
@@ -262,13 +262,13 @@ class RemoteTable:
 
     def tag(self, name: str, as_of: AsOf = None) -> Tag:
         """Give a version a name: `as_of=name` reads it, until `untag`."""
-        from lithify.engine.tags import Tag
+        from lithify.tables.tags import Tag
 
         order = {"as_of": as_of_document(as_of)} if as_of is not None else {}
         return rebuilt(Tag, self._transport.ask(Call("PUT", f"{self._path}/tags/{quote(name, safe='')}", json=order)))
 
     def tags(self) -> list[Tag]:
-        from lithify.engine.tags import Tag
+        from lithify.tables.tags import Tag
 
         return [rebuilt(Tag, entry) for entry in field_of(self._get("/tags"), "tags")]
 
@@ -279,13 +279,13 @@ class RemoteTable:
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         """Writes, deletes (who, when, why), schema changes and folds, newest first."""
-        from lithify.engine.history import HistoryEntry
+        from lithify.read.history import HistoryEntry
 
         found = field_of(self._get("/history", {"limit": HISTORY_MAX if limit is None else limit}), "history")
         return [rebuilt(HistoryEntry, entry) for entry in found]
 
     def stats(self) -> TableStats:
-        from lithify.engine.history import TableStats
+        from lithify.read.history import TableStats
 
         return rebuilt(TableStats, self._get("/stats"))
 
@@ -302,7 +302,7 @@ class RemoteTable:
     def fold(self, dry_run: Literal[True]) -> FoldPlan: ...
     def fold(self, dry_run: bool = False) -> FoldReport | FoldPlan:
         """Move pending changes into base. Readers and writers go on meanwhile."""
-        from lithify.engine.fold_report import FoldPlan, FoldReport
+        from lithify.maintenance.fold_report import FoldPlan, FoldReport
 
         document = self._work("/fold", dry_run)
         return rebuilt(FoldPlan, document) if dry_run else rebuilt(FoldReport, document)
@@ -336,7 +336,7 @@ class RemoteTable:
 
     def vacuum(self, retain_hours: float = 168, dry_run: bool = True) -> VacuumReport:
         """Delete files that no version of the last `retain_hours` needs. Shows them only, unless `dry_run=False`."""
-        from lithify.engine.vacuum import VacuumReport
+        from lithify.maintenance.vacuum import VacuumReport
 
         return rebuilt(VacuumReport, self._work("/vacuum", dry_run, retain_hours=retain_hours))
 
@@ -347,7 +347,7 @@ class RemoteTable:
     def _compaction(
         self, path: str, dry_run: bool, progress: OnReport, wishes: dict[str, Any]
     ) -> list[CompactReport] | list[RemotePlan]:
-        from lithify.engine.compact import CompactReport
+        from lithify.maintenance.compact import CompactReport
 
         document = self._work(path, dry_run, **wishes)
         if dry_run:

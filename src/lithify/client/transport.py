@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from lithify.client.failures import error_of
-from lithify.client.lanes import Lanes
+from lithify.client.errors import error_of
+from lithify.client.idempotency import Lanes
 from lithify.client.retries import RETRIED_STATUSES, Retries, asked_wait_s
 from lithify.errors import Cancelled, CommitUnknown, InvalidRequest, LithifyError, Unavailable
 

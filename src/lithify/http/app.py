@@ -13,24 +13,24 @@ from fastapi.openapi.utils import get_openapi
 from starlette.middleware import Middleware
 
 from lithify import __version__
-from lithify.app.lake import Lake
-from lithify.app.tokens import Tokens
-from lithify.http import describe, health
-from lithify.http.access import Access, Need, Public, endpoints_of
+from lithify.http import openapi as describe
+from lithify.http.auth import Access, Need, Public, endpoints_of
 from lithify.http.bodies import Bodies
-from lithify.http.failures import add_handlers
+from lithify.http.errors import add_handlers
 from lithify.http.hosts import Hosts
 from lithify.http.logs import Frame
 from lithify.http.metrics import MeasureRequests, Metrics
 from lithify.http.parameters import only_known_parameters
-from lithify.http.routes import cache, compaction, history, query, rows, tables, tags, upkeep
+from lithify.http.routes import cache, health, history, maintenance, query, rows, table_maintenance, tables, tags
 from lithify.http.service import Service
+from lithify.http.tokens import Tokens
+from lithify.lake.lake import Lake
 from lithify.settings import Settings
 
 V1 = "/v1"
 # They are tried in this order: what is called most comes first. No path of one matches another's.
 ROUTERS: tuple[tuple[APIRouter, str], ...] = (
-    *((module.router, V1) for module in (rows, query, tables, cache, history, tags, upkeep, compaction)),
+    *((module.router, V1) for module in (rows, query, tables, cache, history, tags, table_maintenance, maintenance)),
     (health.router, ""),
     (describe.router, ""),
 )

@@ -22,8 +22,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lithify.errors import InvalidRequest, LimitExceeded
-from lithify.http.failures import Refusal, RefusedBody
-from lithify.model.json_fields import TWICE, repeated_field, repeated_in_rows, repeats
+from lithify.http.errors import Refusal, RefusedBody
+from lithify.text.json_fields import TWICE, repeated_field, repeated_in_rows, repeats
 
 JSON_DEPTH_MAX = 64
 ENCODINGS = ("gzip", "zstd")

@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from lithify.errors import InvalidRequest, LimitExceeded
 from lithify.http.bodies import JSON_DEPTH_MAX, check_fields, depth_of
-from lithify.http.failures import RefusedBody
+from lithify.http.errors import RefusedBody
 
 VALUES_MAX = 1_000_000
 AT_ONCE_BYTES_MAX = 64 * 2**10

@@ -21,8 +21,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lithify.errors import LithifyError
-from lithify.http.failures import INTERNAL, Failure, failure_of, places, refused
-from lithify.http.held import release
+from lithify.http.errors import INTERNAL, Failure, failure_of, places, refused
+from lithify.http.response_memory import release
 
 logger = logging.getLogger("lithify.http")
 REQUEST_ID = "X-Request-Id"

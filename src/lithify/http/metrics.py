@@ -15,10 +15,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lithify.app.lake import Lake
-from lithify.app.measures import Disk, Measures, Pending, background_registry, measures
-from lithify.engine.hot import CacheStats
+from lithify.cache.hot_tables import CacheStats
 from lithify.http.logs import template
+from lithify.http.measures import Disk, Measures, Pending, background_registry, measures
+from lithify.lake.lake import Lake
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 TABLES_MAX = 50

@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from lithify.http.failures import Failure, refused
+from lithify.http.errors import Failure, refused
 from lithify.http.logs import request_id
 
 HEAD_BYTES_MAX = 64 * 2**10

@@ -9,13 +9,13 @@ from typing import Annotated, TypeVar, cast
 
 from fastapi import Depends, Request
 
-from lithify.app.lake import Lake
-from lithify.app.tokens import Tokens
-from lithify.engine.table import Table
 from lithify.errors import NotFound
-from lithify.http.held import HeldRows
 from lithify.http.metrics import Metrics
 from lithify.http.paging import KeptAnswers
+from lithify.http.response_memory import HeldRows
+from lithify.http.tokens import Tokens
+from lithify.lake.lake import Lake
+from lithify.lake.table import Table
 from lithify.settings import Settings
 
 TABLES_KEPT_MAX = 1_000

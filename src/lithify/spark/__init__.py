@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lithify.app.source import LithifyDataSource
+    from lithify.lake.datasource import LithifyDataSource
 
 __all__ = ["LithifyDataSource"]
 
@@ -15,4 +15,4 @@ def __getattr__(name: str) -> Any:
     """The data source is looked for here, and put together further up, where tables are opened."""
     if name != "LithifyDataSource":
         raise AttributeError(f"module 'lithify.spark' has no attribute {name!r}")
-    return import_module("lithify.app.source").LithifyDataSource
+    return import_module("lithify.lake.datasource").LithifyDataSource

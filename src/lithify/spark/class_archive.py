@@ -17,8 +17,8 @@ from pathlib import Path
 import pyspark
 
 from lithify.errors import Unavailable
+from lithify.files.scratch import Scratch
 from lithify.spark.java import JavaHome, cache_folder, find_java
-from lithify.store.scratch import Scratch
 
 RECORD_FLAG = "-XX:ArchiveClassesAtExit"
 

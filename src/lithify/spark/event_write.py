@@ -19,14 +19,14 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lithify.model.batch import conform
-from lithify.model.cdc import check_events, settle
-from lithify.model.compose import compose
-from lithify.model.ops import Change, Op
-from lithify.model.schema import TableSchema
+from lithify.core.ops import Change, Op
+from lithify.core.rows import conform
+from lithify.core.schema import TableSchema
+from lithify.files.parquet import Layout, PartWriter, Written, part_path
+from lithify.merge.compose import compose
+from lithify.merge.events import check_events, settle
 from lithify.spark.tasks import run_partitions
 from lithify.spark.types import arrow_schema, in_order_of
-from lithify.store.parquet import Layout, PartWriter, Written, part_path
 
 ARRIVAL = "_lithify_arrival"
 FILE_ROWS_MAX = 4_000_000

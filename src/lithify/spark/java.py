@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Literal
 
 from lithify.errors import Unavailable
-from lithify.store.scratch import Scratch
+from lithify.files.scratch import Scratch
 
 JAVA_VERSION_MIN = 17
 

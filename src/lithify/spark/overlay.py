@@ -32,9 +32,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StructField, StructType, TimestampType
 
+from lithify.files.modes import follow_folder
+from lithify.files.paths import discard_tree
 from lithify.spark.parquet import literal, no_rows, read_files, whole_files
-from lithify.store.modes import follow_folder
-from lithify.store.places import discard_tree
 
 MAX_BITS = 1 << 29  # a bitmap of 64 MB
 FREE_BITS = 1 << 24  # 2 MB are broadcast in no time, however few keys they stand for

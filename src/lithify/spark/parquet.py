@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType, StructField, StructType
 
-from lithify.store.whole import Marks
+from lithify.files.read_proof import Marks
 
 _PATTERN = re.compile(r"[{}\[\]*?\\]")
 

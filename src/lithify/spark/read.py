@@ -25,14 +25,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lithify.model.merge import distributed_sql
-from lithify.model.names import OP, SEQ
-from lithify.model.plans import ReadPlan, Source, by_constants
+from lithify.core.names import OP, SEQ
+from lithify.core.read_plan import ReadPlan, Source, by_constants
+from lithify.files.paths import discard_tree
+from lithify.merge.resolve import distributed_sql
 from lithify.spark.overlay import FilterKind, StagedOverlay, locate, merge, stage
 from lithify.spark.parquet import no_rows, scan_files
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed
 from lithify.spark.types import spark_schema
-from lithify.store.places import discard_tree
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,11 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from lithify.errors import Unavailable
+from lithify.files.scratch import Scratch
 from lithify.spark import class_archive
+from lithify.spark.executors import PARTITIONS_BY_CORES
 from lithify.spark.java import JavaHome, cache_folder, find_java, launcher_home, write_atomically
-from lithify.spark.place import (
+from lithify.spark.target import (
     check_answers,
     check_remote,
     default_driver_memory,
@@ -41,8 +43,6 @@ from lithify.spark.place import (
     local_cores,
     shown,
 )
-from lithify.spark.reach import PARTITIONS_BY_CORES
-from lithify.store.scratch import Scratch
 
 _CANCEL_SECONDS_MAX = 5
 _PY4J_FOLDER = str(Path(py4j.__file__).parent)

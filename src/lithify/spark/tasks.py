@@ -24,8 +24,8 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from lithify.core.compute_errors import as_error, classify
 from lithify.errors import ComputeFailed, LithifyError, OutOfResources
-from lithify.model.failures import as_error, classify
 
 if TYPE_CHECKING:
     import pyarrow as pa

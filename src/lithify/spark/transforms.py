@@ -22,9 +22,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import MapType
 
+from lithify.core.expectation import Expectation
+from lithify.core.query_text import with_relations
 from lithify.errors import InvalidRequest
-from lithify.model.expectation import Expectation
-from lithify.model.query_text import with_relations
 from lithify.spark.ingest import FILE, MODIFIED
 from lithify.spark.parquet import no_rows
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed

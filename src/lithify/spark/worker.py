@@ -1,7 +1,7 @@
 """The Spark worker: a child process that runs orders from its parent on one Spark session, until told to end.
 
-Orders come on standard input, answers and heartbeats go out on standard output (see `wire`). Both are moved to
-private descriptors first: whatever Spark, the JVM or a task prints goes to standard error. Each order runs in a
+Orders come on standard input, answers and heartbeats go out on standard output (see `compute/wire.py`). Both are moved
+to private descriptors first: whatever Spark, the JVM or a task prints goes to standard error. Each order runs in a
 thread of its own on the session, which is started with the first one and replaced if its JVM has died.
 
 It never outlives its parent. The end of standard input means: end, at once if orders are running (nobody waits for
@@ -29,10 +29,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
+from lithify.compute import processes, wire
+from lithify.core.compute_errors import JVM_ENDED, as_error, classify, classify_exit
 from lithify.errors import OutOfResources
-from lithify.model.failures import JVM_ENDED, as_error, classify, classify_exit
 from lithify.settings import memory_bytes
-from lithify.spark import processes, wire
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -140,7 +140,7 @@ class Worker:
             raise compute_failed(error) from error
 
     def _session(self) -> SparkSession:
-        from lithify.spark.reach import prepare
+        from lithify.spark.executors import prepare
         from lithify.spark.session import local_session
 
         with self._starting:
@@ -229,8 +229,8 @@ def _is_local(config: wire.Config) -> bool:
 
 
 def _spark_options(config: wire.Config) -> tuple[SparkOptions, Budget]:
-    from lithify.spark.place import local_cores, machine_bytes
     from lithify.spark.session import SparkOptions
+    from lithify.spark.target import local_cores, machine_bytes
     from lithify.spark.tasks import TASK_BYTES_MAX
 
     master, share = config.master, Budget(config.driver_memory, None, None)

@@ -28,14 +28,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampType
 
+from lithify.core.arrow_rows import strictly_ascending
+from lithify.core.partitioning import partition_rows
+from lithify.core.rows import check_rows, conform
+from lithify.core.schema import TableSchema
 from lithify.errors import InvalidRequest
-from lithify.model.arrow_rows import strictly_ascending
-from lithify.model.batch import check_rows, conform
-from lithify.model.partitioning import partition_rows
-from lithify.model.schema import TableSchema
+from lithify.files.parquet import Layout, PartWriter, Written, part_path
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed, run_partitions
 from lithify.spark.types import in_order_of
-from lithify.store.parquet import Layout, PartWriter, Written, part_path
 
 OPEN_WRITERS_MAX = 64
 WAITING_BYTES_MAX = 256 * 2**20

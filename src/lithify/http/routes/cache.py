@@ -7,9 +7,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body
 
-from lithify.app.maintenance import chosen_tables
-from lithify.http.access import Caller, needs
-from lithify.http.compaction_documents import (
+from lithify.http.auth import Caller, needs
+from lithify.http.documents.maintenance import (
     CacheDocument,
     EvictedDocument,
     EvictOrder,
@@ -18,12 +17,13 @@ from lithify.http.compaction_documents import (
     UnpinnedDocument,
     UnpinOrder,
 )
-from lithify.http.describe import failing
 from lithify.http.json_route import JsonRoute
+from lithify.http.openapi import failing
 from lithify.http.routes.query import TakesJson
+from lithify.http.routes.table_maintenance import JsonIfAny
 from lithify.http.routes.tables import DAMAGED
-from lithify.http.routes.upkeep import JsonIfAny
 from lithify.http.service import LakeDep
+from lithify.lake.maintenance import chosen_tables
 
 router = APIRouter(prefix="/query/cache", tags=["cache"], route_class=JsonRoute)
 

@@ -6,12 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from lithify.engine.history import stats_of
-from lithify.http.access import Caller, needs
-from lithify.http.describe import failing
-from lithify.http.routes.tables import DAMAGED, TablePath
-from lithify.http.service import LakeDep
-from lithify.http.upkeep_documents import (
+from lithify.core.json_values import jsonable
+from lithify.http.auth import Caller, needs
+from lithify.http.documents.table_maintenance import (
     HISTORY_MAX,
     HistoryDocument,
     HistoryEntryDocument,
@@ -20,7 +17,10 @@ from lithify.http.upkeep_documents import (
     SnapshotDocument,
     StatsDocument,
 )
-from lithify.model.json_values import jsonable
+from lithify.http.openapi import failing
+from lithify.http.routes.tables import DAMAGED, TablePath
+from lithify.http.service import LakeDep
+from lithify.read.history import stats_of
 
 AsOf = Annotated[
     str | None,

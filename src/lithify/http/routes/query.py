@@ -7,12 +7,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Depends, Header, Path, Query, Request
 from starlette.responses import Response
 
-from lithify.app.explain import TableExplanation
+from lithify.core.json_values import jsonable
 from lithify.errors import NotFound
-from lithify.http.access import Caller, needs
-from lithify.http.answering import answer_of, facts_of, in_thread, inner_id, outer_id, response_of, while_there
-from lithify.http.describe import failing
-from lithify.http.documents import (
+from lithify.http.auth import Caller, needs
+from lithify.http.documents.tables import (
     SQL_EXAMPLES,
     CancelledQuery,
     ExplainDocument,
@@ -23,11 +21,13 @@ from lithify.http.documents import (
     RunningQueryDocument,
     SqlRequest,
 )
-from lithify.http.formats import ARROW, CSV, JSON, NDJSON, accepted, check_json
+from lithify.http.formats.negotiate import ARROW, CSV, JSON, NDJSON, accepted, check_json
 from lithify.http.json_route import JsonRoute
+from lithify.http.openapi import failing
 from lithify.http.paging import Paged
+from lithify.http.queries import answer_of, facts_of, in_thread, inner_id, outer_id, response_of, while_there
 from lithify.http.service import LakeDep, ServiceDep
-from lithify.model.json_values import jsonable
+from lithify.sql.explain import TableExplanation
 
 router = APIRouter(prefix="/query", tags=["query"], route_class=JsonRoute)
 

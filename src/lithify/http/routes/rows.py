@@ -8,14 +8,12 @@ import orjson
 import pyarrow as pa
 from fastapi import APIRouter, Body, Header, Query, Request, Response
 
-from lithify.engine.table import Commit, Table
+from lithify.core.names import parse_table_name, quoted
 from lithify.errors import Conflict, InvalidRequest, NotFound
-from lithify.http.access import Caller, needs
-from lithify.http.answering import answer_of, facts_of, in_thread, outer_id, response_of, while_there
+from lithify.http.auth import Caller, needs
 from lithify.http.bodies import BodyDep
-from lithify.http.columns import answer_columns
-from lithify.http.describe import failing
-from lithify.http.documents import (
+from lithify.http.documents.columns import answer_columns
+from lithify.http.documents.tables import (
     COMMIT_EXAMPLE,
     SQL_LENGTH_MAX,
     ChangesDocument,
@@ -26,14 +24,16 @@ from lithify.http.documents import (
     RefusedKey,
     RowDocument,
 )
-from lithify.http.formats import ARROW, CSV, JSON, NDJSON, answered, read_rows
+from lithify.http.formats.keys import bound, checked_keys, exact_keys, key_of_text
+from lithify.http.formats.negotiate import ARROW, CSV, JSON, NDJSON, answered, read_rows
+from lithify.http.formats.rows_out import ndjson
 from lithify.http.json_route import JsonRoute
-from lithify.http.keys import bound, checked_keys, exact_keys, key_of_text
+from lithify.http.openapi import failing
+from lithify.http.queries import answer_of, facts_of, in_thread, outer_id, response_of, while_there
 from lithify.http.routes.query import ROW_ANSWERS, Format, TakesJson
 from lithify.http.routes.tables import DAMAGED, IdempotencyKey, SchemaFingerprint, TablePath
-from lithify.http.rows_out import ndjson
 from lithify.http.service import LakeDep, ServiceDep
-from lithify.model.names import parse_table_name, quoted
+from lithify.lake.table import Commit, Table
 
 router = APIRouter(prefix="/tables/{name}", tags=["rows"], route_class=JsonRoute)
 Mode = Literal["upsert", "append", "replace"]

@@ -7,11 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Header, Path, Response
 from pydantic import AfterValidator
 
-from lithify.app.lake import Lake
-from lithify.http.access import Caller, needs
-from lithify.http.columns import column_documents, schema_of
-from lithify.http.describe import failing
-from lithify.http.documents import (
+from lithify.core.json_values import jsonable
+from lithify.core.names import parse_table_name, plain_name
+from lithify.http.auth import Caller, needs
+from lithify.http.documents.columns import column_documents, schema_of
+from lithify.http.documents.tables import (
     CREATE_EXAMPLE,
     CreatedTable,
     CreateTable,
@@ -20,11 +20,11 @@ from lithify.http.documents import (
     TablesDocument,
 )
 from lithify.http.json_route import JsonRoute
+from lithify.http.openapi import failing
 from lithify.http.routes.query import TakesJson
 from lithify.http.service import LakeDep
-from lithify.model.json_values import jsonable
-from lithify.model.names import parse_table_name, plain_name
-from lithify.model.options import chosen
+from lithify.lake.lake import Lake
+from lithify.options.table_options import chosen
 
 router = APIRouter(prefix="/tables", tags=["tables"], route_class=JsonRoute)
 TablePath = Annotated[

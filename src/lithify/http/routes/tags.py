@@ -6,14 +6,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Path
 
-from lithify.http.access import Caller, needs
-from lithify.http.describe import failing
+from lithify.http.auth import Caller, needs
+from lithify.http.documents.table_maintenance import TagDocument, TagOrder, TagsDocument, UntaggedDocument
 from lithify.http.json_route import JsonRoute
+from lithify.http.openapi import failing
 from lithify.http.routes.history import Reader
+from lithify.http.routes.table_maintenance import JsonIfAny
 from lithify.http.routes.tables import DAMAGED, TablePath
-from lithify.http.routes.upkeep import JsonIfAny
 from lithify.http.service import LakeDep
-from lithify.http.upkeep_documents import TagDocument, TagOrder, TagsDocument, UntaggedDocument
 
 Maintainer = Annotated[Caller, needs("maintain", table=True)]
 TagName = Annotated[

@@ -1,1 +1,0 @@
-"""Composition: builds the pieces from settings."""

@@ -1,0 +1,1 @@
+"""Hot tables and kept results: they never change an answer."""

@@ -1,0 +1,140 @@
+"""Bringing hot rows from one seq to a later one.
+
+A table's rows are a function of its seq, because base is the exact state after a prefix of the writes. So rows of seq
+40 become those of seq 50 by the changes between, whatever was folded or compacted meanwhile, with the hot rows in the
+place of base in the one definition of the merge. A minor compaction may have put changes from both sides of 40 into
+one file; the latest change per key says the same again, so applying it twice changes nothing.
+
+Other columns, a commit to base that is not Lithify's, or changes that are no longer to be had call for a reload, which
+`None` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lithify.cache.rows import HotRows
+from lithify.core.names import OP, SEQ
+from lithify.core.ops import Change, Op
+from lithify.core.snapshot import DataFile, Snapshot
+from lithify.errors import NotFound
+from lithify.merge.resolve import resolve, settle
+
+if TYPE_CHECKING:
+    from lithify.read.reader import Reader
+
+# More changes than this, and than there are rows, are not applied: loading the table anew is no slower.
+APPLIED_ROWS_MAX = 200_000
+
+
+@dataclass(frozen=True)
+class Held:
+    """Hot rows, and the snapshot they are the rows of: as much of it as tells another one apart."""
+
+    rows: HotRows
+    table_id: str
+    columns: pa.Schema
+    seq: int
+    base_version: int
+
+    @classmethod
+    def of(cls, rows: HotRows, snapshot: Snapshot) -> Held:
+        return cls(rows, snapshot.table_id, snapshot.schema.columns, snapshot.seq, snapshot.base_version)
+
+    def is_of(self, snapshot: Snapshot) -> bool:
+        return (
+            (self.table_id, self.seq, self.base_version) == (snapshot.table_id, snapshot.seq, snapshot.base_version)
+            # A new column comes with no seq of its own.
+            and self.columns == snapshot.schema.columns
+        )
+
+
+def is_older(held: Held, snapshot: Snapshot) -> bool:
+    """Whether the snapshot is of the past of what is held: nothing is wrong, it only cannot be served."""
+    if held.table_id != snapshot.table_id:
+        return False
+    # Columns are only ever added.
+    fewer_columns = len(snapshot.schema.columns) < len(held.columns)
+    return fewer_columns or snapshot.seq < held.seq or snapshot.base_version < held.base_version
+
+
+def brought_to(
+    held: Held, snapshot: Snapshot, reader: Reader, recent: Callable[[str], pa.Table | None] = lambda path: None
+) -> Held | None:
+    """The rows of a snapshot that is not older; None: they cannot be made from these. `recent`: the rows of a change
+    file by its path, where they are still at hand.
+    """
+    if held.table_id != snapshot.table_id or held.columns != snapshot.schema.columns:
+        return None
+    if not _only_ours(reader, held.base_version, snapshot.base_version):
+        return None
+    if held.seq == snapshot.seq:
+        return Held.of(held.rows, snapshot)
+    changes = _changes_after(held, snapshot, reader, recent)
+    if changes is None:
+        return None
+    schema = snapshot.schema
+    overlay = resolve(schema, changes)
+    by = schema.key or tuple(overlay.hidden.column_names)
+    if not set(by) <= set(held.rows.columns.names):
+        return None
+    if overlay.contested is not None:
+        assert schema.order_by
+        overlay = settle(schema, overlay, held.rows.losers(overlay.contested, schema.key, schema.order_by))
+    return Held.of(held.rows.applied(overlay, by), snapshot)
+
+
+def _only_ours(reader: Reader, first: int, last: int) -> bool:
+    """Whether Lithify made every commit to base after `first`: none of those changes what a seq means."""
+    log = reader.handles.base.log
+    there = log.versions()
+    return all(
+        version in there and log.commit_record(version).info.get("write_id") is not None
+        for version in range(first + 1, last + 1)
+    )
+
+
+def _changes_after(
+    held: Held, snapshot: Snapshot, reader: Reader, recent: Callable[[str], pa.Table | None]
+) -> list[Change] | None:
+    rows_max = max(APPLIED_ROWS_MAX, held.rows.rows)
+    if held.seq >= snapshot.watermark:
+        files = [file for file in snapshot.changes if file.seq > held.seq]
+        if sum(file.rows for file in files) > rows_max:
+            return None
+        return [_at_hand(file, snapshot, recent) or reader.change(file, snapshot) for file in files]
+    if not snapshot.schema.keyed:
+        return None
+    return _folded_after(held.seq, snapshot, reader, rows_max)
+
+
+def _at_hand(file: DataFile, snapshot: Snapshot, recent: Callable[[str], pa.Table | None]) -> Change | None:
+    rows, schema = recent(file.path), snapshot.schema
+    if rows is None:
+        return None
+    columns = schema.columns if file.op is not Op.DELETE else schema.select(schema.key or file.columns)
+    return Change(file.seq, file.op, rows) if rows.schema.equals(columns) else None
+
+
+def _folded_after(seq: int, snapshot: Snapshot, reader: Reader, rows_max: int) -> list[Change] | None:
+    """Changes that a fold has taken out of the snapshot stand in the log until vacuum removes their files."""
+    try:
+        found = reader.written_after(seq, rows_max)
+    except NotFound:
+        return None
+    if found is None:
+        return None
+    found = found.filter(pc.less_equal(found.column(SEQ), snapshot.seq))
+    changes = []
+    for place in found.select([SEQ, OP]).group_by([SEQ, OP]).aggregate([]).to_pylist():
+        here = pc.and_(pc.equal(found.column(SEQ), place[SEQ]), pc.equal(found.column(OP), place[OP]))
+        op = Op(place[OP])
+        columns = snapshot.schema.select(snapshot.schema.key) if op is Op.DELETE else snapshot.schema.columns
+        rows = found.filter(here).select(columns.names)
+        changes.append(Change(place[SEQ], op, rows.cast(columns)))
+    return changes

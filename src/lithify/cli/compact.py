@@ -1,0 +1,186 @@
+"""Commands that write base files anew: compact, optimize."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lithify.cli.command import HANDLED, Session, TableArgument, command
+from lithify.cli.fold import show_rows
+from lithify.cli.output import Column, Report, long_text
+from lithify.cli.values import bytes_cell, count_cell, seconds_cell
+from lithify.core.text import plural
+from lithify.errors import InvalidRequest, LithifyError
+
+if TYPE_CHECKING:
+    from lithify.cli.command import AnyTable
+    from lithify.client.documents import RemotePlan
+    from lithify.maintenance.compact import CompactReport
+    from lithify.maintenance.plans import CompactPlan
+
+PANEL = "Upkeep"
+NAMES_MAX = 5
+DryRun = Annotated[bool, typer.Option("--dry-run", metavar="", help="Show what would be done, and do nothing.")]
+
+
+def _partition(values: Mapping[str, str | None] | None) -> str:
+    return ", ".join(f"{name}={value if value is not None else 'null'}" for name, value in (values or {}).items())
+
+
+PLANNED = (
+    Column("table", "table", style="bold"),
+    Column("origin", "what"),
+    Column("partition", "partition", _partition),
+    Column("files", "files", count_cell, right=True),
+    Column("bytes_in", "bytes to read", bytes_cell, right=True),
+    Column("bytes_out", "to write", bytes_cell, right=True),
+    Column("gain", "gain"),
+    Column("why", "why", long_text, wrap=True),
+)
+DONE = (
+    Column("table", "table", style="bold"),
+    Column("origin", "what"),
+    Column("partition", "partition", _partition),
+    Column("files_read", "files", count_cell, right=True),
+    Column("files_written", "became", count_cell, right=True),
+    Column("rows", "rows", count_cell, right=True),
+    Column("bytes_read", "bytes read", bytes_cell, right=True),
+    Column("bytes_written", "written", bytes_cell, right=True),
+    Column("engine", "by"),
+    Column("seconds", "time", seconds_cell, right=True),
+)
+
+
+def compact(
+    session: Session,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="The tables to compact.")] = None,
+    all_tables: Annotated[bool, typer.Option("--all", metavar="", help="Compact every table of the lake.")] = False,
+    tier: Annotated[
+        list[str] | None,
+        typer.Option("--tier", metavar="NAME", help="Only this tier, e.g. hourly, daily, or pack. Repeat it."),
+    ] = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Merge small base files into larger ones, as far as tiers and packing call for it now. The same rows stay.
+
+    Readers and writers go on meanwhile; a compaction that dies harms nothing. `lithify run` does this by itself.
+    """
+    if bool(names) == all_tables:
+        raise InvalidRequest("say which table to compact, or --all")
+    rows: list[dict[str, Any]] = []
+    idle: dict[str, list[str]] = {}
+    with session.lake() as lake, session.out.working("compacting") as report:
+        for name in lake.tables() if all_tables else list(names or ()):
+            report(f"compacting {name}", None)
+            try:
+                table = lake.table(name)
+                found = (
+                    _planned(table.compact(tier or None, dry_run=True))
+                    if dry_run
+                    else _done(table, lambda t, told: t.compact(tier or None, progress=told), report, "compacting")
+                )
+                rows += found
+                for why in () if found else dict.fromkeys(filter(None, map(table.why_idle, tier or ()))):
+                    idle.setdefault(why, []).append(name)
+            except LithifyError as error:
+                if not all_tables:
+                    raise
+                rows.append({"table": name, "error": error.message})
+    told = {} if all_tables and rows else idle
+    notes = [f"nothing to do for {_names(tables)}: {why}" for why, tables in told.items()]
+    empty = "nothing to compact: no partition has enough small files of enough age"
+    _show(session, rows, dry_run, "compactions", empty, notes)
+
+
+def _names(tables: Sequence[str]) -> str:
+    more = len(tables) - NAMES_MAX
+    return ", ".join(tables[:NAMES_MAX]) + (f" and {plural(more, 'more table')}" if more > 0 else "")
+
+
+def optimize(
+    session: Session,
+    name: TableArgument,
+    by: Annotated[
+        str | None,
+        typer.Option("--by", metavar="COLUMNS", help="Columns to order by, e.g. customer,placed. Default: key, time."),
+    ] = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Write base anew in z-order, so that filters on any of these columns read few files. The same rows stay."""
+    columns = [part.strip() for part in by.split(",")] if by is not None else None
+    with session.lake() as lake, session.out.working(f"ordering {name}") as report:
+        table = lake.table(name)
+        rows = (
+            _planned(table.optimize(columns, dry_run=True))
+            if dry_run
+            else _done(table, lambda t, told: t.optimize(columns, progress=told), report, "ordering")
+        )
+    why = "nothing to order: base holds no rows yet" + ("; without --dry-run pending ones are folded first" * dry_run)
+    _show(session, rows, dry_run, "optimizations", why)
+
+
+def _planned(plans: Sequence[CompactPlan | RemotePlan]) -> list[dict[str, Any]]:
+    return [
+        {
+            "table": plan.table,
+            "origin": plan.origin,
+            "partition": dict(plan.partition),
+            "files": plan.file_count,
+            "bytes_in": plan.bytes_in,
+            "bytes_out": plan.bytes_out,
+            "gain": plan.gain,
+            "why": plan.why,
+        }
+        for plan in plans
+    ]
+
+
+def _done(
+    table: AnyTable,
+    work: Callable[[AnyTable, Callable[[CompactReport], None]], Sequence[CompactReport]],
+    report: Report,
+    what: str,
+) -> list[dict[str, Any]]:
+    import dataclasses
+
+    files = 0
+
+    def told(batch: CompactReport) -> None:
+        nonlocal files
+        files += batch.files_read
+        report(f"{what} {table.name}: {plural(files, 'file')} done", None)
+
+    rows = [dataclasses.asdict(batch) for batch in work(table, told)]
+    return [{**row, "error": "; ".join(row["problems"])} if row["problems"] else row for row in rows]
+
+
+def _show(
+    session: Session, rows: list[dict[str, Any]], dry_run: bool, name: str, empty: str, notes: Sequence[str] = ()
+) -> None:
+    document = {"dry_run": dry_run, name: rows, **({"notes": notes} if notes else {})}
+    if session.as_json or rows or not notes:
+        failed = show_rows(session, PLANNED if dry_run else DONE, rows, document, empty)
+    else:
+        failed = False
+    for note in notes:
+        session.out.note(note)
+    if failed:
+        raise typer.Exit(HANDLED)
+
+
+def register(app: typer.Typer) -> None:
+    command(
+        app,
+        "compact",
+        panel=PANEL,
+        examples="lithify compact shop.orders\nlithify compact --all --dry-run\n"
+        "lithify compact shop.events --tier hourly",
+    )(compact)
+    command(
+        app,
+        "optimize",
+        panel=PANEL,
+        examples="lithify optimize shop.orders\nlithify optimize shop.orders --by customer,placed --dry-run",
+    )(optimize)

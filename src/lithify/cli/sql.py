@@ -1,0 +1,204 @@
+"""Commands that look: sql, changes, history, snapshot."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lithify.cli.command import Session, TableArgument, command
+from lithify.cli.output import Column
+from lithify.cli.rowset import FormatOption, LimitOption, OutputOption, check_format, rows_wanted, write_rows
+from lithify.cli.values import cell
+from lithify.errors import InvalidRequest, LimitExceeded
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lithify.cli.command import AnyLake, AnyTable
+
+PANEL = "Queries"
+
+AsOfOption = Annotated[
+    str | None,
+    typer.Option(
+        "--as-of",
+        metavar="SEQ|TIME|TAG",
+        help="Read an earlier state: a seq, a time like 2026-11-15T12:00:00 (UTC), or a tag.",
+    ),
+]
+
+
+def sql(
+    session: Session,
+    query: Annotated[
+        str, typer.Argument(metavar="QUERY", help="A SELECT over the lake's tables; - reads it from stdin.")
+    ],
+    as_of: AsOfOption = None,
+    format: FormatOption = None,
+    output: OutputOption = None,
+    limit: LimitOption = None,
+) -> None:
+    """Run a SELECT, fresh: every acknowledged change is in the answer. In-process, no Spark."""
+    chosen = check_format(session, format, output)
+    text = sys.stdin.read() if query == "-" else query
+    if not text.strip():
+        raise InvalidRequest('the query is empty: pass a SELECT, e.g. lithify sql "select count(*) from shop.orders"')
+    with session.lake() as lake:
+        started = time.perf_counter()
+        rows, cut = _answer(session, lake, text, as_of, rows_wanted(session, chosen, output, limit))
+        write_rows(session, rows, chosen, output, limit, time.perf_counter() - started, cut=cut)
+
+
+def _answer(session: Session, lake: AnyLake, text: str, as_of: str | None, wanted: int | None) -> tuple[pa.Table, bool]:
+    """The rows, and whether there are more. A service answers with so many rows at most: enough if fewer are wanted."""
+    if session.server is None or wanted is None:
+        return lake.sql(text, as_of=as_of), False
+    answer = lake.query(text, as_of)
+    if answer.cut and answer.rows.num_rows < wanted:
+        raise LimitExceeded(
+            f"the service answers with at most {answer.rows.num_rows:,} rows, and --limit asks for {wanted:,}: lower "
+            "it, or raise the service's setting query_rows_max",
+            limit="rows",
+        )
+    return answer.rows, answer.cut
+
+
+def changes(
+    session: Session,
+    name: TableArgument,
+    since: Annotated[
+        str, typer.Option("--since", metavar="SEQ", help="Changes after this seq, or after a position of the table.")
+    ] = "0",
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="SEQ", help="Changes up to this seq or position. Default: all.")
+    ] = None,
+    effects: Annotated[
+        bool,
+        typer.Option("--effects", metavar="", help="Show what became of the rows: insert, update or delete (_kind)."),
+    ] = False,
+    format: FormatOption = None,
+    output: OutputOption = None,
+    limit: LimitOption = None,
+) -> None:
+    """Read what was written after a seq, in commit order, with _seq and _op. The highest _seq is the next token.
+
+    With --effects, each row is shown with what the commit did to it (_kind): a late update that lost and a delete of
+    nothing are left out, and a deleted row is shown as it was.
+    """
+    import pyarrow.compute as pc
+
+    chosen = check_format(session, format, output)
+    with session.lake() as lake:
+        started = time.perf_counter()
+        table = lake.table(name)
+        first = _seq(table, since)
+        last = None if until is None else _seq(table, until)
+        if last is not None and first > last:
+            raise InvalidRequest(f"--since {since} comes after --until {until}: swap them")
+        newest = table.snapshot().seq if effects or last is not None else 0
+        if last is not None and last > newest:
+            raise InvalidRequest(f"--until {until} lies ahead of table {name}: its newest seq is {newest}")
+        if effects:
+            last = newest if last is None else last
+            rows = table.feed(first, last)
+        else:
+            rows = table.changes(since=first)
+            if last is not None:
+                rows = rows.filter(pc.less_equal(rows.column("_seq"), last))
+        document = {
+            "table": name,
+            "since": first,
+            "next": max(rows.column("_seq").to_pylist(), default=first) if last is None else last,
+        }
+        write_rows(session, rows, chosen, output, limit, time.perf_counter() - started, document)
+
+
+def _seq(table: AnyTable, place: str) -> int:
+    """A service knows its tables by name alone, and takes seqs only."""
+    from lithify.core.position import seq_of
+    from lithify.lake.table import Table
+
+    if not isinstance(table, Table):
+        if not place.isdecimal():
+            raise InvalidRequest(
+                f"{place!r} is no seq: a service takes a number, such as the `next` of the last answer"
+            )
+        return int(place)
+    return seq_of(place, table.name, table.incarnation)
+
+
+def history(
+    session: Session,
+    name: TableArgument,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", metavar="N", min=1, help="Entries at most, newest first.")
+    ] = 20,
+) -> None:
+    """Show what happened to a table, newest first.
+
+    Writes, deletes (who and why), folds, compactions, and changes of columns and options.
+    """
+    with session.lake() as lake:
+        entries = [dataclasses.asdict(entry) for entry in lake.table(name).history(limit)]
+        columns = [
+            Column("time", "time (UTC)", lambda moment: f"{moment:%Y-%m-%d %H:%M:%S}", style="dim"),
+            Column("operation", "operation", style="bold"),
+            Column("seq", "seq", right=True),
+            Column("rows", "rows", lambda rows: "" if rows is None else f"{rows:,}", right=True),
+            Column("actor", "actor"),
+            *(
+                Column(field, title, lambda text: cell(text, 50))
+                for field, title in (("reason", "reason"), ("batch_id", "batch"), ("detail", "detail"))
+                if any(entry[field] for entry in entries)
+            ),
+        ]
+        session.out.listing(columns, entries, {"table": name, "history": entries}, empty="nothing yet")
+
+
+def snapshot(session: Session, name: TableArgument, as_of: AsOfOption = None) -> None:
+    """Show which versions of changes and base a read uses, now or as of an earlier state."""
+    with session.lake() as lake:
+        pinned = lake.table(name).snapshot(as_of)
+        document = {
+            "table": name,
+            "seq": pinned.seq,
+            "watermark": pinned.watermark,
+            "changes_version": pinned.changes_version,
+            "base_version": pinned.base_version,
+            "base_files": pinned.base_files,
+            "base_rows": pinned.base_rows,
+            "base_bytes": pinned.base_bytes,
+            "pending_files": pinned.pending_files,
+            "pending_rows": pinned.pending_rows,
+            "pending_bytes": pinned.pending_bytes,
+        }
+        fields = {label.replace("_", " "): value for label, value in document.items() if label != "table"}
+        session.out.record(name, fields, document)
+
+
+def register(app: typer.Typer) -> None:
+    command(
+        app,
+        "sql",
+        panel=PANEL,
+        examples="""
+        lithify sql "select status, count(*) from shop.orders group by status"
+        lithify sql "select * from shop.orders" --as-of 41 --output orders.parquet
+        lithify sql - --format csv < report.sql
+        """,
+    )(sql)
+    command(
+        app,
+        "changes",
+        panel=PANEL,
+        examples="""
+        lithify changes shop.orders --since 41 --format ndjson
+        lithify changes shop.orders --since 41 --until 60 --effects --json
+        """,
+    )(changes)
+    command(app, "history", panel=PANEL, examples="lithify history shop.orders --limit 5")(history)
+    command(app, "snapshot", panel=PANEL, examples="lithify snapshot shop.orders --as-of 2026-11-15T12:00:00")(snapshot)

@@ -1,0 +1,1 @@
+"""Where heavy work runs: here, or in a supervised process."""

@@ -1,0 +1,409 @@
+"""From whatever a caller hands over to rows of exactly the table's schema, or an error that names the place.
+
+Nothing is guessed and nothing is lost: a value either fits its column or the whole batch is refused. Missing
+nullable columns are null; text is parsed only where JSON has no type of its own (dates, timestamps, decimals,
+binary stays binary).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import numbers
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lithify.core.arrow_rows import sort_by, take
+from lithify.core.containers import arrow_table, is_arrow, not_rows, one_column
+from lithify.core.schema import TableSchema
+from lithify.errors import InvalidRequest
+
+ROW_BYTES_MAX = 64 * 2**20
+_DAY_US = 86_400_000_000
+_FLOAT32_MAX = 3.4028235677973366e38
+
+
+def rows_of(data: Any, schema: TableSchema) -> pa.Table:
+    """Full rows for append and upsert."""
+    table = conform(as_arrow(data, schema.columns), schema.columns)
+    check_rows(table, schema)
+    return table
+
+
+def rows_of_newest(data: Any, known: TableSchema, newest: Callable[[], TableSchema]) -> pa.Table:
+    """Rows of the schema that is known; what that refuses may fit a newer one. `data` is read once."""
+    if isinstance(data, pa.RecordBatchReader):
+        data = as_arrow(data, known.columns)
+    elif isinstance(data, Iterator):
+        data = list(data)
+    try:
+        return rows_of(data, known)
+    except InvalidRequest:
+        now = newest()
+        if now.columns == known.columns:
+            raise
+        return rows_of(data, now)
+
+
+def check_rows(table: pa.Table, schema: TableSchema) -> None:
+    """What a key and a partition column may not hold."""
+    check_keys(table, schema.key)
+    for name in schema.partition_by:
+        if pa.types.is_string(table.schema.field(name).type):
+            row = pc.index(table.column(name), "").as_py()
+            if row >= 0:
+                raise InvalidRequest(
+                    f"partition column {name!r} is empty text in row {row}, which Delta cannot tell from null: use null"
+                )
+
+
+def keys_of(data: Any, schema: TableSchema) -> pa.Table:
+    """Key rows for delete. A table with one key column also takes bare values, and an array of them."""
+    if isinstance(data, pa.Scalar):
+        data = data.as_py()
+    if isinstance(data, str | bytes | int | Mapping) or (
+        not hasattr(data, "__iter__") and not hasattr(data, "__arrow_c_stream__")
+    ):
+        data = [data]
+    if (column := one_column(data)) is not None:
+        if len(schema.key) != 1:
+            raise InvalidRequest(f"an array of values says nothing about which columns to delete by: {_how(schema)}")
+        data = pa.table({schema.key[0]: column})
+    elif isinstance(data, Iterable) and not hasattr(data, "__arrow_c_stream__") and not hasattr(data, "to_arrow"):
+        data = list(data)
+        if data and not isinstance(data[0], Mapping | pa.RecordBatch | pa.Table):
+            data = [_key_mapping(value, schema.key) for value in data]
+    target = schema.select(schema.key) if schema.keyed else schema.columns
+    arrow = as_arrow(data, target, what="key")
+    if not schema.keyed:
+        target = schema.select([name for name in schema.names if name in arrow.column_names])
+    for name in arrow.column_names:
+        if name not in target.names:
+            raise InvalidRequest(
+                f"{name!r} is no key column: delete takes {', '.join(schema.key or schema.names)}"
+                + ("" if schema.keyed else " (any set of them)")
+            )
+    missing = [name for name in target.names if name not in arrow.column_names]
+    if missing:
+        raise InvalidRequest(f"the keys to delete lack {', '.join(map(repr, missing))}: give every key column")
+    table = conform(arrow, target)
+    check_keys(table, schema.key)
+    return table
+
+
+def _how(schema: TableSchema) -> str:
+    return f"give rows with {', '.join(schema.key)}" if schema.keyed else "give rows with the columns"
+
+
+def _key_mapping(value: Any, key: Sequence[str]) -> Mapping[str, Any]:
+    if not key:
+        raise InvalidRequest("this table has no key: say which columns to delete by, e.g. delete([{'user_id': 7}])")
+    values = value if isinstance(value, tuple) else (value,)
+    if len(values) != len(key):
+        wanted = f"the key has {len(key)} columns ({', '.join(key)}) but"
+        raise InvalidRequest(
+            f"{wanted} {value!r} gives {len(values)}", public=f"{wanted} a value was given for {len(values)}"
+        )
+    return dict(zip(key, values, strict=True))
+
+
+def as_arrow(data: Any, columns: pa.Schema, what: str = "row") -> pa.Table:
+    """Any accepted container as an Arrow table, columns still in their own types."""
+    if isinstance(data, Mapping):
+        return _from_rows([data], columns, what)
+    if not is_arrow(data) and isinstance(data, Iterable) and not isinstance(data, str | bytes):
+        rows = list(data)
+        if not rows or not isinstance(rows[0], pa.RecordBatch | pa.Table):
+            return _from_rows(rows, columns, what)
+        if (other := next((row for row in rows if not isinstance(row, pa.RecordBatch | pa.Table)), None)) is not None:
+            raise InvalidRequest(f"a {type(other).__name__} stands among record batches: give one or the other")
+        data = rows
+    try:
+        table = arrow_table(data)
+    except (pa.ArrowException, TypeError, ValueError, AttributeError, NotImplementedError) as error:
+        raise not_rows(data) from error
+    if not table.num_rows:
+        raise InvalidRequest(f"the batch is empty: give at least one {what}")
+    return table
+
+
+def _from_rows(rows: Sequence[Any], columns: pa.Schema, what: str) -> pa.Table:
+    if not rows:
+        raise InvalidRequest(f"the batch is empty: give at least one {what}")
+    present: dict[str, None] = {}
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise InvalidRequest(f"{what} {number} is {type(row).__name__}, not a dict of column names to values")
+        for name in row:
+            if not isinstance(name, str) or columns.get_field_index(name) < 0:
+                raise InvalidRequest(_unknown_column(name, columns) + f" ({what} {number})")
+            present[name] = None
+    arrays = {}
+    for name in present:
+        arrays[name] = _array([row.get(name) for row in rows], columns.field(name), what)
+    return pa.table(arrays)
+
+
+def _array(values: list[Any], column: pa.Field, what: str) -> pa.Array:
+    kind = column.type
+    if _parsed_from_text(kind) and any(isinstance(value, str) for value in values):
+        return _by_value(
+            values,
+            column,
+            lambda v: pa.scalar(v).cast(kind) if isinstance(v, str) else pa.scalar(v, kind),
+            what,
+        )
+    for number, value in enumerate(values):
+        if value is not None and (loss := _loss(value, kind)):
+            place = f"column {column.name!r}, {what} {number}:"
+            raise InvalidRequest(
+                f"{place} {_shown(value)} does not fit {kind}: {loss}",
+                public=f"{place} the value does not fit {kind}: {loss}",
+            )
+    try:
+        return pa.array(values, type=kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError, UnicodeError):
+        return _by_value(values, column, lambda v: pa.scalar(v, kind), what)
+
+
+def _loss(value: Any, kind: pa.DataType) -> str | None:
+    """What Arrow would drop from a Python value without a word."""
+    types = pa.types
+    if value is None:
+        return None
+    if types.is_integer(kind) or types.is_date(kind):
+        if isinstance(value, numbers.Number) and not isinstance(value, numbers.Integral) and value % 1:  # type: ignore[operator]
+            return "it has a fraction"
+        if types.is_date(kind) and isinstance(value, dt.datetime) and value.time() != dt.time():
+            return "it has a time of day"
+    elif types.is_floating(kind):
+        if isinstance(value, bool):
+            return "it is a truth value"
+        if types.is_float32(kind) and isinstance(value, float) and _FLOAT32_MAX < abs(value) < math.inf:
+            return "it is too large"
+    elif types.is_list(kind) and isinstance(value, list | tuple):
+        return next(filter(None, (_loss(item, kind.value_type) for item in value)), None)
+    elif types.is_struct(kind) and isinstance(value, Mapping):
+        if unknown := next((name for name in value if kind.get_field_index(name) < 0), None):
+            return f"it has no field {unknown!r}"
+        return next(filter(None, (_loss(value.get(f.name), f.type) for f in kind)), None)
+    elif types.is_map(kind):
+        items = value.items() if isinstance(value, Mapping) else value
+        return next(filter(None, (_loss(item, kind.item_type) for _, item in items)), None)
+    return None
+
+
+def _by_value(values: list[Any], column: pa.Field, convert: Any, what: str) -> pa.Array:
+    """The slow way, only to find and name the value that does not fit."""
+    converted = []
+    for number, value in enumerate(values):
+        try:
+            converted.append(None if value is None else convert(value).as_py())
+        except (pa.ArrowException, TypeError, ValueError, OverflowError, UnicodeError) as error:
+            place = f"column {column.name!r}, {what} {number}:"
+            raise InvalidRequest(
+                f"{place} {_shown(value)} does not fit {column.type}: {_first_line(error)}",
+                public=f"{place} the value does not fit {column.type}",
+            ) from error
+    return pa.array(converted, type=column.type)
+
+
+def _parsed_from_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_temporal(kind) or pa.types.is_decimal(kind))
+
+
+def conform(table: pa.Table, columns: pa.Schema) -> pa.Table:
+    """Cast to exactly `columns`: order, types, nullability. Safe casts only."""
+    names = table.column_names
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidRequest(f"column {twice!r} comes twice in the batch: rename or drop one")
+    for name in names:
+        if columns.get_field_index(name) < 0:
+            raise InvalidRequest(_unknown_column(name, columns))
+    arrays: list[pa.ChunkedArray] = []
+    for column in columns:
+        if column.name in names:
+            arrays.append(_cast(table.column(column.name), column))
+        else:
+            if not column.nullable:
+                raise InvalidRequest(
+                    f"column {column.name!r} is missing and may not be null: give it a value in every row"
+                )
+            arrays.append(pa.chunked_array([pa.nulls(table.num_rows, column.type)]))
+    result = pa.table(arrays, schema=pa.schema([pa.field(f.name, f.type) for f in columns]))
+    try:
+        result.validate(full=True)
+    except pa.ArrowInvalid as error:
+        said = f"the batch holds invalid values: {_bad_column(result)}"
+        raise InvalidRequest(f"{said}: {_first_line(error)}", public=said) from error
+    for column in columns:
+        if not column.nullable and result.column(column.name).null_count:
+            _refuse_null(result, column.name, "column")
+    _check_years(result)
+    check_row_sizes(result)
+    try:
+        return result.cast(pa.schema([pa.field(f.name, f.type, f.nullable) for f in columns]))
+    except pa.ArrowInvalid as error:
+        # Whole columns have been checked: what is left are nulls deeper inside.
+        nested = ", ".join(repr(column.name) for column in columns if pa.types.is_nested(column.type))
+        raise InvalidRequest(f"a required value inside of a nested column ({nested}) is null: give it one") from error
+
+
+def _check_years(table: pa.Table) -> None:
+    """Arrow counts on beyond the calendar that Delta, Spark and Python share, where no value has a text any more."""
+    for name, values in zip(table.column_names, table.columns, strict=True):
+        if not (pa.types.is_timestamp(values.type) or pa.types.is_date(values.type)):
+            continue
+        low, high = (pa.scalar(moment).cast(pa.timestamp("us")).value for moment in (dt.datetime.min, dt.datetime.max))
+        if pa.types.is_date(values.type):
+            numbers, low, high = values.cast(pa.int32()), low // _DAY_US, high // _DAY_US
+        else:
+            numbers = values.cast(pa.int64())
+        ends = pc.min_max(numbers)
+        if ends["min"].is_valid and not low <= ends["min"].as_py() <= ends["max"].as_py() <= high:
+            outside = pc.or_(pc.less(numbers, low), pc.greater(numbers, high))
+            raise InvalidRequest(
+                f"column {name!r} is not between the years 1 and 9999 in row {pc.index(outside, True).as_py()}: use "
+                "null, or the first or last moment of them"
+            )
+
+
+def check_convertible(source: pa.Schema, columns: pa.Schema) -> None:
+    """Refuse by types alone what `conform` would refuse for every row."""
+    for name in source.names:
+        if columns.get_field_index(name) < 0:
+            raise InvalidRequest(_unknown_column(name, columns))
+        if not _convertible(source.field(name).type, columns.field(name).type):
+            raise InvalidRequest(f"column {name!r}: {source.field(name).type} does not fit {columns.field(name).type}")
+    for column in columns:
+        if not column.nullable and column.name not in source.names:
+            raise InvalidRequest(f"column {column.name!r} is missing and may not be null: give it a value in every row")
+
+
+class _NotConverted(ValueError):
+    """Refused by us, without naming a value."""
+
+
+def _cast(values: pa.ChunkedArray, column: pa.Field) -> pa.ChunkedArray:
+    if values.type == column.type:
+        return values
+    try:
+        if not _convertible(values.type, column.type):
+            raise _NotConverted(f"{values.type} is not converted to {column.type}")
+        result = values.cast(column.type, safe=True)
+        if not _same_values(values, result):
+            raise _NotConverted("some values would lose digits")
+        return result
+    except (pa.ArrowException, ValueError) as error:
+        said = f"column {column.name!r}: {values.type} does not fit {column.type}"
+        # Arrow's own words quote the value that it stopped at.
+        why = _first_line(error) if isinstance(error, _NotConverted) else "not every value can be converted"
+        raise InvalidRequest(f"{said}: {_first_line(error)}", public=f"{said}: {why}") from error
+
+
+def _same_values(source: pa.ChunkedArray, target: pa.ChunkedArray) -> bool:
+    """Where even a safe cast rounds: floats to decimals, times to dates, large doubles to infinite floats."""
+    types = pa.types
+    if types.is_floating(source.type) and types.is_float32(target.type):
+        return bool(pc.all(pc.equal(pc.is_inf(source), pc.is_inf(target))).as_py() is not False)
+    rounds = types.is_floating(source.type) and types.is_decimal(target.type)
+    if rounds or (types.is_timestamp(source.type) and types.is_date(target.type)):
+        return pc.all(pc.equal(target.cast(source.type, safe=False), source)).as_py() is not False
+    return True
+
+
+def _convertible(source: pa.DataType, target: pa.DataType) -> bool:
+    """Arrow would parse and print numbers as text silently; a feed that changed its types should be told."""
+    types = pa.types
+    if types.is_dictionary(source):
+        return _convertible(source.value_type, target)
+    text = types.is_string(source) or types.is_large_string(source) or types.is_string_view(source)
+    if text:
+        return bool(types.is_string(target) or _parsed_from_text(target))
+    if types.is_string(target):
+        return bool(
+            types.is_null(source)
+            or types.is_binary(source)
+            or types.is_large_binary(source)
+            or types.is_binary_view(source)
+        )
+    if types.is_boolean(source) != types.is_boolean(target):
+        return bool(types.is_null(source))
+    both_timestamps = types.is_timestamp(source) and types.is_timestamp(target)
+    return not both_timestamps or (source.tz is None) == (target.tz is None)
+
+
+def check_keys(table: pa.Table, key: Sequence[str]) -> None:
+    for name in key:
+        if table.column(name).null_count:
+            _refuse_null(table, name, "key column")
+
+
+def _refuse_null(table: pa.Table, name: str, what: str) -> None:
+    row = pc.index(pc.is_null(table.column(name)), True).as_py()
+    raise InvalidRequest(f"{what} {name!r} is null in row {row}: it needs a value in every row")
+
+
+def check_row_sizes(table: pa.Table, bytes_max: int = ROW_BYTES_MAX) -> None:
+    """Find a row over the limit by halving; batches under the limit cost nothing."""
+    pending = [(0, table.num_rows)]
+    while pending:
+        start, length = pending.pop()
+        size = table.slice(start, length).nbytes
+        if size <= bytes_max:
+            continue
+        if length == 1:
+            raise InvalidRequest(
+                f"row {start} has {size / 2**20:.0f} MiB, more than the {bytes_max / 2**20:.0f} MiB a row may have: "
+                "store large objects as files and keep their path"
+            )
+        half = length // 2
+        pending += [(start, half), (start + half, length - half)]
+
+
+def latest_per_key(table: pa.Table, key: Sequence[str], order_by: str | None = None) -> pa.Table:
+    """One row per key: the highest order_by (nulls lowest), then the last one given. Sorted by key."""
+    rank = pa.array(range(table.num_rows), pa.int64())
+    if order_by:
+        order = pc.sort_indices(
+            pa.table({"order": table.column(order_by), "row": rank}),
+            sort_keys=[("order", "ascending", "at_start"), ("row", "ascending")],
+        )
+        table = take(table, order.to_numpy())
+    winners = table.select(list(key)).append_column("_row", rank).group_by(list(key)).aggregate([("_row", "max")])
+    if winners.num_rows < table.num_rows:
+        table = take(table, winners.column("_row_max").to_numpy())
+    return sort_by_key(table, key)
+
+
+def sort_by_key(table: pa.Table, key: Sequence[str]) -> pa.Table:
+    return sort_by(table, key)
+
+
+def _unknown_column(name: Any, columns: pa.Schema) -> str:
+    return (
+        f"column {name!r} is not in the table: it has {', '.join(columns.names)}; add it with add_column, or "
+        "drop it from the batch"
+    )
+
+
+def _bad_column(table: pa.Table) -> str:
+    for name in table.column_names:
+        try:
+            table.column(name).validate(full=True)
+        except pa.ArrowInvalid:
+            return f"column {name!r}"
+    return "a column"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

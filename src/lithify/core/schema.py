@@ -1,0 +1,293 @@
+"""What a table looks like: its columns and the few settings that decide how rows are told apart.
+
+Arrow schemas come in many spellings of the same thing (large_string, dictionary, nanoseconds). `normalise` maps
+them to the one spelling that Delta, Spark and DataFusion agree on; everything after that compares types exactly.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any
+
+import pyarrow as pa
+
+from lithify.core.names import DAY, OP, SEQ, check_column_name
+from lithify.core.types import type_name
+from lithify.errors import Conflict, Corruption, InvalidRequest
+from lithify.options.table_options import effective
+
+FORMAT = 1
+# Properties that the log keeps for itself: facts about the table's life, nothing that a user sets.
+BOOKKEEPING = frozenset({"lithify.created_at_seq", "lithify.created_at_version", "lithify.dropped"})
+_FIXED: dict[pa.DataType, pa.DataType] = {
+    pa.bool_(): pa.bool_(),
+    pa.int8(): pa.int8(),
+    pa.int16(): pa.int16(),
+    pa.int32(): pa.int32(),
+    pa.int64(): pa.int64(),
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.float16(): pa.float32(),
+    pa.float32(): pa.float32(),
+    pa.float64(): pa.float64(),
+    pa.string(): pa.string(),
+    pa.large_string(): pa.string(),
+    pa.string_view(): pa.string(),
+    pa.binary(): pa.binary(),
+    pa.large_binary(): pa.binary(),
+    pa.binary_view(): pa.binary(),
+    pa.date32(): pa.date32(),
+    pa.date64(): pa.date32(),
+}
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """Columns plus key, order_by, time and partition_by. Immutable and comparable.
+
+    `settings` are the table's own properties; `defaults` the lake's values for options that it does not set.
+    """
+
+    columns: pa.Schema
+    key: tuple[str, ...] = ()
+    order_by: str | None = None
+    time: str | None = None
+    partition_by: tuple[str, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Every table option with the value that holds for this table."""
+        return effective(self.settings, self.defaults)
+
+    @cached_property
+    def sort_columns(self) -> tuple[str, ...]:
+        """What the rows of a compacted file are sorted by. Partition columns are the same in all of them."""
+        chosen = self.options["sort_by"]
+        names = (self.key or tuple(filter(None, (self.time,)))) if chosen is None else chosen
+        return tuple(name for name in names if name not in self.partition_by)
+
+    @property
+    def keyed(self) -> bool:
+        return bool(self.key)
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """Partition columns of base, in order."""
+        return ((DAY,) if self.time else ()) + self.partition_by
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.columns.names)
+
+    @property
+    def fingerprint(self) -> str:
+        """A short text that changes with the columns (names, order, types, nullability) and the key, and with nothing
+        else: the same in every process and version.
+        """
+        columns = [[f.name, type_name(f.type), f.nullable] for f in self.columns]
+        text = json.dumps({"columns": columns, "key": list(self.key)}, separators=(",", ":"), ensure_ascii=True)
+        return blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def check_fingerprint(self, given: str | None, table: str) -> None:
+        """Refuse a write that was made for another schema than this one."""
+        if given is None:
+            return
+        if not isinstance(given, str):
+            raise InvalidRequest(f"a schema fingerprint is a text of `describe`, not {type(given).__name__}")
+        if given != self.fingerprint:
+            raise Conflict(
+                f"table {table} has the schema {self.fingerprint}, and this write was made for {given[:64]!r}; nothing "
+                "was written: look at the columns (describe), make the rows fit, and send the new fingerprint",
+                schema_fingerprint=self.fingerprint,
+            )
+
+    def select(self, names: Sequence[str]) -> pa.Schema:
+        return pa.schema([self.columns.field(name) for name in names])
+
+    @property
+    def changes_columns(self) -> pa.Schema:
+        """The changes log's columns: everything nullable, because a tombstone holds key columns only."""
+        user = [pa.field(f.name, f.type) for f in self.columns]
+        return pa.schema([*user, pa.field(SEQ, pa.int64()), pa.field(OP, pa.string())])
+
+    @property
+    def base_columns(self) -> pa.Schema:
+        return self.columns.append(pa.field(DAY, pa.date32())) if self.time else self.columns
+
+    def properties(self) -> dict[str, str]:
+        settings = {
+            "lithify.format": str(FORMAT),
+            "lithify.key": json.dumps(list(self.key)),
+            "lithify.partition_by": json.dumps(list(self.partition_by)),
+            # Field order and nullability of the user's columns, which the changes log relaxes.
+            "lithify.required": json.dumps([f.name for f in self.columns if not f.nullable]),
+        }
+        if self.order_by:
+            settings["lithify.order_by"] = self.order_by
+        if self.time:
+            settings["lithify.time"] = self.time
+        return settings | dict(self.settings)
+
+    def with_column(self, column: pa.Field) -> TableSchema:
+        return replace(self, columns=self.columns.append(column))
+
+
+def from_properties(columns: pa.Schema, properties: Mapping[str, str], where: str) -> TableSchema:
+    """Rebuild from the changes log's own columns and properties."""
+    if int(properties.get("lithify.format", "0")) > FORMAT:
+        raise InvalidRequest(
+            f"{where} was written by a newer Lithify (table format {properties['lithify.format']}): upgrade lithify"
+        )
+    try:
+        required = set(json.loads(properties["lithify.required"]))
+        key = tuple(json.loads(properties["lithify.key"]))
+        partition_by = tuple(json.loads(properties["lithify.partition_by"]))
+    except (KeyError, ValueError) as error:
+        raise Corruption(f"{where} has no readable lithify.* table properties: is it a Lithify table?") from error
+    user = [pa.field(f.name, f.type, f.name not in required) for f in columns if f.name not in (SEQ, OP)]
+    known = {
+        "lithify.format",
+        "lithify.required",
+        "lithify.key",
+        "lithify.partition_by",
+        "lithify.order_by",
+        "lithify.time",
+    }
+    return TableSchema(
+        pa.schema(user),
+        key,
+        properties.get("lithify.order_by"),
+        properties.get("lithify.time"),
+        partition_by,
+        {k: v for k, v in properties.items() if k.startswith("lithify.") and k not in known | BOOKKEEPING},
+    )
+
+
+def define(
+    columns: pa.Schema,
+    key: str | Iterable[str] | None = None,
+    order_by: str | None = None,
+    time: str | None = None,
+    partition_by: str | Iterable[str] = (),
+) -> TableSchema:
+    """Check a user's wishes and turn them into a TableSchema."""
+    if not len(columns):
+        raise InvalidRequest("a table needs at least one column")
+    seen: dict[str, str] = {}
+    fields: list[pa.Field] = []
+    keys = _names(key, "key")
+    for column in columns:
+        check_column_name(column.name)
+        if (other := seen.get(column.name.lower())) is not None:
+            raise InvalidRequest(f"columns {other!r} and {column.name!r} differ only in case or not at all: rename one")
+        seen[column.name.lower()] = column.name
+        fields.append(
+            pa.field(column.name, normalise(column.type, column.name), column.nullable and column.name not in keys)
+        )
+    schema = pa.schema(fields)
+    partitions = _names(partition_by, "partition_by")
+    for role, value in (("order_by", order_by), ("time", time)):
+        if value is not None and not isinstance(value, str):
+            raise InvalidRequest(f"{role} is the name of a column, not {type(value).__name__}")
+    for role, names in (
+        ("key", keys),
+        ("order_by", _names(order_by, "order_by")),
+        ("time", _names(time, "time")),
+        ("partition_by", partitions),
+    ):
+        for name in names:
+            if name not in schema.names:
+                raise InvalidRequest(f"{role} column {name!r} is not in the schema: it has {', '.join(schema.names)}")
+        if len(set(names)) < len(names):
+            raise InvalidRequest(f"{role} names a column twice: {', '.join(names)}")
+    for name in keys:
+        check_key_type(schema.field(name), "key")
+    if order_by:
+        if not keys:
+            raise InvalidRequest(
+                "order_by chooses between versions of a key: give the table a key, or leave order_by out"
+            )
+        if order_by in keys:
+            raise InvalidRequest(
+                f"order_by column {order_by!r} is part of the key: two versions of a key could never differ in it"
+            )
+        check_key_type(schema.field(order_by), "order_by")
+    if time and not (pa.types.is_timestamp(schema.field(time).type) or pa.types.is_date(schema.field(time).type)):
+        raise InvalidRequest(f"time column {time!r} is {schema.field(time).type}: it must be a timestamp or a date")
+    for name in partitions:
+        check_key_type(schema.field(name), "partition_by")
+        if pa.types.is_binary(schema.field(name).type):
+            raise InvalidRequest(f"partition_by column {name!r} is binary: partition by text, numbers or dates")
+    return TableSchema(schema, keys, order_by, time, partitions)
+
+
+def check_key_type(column: pa.Field, role: str) -> None:
+    if pa.types.is_floating(column.type):
+        raise InvalidRequest(
+            f"{role} column {column.name!r} is floating point ({column.type}), which has no reliable equality: "
+            "use an integer, decimal or text"
+        )
+    if pa.types.is_nested(column.type):
+        raise InvalidRequest(
+            f"{role} column {column.name!r} is {column.type}: only plain values can be compared, not lists, "
+            "structs or maps"
+        )
+
+
+def normalise(kind: pa.DataType, where: str) -> pa.DataType:
+    """The one spelling of a type that Delta, Spark, DataFusion and Parquet share."""
+    if (fixed := _FIXED.get(kind)) is not None:
+        return fixed
+    types = pa.types
+    if types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC" if kind.tz else None)
+    if types.is_decimal(kind):
+        if kind.precision > 38 or not 0 <= kind.scale <= kind.precision:
+            raise InvalidRequest(
+                f"column {where!r}: {kind} does not fit a Delta decimal (precision up to 38, scale from 0 to the "
+                "precision)"
+            )
+        return pa.decimal128(kind.precision, kind.scale)
+    if types.is_dictionary(kind):
+        return normalise(kind.value_type, where)
+    if types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind) or types.is_list_view(kind):
+        inner = kind.value_field
+        return pa.list_(pa.field("element", normalise(inner.type, f"{where}[]"), inner.nullable))
+    if types.is_struct(kind):
+        if not kind.num_fields:
+            raise InvalidRequest(f"column {where!r} is a struct with no fields: give it one, or drop it")
+        names = [field.name.lower() for field in kind]
+        if twice := next((field.name for field in kind if names.count(field.name.lower()) > 1), None):
+            raise InvalidRequest(
+                f"column {where!r} is a struct with two fields {twice!r}, which differ only in case or not at all: "
+                "rename one"
+            )
+        return pa.struct([pa.field(f.name, normalise(f.type, f"{where}.{f.name}"), f.nullable) for f in kind])
+    if types.is_map(kind):
+        return pa.map_(
+            normalise(kind.key_type, f"{where}.key"),
+            pa.field("value", normalise(kind.item_type, f"{where}.value"), kind.item_field.nullable),
+        )
+    if kind == pa.uint64():
+        raise InvalidRequest(f"column {where!r} is uint64, which Delta does not have: use int64 or decimal(20, 0)")
+    raise InvalidRequest(
+        f"column {where!r} has type {kind}, which Delta does not have: cast it to a supported type first"
+    )
+
+
+def _names(value: Any, what: str) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    names = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (None,)
+    if not all(isinstance(name, str) for name in names):
+        raise InvalidRequest(f"{what} is the name of a column, or a list of names, not {type(value).__name__}")
+    return names

@@ -1,0 +1,147 @@
+"""The base log: a plain Delta table that any engine reads, holding everything up to its watermark.
+
+`txn("lithify.folded", S)` is the watermark. A fold commits it together with its files, and only on the watermark it
+planned on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lithify.core.schema import TableSchema
+from lithify.core.snapshot import DataFile
+from lithify.delta.constraints import stricter
+from lithify.delta.intent import Intent
+from lithify.delta.log import DeltaLog
+from lithify.errors import Conflict, InvalidRequest, NotFound
+from lithify.files.parquet import Written
+from lithify.files.store import Store
+
+FOLDED_TXN = "lithify.folded"
+OWNER = "lithify.owner"
+REFUSED_FEATURES = {"deletionVectors": "deletion vectors", "columnMapping": "column mapping"}
+
+
+def refuse_features(log: DeltaLog) -> None:
+    properties = log.properties
+    used = {feature for feature in REFUSED_FEATURES if feature in log.features}
+    if properties.get("delta.columnMapping.mode", "none") != "none":
+        used.add("columnMapping")
+    if properties.get("delta.enableDeletionVectors") == "true":
+        used.add("deletionVectors")
+    for feature in used:
+        raise InvalidRequest(
+            f"{log.path} uses {REFUSED_FEATURES[feature]}, which its data files alone do not tell: rewrite it without "
+            "them first"
+        )
+    if properties.get("delta.appendOnly") == "true":
+        raise InvalidRequest(f"{log.path} is append-only (delta.appendOnly): rows in it cannot change")
+
+
+def refuse_demands(log: DeltaLog) -> None:
+    """A table that is to be adopted must not ask of writers what Lithify does not do."""
+    for demand in log.demands():
+        raise InvalidRequest(
+            f"{log.path} has {demand}, which Lithify does not evaluate: drop it there if whoever writes rows keeps to "
+            "it anyway, or copy the rows into a table of Lithify's own"
+        )
+
+
+class BaseLog:
+    def __init__(self, log: DeltaLog, table: str) -> None:
+        self.log, self.table = log, table
+        self._begun: dict[str, tuple[int, bool]] = {}
+
+    @classmethod
+    def open(cls, path: Path, store: Store, table: str, checkpoint_every: int) -> BaseLog:
+        return cls(DeltaLog.open(path, store, checkpoint_every=checkpoint_every), table)
+
+    @property
+    def watermark(self) -> int:
+        return self.log.txn(FOLDED_TXN) or 0
+
+    def check_readable(self, schema: TableSchema) -> None:
+        """Refuse what another writer did to an adopted base that its files alone do not tell, or that we would lose."""
+        refuse_features(self.log)
+        known = set(schema.base_columns.names)
+        for extra in [name for name in self.log.columns().names if name not in known]:
+            if self.log.properties.get(OWNER) and not self._is_empty(extra):
+                raise Conflict(
+                    f"the base of table {self.table} has a column {extra!r} that the table does not have: add it with "
+                    "add_column, so that folds keep its values"
+                )
+
+    def check_foldable(self, schema: TableSchema) -> None:
+        """Refuse to write rows into a base that has come to demand of them what nobody here looks at."""
+        if not self.log.properties.get(OWNER):
+            return
+        found = self.log.demands()
+        found += [f"NOT NULL on column {name!r}" for name in stricter(self.log.columns(), schema.columns)]
+        for demand in found:
+            raise Conflict(
+                f"nothing is folded into the base of table {self.table}: another writer has given {self.log.path} "
+                f"{demand}, which Lithify does not evaluate. Pending changes stay as they are and are read; drop it "
+                "there to have them folded"
+            )
+
+    def _is_empty(self, column: str) -> bool:
+        """Whether a column that only base has is one that `add_column` began with: until the table has it too, we write
+        no value to it, and nobody else has added a file since.
+        """
+        seen, empty = self._begun.get(column, (-1, False))
+        for version in range(self.log.version, max(seen + 1, self.log.versions().start) - 1, -1):
+            record = self.log.commit_record(version)
+            added = str(record.info.get("column")).partition(" ")[0]  # its type follows
+            if record.info.get("operation") == "add column" and added == column:
+                empty = True
+                break
+            if record.adds and not record.info:
+                empty = False
+                break
+        self._begun[column] = self.log.version, empty
+        return empty
+
+    def files(self, schema: TableSchema) -> tuple[DataFile, ...]:
+        return self.log.files(
+            [*schema.key, *filter(None, (schema.time,)), *schema.partition_by, *schema.sort_columns[:1]]
+        )
+
+    def commit(
+        self,
+        adds: Sequence[tuple[Written, Mapping[str, str | None]]],
+        removes: Sequence[DataFile],
+        txns: Mapping[str, int],
+        info: Mapping[str, Any],
+        intent: Intent,
+        *,
+        data_change: bool,
+    ) -> int:
+        """Raises Lost."""
+        watermark = txns.get(FOLDED_TXN, self.watermark)
+        return self.log.commit(adds, removes, txns, {**info, "watermark": watermark}, intent, data_change=data_change)
+
+    def version_up_to(self, seq: int) -> int:
+        """The newest version whose watermark is at most `seq`."""
+        versions = [v for v in self.log.versions() if v <= self.log.version]
+        low, high = 0, len(versions)
+        while low < high:
+            middle = (low + high) // 2
+            if self._watermark_at(versions, middle) <= seq:
+                low = middle + 1
+            else:
+                high = middle
+        if low == 0:
+            raise NotFound(
+                f"table {self.table} can no longer be read as of seq {seq}: its base has moved on; choose a newer seq"
+            )
+        return versions[low - 1]
+
+    def _watermark_at(self, versions: Sequence[int], place: int) -> int:
+        while place >= 0:
+            watermark = self.log.commit_record(versions[place]).info.get("watermark")
+            if isinstance(watermark, int):
+                return watermark
+            place -= 1
+        return 0

@@ -1,0 +1,216 @@
+"""The changes log: where every write lands, and the only giver of seqs.
+
+`txn("lithify.seq", n)` is the newest seq; the next write is n+1, read at the version being swapped. Never from the
+files that happen to be there: after a fold there may be none.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from lithify.core.names import OP, SEQ
+from lithify.core.ops import Op
+from lithify.core.schema import TableSchema, from_properties
+from lithify.core.snapshot import DataFile
+from lithify.delta.archive import LogLimits
+from lithify.delta.batch_ids import in_lane
+from lithify.delta.intent import Intent
+from lithify.delta.log import CommitRecord, DeltaLog
+from lithify.errors import Corruption, NotFound
+from lithify.files.parquet import Written
+from lithify.files.store import Store
+
+SEQ_TXN = "lithify.seq"
+EPOCH_TXN = "lithify.vacuum"
+DROPPED = "lithify.dropped"
+CREATED_AT_SEQ = "lithify.created_at_seq"
+CREATED_AT_VERSION = "lithify.created_at_version"
+BASE_PATH = "lithify.base_path"
+LIVE_COMMITS_MIN, LIVE_COMMITS_MAX = 200, 500
+
+
+def batch_txn(batch_id: str) -> str:
+    """What remembers a batch id; those of a lane share it."""
+    place = in_lane(batch_id)
+    return f"lithify.batch.{batch_id if place is None else place.lane}"
+
+
+def bound_txn(batch_id: str) -> str:
+    """What remembers the fingerprint of a bound batch id."""
+    return batch_txn(batch_id).replace("lithify.batch.", "lithify.bound.", 1)
+
+
+def lane_txn(lane: str) -> str:
+    """What remembers the number of a lane's last write, also when its commit has left the log."""
+    return f"lithify.{lane.replace('-', '.', 1)}"
+
+
+def job_txn(job_id: str) -> str:
+    return f"lithify.job.{job_id}"
+
+
+class ChangesLog:
+    def __init__(self, log: DeltaLog, table: str, defaults: Mapping[str, Any] | None = None) -> None:
+        """`defaults`: the lake's values for options that the table does not set."""
+        self.log, self.table, self._defaults = log, table, defaults or {}
+        self._schema: tuple[int, TableSchema] | None = None
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        store: Store,
+        table: str,
+        checkpoint_every: int,
+        defaults: Mapping[str, Any] | None = None,
+    ) -> ChangesLog:
+        changes = cls(DeltaLog.open(path, store, checkpoint_every=checkpoint_every), table, defaults)
+        changes.log.limits = changes.limits
+        return changes
+
+    def limits(self) -> LogLimits:
+        """How short this log is kept. Every write is a commit here, and nobody else reads it: old ones are archived."""
+        return replace(
+            self.base_limits(ours=True), live_commits_min=LIVE_COMMITS_MIN, live_commits_max=LIVE_COMMITS_MAX
+        )
+
+    def base_limits(self, *, ours: bool) -> LogLimits:
+        """How short the log of base is kept. One that is not `ours` alone is not trimmed."""
+        options = self.schema.options
+        retain_hours = options["log_retain_hours"] if ours else None
+        return LogLimits(options["checkpoint_every"], retain_hours, options["log_commits_max"])
+
+    @property
+    def seq(self) -> int:
+        return max(self.log.txn(SEQ_TXN) or 0, self.created_at_seq)
+
+    @property
+    def epoch(self) -> int:
+        return self.log.txn(EPOCH_TXN) or 0
+
+    @property
+    def dropped(self) -> bool:
+        return self.log.properties.get(DROPPED) == "true"
+
+    @property
+    def schema(self) -> TableSchema:
+        # Before looking: what another thread's refresh mixes into it is then not taken for the new version's.
+        version, known = self.log.version, self._schema
+        if known is None or known[0] != version:
+            columns = plain_types(self.log.columns())
+            schema = from_properties(columns, self.log.properties, f"table {self.table}")
+            known = self._schema = (version, replace(schema, defaults=self._defaults))
+        return known[1]
+
+    @property
+    def created_at_seq(self) -> int:
+        return int(self.log.properties.get(CREATED_AT_SEQ, "0"))
+
+    def files(self) -> tuple[DataFile, ...]:
+        schema = self.schema
+        return self.log.files([*schema.key, *filter(None, (schema.time,)), *schema.partition_by])
+
+    def commit(
+        self,
+        files: Sequence[tuple[Written, Op]],
+        txns: Mapping[str, int],
+        info: Mapping[str, Any],
+        intent: Intent,
+    ) -> int:
+        """Add files under the next seq, which is returned. Raises Lost."""
+        seq = self.seq + 1
+        adds = [(file, {SEQ: str(seq), OP: op.value}) for file, op in files]
+        self.log.commit(adds, (), {SEQ_TXN: seq, **txns}, {**info, "seq": seq}, intent, data_change=True)
+        return seq
+
+    def remove_folded(self, watermark: int, intent: Intent) -> int:
+        """Forget changes that base holds. Returns how many files. Raises Lost."""
+        folded = [file for file in self.files() if file.seq <= watermark]
+        if folded:
+            info = {"operation": "remove folded", "seq": self.seq, "watermark": watermark}
+            self.log.commit((), folded, {}, info, intent, data_change=False)
+        return len(folded)
+
+    # -- time travel
+
+    def record_of_seq(self, seq: int) -> CommitRecord:
+        """The commit that gave out `seq`, found by bisection: seqs grow with versions, and often by one with each."""
+        versions = self.versions()
+        if (near := self.log.version - (self.seq - seq)) in versions:
+            record = self.log.commit_record(near)
+            if record.txns.get(SEQ_TXN) == seq:
+                return record
+        low, high = 0, len(versions)
+        while low < high:
+            middle = (low + high) // 2
+            if self._seq_at(versions, middle) < seq:
+                low = middle + 1
+            else:
+                high = middle
+        if low < len(versions):
+            record = self.log.commit_record(versions[low])
+            # Later commits repeat the seq: where the log was trimmed, one of those may come first.
+            created = record.version == self._first_version and seq == self.created_at_seq
+            if record.txns.get(SEQ_TXN) == seq or created:
+                return record
+        raise NotFound(f"seq {seq} of table {self.table} is no longer in its log: choose a newer one")
+
+    def seq_at_time(self, moment: dt.datetime) -> int:
+        """The newest seq committed at or before `moment`."""
+        wanted = int(moment.timestamp() * 1000)
+        versions = self.versions()
+        low, high = 0, len(versions)
+        while low < high:
+            middle = (low + high) // 2
+            if self._time_ms_at(versions[middle]) <= wanted:
+                low = middle + 1
+            else:
+                high = middle
+        seq = self._seq_at(versions, low - 1) if low else -1
+        if seq < 0:
+            raise NotFound(f"table {self.table} has no state as of {moment.isoformat()}: it is older than its log")
+        return seq
+
+    def versions(self) -> range:
+        """Versions of this table: not those of one that was dropped at the same path before."""
+        there = self.log.versions()
+        return range(max(there.start, self._first_version), min(there.stop, self.log.version + 1))
+
+    @property
+    def _first_version(self) -> int:
+        return int(self.log.properties.get(CREATED_AT_VERSION, "0"))
+
+    def _seq_at(self, versions: Sequence[int], place: int) -> int:
+        """The seq as of a version; -1 where the log no longer tells."""
+        while place >= 0:
+            try:
+                seq = self.log.commit_record(versions[place]).info.get("seq")
+            except NotFound:  # trimmed a moment ago: older than all that is left
+                return -1
+            if isinstance(seq, int):
+                return seq
+            place -= 1
+        if not versions or versions[0] > self._first_version:
+            return -1
+        raise Corruption(
+            f"the changes log of table {self.table} has commits that Lithify did not write: restore it from a copy"
+        )
+
+    def _time_ms_at(self, version: int) -> int:
+        try:
+            return self.log.commit_record(version).timestamp_ms
+        except NotFound:  # trimmed a moment ago: older than all that is left
+            return -1
+
+
+def plain_types(columns: pa.Schema) -> pa.Schema:
+    """deltalake spells some Arrow types in its own way; bring them back to ours."""
+    from lithify.core.schema import normalise
+
+    return pa.schema([pa.field(f.name, normalise(f.type, f.name), f.nullable) for f in columns])

@@ -1,0 +1,104 @@
+"""The files of one log in the two places where they may lie: the log's own folder, and the archive beside it.
+
+deltalake lists the log's folder several times for each commit, so old commits are moved to the archive (`archive`),
+where only Lithify reads them. A commit moves once, from the log to the archive, oldest first: what lies in the archive
+is a run of versions without a gap that ends where the log begins, or a little later while it moves. Whoever looks in
+the archive, then in the log, then in the archive again finds every commit that is there. What the archive holds counts:
+a commit of the same version in the log came too late (`trim`), or is the same one, still on its way.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from pathlib import Path
+
+from lithify.delta.actions import CommitRecord, parse_record
+from lithify.delta.folder import ARCHIVE_FOLDER, LOG_FOLDER, Listing, checkpoint_name, commit_name
+from lithify.delta.torn import is_parquet
+from lithify.errors import Corruption, NotFound
+from lithify.files.store import Store
+
+
+class Commits:
+    def __init__(self, table: Path, store: Store) -> None:
+        self.table, self.store = table, store
+        self.live, self.archive = table / LOG_FOLDER, table / ARCHIVE_FOLDER
+
+    def listing(self) -> Listing:
+        """Of the log's own folder."""
+        return Listing.of(self.live, self.store)
+
+    def live_path(self, version: int) -> Path:
+        return self.live / commit_name(version)
+
+    def check_after(self, version: int) -> None:
+        """deltalake follows links: none of the commits that it is going to read may be one."""
+        while self.store.places.is_there(self.live_path(version + 1)):
+            version += 1
+
+    def is_archived(self, version: int) -> bool:
+        return version >= 0 and self.store.exists(self.archive / commit_name(version))
+
+    def path(self, version: int) -> Path:
+        return self.archive / commit_name(version) if self.is_archived(version) else self.live_path(version)
+
+    def exists(self, version: int) -> bool:
+        return self.is_archived(version) or self.store.exists(self.live_path(version)) or self.is_archived(version)
+
+    def read(self, name: str) -> bytes:
+        for folder in (self.archive, self.live):
+            try:
+                return self.store.read(folder / name)
+            except NotFound:
+                continue
+        return self.store.read(self.archive / name)
+
+    def record(self, version: int) -> CommitRecord:
+        try:
+            return parse_record(version, self.read(commit_name(version)))
+        except NotFound:
+            raise self.gone(version) from None
+        except ValueError as error:
+            raise Corruption(f"commit {self.path(version)} is not readable: restore it from a copy") from error
+
+    def versions(self) -> range:
+        """Versions whose commit is still there, without a gap."""
+        run = self.listing().run()
+        return range(self.oldest(run[0]), run[-1] + 1) if run else range(0)
+
+    def oldest(self, live_first: int) -> int:
+        """The oldest version of the archive, or that which the log begins with. The archive may hold very many: it is
+        searched, not listed.
+        """
+        if not self.is_archived(live_first - 1):
+            return live_first
+        return bisect_left(range(live_first), True, key=self.is_archived)
+
+    def checkpoint_up_to(self, version: int, oldest: int) -> tuple[int, Path] | None:
+        """The newest checkpoint from `oldest` to `version` that can be read. One is never far: see `archive`."""
+        for candidate in range(version, oldest - 1, -1):
+            for folder in (self.archive, self.live):
+                path = folder / checkpoint_name(candidate)
+                if self.store.exists(path) and is_parquet(path):
+                    return candidate, path
+        return None
+
+    def needed_for(self, version: int) -> tuple[Path | None, range]:
+        """What a version is rebuilt from: a checkpoint, unless all commits from the first on are there, and commits.
+        Raises NotFound.
+        """
+        there = self.versions()
+        found = self.checkpoint_up_to(version, there.start) if version in there else None
+        if found is None and (version not in there or there.start > 0):
+            raise self.gone(version)
+        return (found[1], range(found[0], version + 1)) if found else (None, range(version + 1))
+
+    def tells(self, version: int) -> bool:
+        try:
+            self.needed_for(version)
+        except NotFound:
+            return False
+        return True
+
+    def gone(self, version: int) -> NotFound:
+        return NotFound(f"version {version} of {self.table} is no longer in its log: choose a newer one")

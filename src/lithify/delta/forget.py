@@ -1,0 +1,64 @@
+"""Checkpoints that leave out what the log may forget (`delta/remembering.py`).
+
+deltalake would drop transactions by the clock of whoever writes or reads a checkpoint, so a table is told to keep all
+of them (`KEEP_TXNS`), and what may go is decided here. A checkpoint never changes once others can see it: it is made
+aside, from links to the log as it is, filtered there, and put into the log as a whole. Only then does the hint
+point at it. Cut off anywhere, the log is as it was, or has one checkpoint more.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from lithify.delta.commits import Commits
+from lithify.delta.folder import HINT, LOG_FOLDER, checkpoint_name
+from lithify.delta.rebuild import aside
+from lithify.delta.remembering import forgettable
+from lithify.errors import Corruption
+from lithify.files.open_parquet import open_file
+
+RETENTION = "delta.setTransactionRetentionDuration"
+KEEP_TXNS = {RETENTION: "interval 36500 days"}
+
+
+def forgotten_at(commits: Commits, log_ms: int, choose: Callable[..., frozenset[str]] = forgettable) -> frozenset[str]:
+    """What the newest checkpoint still carries although it need not."""
+    checkpoints = commits.listing().checkpoints
+    if not checkpoints:
+        return frozenset()
+    path = commits.live / checkpoint_name(checkpoints[-1])
+    try:
+        txns = open_file(path).read(columns=["txn"]).column("txn").drop_null()
+    except (Corruption, pa.ArrowException) as error:
+        raise Corruption(f"checkpoint {path} is not readable: restore it from a copy") from error
+    return choose([(txn["appId"], txn["lastUpdated"]) for txn in txns.to_pylist()], log_ms)
+
+
+def checkpoint_without(commits: Commits, version: int, names: frozenset[str]) -> None:
+    """Put a checkpoint of this version into the log that does not carry the named transactions."""
+    with aside(commits, version) as folder:
+        DeltaTable(str(folder), version=version).create_checkpoint()
+        log = folder / LOG_FOLDER
+        content, rows = _filtered(log / checkpoint_name(version), names)
+        hint = json.loads((log / HINT).read_bytes())
+    store = commits.store
+    store.write_new(commits.live / checkpoint_name(version), content)
+    store.sync_folder(commits.live)
+    store.replace(commits.live / HINT, json.dumps({**hint, "size": rows, "sizeInBytes": len(content)}).encode())
+
+
+def _filtered(path: Path, names: frozenset[str]) -> tuple[bytes, int]:
+    actions = open_file(path).read()
+    gone = pc.is_in(pc.struct_field(actions["txn"], "appId"), value_set=pa.array(sorted(names), pa.string()))
+    kept = actions.filter(pc.invert(pc.fill_null(gone, False)))
+    buffer = io.BytesIO()
+    pq.write_table(kept, buffer, compression="zstd")
+    return buffer.getvalue(), kept.num_rows

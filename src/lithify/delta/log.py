@@ -1,0 +1,458 @@
+"""One Delta log, with the two things that deltalake leaves to its caller: compare-and-swap and durability.
+
+`commit` succeeds only at the version after the one this handle has validated; otherwise it raises `Lost`, and the
+caller refreshes, validates everything again and retries. After any failure the log decides what became of the commit:
+if the version carries our own write id, it had succeeded after all; if it is not there, the failure is told; if the log
+cannot be read, the outcome is unknown (`intent`). `make_durable` fsyncs this log's commits up to the handle's version,
+and nothing may be acknowledged before it returns.
+
+A commit that lost touch with the log (its process slept until the versions it had seen were trimmed away) is taken back
+and counts as Lost too: see `trim`.
+
+A power cut can leave the newest commit empty or torn, because deltalake does not fsync. Such a commit was never
+acknowledged; `open` sets it aside. An unreadable commit anywhere else is corruption, and is named.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Field, PostCommitHookProperties, Schema
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from lithify.core.snapshot import DataFile
+from lithify.delta.actions import CommitRecord as CommitRecord
+from lithify.delta.actions import commit_properties, parse_record
+from lithify.delta.archive import LogLimits, forget_archive
+from lithify.delta.commits import Commits
+from lithify.delta.constraints import demands
+from lithify.delta.entries import actions_of
+from lithify.delta.folder import LOG_FOLDER, holds_log
+from lithify.delta.forget import KEEP_TXNS, RETENTION, checkpoint_without, forgotten_at
+from lithify.delta.fsync import Synced, sync_checkpoint
+from lithify.delta.intent import Intent, Lost, NotCommitted
+from lithify.delta.live_files import LiveFiles, newest_known
+from lithify.delta.rebuild import keep, read_txns, rebuild
+from lithify.delta.recover import check_plain, open_table, translated_error
+from lithify.delta.torn import set_torn_commit_aside
+from lithify.delta.trim import TrimReport, came_too_late, trim
+from lithify.errors import CommitUnknown, Corruption, LithifyError, NotFound
+from lithify.files.parquet import Written
+from lithify.files.store import Store, translated
+
+logger = logging.getLogger(__name__)
+
+TRIM_EVERY_CHECKPOINTS, TRIM_EVERY_COMMITS = 16, 320  # whichever comes first
+TRIM_FILES_MAX = 2_000  # on the way of a write; more is left to upkeep and to the next time
+TXNS_KEPT_MAX = 1_000
+_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+class DeltaLog:
+    def __init__(self, path: Path, store: Store, table: DeltaTable, checkpoint_every: int) -> None:
+        self.path, self._store, self._table = path, store, table
+        self._commits = Commits(path, store)
+        self.limits: Callable[[], LogLimits] = lambda: LogLimits(checkpoint_every)
+        self.now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
+        self._synced = Synced(self._commits)
+        self._pinned = False
+        self._live: LiveFiles | None = None
+        self._txns: tuple[int, dict[str, int | None]] = (-1, {})
+        self._all_txns: tuple[int, dict[str, int]] | None = None
+        self._time = -1, 0
+        self.lock = threading.RLock()
+
+    # -- opening and creating
+
+    @classmethod
+    def exists(cls, path: Path) -> bool:
+        with translated(path):
+            return holds_log(path / LOG_FOLDER)
+
+    @classmethod
+    def open(cls, path: Path, store: Store, version: int | None = None, checkpoint_every: int = 20) -> DeltaLog:
+        if not cls.exists(path):
+            raise NotFound(f"{path} holds no Delta table")
+        if version is None:
+            set_torn_commit_aside(path / LOG_FOLDER, store)
+        log = cls(path, store, open_table(path, store, version), checkpoint_every)
+        log._pinned = version is not None
+        return log
+
+    @classmethod
+    def create(
+        cls,
+        path: Path,
+        store: Store,
+        columns: pa.Schema,
+        partition_by: Sequence[str],
+        properties: Mapping[str, str],
+        info: Mapping[str, Any],
+        intent: Intent,
+        checkpoint_every: int = 20,
+    ) -> DeltaLog:
+        """Create, or replace in place: version numbers and txns at a path never start again. Raises Lost."""
+        store.make_folder(path)
+        check_plain(path, store)
+        set_torn_commit_aside(path / LOG_FOLDER, store)
+        target = 0
+        if cls.exists(path):
+            before = cls.open(path, store)
+            before.sync_commits()
+            target = before.version + 1
+        configuration = {"delta.enableExpiredLogCleanup": "false", **KEEP_TXNS, **properties}
+        said = {"lithify": {**info, "write_id": intent.id}}
+        with intent.attempt(f"version {target} of {path}"):
+            try:
+                DeltaTable.create(
+                    str(path),
+                    Schema.from_arrow(columns),
+                    mode="overwrite" if target else "error",
+                    partition_by=list(partition_by),
+                    configuration=configuration,
+                    raise_if_key_not_exists=False,
+                    commit_properties=CommitProperties(custom_metadata=said, max_commit_retries=0),
+                    post_commithook_properties=_NO_HOOKS,
+                )
+            except Exception as error:
+                _settle(Commits(path, store), target, intent, error)
+            log = cls(path, store, open_table(path, store), checkpoint_every)
+        log.make_durable()
+        return log
+
+    # -- reading
+
+    @property
+    def version(self) -> int:
+        return int(self._table.version())
+
+    @property
+    def id(self) -> str:
+        return str(self._table.metadata().id)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return dict(self._table.metadata().configuration)
+
+    @property
+    def partition_columns(self) -> list[str]:
+        return list(self._table.metadata().partition_columns)
+
+    @property
+    def features(self) -> set[str]:
+        protocol = self._table.protocol()
+        return set(protocol.reader_features or []) | set(protocol.writer_features or [])
+
+    def columns(self) -> pa.Schema:
+        return pa.schema(self._table.schema().to_arrow())
+
+    def demands(self) -> list[str]:
+        """What the table demands of its rows besides types and NOT NULL, in words."""
+        return demands(self.properties, self._table.schema().to_json())
+
+    def txn(self, name: str) -> int | None:
+        """The newest version of an application transaction, as of this handle's version."""
+        version, rebuilt, (of_version, known) = self.version, self._all_txns, self._txns
+        if rebuilt is not None and rebuilt[0] == version:
+            return rebuilt[1].get(name)
+        if of_version != version:
+            known = {}
+            self._txns = version, known
+        if name not in known:
+            try:
+                known[name] = self._table.transaction_version(name)
+            except (DeltaError, OSError) as error:
+                known[name] = self._txns_elsewhere(error).get(name)
+        return known[name]
+
+    def _txns_elsewhere(self, error: BaseException) -> dict[str, int]:
+        """deltalake reads some of a version only when asked, from files that may have been moved or trimmed since. The
+        version may still stand on others; if it does not, newer ones have taken its place.
+        """
+        with self.lock:
+            try:
+                if not self._pinned and self._commits.listing().can_read(self.version):
+                    self._table = open_table(self.path, self._store, self.version)
+                txns = read_txns(self._commits, self.version)
+            except NotFound:
+                if self._pinned:
+                    raise
+                raise Lost from error
+            self._all_txns = self.version, txns
+            return txns
+
+    def refresh(self) -> None:
+        """Move to the head. Waits for a commit of another thread: its validation holds for the version it saw."""
+        with self.lock:
+            if not self._at_head():
+                self._catch_up()
+
+    def _catch_up(self) -> None:
+        """A log that was trimmed meanwhile no longer leads from this handle's version to the head: open it anew.
+
+        deltalake takes a log that is gone for one without news; the newest commit of one that is not is always there.
+        """
+        lost: Exception | None = None
+        self._commits.check_after(self.version)
+        try:
+            self._table.update_incremental()
+        except (DeltaError, OSError) as error:
+            lost = error
+        if lost is None and self._store.exists(self._commits.live_path(self.version)):
+            return
+        table = open_table(self.path, self._store)
+        if table.version() < self.version:
+            if lost is not None:
+                raise translated_error(lost, self.path) from lost
+            raise self._commits.gone(self.version)
+        self._table = table
+
+    def _at_head(self) -> bool:
+        """The head moves only by the next commit, and the next never goes before ours does. Looking for the two of them
+        costs the same however long the log is; deltalake would list it.
+        """
+        here, following = self._commits.live_path(self.version), self._commits.live_path(self.version + 1)
+        return self._store.exists(here) and not self._store.exists(following)
+
+    def at(self, version: int) -> DeltaLog:
+        """A handle pinned to an older version."""
+        if version == self.version:
+            return self
+        if self._commits.listing().can_read(version):
+            with contextlib.suppress(NotFound):  # moved to the archive meanwhile
+                return DeltaLog.open(self.path, self._store, version)
+        return self._rebuilt(self._commits, version)
+
+    def keep(self, version: int, folder: Path) -> None:
+        """Make a folder from which `kept_in` reads this version, also when it has left the log."""
+        keep(self._commits, version, folder)
+
+    def kept_in(self, folder: Path, version: int) -> DeltaLog:
+        return self._rebuilt(Commits(folder, self._store), version)
+
+    def _rebuilt(self, commits: Commits, version: int) -> DeltaLog:
+        rebuilt = rebuild(commits, version)
+        log = DeltaLog(self.path, self._store, rebuilt.table, self.limits().checkpoint_every)
+        log._pinned, log._all_txns = True, (version, rebuilt.txns)
+        return log
+
+    def files(self, bounds_of: Sequence[str]) -> tuple[DataFile, ...]:
+        """Live files, with the bounds of the named columns (and perhaps of others); the same tuple while none moves."""
+        with self.lock:
+            if self._live is None or not self._live.tells(self.version, bounds_of):
+                log = self.path, self.id
+                actions = pa.table(self._table.get_add_actions(flatten=True))
+                known = newest_known.get(log) or self._live
+                check = partial(self._store.places.check_files, self.path)
+                self._live = LiveFiles.of(self.version, actions, bounds_of, known, check)
+                if not self._pinned:
+                    newest_known[log] = self._live
+            return self._live.files
+
+    def versions(self) -> range:
+        """Versions whose commit is still in the log or its archive, without a gap."""
+        return self._commits.versions()
+
+    def commit_record(self, version: int) -> CommitRecord:
+        return self._commits.record(version)
+
+    def commit_records(self, since_version: int = -1) -> Iterator[CommitRecord]:
+        there = self.versions()
+        for version in range(max(there.start, since_version + 1), min(there.stop, self.version + 1)):
+            yield self.commit_record(version)
+
+    def commit_path(self, version: int) -> Path:
+        """Where the commit lies now: it may move to the archive at any time."""
+        return self._commits.path(version)
+
+    # -- writing
+
+    def next_ms(self) -> int:
+        """The time of the next commit: never before that of the last, so that times go up with versions."""
+        return max(self.now_ms(), self._last_ms())
+
+    def _last_ms(self) -> int:
+        """When this handle's version was committed, as far as Lithify said so."""
+        version, known_ms = self._time
+        if version != self.version:
+            try:
+                known_ms = int(self.commit_record(self.version).info.get("time_ms", 0))
+            except (NotFound, Corruption):  # trimmed, or about to be reported by whoever needs it
+                known_ms = 0
+            self._time = self.version, known_ms
+        return known_ms
+
+    def commit(
+        self,
+        adds: Iterable[tuple[Written, Mapping[str, str | None]]],
+        removes: Iterable[DataFile],
+        txns: Mapping[str, int],
+        info: Mapping[str, Any],
+        intent: Intent,
+        *,
+        data_change: bool,
+        time_ms: int | None = None,
+    ) -> int:
+        """Swap the log from this handle's version to the next, or raise Lost. `time_ms`: of added rows, if not now."""
+        now_ms = self.next_ms()
+        actions = actions_of(self.path, adds, removes, data_change=data_change, now_ms=now_ms, time_ms=time_ms)
+        options = _options(txns, info, intent, now_ms)
+        return self._swap(
+            intent,
+            lambda: self._table.create_write_transaction(
+                actions, "append", self._table.schema(), self.partition_columns, **options
+            ),
+            txns,
+        )
+
+    def add_column(self, column: pa.Field, info: Mapping[str, Any], intent: Intent) -> int:
+        fields, options = [Field.from_arrow(column)], _options({}, info, intent, self.next_ms())
+        return self._swap(intent, lambda: self._table.alter.add_columns(fields, **options))
+
+    def set_properties(self, properties: Mapping[str, str], info: Mapping[str, Any], intent: Intent) -> int:
+        options = _options({}, info, intent, self.next_ms())
+        return self._swap(
+            intent,
+            lambda: self._table.alter.set_table_properties(dict(properties), raise_if_not_exists=False, **options),
+        )
+
+    def _swap(self, intent: Intent, attempt: Callable[[], object], txns: Mapping[str, int] | None = None) -> int:
+        with self.lock:
+            before, known = self._txns
+            target = self._swap_locked(intent, attempt)
+            # Between two versions lies one commit, which was ours: what it did not set is as it was.
+            if self.version == target == before + 1:
+                self._txns = target, {**(known if len(known) < TXNS_KEPT_MAX else {}), **(txns or {})}
+            return target
+
+    def _swap_locked(self, intent: Intent, attempt: Callable[[], object]) -> int:
+        assert not self._pinned, "a handle on the past cannot commit"
+        target = self.version + 1
+        # Only the newest commit can ever be torn: nothing is built on one that a power cut can take back.
+        self.sync_commits()
+        self._store.step("log.swap")
+        with intent.attempt(f"version {target} of {self.path}"):
+            try:
+                attempt()
+            except Exception as error:
+                _settle(self._commits, target, intent, error)
+            if came_too_late(self._commits, target, intent.id):
+                self._take_back(target, intent)
+                raise Lost
+            self._catch_up()
+            if self.version < target:
+                raise self._commits.gone(target)
+        return target
+
+    def _take_back(self, version: int, intent: Intent) -> None:
+        """The commit does not count: readers begin at a newer checkpoint, and nobody was told of it."""
+        logger.warning(
+            "version %s of %s came too late, the log was trimmed meanwhile: trying again", version, self.path
+        )
+        path = self._commits.live_path(version)
+        with contextlib.suppress(NotFound):  # trimmed once more
+            if parse_record(version, self._store.read(path)).info.get("write_id") == intent.id:
+                self._store.remove(path)
+        self._table = open_table(self.path, self._store)
+
+    def make_durable(self) -> None:
+        """After a commit: fsync it. Whatever stops that, the commit stands, and readers see it."""
+        try:
+            self.sync_commits()
+        except Exception as error:
+            raise CommitUnknown(
+                f"version {self.version} of {self.path} is committed, but could not be made durable ({error}): check "
+                "the disk, then read the table"
+            ) from error
+
+    def sync_commits(self) -> None:
+        """fsync every commit up to this handle's version that this handle has not synced yet."""
+        # Whoever writes a checkpoint of ours has fsynced the commits in it; of others' checkpoints nobody knows.
+        self._synced.up_to(self.version, trust_checkpoints=self._is_ours)
+
+    def _is_ours(self) -> bool:
+        return self.limits().retain_hours is not None
+
+    def _keep_txns(self) -> None:
+        """A table that was made to forget by deltalake's clock is told not to, before a checkpoint would forget."""
+        if self._is_ours() and self.properties.get(RETENTION) not in (None, *KEEP_TXNS.values()):
+            self.set_properties(KEEP_TXNS, {"operation": "keep transactions"}, Intent(uuid.uuid4().hex))
+
+    def checkpoint_if_due(self) -> None:
+        """Keep opening and committing fast. Derived data: a failure costs time later, never an answer."""
+        with self.lock:
+            try:
+                limits = self.limits()
+                number, rest = divmod(self.version, limits.checkpoint_every)
+                if not number or rest:
+                    return
+                trim_every = max(1, min(TRIM_EVERY_CHECKPOINTS, TRIM_EVERY_COMMITS // limits.checkpoint_every))
+                self._checkpoint(forget=number % trim_every == 0)
+                if number % trim_every == 0:
+                    self.trim_if_due(TRIM_FILES_MAX)
+            except Exception as error:
+                logger.warning("the log of %s could not be shortened: %s", self.path, error)
+
+    def trim_if_due(self, files_max: int | None = None) -> TrimReport:
+        """Trim by the table's own limits; a log that others rely on is left alone."""
+        limits = self.limits()
+        if limits.retain_hours is None:
+            return TrimReport()
+        return trim(self._commits, self.now_ms(), limits, files_max)
+
+    def trim(self, now_ms: int, retain_hours: float, commits_max: int, files_max: int | None = None) -> TrimReport:
+        """Archive what is old, and delete what no kept version needs."""
+        limits = replace(self.limits(), retain_hours=retain_hours, commits_max=commits_max)
+        return trim(self._commits, now_ms, limits, files_max)
+
+    def forget_archive(self) -> None:
+        """Of a dropped table, of which nothing can be asked for any more."""
+        forget_archive(self._commits)
+
+    def _checkpoint(self, *, forget: bool) -> None:
+        """`forget`: leave out what the log need not remember any more."""
+        if not self._store.exists(self._commits.live_path(self.version)):
+            return  # others have gone on so far that this version is in the archive
+        try:
+            self._store.step("log.checkpoint")
+            self._keep_txns()
+            self.sync_commits()
+            names = forgotten_at(self._commits, self._last_ms()) if forget and self._is_ours() else frozenset()
+            if names:
+                checkpoint_without(self._commits, self.version, names)
+            else:
+                self._table.create_checkpoint()
+            sync_checkpoint(self._commits, self.version)
+            self._table = open_table(self.path, self._store)
+        except (LithifyError, DeltaError, OSError, Lost) as error:
+            logger.warning("no checkpoint of %s at version %s: %s", self.path, self.version, error)
+
+
+def _settle(commits: Commits, target: int, intent: Intent, error: Exception) -> None:
+    """After a failed attempt, ask the log: returns if it stands, else raises Lost or NotCommitted. What cannot be read
+    here says nothing.
+    """
+    if commits.exists(target):
+        if commits.record(target).info.get("write_id") == intent.id:
+            return
+        raise Lost from error
+    if commits.listing().commits[-1:] > (target,):
+        raise Lost from error
+    if isinstance(error, CommitFailedError) and "Concurrent" in str(error):
+        raise Lost from error
+    raise NotCommitted(translated_error(error, commits.table)) from error
+
+
+def _options(txns: Mapping[str, int], info: Mapping[str, Any], intent: Intent, time_ms: int) -> dict[str, Any]:
+    properties = commit_properties(txns, info, intent.id, time_ms)
+    return {"commit_properties": properties, "post_commithook_properties": _NO_HOOKS}

@@ -1,0 +1,132 @@
+"""A version that the log's own folder no longer tells, put together from the archive.
+
+deltalake reads only folders named like a log. So it is given one of its own, in the place for temporary files: links to
+one checkpoint and to the commits from there up to the version, wherever each of them lies. What is asked of a version
+of the past is in memory once the table is open, but for its transactions, which are read here; then the folder goes.
+Paths of data files are relative, and mean the real table.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from lithify.delta.commits import Commits
+from lithify.delta.folder import LOG_FOLDER, commit_name
+from lithify.errors import Corruption, NotFound
+from lithify.files.open_parquet import open_file
+from lithify.files.scratch import Scratch
+from lithify.files.store import translated
+
+T = TypeVar("T")
+
+ATTEMPTS_MAX = 5  # each time a file was moved, or thinned out, between finding and reading it
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    table: DeltaTable
+    txns: dict[str, int]
+
+
+def rebuild(commits: Commits, version: int) -> Rebuilt:
+    """Raises NotFound where neither place tells that version any more."""
+    return _patiently(commits, version, lambda: _rebuild(commits, version))
+
+
+def read_txns(commits: Commits, version: int) -> dict[str, int]:
+    """Every application transaction as of a version. Raises NotFound where it is not told any more."""
+    return _patiently(commits, version, lambda: _txns(commits, *commits.needed_for(version)))
+
+
+def _patiently(commits: Commits, version: int, work: Callable[[], T]) -> T:
+    for _ in range(ATTEMPTS_MAX):
+        with contextlib.suppress(NotFound), translated(commits.archive):
+            return work()
+    raise commits.gone(version)
+
+
+@contextlib.contextmanager
+def aside(commits: Commits, version: int) -> Iterator[Path]:
+    """A folder with the log up to a version, as long as the block lasts."""
+    checkpoint, needed = commits.needed_for(version)
+    with Scratch("log") as folder:
+        target = folder / LOG_FOLDER
+        target.mkdir()
+        if checkpoint is not None:
+            commits.store.places.is_there(checkpoint)
+            _link(checkpoint, target / checkpoint.name)
+        for number in needed:
+            _link_commit(commits, number, target / commit_name(number))
+        yield folder
+
+
+def keep(commits: Commits, version: int, folder: Path) -> None:
+    """Give a folder of its own what a version is rebuilt from, durable: it may leave the log and the archive then."""
+    _patiently(commits, version, lambda: _keep(commits, version, folder))
+
+
+def _keep(commits: Commits, version: int, folder: Path) -> None:
+    store, target = commits.store, folder / LOG_FOLDER
+    store.remove_folder(target)
+    checkpoint, needed = commits.needed_for(version)
+    store.make_folder(target)
+    for source in ([] if checkpoint is None else [checkpoint]) + [commits.path(number) for number in needed]:
+        store.link(source, target / source.name)
+    store.sync_folder(target)
+
+
+def _rebuild(commits: Commits, version: int) -> Rebuilt:
+    checkpoint, needed = commits.needed_for(version)
+    with aside(commits, version) as folder:
+        try:
+            table = DeltaTable(folder, version=version)
+        except (DeltaError, OSError, ValueError) as error:
+            raise Corruption(
+                f"version {version} of {commits.table} cannot be read from its archive ({error}): choose a newer one, "
+                f"or restore {commits.archive} from a copy"
+            ) from error
+        return Rebuilt(table, _txns(commits, checkpoint, needed))
+
+
+def _link_commit(commits: Commits, version: int, target: Path) -> None:
+    name = commit_name(version)
+    for folder in (commits.archive, commits.live):
+        try:
+            commits.store.places.is_there(folder / name)
+            return _link(folder / name, target)
+        except FileNotFoundError:
+            continue
+    _link(commits.archive / name, target)
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except FileNotFoundError:
+        raise
+    except OSError:  # another file system, or one without links, or files of another user
+        shutil.copyfile(source, target)
+
+
+def _txns(commits: Commits, checkpoint: Path | None, needed: range) -> dict[str, int]:
+    found: dict[str, int] = {}
+    if checkpoint is not None:
+        commits.store.places.is_there(checkpoint)
+        try:
+            stored = open_file(checkpoint).read(columns=["txn"]).column("txn")
+        except (Corruption, pa.ArrowException) as error:
+            raise Corruption(f"checkpoint {checkpoint} is not readable: restore it from a copy") from error
+        found = {txn["appId"]: txn["version"] for txn in stored.drop_null().to_pylist()}
+    for version in needed:
+        found.update(commits.record(version).txns)
+    return found

@@ -1,0 +1,91 @@
+"""Opening a Delta table, and what deltalake's errors mean to us."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from lithify.delta.folder import ARCHIVE_FOLDER, LOG_FOLDER
+from lithify.delta.sidecar_paths import check_sidecar_paths
+from lithify.delta.torn import set_torn_checkpoint_aside
+from lithify.errors import Corruption, InvalidRequest, LithifyError, NotFound, Unavailable
+from lithify.files.store import Store, os_error, translated
+
+ATTEMPTS_MAX = 10
+_SIGNS = (
+    ("No space left", errno.ENOSPC),
+    ("os error 28", errno.ENOSPC),
+    ("Permission denied", errno.EACCES),
+    ("os error 13", errno.EACCES),
+    ("Read-only", errno.EROFS),
+    ("Too many open files", errno.EMFILE),
+    ("os error 24", errno.EMFILE),
+    ("os error 23", errno.ENFILE),
+)
+
+
+def open_table(path: Path, store: Store, version: int | None = None) -> DeltaTable:
+    """At its newest version, or pinned to an older one."""
+    check_plain(path, store)
+    try:
+        return _opened(path, store, version)
+    except (DeltaError, OSError, ValueError) as error:
+        if version is not None:
+            raise NotFound(f"version {version} of {path} is no longer in its log: choose a newer one") from error
+        if isinstance(error, TableNotFoundError):
+            raise NotFound(f"{path} holds no Delta table") from error
+        if not _is_passing(error) and set_torn_checkpoint_aside(path / LOG_FOLDER, store):
+            return open_table(path, store)
+        raise translated_error(error, path) from error
+
+
+def check_plain(path: Path, store: Store) -> None:
+    """deltalake follows links, so none may lie in a log; what is in the archive is looked at when it is read."""
+    with translated(path):
+        store.places.check_entries(path / LOG_FOLDER)
+        store.places.check_folder(path / ARCHIVE_FOLDER)
+        check_sidecar_paths(path / LOG_FOLDER, store)
+
+
+def _opened(path: Path, store: Store, version: int | None) -> DeltaTable:
+    """deltalake first lists the log, then reads it. Files may be moved to the archive in between: try again while the
+    folder changes.
+    """
+    seen: list[str] | None = None
+    for _ in range(ATTEMPTS_MAX):
+        try:
+            return DeltaTable(str(path), version=version)
+        except (DeltaError, OSError, ValueError):
+            names = store.names(path / LOG_FOLDER)
+            if names == seen:
+                raise
+            seen = names
+    return DeltaTable(str(path), version=version)
+
+
+def _is_passing(error: BaseException) -> bool:
+    """Whether it says nothing about the log: this process is short of something."""
+    return any(sign in str(error) for sign, number in _SIGNS if number in (errno.EMFILE, errno.ENFILE))
+
+
+def translated_error(error: BaseException, path: Path) -> LithifyError:
+    text = str(error)
+    if isinstance(error, OSError) and error.errno:
+        return os_error(error, path)
+    for sign, number in _SIGNS:
+        if sign in text:
+            return os_error(OSError(number, sign), path)
+    first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+    if "Unsupported" in first:
+        what = first.rpartition("Unsupported")[2].strip(": ")
+        return InvalidRequest(
+            f"{path} needs features of Delta Lake that Lithify does not know ({what}): write it anew without them"
+        )
+    return (
+        Corruption(f"the log of {path} cannot be used: {first}")
+        if isinstance(error, DeltaError)
+        else Unavailable(f"{path}: {first}")
+    )

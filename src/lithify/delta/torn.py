@@ -1,0 +1,102 @@
+"""What a power cut leaves of a log, because deltalake does not fsync: the newest commit or checkpoint cut off.
+
+Such a commit was never acknowledged, and a checkpoint only repeats what the commits say, so both can be set aside.
+An unreadable commit anywhere else is corruption: newer ones build on it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from pathlib import Path
+
+from lithify.delta.folder import CHECKPOINT_NAME, HINT, LOCK, Listing, commit_name, hinted_checkpoint
+from lithify.errors import Corruption, NotFound
+from lithify.files.open_parquet import open_file
+from lithify.files.store import Store
+
+logger = logging.getLogger(__name__)
+
+
+def set_torn_commit_aside(folder: Path, store: Store) -> None:
+    if not _tail_is_whole(folder, store):
+        _set_aside(folder, store)
+
+
+def _tail_is_whole(folder: Path, store: Store) -> bool:
+    """The usual case, found without listing the folder: every commit after the hinted checkpoint parses."""
+    version = hinted_checkpoint(folder, store)
+    if version is None:
+        return False
+    while store.exists(path := folder / commit_name(version + 1)):
+        if not _parses(path, store):
+            return False
+        version += 1
+    return True
+
+
+def _set_aside(folder: Path, store: Store) -> None:
+    listing = Listing.of(folder, store)
+    newest_checkpoint = max(listing.checkpoints, default=-1)
+    tail = [commit_name(version) for version in listing.commits if version > newest_checkpoint]
+    torn = [name for name in tail if not _parses(folder / name, store)]
+    if not torn:
+        return
+    if torn != tail[-1:]:
+        raise Corruption(
+            f"commit {folder / torn[0]} is not readable, and it is not the newest: restore it from a copy "
+            "(newer commits build on it, so it cannot be left out)"
+        )
+    # Serialised and checked again under the lock: a slower process must not set a good successor aside.
+    with store.lock(folder / LOCK, 30, f"recovery of {folder}"):
+        path = folder / torn[0]
+        if store.exists(path) and not _parses(path, store):
+            logger.warning("setting aside %s: it was cut off before it was acknowledged", path)
+            store.rename(path, path.with_name(f".torn-{path.name}-{time.time_ns()}"))
+
+
+def _parses(path: Path, store: Store) -> bool:
+    try:
+        return is_whole(store.read(path))
+    except NotFound:
+        return True
+
+
+def is_whole(commit: bytes) -> bool:
+    lines = commit.splitlines()
+    try:
+        return bool(lines) and all(isinstance(json.loads(line), dict) for line in lines)
+    except ValueError:
+        return False
+
+
+def set_torn_checkpoint_aside(folder: Path, store: Store) -> bool:
+    """A checkpoint repeats what the commits say. One that cannot be read is dropped while an older one, or the
+    beginning of the log, and all commits since are there.
+    """
+    dropped = False
+    listing = Listing.of(folder, store)
+    torn = {
+        name: int(match.group(1))
+        for name in listing.names
+        if (match := CHECKPOINT_NAME.fullmatch(name)) and not is_parquet(folder / name)
+    }
+    for name, version in torn.items():
+        if listing.can_read(version, without=torn.values()):
+            store.remove(folder / name)
+            dropped = True
+    # Only a hint, but one that points at nothing stops readers.
+    if HINT in store.names(folder):
+        store.remove(folder / HINT)
+        dropped = True
+    return dropped
+
+
+def is_parquet(path: Path) -> bool:
+    """Raises what stops this process from reading it; Arrow's own errors, which have no number, are about the file."""
+    try:
+        open_file(path).close()
+    except (Corruption, NotFound):
+        return False
+    return True

@@ -1,1 +1,0 @@
-"""What happens to a table: writing, reading, folding, jobs and their recovery."""

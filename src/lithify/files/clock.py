@@ -1,0 +1,40 @@
+"""The clock that all processes of a lake share: that of its file system.
+
+Processes write on several hosts, and one of them may be an hour or a month off. Whatever decides about forgetting or
+deleting compares two times: that of a file, and now. Both come from the file system here, so a process whose own clock
+is wrong decides like every other. Now is what a file shows after it was touched; in between, the monotonic clock of
+this process, which nobody sets, counts on for a second at most.
+
+Where nothing can be touched, nothing can be deleted either, and the process's own clock will do for telling ages.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from lithify.errors import LithifyError
+from lithify.files.store import Store
+
+ASKED_EVERY_S = 1.0
+CLOCK_FILE = "clock"
+
+
+def own_clock_ms() -> int:
+    return int(time.time() * 1000)
+
+
+class LakeClock:
+    def __init__(self, store: Store, control: Path, own_ms: Callable[[], int] = own_clock_ms) -> None:
+        self._store, self._path, self._own_ms = store, control / CLOCK_FILE, own_ms
+        self._asked: tuple[float, float] | None = None  # when, by the monotonic clock, and what the answer was
+
+    def now_ms(self) -> int:
+        now_s, asked = time.monotonic(), self._asked
+        if asked is None or now_s - asked[0] >= ASKED_EVERY_S:
+            try:
+                asked = self._asked = now_s, self._store.touch_ms(self._path)
+            except LithifyError:
+                return self._own_ms()
+        return int(asked[1] + (now_s - asked[0]) * 1000)

@@ -1,0 +1,93 @@
+"""Which files lie below a log's folder. Symbolic links are neither followed nor listed."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lithify.core.disk_files import DiskFile, is_small_write, lies_inside
+from lithify.core.names import is_job_folder
+from lithify.files.store import translated
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder of a job, or one inside it. `empty`: nothing below it but folders that are empty, too."""
+
+    path: str
+    mtime_ms: int
+    empty: bool
+
+
+@dataclass
+class Listing:
+    files: list[DiskFile] = field(default_factory=list)
+    folders: list[Folder] = field(default_factory=list)
+
+
+def list_own(root: Path) -> Listing:
+    """Everything whose name only Lithify gives out: small writes at the top, and folders of jobs."""
+    found = Listing()
+    for entry in _entries(root):
+        if entry.is_file(follow_symlinks=False) and is_small_write(entry.name):
+            _add_file(found, root, entry.name)
+        elif entry.is_dir(follow_symlinks=False) and is_job_folder(entry.name):
+            _add_folder(found, root, entry.name)
+    return found
+
+
+def _add_folder(found: Listing, root: Path, path: str) -> bool:
+    """Whether it is empty."""
+    try:
+        status = os.lstat(root / path)
+    except FileNotFoundError:
+        return True
+    empty = True
+    for entry in _entries(root / path):
+        inner = f"{path}/{entry.name}"
+        if entry.is_dir(follow_symlinks=False):
+            empty = _add_folder(found, root, inner) and empty
+            continue
+        empty = False
+        if entry.is_file(follow_symlinks=False):
+            _add_file(found, root, inner)
+    found.folders.append(Folder(path, status.st_mtime_ns // 1_000_000, empty))
+    return empty
+
+
+def _add_file(found: Listing, root: Path, path: str) -> None:
+    if (file := _status(str(root / path), path)) is not None:
+        found.files.append(file)
+
+
+def look_at(root: Path, path: str) -> DiskFile | None:
+    """One regular file below `root`, or None if it is gone, is no file, or can only be reached through a link."""
+    if not lies_inside(path):
+        return None
+    place = os.path.join(os.path.realpath(root), path)
+    return _status(place, path) if os.path.realpath(place) == place else None
+
+
+def _status(place: str, path: str) -> DiskFile | None:
+    with translated(place):
+        try:
+            status = os.lstat(place)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    inode = status.st_dev, status.st_ino
+    return DiskFile(path, status.st_size, status.st_mtime_ns // 1_000_000, inode, status.st_nlink)
+
+
+def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+    with translated(folder):
+        try:
+            with os.scandir(folder) as entries:
+                found = sorted(entries, key=lambda entry: entry.name)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+    yield from found

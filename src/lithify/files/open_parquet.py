@@ -1,0 +1,217 @@
+"""Opening Parquet files: the one door, for our own files and for those of others.
+
+INT96 timestamps are read as microseconds: Arrow's own choice is nanoseconds, which wrap beyond 2262, so that the
+9999-12-31 of a warehouse becomes a day in 1816. Page checksums are verified where a file has them. What cannot be read
+is an error that names the file.
+
+A `Footer` is what a file says of itself, with one thing that Arrow does not hand on: whether the writer states the
+order in which bounds of a column are meant (the last field of a footer, `column_orders`). `files/statistics.py` says
+what follows from it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lithify.errors import Corruption, InvalidRequest, LithifyError, NotFound
+from lithify.files.read_proof import Vanished, check_size, tag_of
+from lithify.files.store import os_error
+
+FOOTER_GUESS_BYTES = 16_384
+INT96_UNIT = "us"
+_MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
+# Thrift's compact protocol: a list, the structures in it, and the order that its type defines as such a structure.
+_LIST, _STRUCT, _TYPE_ORDER = 0x09, 0x0C, 0x1C
+
+
+@dataclass(frozen=True)
+class Footer:
+    """`orders`: one byte for each leaf of the schema, 1 where its bounds are in the order of its type; empty if the
+    footer says nothing of it. `raw`: as it stands in the file.
+    """
+
+    metadata: pq.FileMetaData
+    orders: bytes = b""
+    raw: bytes = field(default=b"", repr=False)
+
+
+def open_file(
+    path: Path | str,
+    size_bytes: int | None = None,
+    *,
+    metadata: pq.FileMetaData | None = None,
+    dictionaries: Sequence[str] = (),
+) -> pq.ParquetFile:
+    """`size_bytes`: what the file has by its log. All reads go through the one descriptor that this is compared on.
+    `metadata`: of this file, if it was read before. `dictionaries`: columns to read as such.
+    """
+    try:
+        source = pa.OSFile(str(path))
+        if size_bytes is not None:
+            check_size(str(path), source.size(), size_bytes)
+        return _opened(source, metadata, dictionaries)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise (corrupt(path, error) if size_bytes is None else Vanished.at(str(path))) from error
+    except (pa.ArrowException, ValueError, OSError) as error:
+        raise corrupt(path, error) from error
+
+
+def open_bytes(data: bytes, name: str) -> pq.ParquetFile:
+    """A whole file in memory. `name`: what to call it in an error."""
+    try:
+        return _opened(pa.BufferReader(data))
+    except (pa.ArrowException, ValueError, OSError) as error:
+        raise corrupt(name, error) from error
+
+
+def _opened(
+    source: pa.NativeFile, metadata: pq.FileMetaData | None = None, dictionaries: Sequence[str] = ()
+) -> pq.ParquetFile:
+    file = pq.ParquetFile(
+        source,
+        metadata=metadata,
+        read_dictionary=list(dictionaries) or None,
+        coerce_int96_timestamp_unit=INT96_UNIT,
+        page_checksum_verification=True,
+    )
+    if metadata is None:
+        _check_counts(file.metadata)
+    return file
+
+
+def _check_counts(metadata: pq.FileMetaData) -> None:
+    """A reader goes by one of these counts and the next reader by another: they have to agree."""
+    rows = 0
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        if group.num_columns != metadata.num_columns:
+            raise ValueError(f"row group {number} has {group.num_columns} columns of {metadata.num_columns}")
+        if group.num_rows < 0:
+            raise ValueError(f"row group {number} has {group.num_rows} rows")
+        rows += group.num_rows
+    if rows != metadata.num_rows:
+        raise ValueError(f"its footer says {metadata.num_rows} rows, and its row groups have {rows}")
+
+
+def hive_partitions(root: Path, paths: Sequence[Path]) -> tuple[pa.Schema, dict[Path, dict[str, Any]]]:
+    """Columns that stand in the names of folders (`day=2026-11-16`) and perhaps also in the files, with what each file
+    has there.
+    """
+    import pyarrow.dataset as ds  # which takes as long to import as everything else together
+
+    found = ds.dataset(
+        [str(path) for path in paths],
+        format="parquet",
+        partitioning=ds.partitioning(flavor="hive"),
+        partition_base_dir=str(root),
+    )
+    return found.partitioning.schema, {
+        Path(part.path): ds.get_partition_keys(part.partition_expression) for part in found.get_fragments()
+    }
+
+
+def corrupt(path: Path | str, error: BaseException) -> LithifyError:
+    if isinstance(error, FileNotFoundError):
+        return NotFound(f"{path} does not exist")
+    if isinstance(error, OSError) and error.errno:
+        return os_error(error, path)
+    first = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if "encrypt" in first.lower() or "decrypt" in first.lower():
+        return encrypted(path)
+    return Corruption(
+        f"{path} cannot be read as Parquet ({first}): restore this file from a copy, or drop its rows", path=str(path)
+    )
+
+
+def encrypted(path: Path | str, **details: Any) -> LithifyError:
+    return InvalidRequest(
+        f"{path} is encrypted, and Lithify has no keys: write it anew without encryption, and then take it",
+        path=str(path),
+        **details,
+    )
+
+
+# -- footers
+
+
+def footer_in(data: bytes) -> bytes:
+    """The footer of a whole Parquet file in memory."""
+    return data[-8 - int.from_bytes(data[-8:-4], "little") : -8]
+
+
+def read_footer(path: Path | str, size_bytes: int | None = None) -> bytes:
+    """The footer of a Parquet file as it stands there, mostly in one read; nothing of it is understood yet.
+    `size_bytes`: what the file must have.
+    """
+    return read_tagged_footer(path, size_bytes)[0]
+
+
+def read_tagged_footer(path: Path | str, size_bytes: int | None = None) -> tuple[bytes, int]:
+    """The same, and the tag of the file that it was read from."""
+    try:
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            found = os.fstat(fd)
+            size = found.st_size
+            if size_bytes is not None and size != size_bytes:
+                raise ValueError(f"it has {size} bytes instead of {size_bytes}")
+            tail = os.pread(fd, FOOTER_GUESS_BYTES, max(size - FOOTER_GUESS_BYTES, 0))
+            length = int.from_bytes(tail[-8:-4], "little")
+            if tail[-4:] == _ENCRYPTED:
+                raise encrypted(path)
+            if tail[-4:] != _MAGIC or length > size - 12:
+                raise ValueError("it does not end as a Parquet file does")
+            whole = length <= len(tail) - 8
+            return tail[-8 - length : -8] if whole else os.pread(fd, length, size - 8 - length), tag_of(found)
+        finally:
+            os.close(fd)
+    except (ValueError, OSError) as error:
+        raise corrupt(path, error) from error
+
+
+def footer_of(raw: bytes, path: Path | str) -> Footer:
+    """`raw`: as `read_footer` gives it. `path`: where it comes from, for the error."""
+    try:
+        metadata = parsed(raw)
+        _check_counts(metadata)
+    except (pa.ArrowException, ValueError, OSError) as error:
+        raise corrupt(path, error) from error
+    orders, _ = column_orders(raw)
+    return Footer(metadata, orders if len(orders) == metadata.num_columns else b"", raw)
+
+
+def parsed(raw: bytes) -> pq.FileMetaData:
+    """Raises as Arrow does. Nothing of it is checked."""
+    return pq.read_metadata(pa.BufferReader(b"".join((_MAGIC, raw, len(raw).to_bytes(4, "little"), _MAGIC))))
+
+
+def column_orders(raw: bytes) -> tuple[bytes, bytes]:
+    """`Footer.orders`, and the footer up to this field, which its writer's name ends.
+
+    The field stands last: structures of one empty structure each (three bytes), then the end of the footer. Going back
+    from there finds it without walking through all row groups. Where something follows it, it counts as missing.
+    """
+    end = start = len(raw) - 1
+    while start >= 3 and raw[start - 2 : start] == b"\0\0" and raw[start - 3] & 0x0F == _STRUCT:
+        start -= 3
+    count = (end - start) // 3
+    head = bytes([count << 4 | _STRUCT]) if count < 15 else bytes([0xF0 | _STRUCT]) + varint(count)
+    place = start - len(head) - 1
+    if not count or place < 0 or raw[place] & 0x0F != _LIST or raw[place + 1 : start] != head:
+        return b"", raw
+    return bytes(int(code == _TYPE_ORDER) for code in raw[start:end:3]), raw[:place]
+
+
+def varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*out, number])

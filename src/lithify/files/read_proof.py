@@ -1,0 +1,105 @@
+"""A scan proves that it read the files that it was given.
+
+A file never changes once a commit names it, and no name is given out twice: what is gone stays gone. So a file that is
+there after a scan, as it was before it, was there in between, whatever the engine did when it listed or opened it.
+Engines pass over a file that is missing or empty at the wrong moment without a word; `Marks` takes note of every file
+before it is handed to one, and `check` looks again when the rows are there. Where a file is read through one open
+descriptor, its size is compared on that (`opening.open_file`), and nothing that happens to its name matters.
+
+A file may be gone because the log moved on, and vacuum came by. That is no damage: `look_again` has the read planned
+anew. Where the same file is missing again, the log does name it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from lithify.errors import Conflict, Corruption
+from lithify.files.store import os_error
+
+T = TypeVar("T")
+
+LOOKS_MAX = 5
+
+
+class Vanished(Corruption):
+    """A file is gone that the log named when the read was planned. Look again whether it still does."""
+
+    @classmethod
+    def at(cls, path: str) -> Vanished:
+        return cls(
+            f"{path} is missing although the table's log names it: restore it from a copy, or read as of an older seq",
+            path=path,
+        )
+
+
+class Mark(NamedTuple):
+    path: str
+    size_bytes: int
+    mtime_ns: int
+
+
+class Marks:
+    """Files as they were before they were scanned."""
+
+    def __init__(self) -> None:
+        self._marks: list[Mark] = []
+
+    def add(self, path: str, size_bytes: int) -> None:
+        """Raises if the file is missing, or not what its log says."""
+        self._marks.append(Mark(path, size_bytes, check_whole(path, size_bytes)))
+
+    def check(self) -> None:
+        """Raises unless every file is there as it was."""
+        for path, size_bytes, mtime_ns in self._marks:
+            if check_whole(path, size_bytes) != mtime_ns:
+                raise Corruption(f"{path} was written to while it was read: read again", path=path)
+
+
+def check_whole(path: str, size_bytes: int) -> int:
+    """Name a file that is missing or has another size than its log says. Answers when it was last written to."""
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise Vanished.at(path) from None
+    except OSError as error:
+        raise os_error(error, path) from error
+    check_size(path, found.st_size, size_bytes)
+    return found.st_mtime_ns
+
+
+def check_size(path: str, found_bytes: int, size_bytes: int) -> None:
+    if found_bytes != size_bytes:
+        raise Corruption(
+            f"{path} has {found_bytes} bytes instead of {size_bytes}: restore it from a copy, or read as of an older "
+            "seq",
+            path=path,
+        )
+
+
+def tag_of(found: os.stat_result) -> int:
+    """What tells a file from another of its name and size, as a number that is not 0: here when it was last written to,
+    on an object store its ETag. Copies that keep times keep it.
+    """
+    text = str(found.st_mtime_ns).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") or 1
+
+
+def look_again(read: Callable[[], T]) -> T:
+    """What `read` answers, which plans anew each time, once all its files were there."""
+    missed: set[str] = set()
+    for _ in range(LOOKS_MAX):
+        try:
+            return read()
+        except Vanished as error:
+            path = error.details["path"]
+            if path in missed:
+                raise
+            missed.add(path)
+    raise Conflict(
+        f"files were removed {LOOKS_MAX} times while they were read, as vacuum does right after folds: read again, and "
+        "let vacuum retain files for longer than reads take"
+    )

@@ -1,0 +1,69 @@
+"""Writing the files of one partition anew in z-order, in memory: enough for small tables. Large ones go to Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from lithify.core.arrow_rows import take
+from lithify.files.key_checksum import added, fingerprint_of_file
+from lithify.files.merge_sorted import MergeResult, MergeSource
+from lithify.files.parquet import Layout, PartWriter, Written, part_path, read
+from lithify.files.zorder_values import quantiles, z_values
+
+
+@dataclass(frozen=True)
+class ClusterTask:
+    """Write `sources` anew in z-order of `by`, below `root`/`folder`, in files of about `target_bytes`."""
+
+    sources: tuple[MergeSource, ...]
+    by: tuple[str, ...]
+    check: tuple[str, ...]
+    layout: Layout
+    root: str
+    folder: str
+    name: str
+    target_bytes: int
+    partition: Mapping[str, str | None] = field(default_factory=dict)
+
+    @property
+    def files(self) -> int:
+        return max(1, round(sum(source.size_bytes for source in self.sources) / self.target_bytes))
+
+    @property
+    def check_columns(self) -> pa.Schema:
+        return pa.schema([self.layout.columns.field(name) for name in self.check])
+
+
+def cluster_here(task: ClusterTask) -> MergeResult:
+    columns = task.layout.columns
+    parts = [read(Path(s.path), columns, dict(s.constants), s.size_bytes) for s in task.sources]
+    rows = pa.concat_tables([columns.empty_table(), *parts])
+    order = np.argsort(z_values(rows, quantiles(rows, task.by)), kind="stable")
+    share = -(-rows.num_rows // task.files) or 1
+    written = [
+        write_part(task, [take(rows, order[start : start + share])], f"{task.name}-{number:05d}.parquet")
+        for number, start in enumerate(range(0, rows.num_rows, share))
+    ]
+    checks = [fingerprint_of_source(source, task.check_columns) for source in task.sources]
+    again = [fingerprint_of_file(Path(task.root) / file.path, task.check_columns) for file in written]
+    return MergeResult(tuple(written), task.partition, rows.num_rows, added(checks), added(again))
+
+
+def write_part(task: ClusterTask, tables: Iterable[pa.Table], name: str) -> Written:
+    writer = PartWriter(part_path(task.root, task.folder, name), task.layout.columns, task.layout)
+    try:
+        for table in tables:
+            writer.write(table.cast(task.layout.columns))
+        return writer.close(Path(task.root))
+    except BaseException:
+        writer.abandon()
+        raise
+
+
+def fingerprint_of_source(source: MergeSource, columns: pa.Schema) -> int:
+    return fingerprint_of_file(Path(source.path), columns, dict(source.constants), source.size_bytes)

@@ -1,0 +1,1 @@
+"""Rows in and out over HTTP: JSON, Arrow, and which of them a request means."""

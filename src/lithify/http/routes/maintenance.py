@@ -1,0 +1,263 @@
+"""Background work of the lake: status, stats, candidates, jobs, history, and a cycle on demand.
+
+A token for some tables sees and triggers work on those only; what concerns the lake as a whole (the schedule, the
+running cycle's id, counts of a cycle) everybody with a scope sees. Texts are told without the lake's place on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from pydantic import AfterValidator, Field
+
+from lithify.core.json_values import jsonable
+from lithify.core.names import plain_name
+from lithify.errors import LithifyError, NotFound
+from lithify.http.auth import Caller, Scope, needs
+from lithify.http.documents.maintenance import (
+    CandidateDocument,
+    CandidatesDocument,
+    CompactionHistoryDocument,
+    CompactionStatsDocument,
+    EndedJobDocument,
+    FileCountDocument,
+    JobDocument,
+    JobsDocument,
+    JobTotalsDocument,
+    PastCycleDocument,
+    RunningCycleDocument,
+    SkippedDocument,
+    StatusDocument,
+    TableUpkeepDocument,
+    TierDocument,
+    TriggeredDocument,
+    TurnDocument,
+    WorkerDocument,
+    known,
+)
+from lithify.http.documents.table_maintenance import HISTORY_MAX
+from lithify.http.openapi import failing
+from lithify.http.service import LakeDep, ServiceDep
+from lithify.lake.lake import Lake
+from lithify.lake.maintenance import Maintenance, chosen_tables, no_namespace
+from lithify.maintenance.reports import job_totals
+
+TABLES_MAX = 1_000
+Watcher = Annotated[Caller, needs("read", "maintain", per_table=True)]
+TierQuery = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=32)]] | None,
+    Query(description="Only this tier's work, or `pack`. Repeat it for several.", max_length=32, examples=[["hourly"]]),
+]
+TableQuery = Annotated[
+    str | None,
+    Query(description="Only this table.", min_length=1, max_length=262, examples=["shop.orders"]),
+    AfterValidator(lambda name: name if name is None else plain_name(name)),
+]
+NamespaceQuery = Annotated[
+    str | None, Query(description="Only tables of this namespace.", min_length=1, max_length=128, examples=["shop"])
+]
+Limit = Annotated[int, Query(description="Entries at most.", ge=1, le=HISTORY_MAX)]
+
+router = APIRouter(prefix="/compaction", tags=["compaction"])
+
+
+@router.get("/status", summary="Whether background work runs here, and what it is doing")
+def status(service: ServiceDep, caller: Watcher) -> StatusDocument:
+    """The cycle that runs now, in whichever process; the last one; tiers and their times; the Spark worker."""
+    lake, settings, seen = service.lake, service.settings, _seen_by(caller)
+    maintenance = lake.maintenance
+    last = _cycles(lake, seen, 1)
+    roles = settings.roles_now()
+    return StatusDocument(
+        may_compact="compact" in roles,
+        roles=list(roles),
+        scheduled=lake.scheduler is not None,
+        idle_because=lake.scheduler.idle_because if lake.scheduler is not None else None,
+        crons=lake.scheduler.crons if lake.scheduler is not None else {},
+        policy_interval_s=settings.policy_interval_s,
+        jobs_max=settings.jobs_max,
+        cycle=_running(lake),
+        last_cycle=last[0] if last else None,
+        asked=[TurnDocument.model_validate(turn) for turn in maintenance.turns() if seen(turn.table)],
+        worker=_worker(maintenance),
+        tiers=[TierDocument.model_validate(tier) for tier in maintenance.tiers()],
+    )
+
+
+@router.get("/stats", summary="State and debt of the tables")
+def stats(
+    lake: LakeDep,
+    caller: Watcher,
+    table: TableQuery = None,
+    namespace: NamespaceQuery = None,
+    limit: Annotated[int, Query(description="Tables at most.", ge=1, le=TABLES_MAX)] = 100,
+) -> CompactionStatsDocument:
+    """Looks at the logs of each table. One that cannot be looked at says why in `error`, and the others go on."""
+    names = _chosen(lake, caller, ("read", "maintain"), table, namespace)
+    found = [_upkeep(lake, name) for name in names[:limit]]
+    return CompactionStatsDocument(
+        tables=found,
+        more=len(names) > limit,
+        base_files=sum(each.base_files for each in found),
+        base_bytes=sum(each.base_bytes for each in found),
+        pending_files=sum(each.pending_files for each in found),
+        pending_rows=sum(each.pending_rows for each in found),
+        debt=FileCountDocument(
+            files=sum(each.debt.files for each in found), bytes=sum(each.debt.bytes for each in found)
+        ),
+        jobs=_job_totals(lake, names),
+    )
+
+
+def _job_totals(lake: Lake, names: Sequence[str]) -> dict[str, JobTotalsDocument]:
+    shown = set(names)
+    totals = job_totals(entry for entry in lake.ended_jobs() if entry.get("table") in shown)
+    return {kind: JobTotalsDocument(**total) for kind, total in totals.items()}
+
+
+@router.get("/candidates", summary="What a cycle would do now")
+def candidates(
+    lake: LakeDep,
+    caller: Watcher,
+    tier: TierQuery = None,
+    table: TableQuery = None,
+    namespace: NamespaceQuery = None,
+    limit: Limit = 100,
+) -> CandidatesDocument:
+    """Nothing is done. 400 for a tier that nobody declared or that is off, 404 for an unknown table or namespace."""
+    names = _chosen(lake, caller, ("read", "maintain"), table, namespace)
+    found, skipped = lake.maintenance.candidates(names[:TABLES_MAX], tier)
+    return CandidatesDocument(
+        candidates=[CandidateDocument.model_validate(candidate) for candidate in found[:limit]],
+        more=len(found) > limit or len(names) > TABLES_MAX,
+        skipped=known(SkippedDocument, _placeless(lake, skipped)),
+    )
+
+
+@router.get("/jobs", summary="Jobs under way, in whichever process")
+def jobs(lake: LakeDep, caller: Watcher, limit: Limit = 100) -> JobsDocument:
+    """Those whose process is gone are cleared up by the next cycle."""
+    seen = _seen_by(caller)
+    found = [JobDocument.model_validate(job) for job in lake.jobs() if seen(job.table)]
+    return JobsDocument(jobs=found[:limit], cycle=_running(lake))
+
+
+@router.get("/history", summary="Cycles and jobs that ended, newest first")
+def history(lake: LakeDep, caller: Watcher, limit: Limit = 20, table: TableQuery = None) -> CompactionHistoryDocument:
+    """What is kept is bounded: about a megabyte of each. With `table`, jobs of that table, and cycles as they were."""
+    seen = _seen_by(caller)
+    if table is not None:
+        _chosen(lake, caller, ("read", "maintain"), table, None)
+    ended = [job for job in lake.ended_jobs(None, table) if seen(str(job.get("table")))]
+    return CompactionHistoryDocument(
+        cycles=_cycles(lake, seen, limit), jobs=known(EndedJobDocument, _placeless(lake, ended[:limit]))
+    )
+
+
+@router.post(
+    "/trigger",
+    status_code=202,
+    summary="Start a cycle in the background",
+    responses=failing(
+        _409="A cycle is running already, and `details.cycle` is its id; or this node may not run cycles.",
+    ),
+)
+def trigger(
+    lake: LakeDep,
+    caller: Annotated[Caller, needs("maintain", per_table=True)],
+    tier: TierQuery = None,
+    table: TableQuery = None,
+    namespace: NamespaceQuery = None,
+) -> TriggeredDocument:
+    """Answers at once with the cycle's id, by which `GET /v1/compaction/history` shows its report when it has ended.
+
+    Without a tier, everything that is due: folds, merges of changes, packing and all tiers. 400 for a tier that nobody
+    declared or that is off, 404 for an unknown table or namespace.
+    """
+    names = _chosen(lake, caller, ("maintain",), table, namespace)
+    # Named one by one only where that says less than the whole lake: a table may be created in between.
+    whole = table is None and namespace is None and caller.may("maintain")
+    cycle = lake.trigger_upkeep(tier, None if whole else names)
+    tiers = list(dict.fromkeys(tier or ()))
+    return TriggeredDocument(cycle=cycle, tier=tiers[0] if len(tiers) == 1 else None, tiers=tiers, tables=len(names))
+
+
+# -- what a caller may see
+
+
+def _seen_by(caller: Caller) -> Callable[[str], bool]:
+    return lambda table: caller.may("read", table) or caller.may("maintain", table)
+
+
+def _chosen(
+    lake: Lake, caller: Caller, scopes: tuple[Scope, ...], table: str | None, namespace: str | None
+) -> list[str]:
+    """The tables that were asked for, as far as the caller may. One that is named must be allowed; a namespace of which
+    no table is, is not there.
+    """
+    if table is not None and not any(caller.may(scope, table) for scope in scopes):
+        caller.check(scopes[0], table)
+    chosen = [
+        name for name in chosen_tables(lake, table, namespace) if any(caller.may(scope, name) for scope in scopes)
+    ]
+    if namespace is not None and not chosen:
+        raise no_namespace(namespace)
+    return chosen
+
+
+# -- telling
+
+
+def _placeless(lake: Lake, document: Any) -> Any:
+    """Paths inside the lake are told from its root."""
+    root = str(lake.path)
+
+    def told(value: Any) -> Any:
+        match value:
+            case str():
+                return value.replace(f"{root}/", "").replace(root, "the lake")
+            case dict():
+                return {name: told(item) for name, item in value.items()}
+            case list():
+                return [told(item) for item in value]
+        return value
+
+    return told(jsonable(document))
+
+
+def _running(lake: Lake) -> RunningCycleDocument | None:
+    found = lake.running_cycle()
+    return RunningCycleDocument.model_validate(found) if found is not None else None
+
+
+def _cycles(lake: Lake, seen: Callable[[str], bool], limit: int) -> list[PastCycleDocument]:
+    cycles: list[PastCycleDocument] = known(PastCycleDocument, _placeless(lake, lake.past_cycles(limit)))
+    for cycle in cycles:
+        cycle.jobs = [job for job in cycle.jobs if seen(job.table)]
+        cycle.skipped = [entry for entry in cycle.skipped if seen(entry.table)]
+        cycle.waiting = [entry for entry in cycle.waiting if seen(entry.table)]
+    return cycles
+
+
+def _upkeep(lake: Lake, name: str) -> TableUpkeepDocument:
+    try:
+        return TableUpkeepDocument.model_validate(_placeless(lake, lake.table_upkeep(name)))
+    except NotFound:
+        return TableUpkeepDocument(table=name, error=f"table {name} was dropped meanwhile, or its files are gone")
+    except LithifyError as error:
+        return TableUpkeepDocument(table=name, error=_placeless(lake, error.public))
+
+
+def _worker(maintenance: Maintenance) -> WorkerDocument | None:
+    found = maintenance.worker()
+    if found is None:
+        return None
+    return WorkerDocument(
+        alive=found.pid is not None,
+        memory_bytes=found.rss_bytes,
+        orders=len(found.orders),
+        starts=found.starts,
+        deaths=found.deaths,
+    )

@@ -1,0 +1,177 @@
+"""Upkeep of one table, now: fold, compact, optimize, vacuum. Each answers when it is done.
+
+What is asked for here runs once at a time per table and `jobs_max` times in all; beyond that it is refused, not queued
+(`maintenance/job_slots.py`). A client that goes away meanwhile stops nothing. A dry run needs no turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Depends, Header
+
+from lithify.http.auth import Caller, needs
+from lithify.http.documents.table_maintenance import (
+    CompactionDocument,
+    CompactionsDocument,
+    CompactOrder,
+    FoldOrder,
+    FoldPlanDocument,
+    FoldReportDocument,
+    OptimizeOrder,
+    PlannedCompactionDocument,
+    PlannedCompactionsDocument,
+    VacuumDocument,
+    VacuumOrder,
+)
+from lithify.http.formats.negotiate import check_json
+from lithify.http.json_route import JsonRoute
+from lithify.http.openapi import failing
+from lithify.http.routes.tables import DAMAGED, TablePath
+from lithify.http.service import LakeDep
+from lithify.maintenance.compact import CompactReport
+from lithify.maintenance.plans import CompactPlan
+from lithify.options.tiers import tier_names
+
+Maintainer = Annotated[Caller, needs("maintain", table=True)]
+FAILING = failing(
+    _409="Something is running on this table already, or others changed it too often meanwhile.",
+    _415="The body is no application/json.",
+    _424=DAMAGED,
+    _503="As many runs as may be at once are under way, or Spark could not be used.",
+    _507="The disk is full.",
+)
+
+
+async def json_if_any(content_type: Annotated[str | None, Header(include_in_schema=False)] = None) -> None:
+    """These bodies may be left out; what is sent is JSON."""
+    if content_type is not None:
+        check_json(content_type)
+
+
+JsonIfAny = Depends(json_if_any)
+router = APIRouter(prefix="/tables/{name}", tags=["upkeep"], route_class=JsonRoute, dependencies=[JsonIfAny])
+
+
+def _example(summary: str, **value: Any) -> dict[str, Any]:
+    return {"summary": summary, "value": value}
+
+
+@router.post("/fold", summary="Merge pending changes into base", responses=FAILING)
+def fold(
+    name: TablePath,
+    lake: LakeDep,
+    _: Maintainer,
+    order: Annotated[
+        FoldOrder | None,
+        Body(openapi_examples={"look": _example("Only look", dry_run=True), "do": _example("Do it", dry_run=False)}),
+    ] = None,
+) -> FoldReportDocument | FoldPlanDocument:
+    """Readers and writers go on meanwhile. Answers when it is done; one that dies harms nothing."""
+    if order is not None and order.dry_run:
+        return FoldPlanDocument.model_validate(lake.table(name).fold(dry_run=True))
+    report = lake.maintenance.asked(name, "fold", lambda table: table.fold())
+    return FoldReportDocument.model_validate(report)
+
+
+@router.post("/compact", summary="Merge small base files into larger ones, as far as it is due", responses=FAILING)
+def compact(
+    name: TablePath,
+    lake: LakeDep,
+    _: Maintainer,
+    order: Annotated[
+        CompactOrder | None,
+        Body(
+            openapi_examples={
+                "look": _example("Only look", dry_run=True),
+                "tier": _example("One tier's work", tier="hourly"),
+            }
+        ),
+    ] = None,
+) -> CompactionsDocument | PlannedCompactionsDocument:
+    """The same rows stay. Without a tier, what tiers and packing call for now; `pack` is packing alone.
+
+    400 for a tier that nobody declared. One that is off, or needs a time column, has nothing to do: `note` says so.
+    """
+    order = order or CompactOrder()
+    tier, table = order.tier, lake.table(name)
+    idle = [table.why_idle(name) for name in tier_names(tier)]
+    note = "; ".join(dict.fromkeys(filter(None, idle))) if idle and all(idle) else None
+    if order.dry_run:
+        return _planned(name, table.compact(tier, dry_run=True), note)
+    return _done(name, lake.maintenance.asked(name, "compact", lambda table: table.compact(tier)), note)
+
+
+@router.post("/optimize", summary="Write base anew in z-order", responses=FAILING)
+def optimize(
+    name: TablePath,
+    lake: LakeDep,
+    _: Maintainer,
+    order: Annotated[
+        OptimizeOrder | None,
+        Body(
+            openapi_examples={
+                "look": _example("Only look", dry_run=True),
+                "by": _example("By these columns", by=["customer", "placed"]),
+            }
+        ),
+    ] = None,
+) -> CompactionsDocument | PlannedCompactionsDocument:
+    """Filters on any of the columns then read few files. The same rows stay. 400 for a column that it cannot go by."""
+    order = order or OptimizeOrder()
+    by = order.by
+    if order.dry_run:
+        table = lake.table(name)
+        plans = table.optimize(by, dry_run=True)
+        pending = not plans and table.stats().pending_rows
+        return _planned(name, plans, "all rows are pending: they are folded first" if pending else None)
+    return _done(name, lake.maintenance.asked(name, "optimize", lambda table: table.optimize(by)))
+
+
+@router.post("/vacuum", summary="Delete files that no retained version needs", responses=FAILING)
+def vacuum(
+    name: TablePath,
+    lake: LakeDep,
+    _: Maintainer,
+    order: Annotated[
+        VacuumOrder | None,
+        Body(
+            openapi_examples={
+                "look": _example("Only look, which is the default", retain_hours=168),
+                "do": _example("Delete", dry_run=False, retain_hours=168),
+            }
+        ),
+    ] = None,
+) -> VacuumDocument:
+    """Without `"dry_run": false` it only shows what would go. Files of pinned snapshots, running jobs and writes under
+    way stay.
+    """
+    order = order or VacuumOrder()
+    hours = order.retain_hours
+    if order.dry_run:
+        return VacuumDocument.model_validate(lake.table(name).vacuum(hours, dry_run=True))
+    report = lake.maintenance.asked(name, "vacuum", lambda table: table.vacuum(hours, dry_run=False))
+    return VacuumDocument.model_validate(report)
+
+
+def _planned(name: str, plans: Sequence[CompactPlan], note: str | None = None) -> PlannedCompactionsDocument:
+    found = [
+        PlannedCompactionDocument(
+            table=plan.table,
+            origin=plan.origin,
+            partition=dict(plan.partition),
+            files=len(plan.files),
+            bytes_in=plan.bytes_in,
+            bytes_out=plan.bytes_out,
+            gain=plan.gain,
+            why=plan.why,
+        )
+        for plan in plans
+    ]
+    return PlannedCompactionsDocument(table=name, planned=found, note=note)
+
+
+def _done(name: str, reports: Sequence[CompactReport], note: str | None = None) -> CompactionsDocument:
+    done = [CompactionDocument.model_validate(report) for report in reports]
+    return CompactionsDocument(table=name, done=done, note=note)

@@ -1,0 +1,123 @@
+"""Parquet's split-block bloom filters, asked for one value with one read of 32 bytes.
+
+A filter lies in the Parquet file itself; the sidecar only tells where. What does not look like a filter of the one kind
+that the format defines answers "perhaps".
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from lithify.files.store import translated
+from lithify.index.block import ColumnInfo
+from lithify.index.sort_keys import point_of
+from lithify.index.stats import Kind
+
+_SALT = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
+_BLOCK_BYTES = 32
+_HEADER_BYTES_MAX = 32
+# Of the header, after its first field: algorithm, hash and compression, each a union whose first member is set.
+_BLOCK_XXHASH_PLAIN = b"\x1c\x1c\x00\x00" * 3 + b"\x00"
+_INT32, _INT64, _BYTE_ARRAY, _FIXED_LEN_BYTE_ARRAY = 1, 2, 6, 7
+_DECIMAL_BYTES_MAX = 16
+_MICROSECONDS = 6  # digits of a second
+_PLACES = 2**48  # more than any file has; far from what the operating system takes for an offset at all
+
+
+def may_hold(path: Path, offset: int, values: Sequence[bytes]) -> bool:
+    """Whether the filter at `offset` of a file may hold one of the values, each as `bloom_bytes` spells it."""
+    if offset >= _PLACES:
+        return True
+    with translated(path):
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            start = _filter_of(os.pread(fd, _HEADER_BYTES_MAX, offset))
+            if start is None:
+                return True
+            header_bytes, filter_bytes = start
+            for value in values:
+                hashed = xxhash.xxh64_intdigest(value)
+                place = ((hashed >> 32) * (filter_bytes // _BLOCK_BYTES)) >> 32
+                block = os.pread(fd, _BLOCK_BYTES, offset + header_bytes + place * _BLOCK_BYTES)
+                if len(block) < _BLOCK_BYTES or _in_block(block, hashed & 0xFFFFFFFF):
+                    return True
+            return False
+        finally:
+            os.close(fd)
+
+
+def _filter_of(header: bytes) -> tuple[int, int] | None:
+    """(bytes of the header, bytes of the filter), or None if it is none that we know."""
+    if not header.startswith(b"\x15"):
+        return None
+    number = shift = 0
+    place = 1
+    while place < len(header):
+        byte = header[place]
+        number |= (byte & 0x7F) << shift
+        place, shift = place + 1, shift + 7
+        if byte < 0x80:
+            break
+    size = number >> 1  # zigzag, and never negative
+    known = header[place:].startswith(_BLOCK_XXHASH_PLAIN) and not number & 1
+    if not known or size % _BLOCK_BYTES or not 0 < size <= 2**31:
+        return None
+    return place + len(_BLOCK_XXHASH_PLAIN), size
+
+
+def _in_block(block: bytes, key: int) -> bool:
+    words = struct.unpack("<8I", block)
+    return all(word >> (((key * salt) & 0xFFFFFFFF) >> 27) & 1 for word, salt in zip(words, _SALT, strict=True))
+
+
+def bloom_bytes(column: ColumnInfo, value: Any) -> tuple[bytes, ...] | None:
+    """A value as Parquet hashes it: its plain encoding, or each that it may have. None where that is not sure."""
+    try:
+        match column.kind:
+            case Kind.TEXT if isinstance(value, str):
+                return (value.encode(),)
+            case Kind.BINARY if isinstance(value, bytes) and column.physical == _BYTE_ARRAY:
+                return (value,)
+            case Kind.SIGNED | Kind.UNSIGNED if isinstance(value, int) and not isinstance(value, bool):
+                return _integer(column, value, signed=column.kind is Kind.SIGNED)
+            case Kind.DATE | Kind.TIMESTAMP | Kind.TIMESTAMP_UTC if column.physical in (_INT32, _INT64):
+                point = point_of(column.kind, 0, value)
+                number = None if point is None else _in_unit(column, point.floor)
+                return None if number is None else _integer(column, number)
+            case Kind.DECIMAL | Kind.WIDE_DECIMAL:
+                point = point_of(Kind.DECIMAL, column.scale, value)
+                return None if point is None else _decimal(column, point.floor) if point.exact else ()
+            case _:
+                return None
+    except (struct.error, OverflowError):  # beyond the column's range: not in it, which the bounds say as well
+        return None
+
+
+def _integer(column: ColumnInfo, number: int, *, signed: bool = True) -> tuple[bytes, ...]:
+    code = "i" if column.physical == _INT32 else "q"
+    return (struct.pack("<" + (code if signed else code.upper()), number),)
+
+
+def _in_unit(column: ColumnInfo, number: int) -> int | None:
+    """Days, or microseconds in the unit of the file. A file of milliseconds holds no others, one of nanoseconds some
+    that are the same microsecond.
+    """
+    if column.kind is Kind.DATE or column.scale == _MICROSECONDS:
+        return number
+    return None
+
+
+def _decimal(column: ColumnInfo, unscaled: int) -> tuple[bytes, ...] | None:
+    """Bytes of a fixed length are as many as the digits need, or more, as the writer likes."""
+    if column.physical in (_INT32, _INT64):
+        return _integer(column, unscaled)
+    if column.physical != _FIXED_LEN_BYTE_ARRAY:
+        return None
+    least = (10**column.precision).bit_length() // 8 + 1
+    return tuple(unscaled.to_bytes(size, "big", signed=True) for size in range(least, _DECIMAL_BYTES_MAX + 1))

@@ -1,0 +1,1 @@
+"""Work that writes many files before one commit: manifests, recovery, leases, journal."""

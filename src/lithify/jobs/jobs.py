@@ -1,0 +1,464 @@
+"""Jobs: work that writes many files before one commit decides that they count.
+
+A manifest exists before the first output byte, and a job writes only into its own folder. Its commit carries
+`txn("lithify.job.<id>", 1)`. Recovery of a job whose owner is gone first commits the same txn as a fence (2), then
+deletes the folder; the owner, should it wake up, finds the fence at the version it wants to swap and gives up.
+
+The manifest's state says how far its owner, and nobody else, has come: `writing` its files, `committing` them after
+they were verified, `cleaning` up behind the commit. What recovery does is decided by the log, not by the state:
+
+| state found                            | what recovery does                                |
+|----------------------------------------|---------------------------------------------------|
+| committed in the log                   | make it durable, clean up, remove the manifest    |
+| fenced in the log                      | delete the folder, remove the manifest            |
+| not in the log, owner may be alive     | leave it, unless its lease has a newer holder     |
+| not in the log, owner gone             | fence, delete the folder, remove the manifest     |
+| manifest unreadable or out of bounds   | set aside, never deleted                          |
+
+Only an owner that gives up itself, before it came to its commit, may delete its files before the fence: where they fill
+the disk, the fence finds no room.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from lithify.core.disk_files import lies_inside
+from lithify.core.names import is_job_folder, parse_table_name
+from lithify.delta.changes import ChangesLog, job_txn
+from lithify.delta.commit import swap_with_retries
+from lithify.delta.intent import Intent, Lost
+from lithify.delta.log import DeltaLog
+from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
+from lithify.files.os_errors import translated
+from lithify.files.parquet import Written
+from lithify.index.table_index import solid
+from lithify.jobs.journal import Journal
+from lithify.metrics.events import tell
+from lithify.tables.handles import Handles, table_folder
+from lithify.tables.runtime import Owner, Runtime
+
+logger = logging.getLogger(__name__)
+
+COMMITTED, FENCED = 1, 2
+FOREIGN_JOB_HOURS_MAX = 24
+LOOKS_MAX = 20
+# Jobs that bring rows in or fold them; all others merge files into fewer ones, and their kind is the tier.
+NO_TIERS = frozenset({"fold", "bulk", "spool", "adopt", "attach"})
+WRITING, COMMITTING, CLEANING = "writing", "committing", "cleaning"
+# Jobs of this process that are under way. One of ours that is not here was left behind, e.g. by a full disk.
+_under_way: set[str] = set()
+
+
+@dataclass(frozen=True)
+class Job:
+    id: str
+    kind: str
+    table: str
+    log: str
+    folder: str
+    owner: Owner
+    created_ms: int
+    inputs: tuple[str, ...] = ()
+    state: str = WRITING
+    lease: int | None = None
+    why: str = ""
+
+    @property
+    def txn(self) -> dict[str, int]:
+        return {job_txn(self.id): COMMITTED}
+
+
+def begin(
+    runtime: Runtime,
+    table: str,
+    kind: str,
+    log: str,
+    inputs: Sequence[str] = (),
+    *,
+    lease: int | None = None,
+    why: str = "",
+) -> Job:
+    """`log` is 'base' or 'changes': where the job writes and commits. `inputs`: files that no other job should take."""
+    job_id = runtime.new_id()
+    job = Job(
+        job_id,
+        kind,
+        table,
+        log,
+        f"{kind}-{job_id}",
+        runtime.owner,
+        runtime.now_ms(),
+        tuple(inputs),
+        lease=lease,
+        why=why,
+    )
+    runtime.store.make_folder(runtime.control / "jobs")
+    _under_way.add(job.id)
+    try:
+        _write(runtime, job)
+    except BaseException:
+        _under_way.discard(job.id)
+        raise
+    runtime.store.step(f"{kind}.manifest")
+    return job
+
+
+def advance(runtime: Runtime, job: Job, state: str) -> Job:
+    job = replace(job, state=state)
+    _write(runtime, job)
+    runtime.store.step(f"{job.kind}.{state}")
+    return job
+
+
+def sync_outputs(runtime: Runtime, root: Path, paths: Iterable[str]) -> None:
+    """The files were fsynced by whoever wrote them; their directory entries are the job's to make durable."""
+    folders = {root}
+    for path in paths:
+        folders.update(parent for parent in (root / path).parents if parent.is_relative_to(root))
+    for folder in folders:
+        runtime.store.sync_folder(folder)
+
+
+def drop_leftovers(runtime: Runtime, root: Path, job: Job, paths: Iterable[str]) -> None:
+    """Remove what failed or doubled attempts at tasks have left in the job's folder: only files that were reported
+    count.
+    """
+    reported = {root / path for path in paths}
+    with translated(root / job.folder):
+        found = [path for path in sorted((root / job.folder).rglob("*")) if path.is_file()]
+    for path in found:
+        if path not in reported:
+            runtime.store.remove(path)
+
+
+def check_outputs(runtime: Runtime, root: Path, files: Iterable[Written]) -> None:
+    """What a task says it wrote lies there, all of it."""
+    for file in files:
+        found = runtime.store.size(root / file.path)
+        if found != file.size_bytes:
+            raise Corruption(
+                f"{root / file.path} has {found} of the {file.size_bytes} bytes that were written: nothing was "
+                "committed; check the disk of this machine, then try again"
+            )
+
+
+def finish(runtime: Runtime, job: Job, outcome: str = "done", **facts: Any) -> None:
+    """The log has decided. A manifest that cannot be removed now is recovery's: the job has not failed for that."""
+    _under_way.discard(job.id)
+    try:
+        runtime.store.remove(_manifest(runtime, job.id))
+    except Exception as error:
+        logger.warning("the manifest of %s %s of %s is left to recovery: %s", job.kind, job.id, job.table, error)
+        return
+    _count(runtime, job, outcome, facts)
+    _record(runtime, job, outcome, facts)
+
+
+def _count(runtime: Runtime, job: Job, outcome: str, facts: dict[str, Any]) -> None:
+    """A log line, and what merging files has gained."""
+    if outcome == "done" and job.kind not in NO_TIERS and "files_in" in facts:
+        runtime.counters.files_compacted.labels(job.kind).inc(facts["files_in"])
+        runtime.counters.bytes_saved.labels(job.kind).inc(max(facts["bytes_in"] - facts["bytes_out"], 0))
+    seconds = round(max(runtime.now_ms() - job.created_ms, 0) / 1000, 3)
+    tell(logger, f"{job.kind} {outcome}", table=job.table, job=job.id, **facts, seconds=seconds, why=job.why)
+
+
+def leave(job: Job, error: BaseException) -> None:
+    """The commit stands, and recovery will find that and clean up behind it."""
+    _under_way.discard(job.id)
+    logger.warning("cleaning up after %s %s of %s is left to recovery: %s", job.kind, job.id, job.table, error)
+
+
+def abandon(runtime: Runtime, job: Job, log: DeltaLog, outcome: str = "given up", **facts: Any) -> None:
+    """Give up our own job: nothing was committed, and after the fence nothing can be."""
+    if fence(runtime, job, log):
+        _delete_folder(runtime, job, log)
+        finish(runtime, job, outcome, **facts)
+
+
+def put_away(runtime: Runtime, job: Job, log: DeltaLog) -> None:
+    """Give up a job that turned out not to be needed: what stops that is recovery's, and changes no answer."""
+    try:
+        abandon(runtime, job, log)
+    except Exception as error:
+        leave(job, error)
+
+
+def give_up(runtime: Runtime, job: Job, log: DeltaLog, error: BaseException) -> None:
+    """Clean up after whatever stopped the job. The log decides whether it has committed."""
+    outcome, reason = "cancelled" if _was_stopped(error) else "failed", _reason(error)
+    try:
+        taken = is_fenced(job, log)
+        try:
+            abandon(runtime, job, log, outcome, reason=reason)
+        except Exception:
+            _make_room(runtime, job, log)
+            abandon(runtime, job, log, outcome, reason=reason)
+    except Exception as second:
+        # What stopped the job says more than what stopped its cleaning up, e.g. on a full disk.
+        logger.warning("%s %s of %s is left to recovery: %s", job.kind, job.id, job.table, second)
+        return
+    finally:
+        _under_way.discard(job.id)
+    if taken and isinstance(error, Exception):
+        raise given_up(job) from error
+
+
+def _make_room(runtime: Runtime, job: Job, log: DeltaLog) -> None:
+    """The job's own files may be what fills the disk, so that its fence finds no room. They can go before it while the
+    job has not come to its commit: only we could commit them, and we will not.
+    """
+    if job.state == WRITING and _settled(job, log) is None:
+        _delete_folder(runtime, job, log)
+
+
+def check_not_fenced(job: Job, log: DeltaLog) -> None:
+    if log.txn(job_txn(job.id)) is not None:
+        raise given_up(job)
+
+
+def is_fenced(job: Job, log: DeltaLog) -> bool:
+    return _settled(job, log) == FENCED
+
+
+def _settled(job: Job, log: DeltaLog) -> int | None:
+    """What the head of the log says of the job."""
+    for _ in range(LOOKS_MAX):
+        with log.lock, contextlib.suppress(Lost):
+            log.refresh()
+            return log.txn(job_txn(job.id))
+    raise Conflict(f"the log of {job.table} moves on too fast to look at job {job.id}: try again")
+
+
+def given_up(job: Job) -> Conflict:
+    return Conflict(
+        f"{job.kind} of {job.table} was given up by another process that took this one for dead: run it again"
+    )
+
+
+def fence(runtime: Runtime, job: Job, log: DeltaLog) -> bool:
+    """Make sure that the job can never commit. False: it has committed."""
+    info: dict[str, Any] = {"operation": "fence job", "detail": f"{job.kind} {job.id}"}
+    for _ in range(runtime.settings.commit_attempts_max):
+        with log.lock:
+            state = _settled(job, log)
+            if state is not None:
+                log.make_durable()
+                return state == FENCED
+            try:
+                log.commit((), (), {job_txn(job.id): FENCED}, info, Intent(runtime.new_id()), data_change=False)
+                log.make_durable()
+                return True
+            except Lost:
+                continue
+    raise Conflict(f"job {job.id} of {job.table} could not be fenced: other writers are too busy; try again")
+
+
+# -- looking at them
+
+
+def unfinished(runtime: Runtime, table: str | None = None, *, set_aside: bool = False) -> list[Job]:
+    """Jobs with a manifest, oldest first, whoever owns them. `set_aside` those that cannot be trusted."""
+    found = [_read(runtime, path, set_aside) for path in _manifests(runtime)]
+    jobs = [job for job in found if job is not None and (table is None or job.table == table)]
+    return sorted(jobs, key=lambda job: (job.created_ms, job.id))
+
+
+def under_way(runtime: Runtime, table: str | None = None) -> list[Job]:
+    """Unfinished jobs whose process may still be at work."""
+    return [job for job in unfinished(runtime, table) if _may_go_on(runtime, job)]
+
+
+def job_history(runtime: Runtime, limit: int | None = None) -> list[dict[str, Any]]:
+    """Jobs that ended, newest first."""
+    return _journal(runtime).read(limit)
+
+
+# -- recovery
+
+
+def recover(runtime: Runtime, table: str | None = None, lease: int | None = None) -> list[str]:
+    """Settle every unfinished job whose owner is gone, or whose lease has a newer holder (`lease`). Returns what was
+    done, a line each.
+    """
+    done = []
+    for name in runtime.store.names(runtime.control / "jobs"):
+        if name.startswith("."):
+            _remove_unborn(runtime, runtime.control / "jobs" / name)
+    for job in unfinished(runtime, table, set_aside=True):
+        overtaken = lease is not None and job.lease is not None and job.lease < lease
+        if _may_go_on(runtime, job) and not overtaken:
+            continue
+        try:
+            done.append(_settle(runtime, job))
+        except NotFound as error:
+            if _table_is_gone(runtime, job):
+                finish(runtime, job, "table dropped")
+                done.append(f"{job.kind} of {job.table}: the table is gone, nothing to do")
+            else:
+                logger.warning("%s of %s cannot be settled now: %s", job.kind, job.table, error)
+        except LithifyError as error:
+            # One damaged table is no reason to leave the others' jobs unsettled.
+            logger.warning("%s of %s cannot be settled now: %s", job.kind, job.table, error)
+    return done
+
+
+def _may_go_on(runtime: Runtime, job: Job) -> bool:
+    """A hint only: fencing a job that lives does no harm, it merely has to be done again."""
+    if job.owner == runtime.owner:
+        return job.id in _under_way
+    if job.owner.host != runtime.owner.host:
+        # Nobody can look there; a host that was renamed or is gone must not hold its files for ever.
+        return runtime.now_ms() - job.created_ms < FOREIGN_JOB_HOURS_MAX * 3_600_000
+    return job.owner.may_be_alive()
+
+
+def _table_is_gone(runtime: Runtime, job: Job) -> bool:
+    name = parse_table_name(job.table)
+    try:
+        return ChangesLog.open(table_folder(runtime, name) / "changes", runtime.store, job.table, 20).dropped
+    except NotFound:
+        return True
+
+
+def _settle(runtime: Runtime, job: Job) -> str:
+    handles = Handles(runtime, parse_table_name(job.table))
+    log = handles.base.log if job.log == "base" else handles.changes.log
+    runtime.store.step("recover.start")
+    runtime.counters.jobs_recovered.labels(job.kind).inc()
+    if fence(runtime, job, log):
+        runtime.store.step("recover.fenced")
+        _delete_folder(runtime, job, log)
+        finish(runtime, job, "recovered", reason="its process was gone before it committed")
+        return f"{job.kind} of {job.table} had not committed: its files were deleted"
+    log.make_durable()
+    if job.kind == "fold":
+        forget_folded(handles)
+    finish(runtime, job, "done", reason="committed; its process was gone before it cleaned up")
+    return f"{job.kind} of {job.table} had committed: its manifest was removed"
+
+
+def forget_folded(handles: Handles) -> None:
+    """Remove changes that base holds durably. Anyone may do this, any number of times."""
+    runtime = handles.runtime
+    with handles.changes.log.lock:
+        handles.changes.log.refresh()
+        handles.check_alive()
+        handles.base.log.refresh()
+        watermark = handles.base.watermark
+        folded = [file for file in handles.changes.files() if file.seq <= watermark]
+        if not folded:
+            return
+        handles.base.log.make_durable()
+        intent = Intent(runtime.new_id())
+        swap_with_retries(
+            runtime,
+            handles.changes.log,
+            f"removing folded changes of {handles.name}",
+            lambda: handles.changes.remove_folded(watermark, intent),
+        )
+        handles.changes.log.make_durable()
+        handles.changes.log.checkpoint_if_due()
+        version = handles.changes.log.version
+    if large := solid(folded):
+        handles.changes_index.after_commit(version, (), large)
+
+
+def _delete_folder(runtime: Runtime, job: Job, log: DeltaLog) -> None:
+    referenced = next((f.path for f in log.files(()) if PurePosixPath(f.path).parts[0] == job.folder), None)
+    if referenced is not None:
+        raise Conflict(f"job {job.id} is fenced, but the log names {referenced}: nothing was deleted")
+    runtime.store.remove_folder(log.path / job.folder)
+
+
+def _remove_unborn(runtime: Runtime, path: Path) -> None:
+    """A manifest that was never renamed into place: its job died before it began, and wrote nothing."""
+    with contextlib.suppress(ValueError, TypeError, KeyError, LithifyError):
+        if not _parsed(runtime, path).owner.may_be_alive():
+            runtime.store.remove(path)
+
+
+# -- manifests
+
+
+def _manifests(runtime: Runtime) -> list[Path]:
+    folder = runtime.control / "jobs"
+    names = runtime.store.names(folder)
+    return [folder / name for name in names if name.endswith(".json") and not name.startswith(".")]
+
+
+def _manifest(runtime: Runtime, job_id: str) -> Path:
+    return runtime.control / "jobs" / f"{job_id}.json"
+
+
+def _write(runtime: Runtime, job: Job) -> None:
+    runtime.store.replace(_manifest(runtime, job.id), json.dumps(asdict(job)).encode())
+
+
+def _parsed(runtime: Runtime, path: Path) -> Job:
+    fields = json.loads(runtime.store.read(path))
+    job = Job(**{**fields, "owner": Owner(**fields["owner"]), "inputs": tuple(fields.get("inputs", ()))})
+    parse_table_name(job.table)
+    if not is_job_folder(job.folder) or job.log not in ("base", "changes"):
+        raise ValueError(f"it names the folder {job.log}/{job.folder}, which no job writes to")
+    if job.folder != f"{job.kind}-{job.id}" or job.id not in path.name:
+        raise ValueError(f"it is of job {job.id!r}, which its own name and that of its folder do not say")
+    for name in job.inputs:
+        if not isinstance(name, str) or not lies_inside(name):
+            raise ValueError(f"it names the input {name!r}, which is outside the table's folder")
+    return job
+
+
+def _read(runtime: Runtime, path: Path, set_aside: bool) -> Job | None:
+    try:
+        return _parsed(runtime, path)
+    except NotFound:
+        return None
+    except (ValueError, TypeError, KeyError, AttributeError, InvalidRequest) as error:
+        if set_aside:
+            aside = path.with_suffix(".unreadable")
+            logger.warning("setting aside manifest %s as %s, it cannot be trusted: %s", path, aside.name, error)
+            with contextlib.suppress(NotFound):
+                runtime.store.rename(path, aside)
+        return None
+
+
+def _journal(runtime: Runtime) -> Journal:
+    return Journal(runtime.store, runtime.control / "history" / "jobs.jsonl")
+
+
+def _record(runtime: Runtime, job: Job, outcome: str, facts: dict[str, Any]) -> None:
+    now_ms = runtime.now_ms()
+    line = {
+        "id": job.id,
+        "kind": job.kind,
+        "table": job.table,
+        "outcome": outcome,
+        "why": job.why,
+        "started_ms": job.created_ms,
+        "ended_ms": now_ms,
+        "owner": f"{job.owner.host}-{job.owner.pid}",
+        **facts,
+    }
+    try:
+        _journal(runtime).append(line)
+    except Exception as error:
+        logger.warning("%s %s of %s is not in the job history: %s", job.kind, job.id, job.table, error)
+
+
+def _was_stopped(error: BaseException) -> bool:
+    """By the user, or with a cycle's time: nothing is wrong with the job."""
+    return not isinstance(error, Exception) or bool(isinstance(error, LithifyError) and error.details.get("cancelled"))
+
+
+def _reason(error: BaseException) -> str:
+    if not isinstance(error, Exception):
+        return "interrupted"
+    return error.message if isinstance(error, LithifyError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,228 @@
+"""Leases: who does a kind of work for the lake now, so that several processes share it without a coordinator.
+
+A lease is a small file that names its holder and when it ends; reading and writing it happens under a file lock that
+is held for milliseconds. It saves double work and is never what keeps rows safe: a holder that sleeps past its end
+is overtaken, and whatever it commits afterwards is decided by the log. Each new holder gets the next token, so that
+a job which notes its token can be told from those of the holder after it.
+
+Clocks may jump. Forward: leases end early, and somebody takes over. Backward: an end that lies further ahead than
+twice the length the lease was granted for cannot be true, and is not honoured, so that no lease lasts forever.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import logging
+import re
+import threading
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from lithify.errors import Conflict, InvalidRequest, LithifyError, NotFound
+from lithify.tables.runtime import Owner, Runtime
+
+logger = logging.getLogger(__name__)
+
+LEASE_S_MAX = 3600
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+
+
+class LeaseLost(Conflict):
+    """Somebody else holds the lease now: start nothing new under it."""
+
+
+@dataclass(frozen=True)
+class Lease:
+    """What the file says. `id` is the holder's own name for its turn, e.g. of the cycle it runs."""
+
+    name: str
+    id: str
+    owner: Owner
+    token: int
+    started_ms: int
+    expires_ms: int
+    length_ms: int
+    what: str = ""
+
+    def holds_at(self, now_ms: int) -> bool:
+        """Whether to respect it. An owner that is surely gone holds nothing."""
+        left_ms = self.expires_ms - now_ms
+        return 0 < left_ms <= 2 * min(self.length_ms, LEASE_S_MAX * 1000) and self.owner.may_be_alive()
+
+    @property
+    def holder(self) -> str:
+        return f"{self.owner_label} since {shown_time(self.started_ms)}"
+
+    @property
+    def owner_label(self) -> str:
+        return f"{self.owner.host}-{self.owner.pid}"
+
+
+def shown_time(time_ms: int) -> str:
+    try:
+        return f"{dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (OverflowError, ValueError, OSError):
+        return f"{time_ms} ms"
+
+
+def acquire(runtime: Runtime, name: str, lease_id: str, length_s: float, what: str = "") -> tuple[bool, Lease]:
+    """True and our lease, or False and the lease that stands in the way."""
+    if not 0 < length_s <= LEASE_S_MAX:
+        raise InvalidRequest(f"a lease lasts more than 0 and at most {LEASE_S_MAX} s, not {length_s}")
+    length_ms = int(length_s * 1000)
+    with _locked(runtime, name):
+        now_ms = runtime.now_ms()
+        found, token = _look(runtime, name, set_aside=True)
+        if found is not None and found.holds_at(now_ms):
+            return False, found
+        if found is not None and found.expires_ms > 0:
+            logger.info("lease %s is taken over from %s, token %d", name, found.holder, found.token)
+        lease = Lease(name, lease_id, runtime.owner, token + 1, now_ms, now_ms + length_ms, length_ms, what)
+        _write(runtime, lease)
+        runtime.store.step("lease.acquired")
+        return True, lease
+
+
+def renew(runtime: Runtime, lease: Lease) -> Lease:
+    """Extend our lease. One that has ended but that nobody took is still ours."""
+    with _locked(runtime, lease.name):
+        check(runtime, lease)
+        renewed = replace(lease, expires_ms=runtime.now_ms() + lease.length_ms)
+        _write(runtime, renewed)
+        runtime.store.step("lease.renewed")
+        return renewed
+
+
+def check(runtime: Runtime, lease: Lease) -> None:
+    """Raise `LeaseLost` if somebody has taken the lease over."""
+    found, _ = _look(runtime, lease.name)
+    if found is not None and (found.token, found.id, found.owner) != (lease.token, lease.id, lease.owner):
+        raise LeaseLost(
+            f"lease {lease.name} was taken over by {found.holder}: this process slept past its end",
+            lease=lease.name,
+            token=found.token,
+        )
+
+
+def release(runtime: Runtime, lease: Lease) -> None:
+    """Give our lease back; the file stays, because it knows the token. A lease that was taken over is left alone."""
+    with _locked(runtime, lease.name):
+        try:
+            check(runtime, lease)
+        except LeaseLost:
+            return
+        _write(runtime, replace(lease, expires_ms=0))
+        runtime.store.step("lease.released")
+
+
+def current(runtime: Runtime, name: str) -> Lease | None:
+    """The lease that holds now, if any."""
+    found, _ = _look(runtime, name)
+    return found if found is not None and found.holds_at(runtime.now_ms()) else None
+
+
+def current_token(runtime: Runtime, name: str) -> int:
+    """The token of the newest holder, also of one that has given the lease back; 0 if there never was one."""
+    return _look(runtime, name)[1]
+
+
+class HeldLease:
+    """A lease that a thread keeps renewing until the block ends. `lost` is set when somebody has taken it over."""
+
+    def __init__(self, runtime: Runtime, lease: Lease) -> None:
+        self._runtime, self.lease = runtime, lease
+        self.lost = threading.Event()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name=f"lease-{lease.name}", daemon=True)
+
+    def __enter__(self) -> HeldLease:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+        try:
+            release(self._runtime, self.lease)
+        except LithifyError as problem:
+            logger.warning("lease %s is left to run out: %s", self.lease.name, problem)
+
+    def still_ours(self) -> bool:
+        """Looks at the file: a process that has just woken up does not know yet how long it slept."""
+        if not self.lost.is_set():
+            try:
+                check(self._runtime, self.lease)
+            except LeaseLost as problem:
+                self._note(problem)
+            except LithifyError as problem:
+                logger.warning("lease %s could not be checked: %s", self.lease.name, problem)
+        return not self.lost.is_set()
+
+    def _beat(self) -> None:
+        while not self._ended.wait(self.lease.length_ms / 3000) and not self.lost.is_set():
+            try:
+                renew(self._runtime, self.lease)
+            except LeaseLost as problem:
+                self._note(problem)
+            except LithifyError as problem:
+                # E.g. a full disk. If it lasts, others take over, which is right too.
+                logger.warning("lease %s could not be renewed: %s", self.lease.name, problem)
+
+    def _note(self, problem: LeaseLost) -> None:
+        if not self.lost.is_set():
+            logger.warning("%s", problem)
+            self.lost.set()
+
+
+def _locked(runtime: Runtime, name: str) -> AbstractContextManager[None]:
+    path = _path(runtime, name).with_suffix(".lock")
+    runtime.store.make_folder(path.parent)
+    return runtime.store.lock(path, runtime.settings.lock_wait_s_max, f"lease {name}")
+
+
+def _look(runtime: Runtime, name: str, *, set_aside: bool = False) -> tuple[Lease | None, int]:
+    """What the file says, and the newest token given out. A file that cannot be read counts as ended, and is set
+    aside by who holds the lock: anybody else could set aside the good one that has just taken its place.
+    """
+    path = _path(runtime, name)
+    try:
+        content = runtime.store.read(path)
+    except NotFound:
+        return None, 0
+    try:
+        lease = _parsed(json.loads(content))
+        if lease.name != name:
+            raise ValueError(f"it is of lease {lease.name!r}")
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        if set_aside:
+            aside = path.with_suffix(".unreadable")
+            logger.warning("setting aside unreadable lease %s as %s: %s", path, aside.name, error)
+            runtime.store.rename(path, aside)
+        # How many holders there were is lost; the time in ms is more than that.
+        return None, max(runtime.now_ms(), 0)
+    return lease, lease.token
+
+
+def _parsed(fields: dict[str, Any]) -> Lease:
+    lease = Lease(**{**fields, "owner": Owner(**fields["owner"])})
+    numbers = (lease.token, lease.started_ms, lease.expires_ms, lease.length_ms, lease.owner.pid)
+    texts = (lease.name, lease.id, lease.what, lease.owner.host, lease.owner.started)
+    if not all(type(number) is int for number in numbers) or not all(isinstance(text, str) for text in texts):
+        raise TypeError("a field has the wrong type")
+    return lease
+
+
+def _write(runtime: Runtime, lease: Lease) -> None:
+    runtime.store.replace(_path(runtime, lease.name), json.dumps(asdict(lease)).encode())
+
+
+def _path(runtime: Runtime, name: str) -> Path:
+    if not _NAME.fullmatch(name):
+        raise InvalidRequest(f"{name!r} is no name of a lease: lower-case letters, digits, _ and -")
+    return runtime.control / "leases" / f"{name}.json"

@@ -1,0 +1,1 @@
+"""What users hold: Lake, Table, the catalog, open tables, the data source."""

@@ -1,0 +1,254 @@
+"""Taking an existing table as a base, without copying its data.
+
+A Delta table becomes the base where it is: everybody who reads it there sees each fold. A folder of Parquet files
+is linked into a new base and stays untouched. Tables that use deletion vectors or column mapping are refused: their
+files alone do not say what the rows are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from lithify.core.names import TableName
+from lithify.core.partitioning import partition_strings
+from lithify.core.read_plan import Source
+from lithify.core.schema import TableSchema, define
+from lithify.core.snapshot import ADOPTED
+from lithify.core.text import plural
+from lithify.delta.base import OWNER, BaseLog, refuse_demands, refuse_features
+from lithify.delta.changes import BASE_PATH, plain_types
+from lithify.delta.commit import swap_with_retries
+from lithify.delta.entries import check_removable
+from lithify.delta.intent import Intent, Lost
+from lithify.delta.log import DeltaLog
+from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
+from lithify.files.open_parquet import footer_of, hive_partitions, open_file, read_footer
+from lithify.files.os_errors import translated
+from lithify.files.parquet import Layout, Written
+from lithify.files.statistics import stats_json
+from lithify.index.examine import examine
+from lithify.index.rebuild import build_after_adoption
+from lithify.lake.catalog import Catalog, owner_of
+from lithify.tables.runtime import Runtime
+
+logger = logging.getLogger(__name__)
+
+
+def adopt(
+    runtime: Runtime,
+    catalog: Catalog,
+    name: TableName,
+    path: Path,
+    key: str | Iterable[str] | None,
+    order_by: str | None,
+    *,
+    verify: bool,
+    allowed: Callable[[Path], None],
+) -> None:
+    """`allowed` is told of a Delta table that becomes a base before it is one: whoever opens the lake next may read it,
+    also if nobody hears how this ends.
+    """
+    with translated(path):
+        is_folder = path.is_dir()
+    if not is_folder:
+        raise NotFound(f"{path} is no folder: adopt takes a Delta table or a folder of Parquet files")
+    if path.is_relative_to(runtime.root):
+        raise InvalidRequest(f"{path} lies inside this lake: adopt takes tables from elsewhere")
+    runtime.store.places.allow(path)  # whoever adopts names it
+    runtime.store.places.trust(path)
+    if catalog.exists(name):
+        raise Conflict(f"table {name} exists already: drop it first, or choose another name")
+    if DeltaLog.exists(path):
+        _adopt_delta(runtime, catalog, name, path, key, order_by, verify=verify, allowed=allowed)
+    else:
+        _adopt_parquet(runtime, catalog, name, path, key, order_by, verify=verify)
+    try:
+        handles = catalog.open(name)
+    except Exception as error:
+        logger.warning("no index was built of %s, which cannot be opened now: %s", name, error)
+    else:
+        build_after_adoption(handles)
+
+
+def _adopt_delta(
+    runtime: Runtime,
+    catalog: Catalog,
+    name: TableName,
+    path: Path,
+    key: Any,
+    order_by: str | None,
+    *,
+    verify: bool,
+    allowed: Callable[[Path], None],
+) -> None:
+    log = DeltaLog.open(path, runtime.store)
+    refuse_features(log)
+    refuse_demands(log)
+    schema = define(plain_types(log.columns()), key, order_by, None, log.partition_columns)
+    files = log.files([*schema.key, *schema.partition_by])
+    sources = [
+        Source(
+            f"{path}/{f.path}",
+            f.rows,
+            f.size_bytes,
+            tuple((n, f.partition[n]) for n in schema.partition_by),
+            foreign=True,
+        )
+        for f in files
+    ]
+    for file in files:
+        check_removable(file, path)
+    for source in sources:
+        if not Path(source.path).exists():
+            raise Corruption(
+                f"{source.path} is missing although the log of {path} names it: restore it, then adopt the table"
+            )
+    _refuse_problems(path, sources)
+    if verify:
+        _verify_keys(runtime, path, sources, schema)
+    owner = owner_of(runtime, name)
+
+    def own(base: BaseLog) -> None:
+        """Two tables on one base would take each other's watermark for their own."""
+        if (other := base.log.properties.get(OWNER)) and other != owner:
+            raise Conflict(f"{path} is the base of table {other} already: drop that table first")
+        intent = Intent(runtime.new_id())
+        swap_with_retries(
+            runtime,
+            base.log,
+            f"adopting {path}",
+            lambda: base.log.set_properties({OWNER: owner}, {"operation": "adopt"}, intent),
+        )
+        base.log.make_durable()
+
+    allowed(path)
+    catalog.create(name, schema, if_not_exists=False, settings={BASE_PATH: str(path)}, fill=own)
+
+
+def _adopt_parquet(
+    runtime: Runtime,
+    catalog: Catalog,
+    name: TableName,
+    path: Path,
+    key: Any,
+    order_by: str | None,
+    *,
+    verify: bool,
+) -> None:
+    with translated(path):
+        found = sorted(path.rglob("*.parquet"))
+    paths = [f for f in found if not any(part.startswith(("_", ".")) for part in f.relative_to(path).parts)]
+    if not paths:
+        raise NotFound(f"{path} holds neither a Delta table nor Parquet files")
+    _refuse_problems(path, [Source(str(f), -1, f.stat().st_size) for f in paths])
+    columns, partition_by, constants = _parquet_columns(path, paths)
+    schema = define(columns, key, order_by, None, partition_by)
+    runtime.store.places.check_files(path, [f.relative_to(path).as_posix() for f in paths])
+    sources = [
+        Source(str(f), -1, runtime.store.size(f), tuple((n, constants[f][n]) for n in partition_by), foreign=True)
+        for f in paths
+    ]
+    if verify:
+        _verify_keys(runtime, path, sources, schema)
+    catalog.create(
+        name,
+        schema,
+        if_not_exists=False,
+        fill=lambda base: _link_into(runtime, base, schema, path, paths, constants),
+    )
+
+
+def _link_into(
+    runtime: Runtime,
+    base: BaseLog,
+    schema: TableSchema,
+    path: Path,
+    paths: Sequence[Path],
+    constants: dict[Path, dict[str, Any]],
+) -> None:
+    store, root = runtime.store, base.log.path
+    folder = f"{ADOPTED}-{runtime.new_id()}"
+    layout = Layout.of(schema)
+    adds = []
+    intent = Intent(runtime.new_id())
+    try:
+        store.make_folder(root / folder)
+        for number, source in enumerate(paths):
+            target = f"{folder}/part-{number:05d}.parquet"
+            store.link(source, root / target)
+            store.sync_file(root / target)
+            footer = read_footer(source)
+            known = footer_of(footer, source)
+            stats = stats_json(known, schema.columns, layout.stats_columns)
+            written = Written(target, store.size(root / target), known.metadata.num_rows, stats, footer)
+            adds.append((written, partition_strings(schema, constants[source])))
+        store.sync_folder(root / folder)
+        store.sync_folder(root)
+        info = {
+            "operation": "adopt",
+            "detail": str(path),
+            "rows": sum(written.rows for written, _ in adds),
+            "actor": runtime.settings.actor,
+        }
+        base.commit(adds, (), {}, info, intent, data_change=True)
+    except BaseException as error:
+        if not intent.may_stand:
+            with contextlib.suppress(LithifyError):  # vacuum finds it
+                store.remove_folder(root / folder)
+        if isinstance(error, Lost):
+            raise Conflict(f"the base of {base.table} was changed while it was filled: adopt again") from None
+        raise
+    base.log.make_durable()
+
+
+def _parquet_columns(root: Path, paths: Sequence[Path]) -> tuple[pa.Schema, list[str], dict[Path, dict[str, Any]]]:
+    merged: dict[str, pa.Field] = {}
+    for path in paths:
+        try:
+            with open_file(path) as file:
+                found = file.schema_arrow
+        except Corruption as error:
+            raise Corruption(f"{path} cannot be read as Parquet: remove or repair it, then adopt the folder") from error
+        for column in found:
+            if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+                raise InvalidRequest(
+                    f"{path}: column {column.name!r} holds nanoseconds, which Spark and Delta cannot read: load "
+                    "it with ingest instead"
+                )
+            known = merged.setdefault(column.name, column)
+            if known.type != column.type:
+                raise InvalidRequest(
+                    f"{path}: column {column.name!r} is {column.type}, but {known.type} in other files: load them "
+                    "with ingest instead"
+                )
+    partitions, values = hive_partitions(root, paths)
+    added = [column for column in partitions if column.name not in merged]
+    names = [column.name for column in added]
+    constants = {path: {name: values[path].get(name) for name in names} for path in paths}
+    columns = pa.schema([*(f.with_nullable(True) for f in merged.values()), *added])
+    return columns.remove_metadata(), names, constants
+
+
+def _refuse_problems(path: Path, sources: Sequence[Source]) -> None:
+    problems = list(examine([(source.path, source.size_bytes) for source in sources]).values())
+    if problems:
+        more = f" ({plural(len(problems) - 1, 'more file')} like that)" if len(problems) > 1 else ""
+        first = problems[0]
+        raise type(first)(f"{path} cannot be adopted: {first.message}{more}", **first.details) from first
+
+
+def _verify_keys(runtime: Runtime, path: Path, sources: Sequence[Source], schema: TableSchema) -> None:
+    if not schema.keyed or not sources:
+        return
+    bad = runtime.serving.questions.duplicate_keys(sources, schema.select(schema.key))
+    if bad.num_rows:
+        examples = ", ".join(str(tuple(row[n] for n in schema.key)) for row in bad.to_pylist())
+        raise InvalidRequest(
+            f"{path}: {', '.join(schema.key)} is no key, some values are null or stand more than once, e.g. {examples}"
+        )

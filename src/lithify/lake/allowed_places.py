@@ -1,0 +1,61 @@
+"""Which places outside of a lake this user has allowed it to refer to, by adopting a table that lies there.
+
+The log of a lake names the base of an adopted table, and a lake is only data: somebody else may have written that name.
+What the user allowed is therefore kept apart from every lake, in the user's own folder for settings, by the lake's real
+place. Another user, or the same lake elsewhere, needs the setting `allowed_paths`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+
+from lithify.errors import LithifyError, NotFound
+from lithify.files.paths import not_allowed
+from lithify.files.store import Store
+from lithify.settings import user_folder
+
+logger = logging.getLogger(__name__)
+
+FILE = "allowed.json"
+LOCK_WAIT_S_MAX = 10.0
+
+
+def remembered(lake: Path) -> list[Path]:
+    try:
+        return [Path(place) for place in _read().get(os.path.realpath(lake), ())]
+    except LithifyError as error:
+        logger.warning("what was allowed before is not known: %s", error)
+        return []
+
+
+def remember(lake: Path, place: Path) -> None:
+    """Where that cannot be written down, the next to open the lake is told what to set."""
+    path, store = _path(), Store()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with store.lock(path.with_suffix(".lock"), LOCK_WAIT_S_MAX, "allowed places"):
+            known = _read()
+            of_lake = known.setdefault(os.path.realpath(lake), [])
+            if str(place) not in of_lake:
+                of_lake.append(str(place))
+                store.replace(path, (json.dumps(known, indent=1) + "\n").encode(), mode=0o600)
+    except (LithifyError, OSError) as error:
+        logger.warning("%s could not be written (%s): %s", path, error, not_allowed(place, "the adopted table"))
+
+
+def _read() -> dict[str, list[str]]:
+    try:
+        found = json.loads(Store().read(_path()))
+        return {str(lake): [str(place) for place in places] for lake, places in found.items()}
+    except NotFound:
+        return {}
+    except (ValueError, AttributeError, TypeError) as error:
+        logger.warning("%s cannot be read (%s): what it allows is left out", _path(), error)
+        return {}
+
+
+def _path() -> Path:
+    return user_folder() / FILE

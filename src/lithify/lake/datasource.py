@@ -1,0 +1,124 @@
+"""The data source `lithify` for Spark: its tables are those of a lake.
+
+Spark pickles this class by its name and imports it on executors too, where neither Delta nor DataFusion need be
+installed: what opens a lake is imported when one is opened, and that happens only where Spark plans and commits.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lithify.core.position import Position, seq_of
+from lithify.errors import InvalidRequest
+from lithify.spark.datasource.options import Mode, SourceOptions
+from lithify.spark.datasource.source import TableSource
+from lithify.spark.datasource.table import Spooled, SpoolPlace
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lithify.core.read_plan import PlannedTable
+    from lithify.core.schema import TableSchema
+    from lithify.files.parquet import Written
+    from lithify.lake.table import Table
+
+
+class LithifyDataSource(TableSource):
+    """`spark.dataSource.register(LithifyDataSource)`, then `spark.read.format("lithify").load("lake/shop/orders")`."""
+
+    @contextmanager
+    def opened(self) -> Iterator[LakeTable]:
+        from lithify.lake.lake import Lake
+
+        options = self.parsed
+        with Lake(options.lake, create=False) as lake:
+            yield LakeTable(lake.table(options.table))
+
+
+class LakeTable:
+    """`TableAccess` over a table of an open lake."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    @property
+    def definition(self) -> TableSchema:
+        return self._table.definition
+
+    @property
+    def index(self) -> Path:
+        return self._table._handles.folder / "index"
+
+    def planned(self, as_of: str | None) -> PlannedTable:
+        return self._table.planned(as_of)
+
+    def place_of(self, position: str) -> int:
+        if position == "latest":
+            return self._table.snapshot().seq
+        return seq_of(0 if position == "earliest" else position, self._table.name, self._table.incarnation)
+
+    def position_of(self, seq: int) -> str:
+        return str(Position(self._table.name, self._table.incarnation, seq))
+
+    def feed(self, since: int, until: int) -> pa.Table:
+        return self._table.feed(since, until)
+
+    def feed_until(self, since: int, rows_max: int) -> int:
+        return self._table.feed_until(since, rows_max)
+
+    def begin_write(self) -> SpoolPlace:
+        from lithify.write import spool
+
+        return spool.begin(self._table, spool.driver_of(os.getpid()))
+
+    def commit_write(
+        self,
+        place: SpoolPlace,
+        spooled: Sequence[Spooled],
+        written: Sequence[Written],
+        mode: Mode | None,
+        batch_id: str | None,
+    ) -> None:
+        from lithify.write import spool
+
+        spool.commit(self._table, place, spooled, written, mode or _usual_mode(place.schema), batch_id)
+
+    def abort_write(self, place: SpoolPlace) -> None:
+        from lithify.write import spool
+
+        spool.abort(self._table, place)
+
+    def arrive(self, options: SourceOptions, query: str | None, rows: pa.Table, epoch: int) -> None:
+        query = query or _query_in(options.checkpoint)
+        if query is None and options.name is None:
+            raise InvalidRequest(
+                "Spark does not tell here which streaming query a micro-batch belongs to: give the query a name of its "
+                "own, .option('name', ...), and keep one name to one checkpoint folder"
+            )
+        sink = self._table.stream_writer(
+            options.mode or _usual_mode(self.definition),
+            name=options.name,
+            op_column=options.op_column,
+            null_keys=options.null_keys,
+        )
+        sink.take(self._table, rows, epoch, query)
+
+
+def _usual_mode(schema: TableSchema) -> Mode:
+    return "upsert" if schema.keyed else "append"
+
+
+def _query_in(checkpoint: str | None) -> str | None:
+    """The id of the query that a checkpoint folder belongs to, where this process can read it."""
+    if checkpoint is None:
+        return None
+    try:
+        found = json.loads((Path(checkpoint.removeprefix("file://")) / "metadata").read_text())
+        return str(found["id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,338 @@
+"""Background work of one lake, put together: its cycle, its scheduler, and what an operator wants to see of it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+from lithify.cache.hot_tables import HotTableStats
+from lithify.compute.worker import WorkerCompute, WorkerStatus
+from lithify.core.arguments import check_count
+from lithify.core.names import TableName, parse_table_name
+from lithify.errors import Conflict, InvalidRequest, LithifyError, NotFound
+from lithify.jobs import jobs, leases
+from lithify.lake.lake import Lake
+from lithify.lake.table import Table
+from lithify.maintenance.compact_plan import PACK
+from lithify.maintenance.cycle import LEASE, Cycle, check_may_compact, cycle_history
+from lithify.maintenance.cycle_run import OnEvent
+from lithify.maintenance.job_slots import Turn, Turns
+from lithify.maintenance.plans import CompactPlan, Plan
+from lithify.maintenance.reports import DONE, FAILED, CycleReport, RunningJob, Skipped
+from lithify.maintenance.scheduler import STOP_GRACE_S, Scheduler, cron_trigger, tier_is_off
+from lithify.maintenance.table_work import Upkeep
+from lithify.options.tiers import Tier, TierNames, declared, tier_named, tier_names
+from lithify.read.reader import Reader
+from lithify.tables.handles import Handles
+from lithify.write.options import policy_for
+
+logger = logging.getLogger(__name__)
+
+# A cycle goes round all tables, so a bound below their number would open every one anew each time.
+OPEN_TABLES_MAX = 500
+PINS_MAX = 4
+PATHS_MAX = 500
+T = TypeVar("T")
+
+
+class Maintenance:
+    """One per lake and process: it remembers the open logs and counts what was done."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake, self._runtime = lake, lake._runtime
+        self._open = _OpenLogs(OPEN_TABLES_MAX, lambda name: Handles(self._runtime, name))
+        self._own_tiers: dict[str, tuple[Tier, ...]] | None = None
+        self._turns, self._pins = Turns(self._runtime.settings.jobs_max), Turns(PINS_MAX)
+        self.counters = self._runtime.counters
+        self.cycle = Cycle(
+            self._runtime,
+            lake.tables,
+            self._upkeep,
+            notify=lake.notify,
+            counters=self.counters,
+            check_tier=self._check_tier,
+            finish_drops=lake._catalog.finish_drops,
+        )
+
+    def check_role(self) -> None:
+        """Raises `InvalidRequest` if this node may not do background work now."""
+        check_may_compact(self._runtime)
+
+    def scheduler(
+        self,
+        *,
+        every_s: float | None = None,
+        only_tier: TierNames = None,
+        on_event: OnEvent | None = None,
+        on_report: Callable[[CycleReport], None] = lambda report: None,
+    ) -> Scheduler:
+        for name in tier_names(only_tier):
+            self._check_tier(name)
+        return Scheduler(
+            self.cycle, self.tiers, every_s=every_s, only_tier=only_tier, on_event=on_event, on_report=on_report
+        )
+
+    def stop(self) -> None:
+        """End the cycle that runs, if any, as a scheduler does, and start no other."""
+        self.cycle.stop(STOP_GRACE_S)
+
+    # -- what somebody asks for
+
+    def trigger(self, tier: TierNames = None, tables: Sequence[str] | None = None) -> str:
+        """Start a cycle in the background; answers its id. Raises `Conflict` with the running cycle's id if there is
+        one, and also where this node may not run any: the request is right, but not here.
+        """
+        try:
+            check_may_compact(self._runtime)
+        except InvalidRequest as error:
+            raise Conflict(error.message, roles=list(self._runtime.settings.roles)) from error
+        return self.cycle.start(tier, tables)
+
+    def asked(self, name: str, kind: str, work: Callable[[Table], T]) -> T:
+        """Do this on a table now and wait for it, counted as a job. One at a time per table, `jobs_max` in all."""
+        table = self._lake.table(name)
+        with self._turns.take(Turn(table.name, kind, self._runtime.now_ms())):
+            started_s, outcome = time.monotonic(), FAILED
+            try:
+                result = work(table)
+                outcome = DONE
+            finally:
+                self.counters.jobs.labels(kind, outcome).inc()
+                self.counters.job_seconds.labels(kind).observe(time.monotonic() - started_s)
+        return result
+
+    def pin(self, name: str, columns: Sequence[str] | None = None) -> HotTableStats:
+        """Load a table into the hot cache and keep it, as `lake.cache.pin` does; one load per table, a few in all."""
+        with self._pins.take(Turn(self._lake.table(name).name, "pin", self._runtime.now_ms())):
+            return self._lake.cache.pin(name, columns)
+
+    def turns(self) -> list[Turn]:
+        """What was asked for here and runs now."""
+        return self._turns.running()
+
+    def candidates(self, tables: Sequence[str], tier: TierNames = None) -> tuple[list[Candidate], list[Skipped]]:
+        """What a cycle would do now, table by table, and the tables that cannot be looked at. Nothing is done."""
+        tier = tier_names(tier) or None
+        for name in tier or ():
+            self._check_tier(name)
+        found: list[Candidate] = []
+        skipped: list[Skipped] = []
+        for name in tables:
+            try:
+                found += _candidates(self._upkeep(name, 0).plans(self._runtime.now_ms(), tier))
+            except LithifyError as error:
+                if name in self._lake.tables():  # not if it was dropped meanwhile
+                    skipped.append(Skipped(name, error.message, damaged=True))
+        return found, skipped
+
+    def worker(self) -> WorkerStatus | None:
+        """The Spark worker, if heavy work goes to one."""
+        compute = self._runtime.compute
+        return compute.status() if isinstance(compute, WorkerCompute) else None
+
+    # -- tiers
+
+    def tiers(self) -> list[Tier]:
+        """The lake's tiers, and those that only tables declare or turn on, as the last cycle saw them."""
+        found = {tier.name: tier for tier in declared(self._runtime.settings.tiers)}
+        if self._own_tiers is None:
+            self._own_tiers = {}
+            for name in self._lake.tables():
+                try:
+                    self._upkeep(name, 0)
+                except LithifyError as error:
+                    logger.debug("the tiers of %s are left out: %s", name, error)
+        for name, tiers in list(self._own_tiers.items()):
+            for tier in tiers:
+                if tier.enabled and not (tier.name in found and found[tier.name].enabled):
+                    try:
+                        cron_trigger(tier.cron, f"tier {tier.name} of table {name}")
+                        found[tier.name] = tier
+                    except InvalidRequest as error:
+                        logger.warning("%s", error)
+        return list(found.values())
+
+    def _upkeep(self, name: str, lease: int) -> Upkeep:
+        handles = self._open.get(parse_table_name(name))
+        if self._own_tiers is not None:
+            self._own_tiers[name] = policy_for(self._runtime.settings, handles.schema().settings, name).tiers
+        return Upkeep(handles, Reader(handles), lease)
+
+    def _check_tier(self, name: str) -> None:
+        if name != PACK:
+            tier = tier_named(self.tiers(), name, besides=(PACK,))
+            if not tier.enabled:
+                raise tier_is_off(name)
+
+
+class _OpenLogs:
+    """Logs that stay open from cycle to cycle, apart from those that readers and writers use. Bounded."""
+
+    def __init__(self, tables_max: int, open_logs: Callable[[TableName], Handles]) -> None:
+        self._tables_max, self._open_logs = tables_max, open_logs
+        self._handles: OrderedDict[TableName, Handles] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, name: TableName) -> Handles:
+        with self._lock:
+            handles = self._handles.pop(name, None)
+        if handles is not None:
+            try:
+                handles.schema()
+            except NotFound:
+                handles = None  # dropped, and perhaps created anew
+        handles = handles or self._open_logs(name)
+        with self._lock:
+            self._handles[name] = handles
+            while len(self._handles) > self._tables_max:
+                self._handles.popitem(last=False)
+        return handles
+
+
+# -- what an operator sees
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What a cycle would do. `tier`: of a compaction, the tier or `pack`; `partition` is empty for the others.
+
+    `paths` are its files (at most `PATHS_MAX`), below base or changes. `window_s`: rows are divided by windows of that
+    length. A partition with many files is done in batches: this is number `batch` of `batches`.
+    """
+
+    table: str
+    kind: str
+    tier: str | None
+    partition: Mapping[str, str | None]
+    files: int
+    bytes_in: int
+    bytes_out: int
+    why: str
+    gain: str
+    paths: tuple[str, ...] = ()
+    window_s: float | None = None
+    batch: int = 1
+    batches: int = 1
+
+
+def _candidates(plans: Sequence[Plan]) -> list[Candidate]:
+    lanes = [
+        (plan.kind, plan.origin, sorted(plan.partition.items())) if isinstance(plan, CompactPlan) else plan.kind
+        for plan in plans
+    ]
+    return [
+        _candidate(plan, lanes[: place + 1].count(lanes[place]), lanes.count(lanes[place]))
+        for place, plan in enumerate(plans)
+    ]
+
+
+def _candidate(plan: Plan, batch: int, batches: int) -> Candidate:
+    tier, partition, window_us = None, dict[str, str | None](), None
+    if isinstance(plan, CompactPlan):
+        tier, partition, window_us = plan.origin, dict(plan.partition), plan.window_us
+    return Candidate(
+        plan.table,
+        plan.kind,
+        tier,
+        partition,
+        len(plan.files),
+        plan.bytes_in,
+        plan.bytes_out,
+        plan.why,
+        plan.gain,
+        tuple(file.path for file in plan.files[:PATHS_MAX]),
+        None if window_us is None else window_us / 1_000_000,
+        batch,
+        batches,
+    )
+
+
+def chosen_tables(lake: Lake, table: str | None = None, namespace: str | None = None) -> list[str]:
+    """All tables, those of a namespace, or one; raises `NotFound` if there are none of that name."""
+    present = lake.tables()
+    if table is not None:
+        table = str(parse_table_name(table))
+        if table not in present:
+            raise NotFound(f"table {table} does not exist in this lake: `lithify tables` lists what does")
+        if namespace is not None and namespace != table.partition(".")[0]:
+            raise InvalidRequest(f"table {table} is not in namespace {namespace}: give one of them")
+        return [table]
+    if namespace is None:
+        return present
+    found = [name for name in present if name.partition(".")[0] == namespace]
+    if not found:
+        raise no_namespace(namespace)
+    return found
+
+
+def no_namespace(namespace: str) -> NotFound:
+    return NotFound(f"there is no table in a namespace {namespace!r}: `lithify tables` lists what does exist")
+
+
+def unfinished_jobs(lake: Lake) -> list[RunningJob]:
+    runtime = lake._runtime
+    now_ms = runtime.now_ms()
+    return [
+        RunningJob(
+            job.id,
+            job.table,
+            job.kind,
+            job.state,
+            f"{job.owner.host}-{job.owner.pid}",
+            job.owner.may_be_alive(),
+            max(now_ms - job.created_ms, 0) / 1000,
+            len(job.inputs),
+            job.why,
+        )
+        for job in jobs.unfinished(runtime)
+    ]
+
+
+def ended_jobs(lake: Lake, limit: int | None = None, table: str | None = None) -> list[dict[str, Any]]:
+    """Newest first."""
+    check_count("limit", limit)
+    found = jobs.job_history(lake._runtime, limit if table is None else None)
+    return [entry for entry in found if table is None or entry.get("table") == table][:limit]
+
+
+def running_cycle(lake: Lake) -> dict[str, Any] | None:
+    lease = leases.current(lake._runtime, LEASE)
+    if lease is None:
+        return None
+    return {
+        "cycle": lease.id,
+        "what": lease.what,
+        "owner": lease.owner_label,
+        "since": leases.shown_time(lease.started_ms),
+        "started_ms": lease.started_ms,
+    }
+
+
+def past_cycles(lake: Lake, limit: int | None = None) -> list[dict[str, Any]]:
+    """Newest first."""
+    return cycle_history(lake._runtime, limit)
+
+
+def table_upkeep(lake: Lake, name: str) -> dict[str, Any]:
+    """A table's numbers, what is due on it, its last job, and what failed and waits to be tried again."""
+    table = lake.table(name)
+    handles = table._handles
+    upkeep = Upkeep(handles, Reader(handles))
+    debt, disk = asdict(upkeep.debt(lake._runtime.now_ms())), asdict(upkeep.disk_use())
+    last = next(iter(past_cycles(lake, 1)), {})
+    waiting = [entry for entry in last.get("waiting") or () if entry.get("table") == name]
+    return {
+        **asdict(table.stats()),
+        "origins": debt["origins"],
+        "read_overhead": round(debt["read_overhead"], 3),
+        **disk,
+        "debt": debt["waiting"],
+        "due": list(debt["due"]),
+        "last_job": next(iter(ended_jobs(lake, 1, name)), None),
+        "waiting": waiting,
+    }

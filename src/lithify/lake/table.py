@@ -1,0 +1,595 @@
+"""A table as its users see it. Each method translates its arguments and hands over; decisions live in the modules
+it names.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import pyarrow as pa
+
+from lithify.core.arguments import check_count, check_names, check_place, check_text
+from lithify.core.html import table_html
+from lithify.core.names import TableName
+from lithify.core.ops import Op
+from lithify.core.read_plan import PlannedTable, ReadPlan
+from lithify.core.rows import keys_of, rows_of_newest
+from lithify.core.schema import TableSchema, check_key_type
+from lithify.core.snapshot import DataFile, Snapshot
+from lithify.errors import Conflict, InvalidRequest, NotFound
+from lithify.files.read_proof import Vanished, look_again
+from lithify.index.partitions import FileFacts, PartitionStats, facts_in, partitions_of
+from lithify.index.rebuild import IndexBuild, IndexCheck, IndexInspection, Progress, build, check, inspect, quiet
+from lithify.lake.open_tables import Loaded, LoadedTables
+from lithify.maintenance.compact import CompactReport
+from lithify.maintenance.fold import Folder
+from lithify.maintenance.fold_report import FoldPlan, FoldReport
+from lithify.maintenance.plans import CompactPlan
+from lithify.maintenance.table_work import OnReport, Upkeep, quietly
+from lithify.maintenance.triggers import idle_tier
+from lithify.maintenance.vacuum import Vacuum, VacuumReport
+from lithify.options.tiers import TierNames
+from lithify.read.change_feed import Feed, Net, Place
+from lithify.read.history import (
+    ChangesPage,
+    HistoryEntry,
+    TableStats,
+    changes_page,
+    history_of,
+    incremental,
+    stats_of,
+)
+from lithify.read.reader import Reader
+from lithify.tables.handles import Handles, dropped
+from lithify.tables.pins import pinned
+from lithify.tables.tags import Tag, tag, tags, untag
+from lithify.write.options import policy_for, set_options
+from lithify.write.queue import QueueClosed
+from lithify.write.schema_change import add_column
+from lithify.write.writer import Commit, Request, SeqMoved, check_batch_id
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lithify.sql.run import QueryRun
+    from lithify.streams.apply import ArrivalMode, OnNullKeys
+    from lithify.streams.sink import OnBatch, StreamSink
+    from lithify.write.detach import DetachReport
+
+AsOf = int | str | dt.datetime | Snapshot | None
+DELETE_WHERE_ROUNDS_MAX = 20
+
+
+class Table:
+    """Rows that change. Get one from `Lake.table`."""
+
+    def __init__(self, tables: LoadedTables, name: TableName, incarnation: str) -> None:
+        self._tables, self._name, self.incarnation = tables, name, incarnation
+        self._runtime = tables.runtime
+
+    def __repr__(self) -> str:
+        return f"Table({self.name!r})"
+
+    def _repr_html_(self) -> str:
+        definition, snapshot = self.definition, self.snapshot()
+        marks = dict.fromkeys(definition.key, "key")
+        marks |= {name: "order_by" for name in [definition.order_by] if name}
+        marks |= {name: "time" for name in [definition.time] if name}
+        rows = [(column.name, str(column.type), marks.get(column.name, "")) for column in definition.columns]
+        pending = f"{snapshot.pending_rows:,} pending changes" if snapshot.changes else "nothing pending"
+        note = f"{snapshot.base_rows:,} rows in base as of seq {snapshot.watermark}; {pending}, seq {snapshot.seq}"
+        return table_html(("column", "type", ""), rows, self.name, note)
+
+    @property
+    def name(self) -> str:
+        return str(self._name)
+
+    @property
+    def _loaded(self) -> Loaded:
+        """The open table behind this object, which may have been unloaded since the last call."""
+        try:
+            loaded = self._tables.get(self._name)
+        except NotFound as error:
+            raise dropped(self._name) from error
+        if loaded.handles.incarnation != self.incarnation:
+            raise dropped(self._name)
+        return loaded
+
+    @property
+    def _handles(self) -> Handles:
+        return self._loaded.handles
+
+    @property
+    def _reader(self) -> Reader:
+        return self._loaded.reader
+
+    @contextmanager
+    def _lane(self) -> Iterator[tuple[Handles, Reader]]:
+        """For background work: one at a time, on handles of its own, so that no reader and no writer waits for it."""
+        with self._tables.lane(self._loaded.handles.name) as (handles, reader):
+            if handles.incarnation != self.incarnation:
+                raise dropped(self._name)
+            yield handles, reader
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The user's columns."""
+        return self.definition.columns
+
+    @property
+    def definition(self) -> TableSchema:
+        """Columns, key, order_by, time and partition_by."""
+        return self._handles.schema()
+
+    @property
+    def known_definition(self) -> TableSchema:
+        """As it was when this process last looked, told without waiting for a commit under way."""
+        return self._handles.changes.schema
+
+    @property
+    def base_path(self) -> Path:
+        """The plain Delta table that every other engine can read: the rows as of the last fold."""
+        return self._handles.base_folder
+
+    # -- writing
+
+    def append(
+        self,
+        data: Any,
+        batch_id: str | None = None,
+        *,
+        actor: str | None = None,
+        schema_fingerprint: str | None = None,
+    ) -> Commit:
+        """Add rows. On a table with a key this is the same as `upsert`: a key never stands twice.
+
+        `schema_fingerprint` (of `definition.fingerprint`) refuses the write if columns or key are others by now.
+        """
+        return self._put("append", data, batch_id, actor, schema_fingerprint)
+
+    def upsert(
+        self,
+        data: Any,
+        batch_id: str | None = None,
+        *,
+        actor: str | None = None,
+        schema_fingerprint: str | None = None,
+    ) -> Commit:
+        """Insert rows, or replace those with the same key as a whole. The last row of a key in the batch wins."""
+        if not self._handles.changes.schema.keyed:
+            raise InvalidRequest(
+                f"table {self.name} has no key, so there is nothing to upsert by: use append, or create it with a key"
+            )
+        return self._put("upsert", data, batch_id, actor, schema_fingerprint)
+
+    def replace(
+        self,
+        data: Any,
+        batch_id: str | None = None,
+        *,
+        actor: str | None = None,
+        schema_fingerprint: str | None = None,
+    ) -> Commit:
+        """Delete, then write: these rows win whatever their order_by says."""
+        schema = self._handles.changes.schema
+        if not schema.keyed:
+            raise InvalidRequest(f"table {self.name} has no key, so there is nothing to replace: use append")
+        op = Op.REPLACE if schema.order_by else Op.UPSERT
+        self.check_schema("replace", batch_id, schema_fingerprint)
+        rows = {op: self._rows(data)}
+        return self._write(Request("replace", rows, batch_id, _who(actor, None), schema_fingerprint=schema_fingerprint))
+
+    def _write(self, request: Request) -> Commit:
+        while True:
+            try:
+                return self._loaded.writes.write(request)
+            except QueueClosed:
+                continue
+
+    def _replay(self, operation: str, batch_id: str) -> Commit | None:
+        loaded = self._loaded
+        with loaded.handles.changes.log.lock:
+            return loaded.writer.replay(operation, batch_id)
+
+    def _put(
+        self, operation: str, data: Any, batch_id: str | None, actor: str | None, schema_fingerprint: str | None
+    ) -> Commit:
+        self.check_schema(operation, batch_id, schema_fingerprint)
+        who = _who(actor, None)
+        if _is_spark_frame(data):
+            from lithify.write.bulk import write_frame
+
+            return write_frame(
+                self._handles, data, operation, batch_id, dict(who), schema_fingerprint=schema_fingerprint
+            )
+        rows = {Op.UPSERT: self._rows(data)}
+        return self._write(Request(operation, rows, batch_id, who, schema_fingerprint=schema_fingerprint))
+
+    def check_schema(self, operation: str, batch_id: str | None, fingerprint: str | None) -> None:
+        """Before rows are looked at, which may not fit for that very reason. The commit looks again. A batch that was
+        written before is answered as then.
+        """
+        if fingerprint is None or fingerprint == self._handles.changes.schema.fingerprint:
+            return
+        if batch_id is None or self._replay(operation, batch_id) is None:
+            self.definition.check_fingerprint(fingerprint, self.name)
+
+    def _rows(self, data: Any) -> pa.Table:
+        """Rows of the schema that this process knows; what that refuses may fit a newer one."""
+        return rows_of_newest(data, self._handles.changes.schema, lambda: self.definition)
+
+    def delete(
+        self,
+        keys: Any,
+        batch_id: str | None = None,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        schema_fingerprint: str | None = None,
+    ) -> Commit:
+        """Delete by key. On a table with no key: every row that is there now and matches the given columns."""
+        self.check_schema("delete", batch_id, schema_fingerprint)
+        schema = self._handles.changes.schema
+        rows = keys_of(keys, schema)
+        if not schema.keyed:
+            for column in rows.schema:
+                check_key_type(column, "delete")
+        parts = {Op.DELETE: rows}
+        return self._write(
+            Request("delete", parts, batch_id, _who(actor, reason), schema_fingerprint=schema_fingerprint)
+        )
+
+    def delete_where(
+        self,
+        condition: str,
+        batch_id: str | None = None,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        within: QueryRun | None = None,
+    ) -> Commit:
+        """Delete the rows that a SQL condition holds for, as of one exact state of the table. `within`: they are looked
+        for in a process of its own, which is stopped at its limits or when the query is cancelled.
+        """
+        check_text("a condition", condition)
+        check_batch_id(batch_id)
+        schema, serving = self.definition, self._runtime.serving
+        by = list(schema.key) or serving.columns_of(schema.columns, condition, within)
+        if not by:
+            raise InvalidRequest(
+                f"the condition {condition!r} names no column: to delete everything from a table with no key, "
+                "drop and create it"
+            )
+        for name in by if not schema.keyed else ():
+            check_key_type(schema.columns.field(name), "delete_where on a table with no key:")
+        info = {**_who(actor, reason), "condition": condition}
+        for _ in range(DELETE_WHERE_ROUNDS_MAX):
+            snapshot = self.snapshot()
+            # Before looking for rows: those of the first time are gone.
+            if batch_id is not None and (replayed := self._replay("delete where", batch_id)) is not None:
+                return replayed
+            try:
+                keys = serving.read_where(self._reader.planned(snapshot), by, condition, within)
+            except Vanished:
+                if self.snapshot().identity == snapshot.identity:
+                    raise
+                continue
+            if not keys.num_rows and batch_id is None:
+                return Commit(self.name, snapshot.seq, "delete where", 0, batch_id=batch_id)
+            try:
+                # With a batch id even "nothing to delete" is remembered: asked again, it must not delete newer rows.
+                parts = {Op.DELETE: keys} if keys.num_rows else {}
+                request = Request("delete where", parts, batch_id, info, only_at_seq=snapshot.seq)
+                return self._write(request)
+            except SeqMoved:
+                continue
+        raise Conflict(
+            f"delete_where on {self.name} was overtaken by other writers {DELETE_WHERE_ROUNDS_MAX} times; nothing "
+            "was deleted: try again"
+        )
+
+    def detach(
+        self, day: dt.date | str, to: Path | str, *, actor: str | None = None, reason: str | None = None
+    ) -> DetachReport:
+        """Move a day's rows out of the table, into Parquet files in a new folder, with one commit."""
+        from lithify.write.detach import detach
+
+        check_place("the folder to detach to", to)
+        return detach(self, day, to, _who(actor, reason))
+
+    def attach(
+        self,
+        folder: Path | str,
+        batch_id: str | None = None,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> Commit:
+        """Take the rows of a folder of Parquet files, as `detach` writes it, into the table with one commit."""
+        from lithify.write.detach import attach
+
+        check_place("the folder to attach", folder)
+        return attach(self, folder, batch_id, _who(actor, reason))
+
+    def stream_writer(
+        self,
+        mode: ArrivalMode = "upsert",
+        *,
+        name: str | None = None,
+        op_column: str | None = None,
+        null_keys: OnNullKeys = "fail",
+        rows_max: int | None = None,
+        first_epoch: int = 0,
+        on_batch: OnBatch | None = None,
+    ) -> StreamSink:
+        """For `writeStream.foreachBatch`: each micro-batch is one commit, exactly once over restarts.
+
+        `op_column` of the events says insert, update or delete. `null_keys`: records with a null in their key fail the
+        batch, or are set aside. Batches of more than `rows_max` rows are written by Spark. A query is known by its id,
+        or by `name`, which belongs to one checkpoint. `first_epoch`: where it begins on this table.
+        """
+        from lithify.streams.sink import StreamSink
+
+        return StreamSink(
+            self,
+            mode,
+            name=name,
+            op_column=op_column,
+            null_keys=null_keys,
+            rows_max=rows_max,
+            first_epoch=first_epoch,
+            on_batch=on_batch,
+        )
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Every table option with the value that holds now: the table's own, or else the lake's."""
+        return self.definition.options
+
+    def set_options(self, values: Mapping[str, Any]) -> None:
+        """Set options of this table; None goes back to the default."""
+        set_options(self._handles, values)
+
+    def add_column(self, column: pa.Field) -> None:
+        """Add a nullable column; rows that are there already read null in it."""
+        add_column(self._handles, column)
+
+    # -- reading
+
+    def snapshot(self, as_of: AsOf = None) -> Snapshot:
+        """A view of the table that never changes, now or as of a seq or a time. Vacuum spares its files while this
+        process holds it; `pin` spares them from other processes too.
+        """
+        return self._handles.snapshot(as_of)
+
+    @contextmanager
+    def pin(self, as_of: AsOf = None) -> Iterator[Snapshot]:
+        """A snapshot whose files no vacuum of any process removes before the block ends: `with table.pin() as
+        snapshot: table.to_spark(as_of=snapshot)`.
+        """
+        with pinned(self._handles, as_of) as snapshot:
+            yield snapshot
+
+    def tag(self, name: str, as_of: AsOf = None) -> Tag:
+        """Give a version a name: `as_of=name` reads it, however old it is, until `untag`. No vacuum takes its files."""
+        return tag(self._handles, name, as_of)
+
+    def tags(self) -> list[Tag]:
+        return tags(self._handles)
+
+    def untag(self, name: str) -> None:
+        """Take a name away; the next vacuum may take what only that version needed."""
+        untag(self._handles, name)
+
+    def plan(self, as_of: AsOf = None) -> ReadPlan:
+        """How a read of this snapshot goes: which files need no merge, which do, and what is pending."""
+
+        def plan() -> ReadPlan:
+            snapshot = self.snapshot(as_of)
+            if as_of is not None:
+                self._handles.check_present(snapshot)
+            return self._reader.plan(snapshot)
+
+        return look_again(plan)
+
+    def planned(self, as_of: AsOf = None) -> PlannedTable:
+        """One snapshot, ready to be asked which files a predicate leaves."""
+        snapshot = self.snapshot(as_of)
+        if as_of is not None:
+            self._handles.check_present(snapshot)
+        return self._reader.planned(snapshot)
+
+    def is_resolved(self, snapshot: Snapshot) -> bool:
+        """Whether the pending changes of a snapshot are resolved and kept, so that the next read need not."""
+        if not isinstance(snapshot, Snapshot):
+            raise InvalidRequest(f"is_resolved takes a snapshot of this table, not {type(snapshot).__name__}")
+        return self._reader.keeps(snapshot)
+
+    def get(self, key: Any) -> dict[str, Any] | None:
+        """One row by its key, or None."""
+        if not self._handles.changes.schema.keyed:
+            raise InvalidRequest(f"table {self.name} has no key: read rows with to_arrow(where=...)")
+        return look_again(lambda: self._reader.get(self.snapshot(), key))
+
+    def to_arrow(self, columns: Sequence[str] | None = None, where: str | None = None, as_of: AsOf = None) -> pa.Table:
+        """Fresh rows through the serving engine."""
+        check_names("columns", columns)
+        if where is not None:
+            check_text("where", where)
+        return look_again(lambda: self._runtime.serving.read(self.planned(as_of), columns, where))
+
+    def to_spark(self, spark: SparkSession | None = None, where: str | None = None, as_of: AsOf = None) -> DataFrame:
+        """Fresh rows as a Spark DataFrame over native Parquet scans: the fast path into Spark. `where` also keeps files
+        from being listed that can hold no such row; a filter on the DataFrame comes too late for that.
+        """
+        from lithify.spark.read import frame_of
+        from lithify.sql.spark_conditions import spark_predicate
+
+        session = self._runtime.session(spark)
+
+        def read() -> DataFrame:
+            planned = self.planned(as_of)
+            predicate = None if where is None else spark_predicate(where, planned.schema.columns)
+            plan = planned.plan(predicate)
+            return frame_of(session, plan, self._handles.folder / "index", self._runtime.owner_label)
+
+        frame = look_again(read)
+        return frame if where is None else frame.where(where)
+
+    def changes(self, since: int = 0) -> pa.Table:
+        """Every change after the token `since` (a seq), in commit order, with `_seq` and `_op`; folds add nothing."""
+        return incremental(self._handles, since)
+
+    def changes_page(self, since: int, rows_max: int) -> ChangesPage:
+        """As `changes`, but only as many commits as it takes for `rows_max` rows, and where to go on from there."""
+        check_count("rows_max", rows_max, least=1, needed=True)
+        return changes_page(self._handles, since, rows_max)
+
+    def position(self, as_of: AsOf = None) -> str:
+        """How far the table has come, now or as of a seq or a time: a text that `feed` and its kin go on from."""
+        return self._feed.position(self.snapshot(as_of).seq)
+
+    def feed(self, since: Place, until: Place | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """What each commit after `since` up to `until` did to the rows, with `_seq` and `_kind` (insert, update or
+        delete), in the order of `_seq`, then key. A deleted row is shown as it was; what changed nothing is left out.
+        """
+        check_names("columns", columns)
+        return self._feed.rows(since, until, columns)
+
+    def feed_to_spark(
+        self, since: Place, until: Place | None = None, spark: SparkSession | None = None, *, ordered: bool = True
+    ) -> DataFrame:
+        """As `feed`, at any size. `ordered=False` spares the sort by `_seq` where the order does not matter."""
+        return self._feed.frame(self._runtime.session(spark), since, until, ordered=ordered)
+
+    def feed_until(self, since: Place, rows_max: int) -> int:
+        """The seq up to which a batch of about `rows_max` rows goes: whole commits, at least one if there is any."""
+        return self._feed.until(since, rows_max)
+
+    def net(self, since: Place, until: Place | None = None) -> Net:
+        """The last effect on each key after `since`: rows as they are at `until`, and keys that are gone."""
+        return self._feed.net(since, until)
+
+    @property
+    def _feed(self) -> Feed:
+        return Feed(self._reader)
+
+    # -- looking at it
+
+    def history(self, limit: int | None = None) -> list[HistoryEntry]:
+        """Writes, deletes (who, when, why), schema changes and folds, newest first."""
+        check_count("limit", limit)
+        return history_of(self._handles, limit)
+
+    def stats(self) -> TableStats:
+        return stats_of(self.snapshot())
+
+    def partitions(self, as_of: AsOf = None) -> list[PartitionStats]:
+        """Files, rows, bytes and times of each partition of base, told by log and sidecar: no data file is opened.
+        Pending changes have no partition yet.
+        """
+        snapshot, index = self.snapshot(as_of), self._handles.base_index
+
+        def look_up(files: Sequence[DataFile]) -> Mapping[str, FileFacts]:
+            return index.ask(snapshot.base_version, lambda view: facts_in(view, files, snapshot.schema.time)) or {}
+
+        return partitions_of(snapshot.base, snapshot.schema, look_up)
+
+    # -- the index
+
+    def build_index(self, skip_corrupt: bool = False, progress: Progress = quiet) -> IndexBuild:
+        """Complete the index from the footers of files that it does not know yet. Data is never touched; one that was
+        interrupted goes on where it stopped. Stops at a file that cannot be read, unless `skip_corrupt`.
+        """
+        with self._lane() as (handles, _):
+            return build(handles, skip_corrupt=skip_corrupt, progress=progress)
+
+    def rebuild_index(self, skip_corrupt: bool = False, progress: Progress = quiet) -> IndexBuild:
+        """Forget what the sidecars say, and read every footer again."""
+        return build(self._handles, skip_corrupt=skip_corrupt, progress=progress, anew=True)
+
+    def check_index(self, progress: Progress = quiet) -> IndexCheck:
+        """Compare every entry of the index with the real footer."""
+        return check(self._handles, progress)
+
+    def inspect_index(self) -> IndexInspection:
+        """What the index holds."""
+        return inspect(self._handles)
+
+    # -- folding
+
+    @overload
+    def fold(self, dry_run: Literal[False] = False) -> FoldReport: ...
+    @overload
+    def fold(self, dry_run: Literal[True]) -> FoldPlan: ...
+    def fold(self, dry_run: bool = False) -> FoldReport | FoldPlan:
+        """Move pending changes into base. Readers and writers go on meanwhile."""
+        if dry_run:
+            return Folder(self._handles, self._reader).plan()
+        with self._lane() as (handles, reader):
+            return Folder(handles, reader).run()
+
+    @overload
+    def compact(
+        self, tier: TierNames = None, dry_run: Literal[False] = False, *, progress: OnReport = ...
+    ) -> list[CompactReport]: ...
+    @overload
+    def compact(self, tier: TierNames = None, *, dry_run: Literal[True]) -> list[CompactPlan]: ...
+    def compact(
+        self, tier: TierNames = None, dry_run: bool = False, *, progress: OnReport = quietly
+    ) -> list[CompactReport] | list[CompactPlan]:
+        """Merge small base files into larger ones, as far as the table's tiers (or packing) call for it now;
+        `tier`: one of them, or some. `progress` is called with the report of each batch as it is done.
+        """
+        if dry_run:
+            return Upkeep(self._handles, self._reader).compactions(self._runtime.now_ms(), tier)
+        with self._lane() as (handles, reader):
+            return Upkeep(handles, reader).compact(tier, progress)
+
+    def why_idle(self, tier: str) -> str | None:
+        """Why this tier has no work on this table, ever; None if it may have some."""
+        definition = self.definition
+        return idle_tier(definition, policy_for(self._runtime.settings, definition.settings, self.name), tier)
+
+    @overload
+    def optimize(
+        self, by: str | Sequence[str] | None = None, dry_run: Literal[False] = False, *, progress: OnReport = ...
+    ) -> list[CompactReport]: ...
+    @overload
+    def optimize(self, by: str | Sequence[str] | None = None, *, dry_run: Literal[True]) -> list[CompactPlan]: ...
+    def optimize(
+        self, by: str | Sequence[str] | None = None, dry_run: bool = False, *, progress: OnReport = quietly
+    ) -> list[CompactReport] | list[CompactPlan]:
+        """Write base anew in z-order of the given columns (default: key, then time), so that filters on any of them
+        read few files. If all rows are still pending, they are folded first.
+        """
+        if dry_run:
+            return Upkeep(self._handles, self._reader).clusterings(by)
+        with self._lane() as (handles, reader):
+            return Upkeep(handles, reader).optimize(by, progress)
+
+    # -- cleaning up
+
+    def vacuum(self, retain_hours: float = 168, dry_run: bool = True) -> VacuumReport:
+        """Delete files that no version of the last `retain_hours` needs, and none that is pinned. Shows them only,
+        unless `dry_run=False`.
+        """
+        if dry_run:
+            return Vacuum(self._handles).run(retain_hours)
+        with self._lane() as (handles, _):
+            return Vacuum(handles).run(retain_hours, dry_run=False)
+
+
+def _who(actor: str | None, reason: str | None) -> dict[str, str]:
+    return {name: value for name, value in (("actor", actor), ("reason", reason)) if value is not None}
+
+
+def _is_spark_frame(data: Any) -> bool:
+    return any(cls.__module__.startswith("pyspark.sql") and cls.__name__ == "DataFrame" for cls in type(data).__mro__)
+
+
+__all__ = ["AsOf", "Commit", "Table"]

@@ -1,1 +1,0 @@
-"""The two Delta logs of a table. The only importer of deltalake, and the only writer of `_delta_log`."""

@@ -1,0 +1,159 @@
+"""Merging change files: a contiguous run of small changes becomes one file per operation, with one row per key.
+
+The new files carry the run's highest seq. A reader that takes them instead of the run sees the same rows, and a fold
+that has already taken a part of the run in applies that part twice without effect. The commit requires that every
+input is live still and that no other live file has a seq inside the run. Rows do not change, so the commit says
+`dataChange=false`: incremental reads go on with the original changes, and reads as of a seq inside the run with the
+versions that had them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from lithify.core.html import Shown
+from lithify.core.names import OP, SEQ
+from lithify.core.ops import Op
+from lithify.core.snapshot import DataFile, Snapshot
+from lithify.core.text import plural
+from lithify.delta.commit import PlannedAgain, swap_with_retries
+from lithify.delta.intent import Intent
+from lithify.errors import InvalidRequest
+from lithify.files.open_parquet import footer_in
+from lithify.files.parquet import Layout, Written, encode
+from lithify.files.read_proof import Vanished
+from lithify.index.table_index import solid
+from lithify.jobs import jobs
+from lithify.maintenance.plans import MinorPlan
+from lithify.merge.compose import compose
+from lithify.read.reader import Reader
+from lithify.tables.handles import Handles
+
+
+@dataclass(frozen=True)
+class MinorReport(Shown):
+    table: str
+    seq: int
+    files_read: int
+    files_written: int
+    rows_read: int
+    rows: int
+    bytes_read: int
+    bytes_written: int
+    seconds: float
+
+
+class ChangeMerger:
+    def __init__(self, handles: Handles, reader: Reader, lease: int | None = None) -> None:
+        self._handles, self._reader, self._lease = handles, reader, lease
+        self._runtime = handles.runtime
+
+    def run(self, plan: MinorPlan) -> MinorReport:
+        """Raises PlannedAgain if the run is not there any more."""
+        started = time.monotonic()
+        runtime = self._runtime
+        snapshot = self._handles.snapshot()
+        if not snapshot.schema.keyed:
+            raise InvalidRequest(
+                f"table {plan.table} has no key: its changes are told apart by nothing but their order"
+            )
+        check_run(plan.files, snapshot.changes)
+        inputs = [file.path for file in plan.files]
+        job = jobs.begin(runtime, plan.table, "minor", "changes", inputs, lease=self._lease, why=plan.why)
+        try:
+            files = self._write(plan, snapshot, job)
+            job = jobs.advance(runtime, job, jobs.COMMITTING)
+            version = self._commit(plan, snapshot, job, files)
+        except BaseException as error:
+            jobs.give_up(runtime, job, self._handles.changes.log, error)
+            if isinstance(error, Vanished):
+                # Gone because a fold took it, and a vacuum after that, is no damage.
+                check_run(plan.files, self._handles.snapshot().changes)
+            raise
+        runtime.store.step("minor.durable")
+        self._handles.changes_index.after_commit(version, solid(written for written, _ in files), solid(plan.files))
+        report = MinorReport(
+            plan.table,
+            max(file.seq for file in plan.files),
+            len(plan.files),
+            len(files),
+            sum(file.rows for file in plan.files),
+            sum(written.rows for written, _ in files),
+            plan.bytes_in,
+            sum(written.size_bytes for written, _ in files),
+            time.monotonic() - started,
+        )
+        jobs.finish(
+            runtime,
+            job,
+            files_in=report.files_read,
+            files_out=report.files_written,
+            bytes_in=report.bytes_read,
+            bytes_out=report.bytes_written,
+            rows=report.rows,
+        )
+        runtime.store.step("minor.done")
+        return report
+
+    def _write(self, plan: MinorPlan, snapshot: Snapshot, job: jobs.Job) -> list[tuple[Written, Op]]:
+        schema, store = snapshot.schema, self._runtime.store
+        root = self._handles.changes.log.path
+        ordered = sorted(plan.files, key=lambda file: file.seq)
+        parts = compose(schema, [self._reader.change(file, snapshot) for file in ordered])
+        store.make_folder(root / job.folder)
+        files = []
+        for op, rows in parts.items():
+            layout = Layout.of(schema)
+            if op is Op.DELETE:
+                layout = replace(layout, stats_columns=schema.key)
+            data, stats = encode(rows, layout)
+            name = f"{job.folder}/part-{op.value}.parquet"
+            store.write_new(root / name, data)
+            files.append((Written(name, len(data), rows.num_rows, stats, footer_in(data)), op))
+        jobs.sync_outputs(self._runtime, root, [written.path for written, _ in files])
+        store.step("minor.written")
+        return files
+
+    def _commit(self, plan: MinorPlan, snapshot: Snapshot, job: jobs.Job, files: Sequence[tuple[Written, Op]]) -> int:
+        runtime, changes = self._runtime, self._handles.changes
+        inputs = {file.log_path for file in plan.files}
+        seq = max(file.seq for file in plan.files)
+        adds = [(written, {SEQ: str(seq), OP: op.value}) for written, op in files]
+        intent = Intent(runtime.new_id())
+
+        def attempt() -> int:
+            jobs.check_not_fenced(job, changes.log)
+            self._handles.check_alive()
+            live = changes.files()
+            check_run(plan.files, live)
+            if changes.schema.columns != snapshot.schema.columns:
+                raise PlannedAgain
+            info = {
+                "operation": "merge changes",
+                "detail": f"{plural(len(inputs), 'file')} became {len(files)}",
+                "actor": runtime.settings.actor,
+                "seq": changes.seq,
+            }
+            runtime.store.step("minor.commit")
+            removes = [file for file in live if file.log_path in inputs]
+            oldest_ms = min(file.time_ms for file in removes)
+            return changes.log.commit(adds, removes, job.txn, info, intent, data_change=False, time_ms=oldest_ms)
+
+        with changes.log.lock:
+            changes.log.refresh()
+            version = swap_with_retries(runtime, changes.log, f"merging changes of {self._handles.name}", attempt)
+            runtime.store.step("minor.committed")
+            changes.log.make_durable()
+            changes.log.checkpoint_if_due()
+        return version
+
+
+def check_run(run: Sequence[DataFile], live: Sequence[DataFile]) -> None:
+    """The run is whole: all of it live, and nobody else's file inside it."""
+    inputs = {file.log_path for file in run}
+    low, high = min(file.seq for file in run), max(file.seq for file in run)
+    inside = {file.log_path for file in live if low <= file.seq <= high}
+    if inside != inputs:
+        raise PlannedAgain

@@ -1,0 +1,340 @@
+"""Vacuum: delete files that no retained version, pinned snapshot or unfinished job needs.
+
+The order is the safety. (1) List what lies on disk and judge it. (2) Commit an epoch to the changes log: a writer that
+staged a file before the epoch, and would commit it after, stages it anew. (3) Judge what was listed once more, by what
+holds since the epoch: manifests and pins first, then the logs, because a job commits before its manifest goes. (4)
+Delete. Only what was listed in (1) is ever deleted, so whatever begins later is safe: small writes by the epoch, jobs
+by their manifest. A vacuum that dies leaves files for the next one, and nothing else.
+
+Only names that Lithify alone gives out (`write-<uuid>.parquet`, `<origin>-<uuid>/`) and files that a commit of Lithify
+removed are touched: in an adopted base, what other writers left, and what they removed themselves, is theirs to clean
+up. `maintenance/vacuum_rules.py` holds the decision about one file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from lithify.core.disk_files import DiskFile
+from lithify.core.html import Shown
+from lithify.core.names import is_job_folder
+from lithify.core.snapshot import Snapshot
+from lithify.delta.changes import EPOCH_TXN
+from lithify.delta.commit import swap_with_retries
+from lithify.delta.intent import Intent
+from lithify.delta.log import DeltaLog
+from lithify.errors import InvalidRequest, NotFound
+from lithify.files.listing import Listing, list_own, look_at
+from lithify.jobs import jobs
+from lithify.maintenance.disk_watch import DiskWatches
+from lithify.maintenance.retention_limits import RetentionLimits
+from lithify.maintenance.vacuum_rules import (
+    LogFacts,
+    Protection,
+    Verdict,
+    freed_by_each,
+    is_ours,
+    job_id_of,
+    judge,
+    relative_path,
+)
+from lithify.read.reader import let_go
+from lithify.tables.handles import Handles, snapshots_held
+from lithify.tables.pins import HOUR_MS, forget_temporaries, note_vacuumed, pins_of, remove_pin, vacuum_lock
+from lithify.tables.tags import stored_tags
+
+logger = logging.getLogger(__name__)
+
+RETAIN_HOURS_MIN = 1
+PATHS_MAX = 20
+
+
+@dataclass(frozen=True)
+class VacuumReport(Shown):
+    """What went, or would go in a dry run. `orphans`, a part of `files`, were never committed by anyone. `bytes_freed`
+    counts bytes that have a second name (a linked file) with the last of them. `kept_by_pins` and `kept_by_jobs` count
+    files that would have gone otherwise; `paths` shows some of those that went.
+    """
+
+    table: str
+    dry_run: bool
+    retain_hours: float
+    files: int = 0
+    bytes_freed: int = 0
+    orphans: int = 0
+    orphan_bytes: int = 0
+    kept_by_pins: int = 0
+    kept_by_jobs: int = 0
+    paths: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+@dataclass
+class _Tally:
+    files: int = 0
+    bytes_freed: int = 0
+    orphans: int = 0
+    orphan_bytes: int = 0
+    paths: list[str] = field(default_factory=list)
+
+    def add(self, place: _Place, file: DiskFile, freed_bytes: int) -> None:
+        orphan = place.verdicts[file.path] is Verdict.ORPHAN
+        self.files += 1
+        self.bytes_freed += freed_bytes
+        self.orphans += orphan
+        self.orphan_bytes += freed_bytes if orphan else 0
+        if len(self.paths) < PATHS_MAX:
+            self.paths.append(f"{place.label}/{file.path}")
+
+
+@dataclass
+class _Place:
+    """One log of the table, what it says, what lay in its folder (`listed`), what of it is left to judge, and what
+    went.
+    """
+
+    label: str
+    log: DeltaLog
+    facts: LogFacts
+    listing: Listing = field(default_factory=Listing)
+    listed: tuple[DiskFile, ...] = ()
+    gone: set[str] = field(default_factory=set)
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
+
+    def going(self) -> list[DiskFile]:
+        return [file for file in self.listing.files if self.verdicts[file.path].goes]
+
+    def keep_candidates(self) -> None:
+        """What is live or young before the epoch is not looked at again, whatever a clock says of its removal."""
+        spared = (Verdict.LIVE, Verdict.YOUNG, Verdict.FOREIGN)
+        self.listing.files = [file for file in self.listing.files if self.verdicts[file.path] not in spared]
+
+
+class Vacuum:
+    def __init__(self, handles: Handles) -> None:
+        self._handles, self._runtime = handles, handles.runtime
+        self._job_ids: frozenset[str] = frozenset()
+        self._places = [
+            _Place(label, log, LogFacts(str(log.path), complete=False))
+            for label, log in (("changes", handles.changes.log), ("base", handles.base.log))
+        ]
+
+    def run(self, retain: float | RetentionLimits = 168, dry_run: bool = True) -> VacuumReport:
+        """`retain`: so many hours, or as long as limits say that are judged by what is there."""
+        started = time.monotonic()
+        if not isinstance(retain, RetentionLimits):
+            _check_retention(retain)
+        name, now_ms = self._handles.name, self._runtime.now_ms()
+        if not dry_run:
+            jobs.recover(self._runtime, str(name))
+        with contextlib.nullcontext() if dry_run else vacuum_lock(self._runtime, name):
+            self._read_logs()
+            self._list()
+            cutoff_ms = self._cutoff_ms(retain, now_ms)
+            self._judge(cutoff_ms, dry_run=dry_run)
+            tally = self._foreseen() if dry_run else self._apply(cutoff_ms)
+            if not dry_run:
+                note_vacuumed(self._runtime, name)
+                self._runtime.shared(DiskWatches).of(self._handles.incarnation).measured(self._removed())
+        verdicts = [verdict for place in self._places for verdict in place.verdicts.values()]
+        return VacuumReport(
+            str(name),
+            dry_run,
+            (now_ms - cutoff_ms) / HOUR_MS,
+            tally.files,
+            tally.bytes_freed,
+            tally.orphans,
+            tally.orphan_bytes,
+            verdicts.count(Verdict.PINNED),
+            verdicts.count(Verdict.IN_JOB),
+            tuple(tally.paths),
+            time.monotonic() - started,
+        )
+
+    # -- deciding
+
+    def _cutoff_ms(self, retain: float | RetentionLimits, now_ms: int) -> int:
+        if not isinstance(retain, RetentionLimits):
+            return now_ms - int(retain * HOUR_MS)
+        head, (changes, _) = self._handles.snapshot(), self._places
+        live_bytes = head.base_bytes + head.pending_bytes
+        cutoff = retain.cutoff(now_ms, changes.facts.times_ms, self._removed(), live_bytes)
+        logger.debug("vacuum of %s keeps what was removed since %s: %s", head.table, cutoff.time_ms, cutoff.why)
+        return cutoff.time_ms
+
+    def _read_logs(self) -> None:
+        """Bring what is known of both logs to their heads: live files, and what the commits since the last look say."""
+        handles = self._handles
+        handles.snapshot()
+        for place in self._places:
+            with place.log.lock:
+                version, live = place.log.version, place.log.files(())
+            self._read_commits(place, version)
+            root = place.facts.root
+            place.facts.live = frozenset(
+                path for file in live for path in (file.path, file.log_path, relative_path(file.log_path, root))
+            )
+
+    def _read_commits(self, place: _Place, newest: int) -> None:
+        facts, log = place.facts, place.log
+        versions = [version for version in log.versions() if facts.version < version <= newest]
+        if facts.version < 0:
+            facts.complete = versions[:1] == [0]
+        for version in versions:
+            try:
+                record = log.commit_record(version)
+                time_ms = int(self._runtime.store.modified_ms(log.commit_path(version)))
+            except NotFound:
+                facts.complete = False  # trimmed a moment ago
+                continue
+            adds, removes = ([str(entry["path"]) for entry in some] for some in (record.adds, record.removes))
+            facts.note(version, time_ms, adds, removes, ours=bool(record.info))
+
+    def _list(self) -> None:
+        for place in self._places:
+            place.listing = list_own(place.log.path)
+            elsewhere = (path for path in sorted(place.facts.removed_by_us) if not is_ours(path))
+            found = (look_at(place.log.path, path) for path in elsewhere)
+            place.listing.files += [file for file in found if file is not None]
+            place.listed = tuple(place.listing.files)
+
+    def _judge(self, cutoff_ms: int, *, dry_run: bool) -> None:
+        """What was listed, by what holds now. The manifests have to be read before the logs."""
+        self._job_ids |= self._unfinished_ids()
+        inputs = frozenset(
+            path for job in jobs.unfinished(self._runtime, str(self._handles.name)) for path in job.inputs
+        )
+        pinned = self._pinned(dry_run=dry_run)
+        self._read_logs()
+        for place in self._places:
+            protection = Protection(pinned[place.label], self._job_ids, inputs)
+            place.verdicts = {
+                file.path: judge(file, place.facts, protection, cutoff_ms) for file in place.listing.files
+            }
+
+    def _unfinished_ids(self) -> frozenset[str]:
+        """From the names of the manifests, so that one that cannot be read protects its folder too."""
+        names = self._runtime.store.names(self._runtime.control / "jobs")
+        return frozenset(name.partition(".")[0] for name in names if not name.startswith("."))
+
+    def _pinned(self, *, dry_run: bool) -> dict[str, frozenset[str]]:
+        runtime, handles = self._runtime, self._handles
+        paths: dict[str, set[str]] = {"changes": set(), "base": set()}
+        seqs: set[int] = set()
+        for pin in pins_of(runtime, handles.name):
+            if pin.holds(runtime):
+                if pin.table_id == handles.incarnation:
+                    paths["changes"].update(pin.changes)
+                    paths["base"].update(pin.base)
+                    seqs.add(pin.seq)
+            elif not dry_run:
+                remove_pin(runtime, pin)
+        for tag in stored_tags(handles):
+            paths["changes"].update(tag.changes)
+            paths["base"].update(tag.base)
+        let_go(handles.incarnation)
+        head = handles.snapshot()
+        for snapshot in snapshots_held(handles.incarnation):
+            _add_files(paths, snapshot)
+            seqs.add(snapshot.seq)
+        # Who pinned a snapshot may also read `as_of` its seq, which may be served by later, merged files.
+        for seq in seqs - {head.seq}:
+            with contextlib.suppress(NotFound):
+                _add_files(paths, handles.snapshot(seq))
+        return {label: frozenset(found) for label, found in paths.items()}
+
+    def _removed(self) -> list[tuple[int, int]]:
+        """When and how large, of everything that lies there and is not live. Bytes with a second name are live."""
+        return [
+            (max(file.mtime_ms, place.facts.removed_ms.get(file.path, 0)), file.size_bytes)
+            for place in self._places
+            for file in place.listed
+            if file.path not in place.facts.live and file.path not in place.gone and file.links == 1
+        ]
+
+    # -- doing
+
+    def _foreseen(self) -> _Tally:
+        tally = _Tally()
+        files = [(place, file) for place in self._places for file in place.going()]
+        for (place, file), freed in zip(files, freed_by_each([file for _, file in files]), strict=True):
+            tally.add(place, file, freed)
+        return tally
+
+    def _apply(self, cutoff_ms: int) -> _Tally:
+        store, tally = self._runtime.store, _Tally()
+        store.step("vacuum.listed")
+        old = [(place, folder) for place in self._places for folder in self._empty_folders(place, cutoff_ms)]
+        if any(place.going() for place in self._places):
+            self._commit_epoch(cutoff_ms)
+            store.step("vacuum.epoch")
+            for place in self._places:
+                place.keep_candidates()
+            self._judge(cutoff_ms, dry_run=False)
+        store.step("vacuum.delete")
+        emptied: list[tuple[_Place, str]] = []
+        for place in self._places:
+            for file in place.going():
+                seen = look_at(place.log.path, file.path)
+                if seen is None or seen.inode != file.inode:
+                    continue
+                store.remove(place.log.path / file.path)
+                place.gone.add(file.path)
+                tally.add(place, file, file.size_bytes if seen.links == 1 else 0)
+                emptied += [(place, str(parent)) for parent in PurePosixPath(file.path).parents]
+        self._remove_folders([*old, *emptied])
+        forget_temporaries(self._runtime, self._handles.name, cutoff_ms)
+        store.step("vacuum.done")
+        return tally
+
+    def _commit_epoch(self, cutoff_ms: int) -> None:
+        handles, changes = self._handles, self._handles.changes
+        intent = Intent(self._runtime.new_id())
+
+        def attempt() -> None:
+            handles.check_alive()
+            info = {
+                "operation": "vacuum",
+                "seq": changes.seq,
+                "actor": self._runtime.settings.actor,
+                "cutoff_ms": cutoff_ms,
+            }
+            changes.log.commit((), (), {EPOCH_TXN: changes.epoch + 1}, info, intent, data_change=False)
+
+        with changes.log.lock:
+            changes.log.refresh()
+            swap_with_retries(self._runtime, changes.log, f"vacuum of {handles.name}", attempt)
+            changes.log.make_durable()
+            changes.log.checkpoint_if_due()
+
+    def _empty_folders(self, place: _Place, cutoff_ms: int) -> list[str]:
+        found = (folder for folder in place.listing.folders if folder.empty and folder.mtime_ms < cutoff_ms)
+        return [folder.path for folder in found if job_id_of(folder.path) not in self._job_ids]
+
+    def _remove_folders(self, folders: Iterable[tuple[_Place, str]]) -> None:
+        """Deepest first. One that holds anything stays, and so does that of a job which is not done."""
+        distinct = {place.log.path / path for place, path in folders if is_job_folder(path.partition("/")[0])}
+        for folder in sorted(distinct, key=lambda path: -len(path.parts)):
+            self._runtime.store.remove_empty_folder(folder)
+
+
+def _add_files(paths: dict[str, set[str]], snapshot: Snapshot) -> None:
+    paths["changes"].update(file.path for file in snapshot.changes)
+    paths["base"].update(file.path for file in snapshot.base)
+
+
+def _check_retention(retain_hours: float) -> None:
+    number = isinstance(retain_hours, int | float) and not isinstance(retain_hours, bool)
+    if not number or not math.isfinite(retain_hours):
+        raise InvalidRequest(f"retain_hours is a number of hours, not {retain_hours!r}")
+    if retain_hours < RETAIN_HOURS_MIN:
+        raise InvalidRequest(
+            f"retain_hours is at least {RETAIN_HOURS_MIN}, not {retain_hours}: readers that run now need the files of "
+            "their snapshot"
+        )

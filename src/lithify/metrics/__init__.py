@@ -1,0 +1,1 @@
+"""What a process counts and logs of its own work."""

@@ -1,1 +1,0 @@
-"""Pure values and decisions: no I/O, no clock, no Spark."""

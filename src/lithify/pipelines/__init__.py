@@ -1,0 +1,1 @@
+"""Declared steps: declaration, check, pending work, table and file steps, answers."""

@@ -1,0 +1,116 @@
+"""What a step has to do now, told from the logs and the file system alone: no data is read, and Spark is not needed."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lithify.core.text import plural
+from lithify.errors import InvalidRequest, NotFound
+from lithify.pipelines.check import exists
+from lithify.pipelines.checkpoint import FileSeen, Ledger, Ledgers, StepState, files_behind, state_of
+from lithify.pipelines.declaration import Step
+from lithify.write.ingest import find_files
+
+if TYPE_CHECKING:
+    from lithify.lake.lake import Lake
+
+# Beyond this, changed rows are not looked at one by one: the whole source is.
+CHANGES_ROWS_MAX = 2_000_000
+ASKED, FIRST, DECLARED_FULL = "asked for", "it has not run yet", "declared full"
+CHANGED = "its declaration or its source's table is another one now"
+ANOTHER = "another step has kept its target since"
+
+
+@dataclass(frozen=True)
+class Work:
+    """`whole`: the answer is computed from all of the source. `idle`: there is nothing to do, for the reason given."""
+
+    step: Step
+    state: StepState
+    why: str
+    idle: bool = False
+    whole: bool = False
+    declared: int = 0
+    since: int | None = None
+    until: int | None = None
+    files: tuple[FileSeen, ...] = ()
+    ledger: Ledger = field(default_factory=Ledger)
+
+    @property
+    def anew(self) -> bool:
+        """Whether the step has not run as it is declared now."""
+        return self.state.declared != self.declared
+
+
+def work_of(lake: Lake, step: Step, *, full: bool = False) -> Work:
+    state = state_of(lake.table(step.target), step.feed) if exists(lake, step.target) else StepState()
+    if step.table is None:
+        return _of_files(lake, step, state, full=full)
+    if not exists(lake, step.table):
+        return Work(step, state, f"{step.table} is not there yet", idle=True)
+    source = lake.table(step.table)
+    until, declared = source.snapshot().seq, step.fingerprint(source.incarnation)
+    since = state.read
+
+    def whole(why: str) -> Work:
+        return Work(step, state, why, whole=True, declared=declared, until=until)
+
+    if full:
+        return whole(ASKED)
+    if since is None or state.number is None:
+        return whole(FIRST)
+    if state.declared != declared:
+        return whole(CHANGED)
+    if not state.last:
+        return whole(ANOTHER)
+    if since >= until:
+        return Work(step, state, "up to date", idle=True, declared=declared, since=since, until=until)
+    if step.kind == "full":
+        return whole(DECLARED_FULL)
+    try:
+        if source._feed.more_than(CHANGES_ROWS_MAX, since, until):
+            return whole(f"more than {CHANGES_ROWS_MAX:,} rows changed")
+    except NotFound:
+        return whole(f"changes after seq {since} are no longer all there")
+    return Work(step, state, "changes", declared=declared, since=since, until=until)
+
+
+def _of_files(lake: Lake, step: Step, state: StepState, *, full: bool) -> Work:
+    ledgers, declared = Ledgers(lake._runtime, step), step.fingerprint()
+    if state.number is None and not step_may_begin(lake, step, ledgers):
+        raise InvalidRequest(
+            f"{step.label} has read files before, but {step.target} no longer remembers which (30 days have passed, or "
+            "another table was put in its place), and rows that are appended twice are there twice: drop the table and "
+            "begin again, or give the step another name if its files are new"
+        )
+    ledger = Ledger() if full else ledgers.read(state.ledger)
+    found = listed(step)
+    news = tuple(ledger.news(found))
+    if not news:
+        why = f"no new files among {plural(len(found), 'file')}" if found else "no files yet"
+        if state.declared not in (None, declared):
+            why += "; its query was changed, which --full applies to files that were read before"
+        return Work(step, state, why, idle=True, declared=declared, ledger=ledger)
+    return Work(step, state, ASKED if full else "new files", declared=declared, files=news, ledger=ledger, whole=full)
+
+
+def step_may_begin(lake: Lake, step: Step, ledgers: Ledgers) -> bool:
+    """A ledger without progress is what a first run leaves that died before its commit, or what is left of forgotten
+    ones: then the target has rows.
+    """
+    if not ledgers.names() or not exists(lake, step.target):
+        return True
+    target = lake.table(step.target)
+    return target.definition.keyed or target.snapshot().seq <= target._handles.changes.created_at_seq
+
+
+def listed(step: Step) -> list[FileSeen]:
+    """The files behind the step's patterns, as they are now. Patterns are relative to the current folder."""
+    found: list[str] = []
+    for pattern in step.files:
+        with contextlib.suppress(NotFound):
+            found += find_files(pattern)
+    return files_behind(path for path in dict.fromkeys(found) if Path(path).is_file())

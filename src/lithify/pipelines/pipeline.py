@@ -1,0 +1,309 @@
+"""Pipelines as their users see them: planned, run, and remembered in the lake's history.
+
+A run holds a lease, so that a second one is refused instead of doing the same work. Like every lease it only saves
+work: each commit of a step stands on the one before it, so of two runs at once the second to come there is refused
+by it. Everything is checked before the first step runs. A step that fails ends the run; those before it stand, and the
+next run goes on from there.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from lithify.errors import Cancelled, Conflict, InvalidRequest, LithifyError
+from lithify.jobs import leases
+from lithify.jobs.journal import Journal
+from lithify.pipelines.check import Check, CheckedStep, graph_of
+from lithify.pipelines.declaration import Declaration, Graph, Step, parse_pipeline, parse_pipelines
+from lithify.pipelines.file_step import FilesRun
+from lithify.pipelines.pending import Work, work_of
+from lithify.pipelines.reports import PipelinePlan, PipelineReport, StepPlan, StepReport
+from lithify.pipelines.table_step import StepRun
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lithify.lake.lake import Lake
+
+logger = logging.getLogger(__name__)
+
+LEASE_S = 60.0
+FILES_SHOWN_MAX = 20
+Event = dict[str, Any]
+OnEvent = Callable[[Event], None]
+
+
+def quiet(event: Event) -> None:
+    pass
+
+
+class Pipeline:
+    """Get one from `Lake.pipeline`."""
+
+    def __init__(self, lake: Lake, declaration: Declaration, others: Sequence[Declaration] = ()) -> None:
+        """`others`: pipelines whose steps may come before or after this one's."""
+        self._lake, self.name, self.steps = lake, declaration.name, declaration.steps
+        self._everywhere = [*self.steps, *(step for other in others for step in other.steps)]
+        self._stopping, self._cancelled = threading.Event(), threading.Event()
+        self._tag = f"lithify-pipeline-{lake._runtime.new_id()}"
+        self._session: SparkSession | None = None
+
+    def __repr__(self) -> str:
+        return f"Pipeline({self.name!r}, {[step.name for step in self.steps]})"
+
+    # -- planning
+
+    def plan(self, *, full: bool = False, step: str | None = None) -> PipelinePlan:
+        """What `run` would do now. Nothing is written."""
+        graph, chosen = self._chosen(step)
+        works = [work_of(self._lake, each, full=full) for each in chosen]
+        checked = self._check(graph, works)
+        plans: list[StepPlan] = []
+        moved: dict[str, str] = {}
+        for work in works:
+            plan = self._step_plan(work, checked.get(work.step.label), moved)
+            plans.append(plan)
+            if plan.does != "nothing":
+                moved[work.step.target] = work.step.label
+        return PipelinePlan(self.name, plans)
+
+    def _step_plan(self, work: Work, checked: CheckedStep | None, moved: Mapping[str, str]) -> StepPlan:
+        step = work.step
+        plan = StepPlan(
+            step=step.label,
+            kind=step.kind,
+            source=step.source,
+            target=step.target,
+            does="nothing" if work.idle else "everything" if work.whole else step.kind,
+            why=work.why,
+            since=work.since,
+            until=work.until,
+            files=[file.path for file in work.files[:FILES_SHOWN_MAX]],
+            changed=len(work.files) if step.kind == "files" else self._changed(work),
+            expectations=[f"{each.name}: {each.that}, otherwise {each.otherwise}" for each in step.expect],
+        )
+        if step.table is not None and step.table in moved:
+            plan = replace(plan, does="everything" if work.whole else step.kind, why=f"what {moved[step.table]} writes")
+            plan = replace(plan, changed=None)
+        if checked is None:
+            return plan
+        return replace(
+            plan,
+            lookups=list(checked.lookups),
+            creates=not checked.exists,
+            columns={column.name: str(column.type) for column in checked.target.columns},
+            key=list(checked.target.key),
+        )
+
+    def _changed(self, work: Work) -> int | None:
+        """How many rows changed, where a step looks at just those."""
+        if work.idle:
+            return 0
+        if work.whole or work.since is None or work.step.table is None:
+            return None
+        source = self._lake.table(work.step.table)
+        if not source.definition.keyed:
+            return int(source.feed(work.since, work.until).num_rows)
+        net = source.net(work.since, work.until)
+        return int(net.rows.num_rows + net.deleted.num_rows)
+
+    # -- running
+
+    def run(self, *, full: bool = False, step: str | None = None, on_event: OnEvent = quiet) -> PipelineReport:
+        """Bring every target up to date, or that of one step. `full`: from all of its source, whatever is remembered.
+
+        Raises `Conflict` while another process runs this pipeline. What a failed step had to write is not written.
+        """
+        graph, chosen = self._chosen(step)
+        run = _Run(self, graph, chosen, full, on_event)
+        lease = f"pipeline-{self.name}"
+        ours, held = leases.acquire(self._lake._runtime, lease, run.id, LEASE_S, f"pipeline {self.name}")
+        if not ours:
+            raise Conflict(
+                f"pipeline {self.name} is being run by {held.holder}: wait for it to end, or stop it first",
+                pipeline=self.name,
+            )
+        with leases.HeldLease(self._lake._runtime, held) as holding:
+            return run.steps(lambda: self._stopping.is_set() or holding.lost.is_set())
+
+    def stop(self) -> None:
+        """Start no further step; from another thread."""
+        self._stopping.set()
+
+    def cancel(self) -> None:
+        """Stop, and end what Spark is computing now; nothing of that step is written.
+
+        A session that was handed in is only asked to end what carries our tag, which a local one does not know of a
+        result that is being fetched: the step may then end by itself first.
+        """
+        self._stopping.set()
+        self._cancelled.set()
+        session = self._session
+        if session is not None and not session.interruptTag(self._tag) and self._lake._shared_spark is None:
+            session.interruptAll()
+
+    def history(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """What earlier runs did, newest first. Runs that found nothing to do are not among them."""
+        return history(self._lake, self.name, limit)
+
+    # -- shared
+
+    def _chosen(self, name: str | None) -> tuple[Graph, list[Step]]:
+        """All steps that are known of, and ours in order."""
+        names = [step.name for step in self.steps]
+        if name is not None and name not in names:
+            raise InvalidRequest(f"pipeline {self.name} has no step {name!r}: it has {', '.join(names)}")
+        graph = graph_of(self._lake, self._everywhere)
+        ours = [step for step in graph.ordered() if step.pipeline == self.name]
+        return graph, [step for step in ours if name in (None, step.name)]
+
+    def _check(self, graph: Graph, works: Sequence[Work]) -> dict[str, CheckedStep]:
+        anew = {work.step.label for work in works if work.anew}
+        chosen = {work.step.label for work in works}
+        before = [step for step in graph.ordered() if step.pipeline == self.name]
+        last = max((place for place, step in enumerate(before) if step.label in chosen), default=-1)
+        return Check(self._lake, graph, self._spark(), anew).steps(before[: last + 1])
+
+    def _spark(self) -> SparkSession:
+        if self._session is None:
+            self._session = self._lake.spark
+        return self._session
+
+
+class _Run:
+    """One run, from its first step to its record in the history."""
+
+    def __init__(self, pipeline: Pipeline, graph: Graph, chosen: Sequence[Step], full: bool, tell: OnEvent) -> None:
+        self._pipeline, self._graph, self._chosen, self._full, self._tell = pipeline, graph, chosen, full, tell
+        self._lake, self._runtime = pipeline._lake, pipeline._lake._runtime
+        self.id = self._runtime.new_id()
+        self._started_ms, self._started = self._runtime.now_ms(), time.monotonic()
+        self._done: list[StepReport] = []
+
+    def steps(self, stopped: Callable[[], bool]) -> PipelineReport:
+        works = [work_of(self._lake, step, full=self._full) for step in self._chosen]
+        if all(work.idle for work in works):
+            self._done = [_idle(work) for work in works]
+            return self._report("idle")
+        try:
+            with ExitStack() as tagged:
+                self._tag(tagged)
+                self._say("checking")
+                checked = self._pipeline._check(self._graph, works)
+                self._runtime.store.step("pipeline.checked")
+                for step in self._chosen:
+                    if stopped():
+                        return self._remember(self._report("stopped"))
+                    self._step(step, checked, stopped)
+        except BaseException as error:
+            self._failed(error)
+            if self._pipeline._cancelled.is_set() and isinstance(error, LithifyError):
+                raise Cancelled(f"pipeline {self._pipeline.name} was cancelled: steps that had ended stand") from error
+            raise
+        return self._remember(self._report("done"))
+
+    def _tag(self, tagged: ExitStack) -> None:
+        """Spark's jobs of this thread can be ended by `cancel`. An error is told by us, and once."""
+        from lithify.spark.transforms import told_once
+
+        tagged.enter_context(told_once())
+        session, tag = self._pipeline._spark(), self._pipeline._tag
+        session.addTag(tag)
+        tagged.callback(session.removeTag, tag)
+
+    def _step(self, step: Step, checked: Mapping[str, CheckedStep], stopped: Callable[[], bool]) -> None:
+        work = work_of(self._lake, step, full=self._full)
+        if not work.idle and step.label not in checked:
+            # What it reads has come into being since the others were looked at.
+            checked = self._pipeline._check(self._graph, [work])
+        if work.idle or step.label not in checked:
+            self._done.append(_idle(work))
+            return
+        self._say("step started", step=step.label, kind=step.kind, source=step.source, target=step.target, why=work.why)
+
+        def tell(stage: str) -> None:
+            if self._pipeline._cancelled.is_set():
+                raise Cancelled(f"step {step.label} was cancelled: nothing of it was written")
+            self._say("step stage", step=step.label, stage=stage)
+
+        begun = time.monotonic()
+        try:
+            if step.kind == "files":
+                files = FilesRun(self._lake, self._pipeline._spark, checked[step.label], work, tell)
+                report = files.run(stopped)
+            else:
+                report = StepRun(self._lake, self._pipeline._spark, checked[step.label], work, tell).run()
+        except LithifyError as error:
+            seconds = time.monotonic() - begun
+            failed = replace(_idle(work), outcome="failed", why=error.message, seconds=seconds)
+            self._done.append(failed)
+            self._say("step failed", step=step.label, reason=error.message, seconds=seconds)
+            raise
+        self._done.append(report)
+        for name, rows in report.warned.items():
+            self._say("warning", step=step.label, expectation=name, rows=rows)
+        self._say("step done", **report.__dict__)
+        self._runtime.store.step("pipeline.step")
+
+    def _failed(self, error: BaseException) -> None:
+        reason = error.message if isinstance(error, LithifyError) else f"{type(error).__name__}: {error}"
+        if self._done or not isinstance(error, InvalidRequest):
+            self._remember(self._report("failed", reason))
+
+    def _report(self, outcome: Any, reason: str | None = None) -> PipelineReport:
+        seconds = time.monotonic() - self._started
+        return PipelineReport(
+            self._pipeline.name, self.id, self._started_ms, outcome, tuple(self._done), seconds, reason
+        )
+
+    def _remember(self, report: PipelineReport) -> PipelineReport:
+        try:
+            _journal(self._lake).append(report.document())
+        except LithifyError as error:
+            logger.warning("run %s of pipeline %s is not in the history: %s", report.run, report.pipeline, error)
+        return report
+
+    def _say(self, event: str, **facts: Any) -> None:
+        self._tell({"event": event, "time_ms": self._runtime.now_ms(), "pipeline": self._pipeline.name, **facts})
+
+
+def _idle(work: Work) -> StepReport:
+    step = work.step
+    return StepReport(
+        step.label, step.kind, "idle", step.source, step.target, work.why, since=work.since, until=work.until
+    )
+
+
+def _journal(lake: Lake) -> Journal:
+    return Journal(lake._store, lake._runtime.control / "history" / "pipelines.jsonl")
+
+
+def history(lake: Lake, pipeline: str | None = None, limit: int | None = None) -> list[dict[str, Any]]:
+    """Runs of one pipeline, or of all, newest first."""
+    if limit is not None and limit < 1:
+        raise InvalidRequest(f"limit must be at least 1, not {limit}")
+    found = _journal(lake).read(limit if pipeline is None else None)
+    return [record for record in found if pipeline in (None, record.get("pipeline"))][:limit]
+
+
+def declared(lake: Lake) -> dict[str, Declaration]:
+    """The pipelines of the lake's settings."""
+    return parse_pipelines(lake._settings.pipelines)
+
+
+def pipeline_of(lake: Lake, name: str, declaration: Mapping[str, Any] | None) -> Pipeline:
+    document = {**lake._settings.pipelines}
+    if declaration is not None:
+        document[name] = declaration
+        parse_pipeline(name, declaration)
+    if name not in document:
+        known = ", ".join(document) or "none"
+        raise InvalidRequest(f"there is no pipeline {name!r} in lithify.toml: there is {known}")
+    found = parse_pipelines(document)
+    return Pipeline(lake, found[name], [other for other in found.values() if other.name != name])

@@ -1,0 +1,1 @@
+"""From snapshot to plan to rows; history and change feed."""

@@ -1,0 +1,201 @@
+"""One snapshot of a table as a query sees it: which files are left by a predicate, and what is known without reading.
+
+With an overlay, every contest between a change and a row of base is settled before any filter, so base may be pruned by
+whatever the query asks. Where the engine merges changes itself and `order_by` lets a row of base beat a change, base is
+pruned only by what is asked of the key: another condition could rule out the winner and bring its loser back. Changes
+are never pruned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from lithify.cache.rows import HotRows
+from lithify.core.predicates import Predicate, both, columns_of, conjuncts
+from lithify.core.read_plan import PruningReport, ReadPlan, Source
+from lithify.core.schema import TableSchema
+from lithify.core.snapshot import Snapshot
+from lithify.errors import Corruption
+from lithify.index.lookup import Coverage, Flags, Reasons, Selection
+from lithify.index.stats import (
+    ABSENT,
+    EXACT,
+    NULLS_KNOWN,
+    ColumnStats,
+    Kind,
+    value_of,
+    whole_value_of,
+)
+
+Answer = TypeVar("Answer")
+
+
+def usable(plan: ReadPlan, predicate: Predicate | None) -> Predicate | None:
+    """The part of a predicate that base may be pruned by."""
+    if predicate is None or plan.overlay is not None or not plan.schema.order_by:
+        return predicate
+    key = set(plan.schema.key)
+    return both(part for part in conjuncts(predicate) if columns_of(part) <= key)
+
+
+def pruned(plan: ReadPlan, selections: Iterable[Selection]) -> ReadPlan:
+    """A plan of the files that are left."""
+    touched_before = {source.path for source in plan.touched}
+    clean: list[Source] = []
+    touched: list[Source] = []
+    reports = []
+    for selection in selections:
+        reports.append(selection.report)
+        for source in selection.sources:
+            (touched if source.path in touched_before else clean).append(source)
+    return ReadPlan(plan.snapshot, tuple(clean), tuple(touched), plan.overlay, plan.changes, _together(reports))
+
+
+def _together(reports: list[PruningReport]) -> PruningReport:
+    reports = [report for report in reports if report.files_total] or reports[:1]
+    if len(reports) == 1:
+        return reports[0]
+    return PruningReport(
+        sum(report.files_total for report in reports),
+        sum(report.files_read for report in reports),
+        sum(report.groups_total for report in reports),
+        sum(report.groups_read for report in reports),
+        sum(report.bytes_total for report in reports),
+        sum(report.bytes_read for report in reports),
+        sum(report.files_unknown for report in reports),
+        Reasons(lambda: _reasons(reports)),
+    )
+
+
+def _reasons(reports: list[PruningReport]) -> tuple[tuple[str, int], ...]:
+    ruled_out: dict[str, int] = {}
+    for report in reports:
+        for text, count in report.reasons:
+            ruled_out[text] = ruled_out.get(text, 0) + count
+    return tuple(ruled_out.items())
+
+
+@dataclass(frozen=True)
+class SnapshotPlanner:
+    """`PlannedTable`, made by a reader."""
+
+    snapshot: Snapshot
+    plan_of: Callable[[Snapshot, Predicate | None], ReadPlan]
+    coverage_of: Callable[[Snapshot], Coverage]
+    set_aside: Callable[[Snapshot, Corruption], None]
+    hot_rows: Callable[[Snapshot, Sequence[str] | None], HotRows | None]
+    want: Callable[[Snapshot, Sequence[str] | None], None]
+    folders: tuple[str, ...]
+
+    @property
+    def schema(self) -> TableSchema:
+        return self.snapshot.schema
+
+    def plan(self, predicate: Predicate | None = None) -> ReadPlan:
+        return self.plan_of(self.snapshot, predicate)
+
+    def hot(self, columns: Sequence[str] | None) -> HotRows | None:
+        return self.hot_rows(self.snapshot, columns)
+
+    def want_hot(self, columns: Sequence[str] | None) -> None:
+        self.want(self.snapshot, columns)
+
+    def summary(self) -> IndexSummary | None:
+        if self.snapshot.changes:
+            return None
+        try:
+            coverage = self.coverage_of(self.snapshot)
+            return IndexSummary(coverage, self._damaged) if coverage.complete else None
+        except Corruption as error:
+            self._damaged(error)
+            return None
+
+    def _damaged(self, error: Corruption) -> None:
+        self.set_aside(self.snapshot, error)
+
+
+class IndexSummary:
+    """`Summary` of a snapshot whose files are all known."""
+
+    def __init__(self, coverage: Coverage, damaged: Callable[[Corruption], None]) -> None:
+        self._coverage, self._damaged = coverage, damaged
+        self.rows = coverage.rows()
+
+    def nulls(self, column: str) -> int | None:
+        return self._ask(self._nulls, column)
+
+    def bounds(self, column: str) -> tuple[Any, Any] | None:
+        return self._ask(self._bounds, column)
+
+    def _ask(self, question: Callable[[str], Answer | None], column: str) -> Answer | None:
+        try:
+            return question(column)
+        except Corruption as error:
+            self._damaged(error)
+            return None
+
+    def _nulls(self, column: str) -> int | None:
+        parts = self._parts(column)
+        if parts is None:
+            return None
+        total = 0
+        for inside, stats in parts:
+            if not _all_have(stats.flags[inside], NULLS_KNOWN):
+                return None
+            total += int(stats.nulls[inside].sum())
+        return total
+
+    def _bounds(self, column: str) -> tuple[Any, Any] | None:
+        parts = self._parts(column)
+        if parts is None:
+            return None
+        lows, highs = [], []
+        for inside, stats in parts:
+            if stats.kind is Kind.FLOAT:
+                return None
+            known = (stats.flags & NULLS_KNOWN) != 0
+            filled = np.flatnonzero(inside & ~(known & (stats.nulls == stats.rows)))
+            if not _all_have(stats.flags[filled], EXACT):
+                return None
+            if len(filled):
+                try:
+                    lows.append(_least(stats, filled))
+                    highs.append(_greatest(stats, filled))
+                except (OverflowError, ValueError):  # beyond Python's calendar, or no text
+                    return None
+        return (min(lows), max(highs)) if lows else (None, None)
+
+    def _parts(self, column: str) -> list[tuple[Flags, ColumnStats]] | None:
+        """None where a file may hold something else in this column than the index says."""
+        if column in self._coverage.files.constant_names:
+            return None
+        found = []
+        for inside, stats in self._coverage.stats_parts(column):
+            if stats is None or bool((stats.flags[inside] & ABSENT).any()):
+                return None
+            found.append((inside, stats))
+        return found
+
+
+def _all_have(flags: np.ndarray, wanted: int) -> bool:
+    return bool(((flags & wanted) == wanted).all())
+
+
+def _least(stats: ColumnStats, groups: np.ndarray) -> Any:
+    keys = stats.low[groups]
+    least = keys.min()
+    if not stats.kind.keyed_by_bytes:
+        return value_of(stats, int(least))
+    return whole_value_of(stats, min(stats.full_low(int(group)) for group in groups[keys == least]))
+
+
+def _greatest(stats: ColumnStats, groups: np.ndarray) -> Any:
+    keys = stats.high[groups]
+    greatest = keys.max()
+    if not stats.kind.keyed_by_bytes:
+        return value_of(stats, int(greatest))
+    return whole_value_of(stats, max(stats.full_high(int(group)) for group in groups[keys == greatest]))

@@ -1,0 +1,447 @@
+"""The read path: snapshot → plan → engine.
+
+Pending changes are resolved once per snapshot, in Arrow, and kept for the next query; change files are immutable,
+so their rows are kept too. Change files that stand beside base as they are (a first load) are scanned like base
+files. Which files and row groups a query has to read is asked of the table's indexes (`Coverage`).
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lithify.cache.rows import HotRows
+from lithify.core.arrow_rows import lookup
+from lithify.core.ops import Change, Op, Overlay
+from lithify.core.predicates import UNKNOWN, Compare, Predicate, both
+from lithify.core.read_plan import PlannedTable, ReadPlan, Source, source_of
+from lithify.core.rows import keys_of
+from lithify.core.snapshot import DataFile, Snapshot
+from lithify.errors import Corruption, LithifyError
+from lithify.files.footer_cache import Footers
+from lithify.files.open_parquet import corrupt
+from lithify.files.parquet import completed, read
+from lithify.index.key_ranges import solid_prefix, split_by_keys
+from lithify.index.lookup import Coverage, Files, Flags, Selection
+from lithify.index.table_index import SOLID_ROWS_MIN, TableIndex
+from lithify.merge.resolve import resolve, settle
+from lithify.read.base_part import BasePart
+from lithify.read.history import incremental_up_to
+from lithify.read.planned_table import SnapshotPlanner, pruned, usable
+from lithify.sql.lookup import Lookup
+from lithify.tables.handles import Handles, forget_snapshots
+
+# A lookup decodes so many bytes rather than have a query planned.
+DECODED_BYTES_MAX = 2 * 2**20
+# Of a file whose row groups are not known: how much larger it is uncompressed, about.
+RAW_SHARE = 3
+CHANGE_CACHE_BYTES_MAX = 256 * 2**20
+PLANS_KEPT_MAX = 4
+
+_LOOKUP = Lookup()
+_readers: weakref.WeakValueDictionary[int, Reader] = weakref.WeakValueDictionary()
+
+
+def let_go(table_id: str) -> None:
+    """Forget what readers of this process keep of a table for the next query only. A plan that is kept keeps its
+    snapshot, and a snapshot that is held keeps its files from vacuum.
+    """
+    for reference in _readers.valuerefs():
+        reader = reference()
+        if reader is not None and reader.table_id == table_id:
+            reader.forget_plans()
+    forget_snapshots(table_id)
+
+
+class Reader:
+    def __init__(self, handles: Handles) -> None:
+        self._handles = handles
+        self._plans: OrderedDict[tuple[str, int, int], _Made] = OrderedDict()
+        self._changes: OrderedDict[str, pa.Table] = OrderedDict()
+        self._changes_bytes = 0
+        self._changes_version = -1
+        self._base: BasePart | None = None
+        # Not the lock of the logs: whoever reads files must not keep a writer waiting.
+        self._lock = threading.RLock()
+        _readers[id(self)] = self
+
+    @property
+    def table_id(self) -> str:
+        return self._handles.incarnation
+
+    def planned(self, snapshot: Snapshot) -> PlannedTable:
+        return SnapshotPlanner(
+            snapshot,
+            self._pruned,
+            self._base_coverage,
+            self._set_aside,
+            self._hot_rows,
+            self._want_hot,
+            self._handles.data_folders,
+        )
+
+    @property
+    def handles(self) -> Handles:
+        return self._handles
+
+    def _hot_rows(self, snapshot: Snapshot, columns: Sequence[str] | None) -> HotRows | None:
+        return self._handles.runtime.hot.rows(self, snapshot, columns)
+
+    def _want_hot(self, snapshot: Snapshot, columns: Sequence[str] | None) -> None:
+        self._handles.runtime.hot.want(self, snapshot, columns)
+
+    def plan(self, snapshot: Snapshot) -> ReadPlan:
+        """Of everything."""
+        return self._made(snapshot).plan
+
+    def plan_for(self, snapshot: Snapshot, keys: Sequence[pa.Table]) -> ReadPlan:
+        """As `plan`, of no other files than those that can hold a row with one of the keys."""
+        made = self._made(snapshot)
+        if any(wanted.num_rows and not wanted.num_columns for wanted in keys):
+            return made.plan
+        held = [source for wanted in keys for _, source in self._touched(made.base, made.beside, snapshot, wanted)]
+        paths = {source.path for source in held}
+        clean, touched = (
+            tuple(source for source in part if source.path in paths) for part in (made.plan.clean, made.plan.touched)
+        )
+        return replace(made.plan, clean=clean, touched=touched)
+
+    def _pruned(self, snapshot: Snapshot, predicate: Predicate | None) -> ReadPlan:
+        made = self._made(snapshot)
+        return pruned(made.plan, self._selections(made, usable(made.plan, predicate)))
+
+    def _selections(self, made: _Made, predicate: Predicate | None) -> list[Selection]:
+        base, beside, snapshot = made.base, made.beside, made.plan.snapshot
+        found = [self._select(self._handles.base_index, base, snapshot, predicate)]
+        if beside.sources:
+            found.append(self._select(self._handles.changes_index, beside, snapshot, predicate))
+        return found
+
+    def _select(
+        self, index: TableIndex, part: BasePart | _Beside, snapshot: Snapshot, predicate: Predicate | None
+    ) -> Selection:
+        try:
+            return self._coverage(index, part, snapshot).select(predicate)
+        except Corruption as error:
+            index.set_aside(error)
+            part.coverage = None
+            return Coverage(part.arrays, snapshot.schema).select(predicate)
+
+    def _coverage(self, index: TableIndex, part: BasePart | _Beside, snapshot: Snapshot) -> Coverage:
+        whole = index is self._handles.base_index
+        version = snapshot.base_version if whole else snapshot.changes_version
+        part.coverage = found = index.coverage(part.arrays, snapshot.schema, version, part.coverage, whole=whole)
+        return found
+
+    def _set_aside(self, snapshot: Snapshot, error: Corruption) -> None:
+        self._handles.base_index.set_aside(error)
+        self._base_part(snapshot).coverage = None
+
+    def _base_coverage(self, snapshot: Snapshot) -> Coverage:
+        return self._coverage(self._handles.base_index, self._base_part(snapshot), snapshot)
+
+    def _made(self, snapshot: Snapshot) -> _Made:
+        with self._lock:
+            plans = self._plans
+            if (kept := plans.get(snapshot.identity)) is not None:
+                plans.move_to_end(snapshot.identity)
+                return kept
+            self._forget_folded(snapshot)
+            made = self._make(snapshot)
+            plans[snapshot.identity] = made
+            while len(plans) > PLANS_KEPT_MAX:
+                plans.popitem(last=False)
+            return made
+
+    def keeps(self, snapshot: Snapshot) -> bool:
+        """Whether its plan is there already, with the pending changes resolved."""
+        return snapshot.identity in self._plans
+
+    def forget_plans(self) -> None:
+        """Without the lock: a reader that is at work does not hold it up, and keeps what it has in its hands."""
+        self._plans = OrderedDict()
+        self._handles.forget_snapshot()
+
+    def _make(self, snapshot: Snapshot) -> _Made:
+        solid, rest = _solid(snapshot)
+        base = self._base_part(snapshot)
+        beside = _Beside(tuple((file, self.change_source(file, snapshot)) for file in solid))
+        standing = [*base.sources, *beside.sources] if beside.sources else base.sources
+        if sum(file.rows for file in rest) > self._handles.runtime.settings.resolve_rows_max:
+            changes = tuple(self.change_source(file, snapshot) for file in rest)
+            return _Made(ReadPlan(snapshot, (), tuple(source for _, source in standing), None, changes), base, beside)
+        overlay = self.overlay(snapshot, rest, standing)
+        met = [source for _, source in self._touched(base, beside, snapshot, overlay.hidden)]
+        paths = {source.path for source in met}
+        clean = tuple(source for _, source in standing if source.path not in paths)
+        return _Made(ReadPlan(snapshot, clean, tuple(met), overlay), base, beside)
+
+    def overlay(
+        self, snapshot: Snapshot, changes: Sequence[DataFile], standing: Sequence[tuple[DataFile, Source]]
+    ) -> Overlay:
+        """Latest per key over `changes`, contests against what is standing already decided."""
+        schema = snapshot.schema
+        with self._lock:
+            resolved = resolve(schema, [self.change(file, snapshot) for file in changes])
+        if resolved.contested is None:
+            return resolved
+        files, _ = split_by_keys([file for file, _ in standing], resolved.contested.select(list(schema.key)))
+        paths = {file.path for file in files}
+        sources = [source for file, source in standing if file.path in paths]
+        assert schema.order_by
+        questions = self._handles.runtime.serving.questions
+        losers = questions.losers(sources, resolved.contested, schema.key, schema.order_by)
+        return settle(schema, resolved, losers)
+
+    def change(self, file: DataFile, snapshot: Snapshot) -> Change:
+        with self._lock:
+            return self._change(file, snapshot)
+
+    def written_after(self, seq: int, rows_max: int | None) -> pa.Table | None:
+        """The rows of the writes after one, also of those that are folded; None if there are more than that."""
+        return incremental_up_to(self.handles, seq, rows_max)
+
+    def _change(self, file: DataFile, snapshot: Snapshot) -> Change:
+        path = self._handles.changes.log.path / file.path
+        cached = self._changes.get(file.path)
+        columns = snapshot.schema.select(file.columns) if file.op is Op.DELETE else snapshot.schema.columns
+        if snapshot.schema.keyed and file.op is Op.DELETE:
+            columns = snapshot.schema.select(snapshot.schema.key)
+        if cached is None or cached.schema != columns:
+            cached = read(path, columns, size_bytes=file.size_bytes)
+            self._keep(file.path, cached)
+        else:
+            self._changes.move_to_end(file.path)
+        return Change(file.seq, file.op, cached)
+
+    def _keep(self, path: str, rows: pa.Table) -> None:
+        self._changes_bytes += rows.nbytes - (self._changes[path].nbytes if path in self._changes else 0)
+        self._changes[path] = rows
+        while self._changes_bytes > CHANGE_CACHE_BYTES_MAX and len(self._changes) > 1:
+            self._changes_bytes -= self._changes.popitem(last=False)[1].nbytes
+
+    def _forget_folded(self, snapshot: Snapshot) -> None:
+        """Rows of change files that are gone from the newest snapshot seen. An older one does not count."""
+        if snapshot.changes_version < self._changes_version:
+            return
+        self._changes_version = snapshot.changes_version
+        live = {file.path for file in snapshot.changes}
+        for path in [path for path in self._changes if path not in live]:
+            self._changes_bytes -= self._changes.pop(path).nbytes
+
+    def touched(self, snapshot: Snapshot, keys: pa.Table) -> list[DataFile]:
+        """Files of base that can hold one of the keys."""
+        return [file for file, _ in self._touched(self._base_part(snapshot), _Beside(()), snapshot, keys)]
+
+    def _touched(
+        self, base: BasePart, beside: _Beside, snapshot: Snapshot, keys: pa.Table
+    ) -> list[tuple[DataFile, Source]]:
+        if not keys.num_rows:
+            return []
+        holding = self._holding(self._handles.base_index, base, snapshot, keys)
+        found = base.touched(keys) if holding is None else _chosen(base.sources, holding)
+        if beside.sources:
+            paths = {file.path for file in split_by_keys([file for file, _ in beside.sources], keys)[0]}
+            found += [entry for entry in beside.sources if entry[0].path in paths]
+        return found
+
+    def _holding(self, index: TableIndex, part: BasePart, snapshot: Snapshot, keys: pa.Table) -> Flags | None:
+        """Per file, by the index; None where only the log can tell."""
+        if not part.sources:
+            return None
+        try:
+            coverage = self._coverage(index, part, snapshot)
+            if len(coverage.unknown) == len(part.sources) or not coverage.tells(keys.column_names):
+                return None
+            holding = coverage.may_hold(keys)
+        except Corruption as error:
+            index.set_aside(error)
+            part.coverage = None
+            return None
+        if coverage.unknown:
+            unknown = [part.sources[place][0] for place in coverage.unknown]
+            paths = {file.path for file in split_by_keys(unknown, keys)[0]}
+            holding[[place for place in coverage.unknown if part.sources[place][0].path not in paths]] = False
+        return holding
+
+    def base_sources(self, snapshot: Snapshot) -> tuple[tuple[DataFile, Source], ...]:
+        return self._base_part(snapshot).sources
+
+    def _base_part(self, snapshot: Snapshot) -> BasePart:
+        part = self._base
+        if part is None or not part.is_of(snapshot.base, snapshot.schema):
+            part = self._base = BasePart(snapshot.base, str(self._handles.base_folder), snapshot.schema, part)
+        return part
+
+    def change_source(self, file: DataFile, snapshot: Snapshot) -> Source:
+        return source_of(file, str(self._handles.changes.log.path), snapshot.schema)
+
+    def get(self, snapshot: Snapshot, key: Any) -> dict[str, Any] | None:
+        schema = snapshot.schema
+        wanted = keys_of([key], schema)
+        if (hot := self._handles.runtime.hot.rows(self, snapshot, None)) is not None:
+            found = hot.row(wanted, schema.key).to_pylist()
+            return found[0] if found else None
+        made = self._made(snapshot)
+        plan = made.plan
+        same = both(_equals(name, wanted.column(name)[0]) for name in schema.key)
+        if plan.overlay is None:
+            condition = " AND ".join(f'"{name}" = {_literal(wanted.column(name)[0])}' for name in schema.key)
+            found = self._handles.runtime.serving.read(self._pruned(snapshot, same), where=condition)
+            return found.to_pylist()[0] if found.num_rows else None
+        overlay = plan.overlay
+        if lookup(wanted, overlay.hidden, schema.key)[0] >= 0:
+            return _row(overlay.rows, wanted)
+        for selection in self._selections(made, same):
+            likely = made.likely(wanted) if selection.report.files_unknown else None
+            for source in selection.sources:
+                if likely is not None and source.path not in likely:
+                    continue
+                if (row := self._find(source, snapshot, wanted)) is not None:
+                    return row
+        return None
+
+    @property
+    def _footers(self) -> Footers:
+        return self._handles.runtime.serving.footers
+
+    def _find(self, source: Source, snapshot: Snapshot, wanted: pa.Table) -> dict[str, Any] | None:
+        schema = snapshot.schema
+        fixed = dict(source.constants)
+        if any(name in fixed and fixed[name] != wanted.column(name)[0].as_py() for name in schema.key):
+            return None
+        inside = {name: wanted.column(name)[0] for name in schema.key if name not in fixed}
+        raw_bytes = source.size_bytes * RAW_SHARE if source.raw_bytes is None else source.raw_bytes
+        if inside and raw_bytes > _decoded_bytes_max(source) and _LOOKUP.can_read(source):
+            columns = pa.schema([f for f in schema.columns if f.name not in fixed])
+            try:
+                found = _LOOKUP.rows(source.path, source.size_bytes, columns, inside)
+            except LithifyError:
+                raise
+            except BaseException as error:
+                if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                    raise
+                # The other way to read it says what is wrong with the file, if it is the file.
+                found = _decoded(self._footers, source, snapshot, inside)
+        else:
+            found = _decoded(self._footers, source, snapshot, inside)
+        if not found.num_rows:
+            return None
+        row: dict[str, Any] = completed(found.slice(0, 1), schema.columns, fixed).to_pylist()[0]
+        return row
+
+
+@dataclass
+class _Beside:
+    """Change files that stand beside base, and what the index of changes says of them, once somebody has asked."""
+
+    sources: tuple[tuple[DataFile, Source], ...]
+    coverage: Coverage | None = None
+
+    @cached_property
+    def arrays(self) -> Files:
+        return Files(self.sources)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A plan, and what stands in it."""
+
+    plan: ReadPlan
+    base: BasePart
+    beside: _Beside
+
+    def likely(self, keys: pa.Table) -> set[str]:
+        """Paths of the files that can hold one of the keys, by the log."""
+        entries = [*self.base.touched(keys), *self.beside.sources]
+        return {entry.path for _, entry in entries}
+
+
+def _chosen(entries: Sequence[tuple[DataFile, Source]], chosen: Flags) -> list[tuple[DataFile, Source]]:
+    return [entries[place] for place in np.flatnonzero(chosen).tolist()]
+
+
+def _solid(snapshot: Snapshot) -> tuple[list[DataFile], list[DataFile]]:
+    """The files that stand beside base, and the rest. A look at the oldest commit often tells that there are none."""
+    oldest = min((file.seq for file in snapshot.changes), default=0)
+    if any(file.op is Op.DELETE or file.rows < SOLID_ROWS_MIN for file in snapshot.changes if file.seq == oldest):
+        return [], list(snapshot.changes)
+    return solid_prefix(snapshot.schema, snapshot.base, snapshot.changes, SOLID_ROWS_MIN)
+
+
+def _decoded_bytes_max(source: Source) -> int:
+    """More where a part of the footer is enough: DataFusion needs all of it, and the page index of every column."""
+    return DECODED_BYTES_MAX if source.part is None else max(DECODED_BYTES_MAX, 2 * source.part.footer_bytes)
+
+
+def _decoded(footers: Footers, source: Source, snapshot: Snapshot, key: Mapping[str, pa.Scalar]) -> pa.Table:
+    """The rows with these values, from all rows of the row groups: first the key, and the rest where it is found."""
+    try:
+        opened = footers.open(source)
+        present = opened.names
+        columns = [name for name in snapshot.schema.names if name in present and name not in dict(source.constants)]
+        with opened.file as file:
+            for group in opened.groups:
+                keys = file.read_row_group(group, columns=[name for name in key if name in present], use_threads=False)
+                place = _place_of(keys, key)
+                if place >= 0:
+                    return file.read_row_group(group, columns=columns, use_threads=False).slice(place, 1)
+            return snapshot.schema.columns.empty_table()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise corrupt(source.path, error) from error
+
+
+def _equals(column: str, value: pa.Scalar) -> Predicate:
+    try:
+        return Compare(column, "=", value.as_py())
+    except (ValueError, OverflowError):  # a moment beyond Python's calendar
+        return UNKNOWN
+
+
+def _place_of(rows: pa.Table, key: Mapping[str, pa.Scalar]) -> int:
+    """Of the first row with these values, or -1."""
+    mask = None
+    for name, value in key.items():
+        if name not in rows.column_names:
+            return -1
+        values = rows.column(name)
+        equal = pc.equal(values if values.type == value.type else values.cast(value.type, safe=False), value)
+        mask = equal if mask is None else pc.and_(mask, equal)
+    return (0 if rows.num_rows else -1) if mask is None else int(pc.index(mask, True).as_py())
+
+
+def _row(rows: pa.Table, wanted: pa.Table) -> dict[str, Any] | None:
+    if not rows.num_rows:
+        return None
+    place = _place_of(rows, {name: wanted.column(name)[0] for name in wanted.column_names})
+    return None if place < 0 else rows.slice(place, 1).to_pylist()[0]
+
+
+def _literal(value: pa.Scalar) -> str:
+    if pa.types.is_integer(value.type) or pa.types.is_boolean(value.type):
+        return str(value.as_py())
+    if pa.types.is_decimal(value.type):
+        text = f"{value.as_py():f}"  # with no exponent, which the engine does not read
+    else:
+        text = str(value.cast(pa.string()).as_py()) if not pa.types.is_binary(value.type) else value.as_py().hex()
+    quoted = text.replace("'", "''")
+    return (
+        f"arrow_cast('{quoted}', '{_arrow_name(value.type)}')" if not pa.types.is_binary(value.type) else f"X'{quoted}'"
+    )
+
+
+def _arrow_name(kind: pa.DataType) -> str:
+    if pa.types.is_timestamp(kind):
+        return 'Timestamp(Microsecond, Some("UTC"))' if kind.tz else "Timestamp(Microsecond, None)"
+    if pa.types.is_decimal(kind):
+        return f"Decimal128({kind.precision}, {kind.scale})"
+    return "Date32" if pa.types.is_date(kind) else "Utf8"

@@ -1,1 +1,0 @@
-"""Interactive SQL, in this process. The only importer of datafusion."""

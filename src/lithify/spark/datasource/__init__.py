@@ -1,0 +1,1 @@
+"""The format "lithify" of Spark: options, plan, read, stream, write."""

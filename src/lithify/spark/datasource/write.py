@@ -1,0 +1,177 @@
+"""Writing through the data source: tasks lay rows down, and the driver makes one commit of what they report.
+
+Rows of a DataFrame have no order, and a table with a key wants its files sorted, with one row per key. A data source
+cannot ask Spark to sort for it. So the tasks of a keyed table write spool files, rows as they come, into the folder of
+a job; the driver then sorts them into files laid out as any bulk write (`write/spool.py`). A table without a key needs
+none of that: its tasks write the files that are committed.
+
+Only what reaches the driver in a message counts. A task that failed, or ran twice, leaves files behind that no commit
+names. A batch that the table refuses is told in the message: trying that task again would change nothing.
+
+A stream's micro-batches travel inside the messages, with no file and nothing to clean up, and are bounded for it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from lithify.core.rows import check_rows, conform
+from lithify.errors import InvalidRequest, LimitExceeded, LithifyError
+from lithify.files.parquet import Written, part_path
+from lithify.files.store import translated
+from lithify.spark.datasource.table import Source, Spooled, SpoolPlace
+from lithify.spark.write import WriteTask, write_batches
+
+SPOOL_GROUP_BYTES = 16 * 2**20
+QUERY_ID = "sql.streaming.queryId"  # a task of a streaming query has it, the process that commits has not
+TASK_BYTES_MAX = 64 * 2**20  # of a micro-batch, in the message of one task
+
+
+@dataclass(frozen=True)
+class TaskMessage(WriterCommitMessage):
+    """What a task did: it spooled rows, wrote finished files, or was refused."""
+
+    spooled: Spooled | None = None
+    written: tuple[Written, ...] = ()
+    error: LithifyError | None = None
+
+
+@dataclass(frozen=True)
+class RowsMessage(WriterCommitMessage):
+    """Rows of one task as an Arrow stream, and the query they belong to; or why there are none."""
+
+    rows: bytes = b""
+    query: str | None = None
+    error: LithifyError | None = None
+
+
+class TableWriter(DataSourceArrowWriter):
+    """`source` knows how to find the table again: Spark makes the commit in another process."""
+
+    def __init__(self, source: Source, place: SpoolPlace) -> None:
+        self.source, self.place = source, place
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
+        try:
+            if self.place.schema.keyed:
+                return TaskMessage(spool(self.place, iterator))
+            task = WriteTask(self.place.schema, self.place.root, self.place.folder)
+            return TaskMessage(written=tuple(write_batches(iterator, task)))
+        except InvalidRequest as error:
+            return TaskMessage(error=error)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        found = [message for message in messages if isinstance(message, TaskMessage)]
+        with self.source.opened() as table:
+            error = next((message.error for message in found if message.error is not None), None)
+            if error is not None:
+                table.abort_write(self.place)
+                raise error
+            table.commit_write(
+                self.place,
+                [message.spooled for message in found if message.spooled is not None],
+                [file for message in found for file in message.written],
+                self.source.parsed.mode,
+                self.source.parsed.batch_id,
+            )
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        with self.source.opened() as table:
+            table.abort_write(self.place)
+
+
+def spool(place: SpoolPlace, batches: Iterator[pa.RecordBatch]) -> Spooled | None:
+    """One file of rows that fit the table, in no order; None where there are none."""
+    columns = place.schema.columns
+    path = part_path(place.root, place.folder, f"spool-{uuid.uuid4().hex}.parquet")
+    writer: pq.ParquetWriter | None = None
+    waiting: list[pa.Table] = []
+    rows = raw_bytes = waiting_bytes = 0
+    try:
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            table = conform(pa.Table.from_batches([batch]), columns)
+            check_rows(table, place.schema)
+            waiting.append(table)
+            rows, raw_bytes = rows + table.num_rows, raw_bytes + table.nbytes
+            waiting_bytes += table.nbytes
+            if waiting_bytes >= SPOOL_GROUP_BYTES:
+                writer = writer or _spool_writer(path, columns)
+                _write(writer, path, waiting)
+                waiting, waiting_bytes = [], 0
+        if waiting:
+            writer = writer or _spool_writer(path, columns)
+            _write(writer, path, waiting)
+        if writer is None:
+            return None
+        with translated(path):
+            writer.close()
+            return Spooled(path.name, rows, path.stat().st_size, raw_bytes)
+    except BaseException:
+        if writer is not None:
+            path.unlink(missing_ok=True)
+        raise
+
+
+def _spool_writer(path: Path, columns: pa.Schema) -> pq.ParquetWriter:
+    with translated(path):
+        return pq.ParquetWriter(
+            path, columns.remove_metadata(), compression="lz4", write_page_checksum=True, write_statistics=False
+        )
+
+
+def _write(writer: pq.ParquetWriter, path: Path, tables: Sequence[pa.Table]) -> None:
+    with translated(path):
+        whole = pa.concat_tables(tables)
+        writer.write_table(whole, row_group_size=whole.num_rows)
+
+
+class TableStreamWriter(DataSourceStreamArrowWriter):
+    """One commit per micro-batch, with the epoch in it: a batch that Spark sends again is not written again."""
+
+    def __init__(self, source: Source, columns: pa.Schema) -> None:
+        self.source, self.columns = source, columns
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> RowsMessage:
+        sink = pa.BufferOutputStream()
+        writer: pa.RecordBatchStreamWriter | None = None
+        for batch in iterator:
+            writer = writer or pa.ipc.new_stream(sink, batch.schema)
+            writer.write_batch(batch)
+            if sink.tell() > TASK_BYTES_MAX:
+                return RowsMessage(
+                    error=LimitExceeded(
+                        f"a task of the stream has more than {TASK_BYTES_MAX // 2**20} MiB for one micro-batch: limit "
+                        "what the source hands over at a time (maxFilesPerTrigger, rowsPerBatch, …), or write with "
+                        "table.stream_writer() and foreachBatch, which hands large batches to Spark",
+                        limit="bytes",
+                    )
+                )
+        if writer is not None:
+            writer.close()
+        context = TaskContext.get()
+        query = None if context is None else context.getLocalProperty(QUERY_ID)
+        return RowsMessage(sink.getvalue().to_pybytes(), query)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        found = [message for message in messages if isinstance(message, RowsMessage)]
+        error = next((message.error for message in found if message.error is not None), None)
+        if error is not None:
+            raise error
+        tables = [pa.ipc.open_stream(message.rows).read_all() for message in found if message.rows]
+        rows = pa.concat_tables(tables) if tables else self.columns.empty_table()
+        query = next((message.query for message in found if message.query is not None), None)
+        with self.source.opened() as table:
+            table.arrive(self.source.parsed, query, rows, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Nothing was laid down anywhere."""

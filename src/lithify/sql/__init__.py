@@ -1,0 +1,1 @@
+"""Interactive SQL: the only importer of datafusion."""

@@ -1,0 +1,265 @@
+"""A query as it is seen before it runs: planned over empty tables of the right types.
+
+The optimised plan shows what the query asks of each table (`pushdown`), which columns it answers with, and whether
+statistics of files may be used for it. Tables are asked for their plans or their hot rows only through it, each once.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+
+import pyarrow as pa
+from datafusion import DataFrame, SessionContext, SQLOptions
+from datafusion.plan import LogicalPlan
+
+from lithify.cache.rows import RowsInMemory
+from lithify.core.predicates import UNKNOWN
+from lithify.core.read_plan import ReadPlan
+from lithify.sql.empty_catalog import CATALOG, NAMESPACE, EmptyCatalog
+from lithify.sql.guard import check_plan, is_repeatable
+from lithify.sql.hot_views import SCANNED_ROWS_MAX, reads_little, reads_most
+from lithify.sql.index_answers import answer_of
+from lithify.sql.literals import meant, spelled
+from lithify.sql.pin_clock import asks_the_clock, at
+from lithify.sql.pushdown import NOT_READ, Place, Request, orders_floats, reads_floats, requests
+
+READ_ONLY = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
+KEPT_LOOKS_MAX, KEPT_TEXT_MAX = 256, 4_096
+CLOCK = "asks for the current time in a way that is not understood"
+
+
+class Care(enum.Enum):
+    """Which statistics of Parquet files the engine must not see, because NaN does not count in them: a column of one
+    number and NaN would be taken for that number alone.
+    """
+
+    NONE = "none"
+    NO_FILE_STATISTICS = "floats are read"
+    NO_STATISTICS = "floats are compared or ordered"
+
+
+class Look:
+    """A query as it was planned over empty tables, which gives columns of these `names`. What the user asked for has
+    those of `shape`: constants that were put in, or are written in another way, show in a name.
+    """
+
+    def __init__(
+        self,
+        query: str,
+        shape: pa.Schema,
+        names: Sequence[str],
+        optimised: LogicalPlan,
+        requests: Mapping[Place, Request],
+        catalog: EmptyCatalog,
+        care: Care,
+    ) -> None:
+        self.query, self.shape, self.names, self.requests, self.care = query, shape, names, requests, care
+        self._optimised, self._catalog = optimised, catalog
+        self.text = optimised.display_indent()
+        self._hot: dict[Place, RowsInMemory | None] = {}
+        self.plain = self.repeatable = False
+        self.hash_joins = not _filters_a_right_join(self.text)
+        # Set by whoever runs it: the memory that it may take.
+        self.memory_bytes_max: int | None = None
+
+    def elsewhere(self) -> Callable[[EmptyCatalog], Look]:
+        """The same look over other snapshots of tables with the same columns."""
+        query, shape, names, plan, asked, care = (
+            self.query,
+            self.shape,
+            self.names,
+            self._optimised,
+            self.requests,
+            self.care,
+        )
+
+        def over(catalog: EmptyCatalog) -> Look:
+            look = Look(query, shape, names, plan, asked, catalog, care)
+            look.repeatable = True
+            return look
+
+        return over
+
+    def columns(self) -> dict[Place, pa.Schema]:
+        return {place: planned.schema.columns for place, planned in self._catalog.opened.items()}
+
+    def schema(self, place: Place) -> pa.Schema:
+        return self._catalog.opened[place].schema.columns
+
+    def hot_rows(self, place: Place) -> RowsInMemory | None:
+        """Rows in memory, unless files are faster. If they are not there, they may be the next time."""
+        if place not in self._hot:
+            self._hot[place] = self._find_hot(place)
+        return self._hot[place]
+
+    def _find_hot(self, place: Place) -> RowsInMemory | None:
+        planned, request = self._catalog.opened[place], self.requests[place]
+        if request.note == NOT_READ:
+            return None
+        hot = planned.hot(request.columns)
+        if hot is None:
+            if reads_most(self.plan(place)):
+                planned.want_hot(request.columns)
+            return None
+        selective = hot.rows > SCANNED_ROWS_MAX and request.predicate != UNKNOWN
+        return None if selective and reads_little(self.plan(place)) else hot
+
+    @property
+    def uses_hot(self) -> bool:
+        return any(rows is not None for rows in self._hot.values())
+
+    def simplify(self) -> bool:
+        """Take hot strings as strings from now on. False: they were already."""
+        dictionaries = any(rows is not None and rows.has_dictionaries for rows in self._hot.values())
+        changed, self.plain = dictionaries and not self.plain, True
+        return changed
+
+    def plan(self, place: Place) -> ReadPlan:
+        plans = self._catalog.plans
+        if place not in plans:
+            predicate = self.requests[place].predicate
+            plans[place] = self._catalog.opened[place].plan(None if predicate == UNKNOWN else predicate)
+        return plans[place]
+
+    def shortcut(self) -> pa.Table | None:
+        opened = list(self._catalog.opened.values())
+        return answer_of(self._optimised, self.shape, opened[0]) if len(opened) == 1 else None
+
+
+def look_at(query: str, ctx: SessionContext, catalog: EmptyCatalog) -> Look:
+    """Plan a query over empty tables; `catalog` opens those that it names."""
+    ctx.register_catalog_provider(CATALOG, catalog)
+    first = spelled(query)
+    frame = _planned(ctx, first, query)
+    check_plan(frame.logical_plan())
+    asked_for = plain_schema(frame.schema())
+    names = asked_for.names if first == query else _names(ctx, query) or asked_for.names
+    note, still = None, query
+    if asks_the_clock(query):
+        fixed = at(query, dt.datetime.now(dt.UTC))
+        if fixed is not None and planned_alike(ctx, spelled(fixed), asked_for.types) is not None:
+            still = fixed
+        else:
+            note = CLOCK
+    text = meant(
+        still,
+        lambda some: ctx.sql_with_options(some, READ_ONLY),
+        lambda: (planned.schema.columns for planned in catalog.opened.values()),
+    )
+    if text != first:
+        frame = _planned(ctx, text, query)
+    plan = frame.optimized_logical_plan()
+    schemas = {place: planned.schema.columns for place, planned in catalog.opened.items()}
+    asked = requests(plan, schemas, NAMESPACE)
+    if note is not None:
+        asked = {place: Request(request.columns, UNKNOWN, note) for place, request in asked.items()}
+    found = plain_schema(frame.schema())
+    shape = pa.schema([f.with_name(name) for f, name in zip(found, names, strict=True)])
+    care = Care.NONE
+    if any(reads_floats(request, schemas[place]) for place, request in asked.items()):
+        care = Care.NO_STATISTICS if orders_floats(plan, schemas) else Care.NO_FILE_STATISTICS
+    look = Look(text, shape, found.names, plan, asked, catalog, care)
+    look.repeatable = is_repeatable(look.text, query)
+    return look
+
+
+def _planned(ctx: SessionContext, text: str, query: str) -> DataFrame:
+    """What was written in the place of a query; if that cannot be planned, the query itself says why."""
+    try:
+        return ctx.sql_with_options(text, READ_ONLY)
+    except Exception:
+        if text != query:
+            ctx.sql_with_options(query, READ_ONLY)
+        raise
+
+
+def _names(ctx: SessionContext, query: str) -> list[str] | None:
+    try:
+        return list(ctx.sql_with_options(query, READ_ONLY).schema().names)
+    except Exception:  # then those of what was written in its place
+        return None
+
+
+class Looks:
+    """Looks at queries that come again. What a query shows depends on its text and on the columns of the tables that it
+    names, and on nothing else, unless it asks for the time or for chance.
+    """
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[str, tuple[Callable[[EmptyCatalog], Look], Mapping[Place, pa.Schema]]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def again(self, query: str, catalog: EmptyCatalog) -> Look | None:
+        with self._lock:
+            if query not in self._seen:
+                return None
+            self._seen.move_to_end(query)
+            look_over, columns = self._seen[query]
+        for place, known in columns.items():
+            planned = catalog.open(place)
+            if planned is None or planned.schema.columns != known:
+                return None
+        return look_over(catalog)
+
+    def keep(self, query: str, look: Look) -> None:
+        if not look.repeatable or len(query) > KEPT_TEXT_MAX:
+            return
+        with self._lock:
+            self._seen[query] = look.elsewhere(), look.columns()
+            while len(self._seen) > KEPT_LOOKS_MAX:
+                self._seen.popitem(last=False)
+
+
+def _filters_a_right_join(plan_text: str) -> bool:
+    """Whether a condition stands above a right join. The engine's hash join mistakes a column of the optional side
+    for one of the same name of the other side, and checks the condition there.
+    """
+    filtered = False
+    for line in map(str.strip, plan_text.splitlines()):
+        if filtered and line.startswith("Right Join:"):
+            return True
+        filtered = line.startswith("Filter:") or (filtered and line.startswith(("Projection:", "SubqueryAlias:")))
+    return False
+
+
+def planned_alike(
+    ctx: SessionContext, query: str, types: Sequence[pa.DataType], names: Sequence[str] | None = None
+) -> DataFrame | None:
+    """The query, if it can be planned here and gives columns of these types, whatever the unit of their times, and
+    names if any are given.
+    """
+    try:
+        frame = ctx.sql_with_options(query, READ_ONLY)
+    except Exception:  # whoever asks has another way, which tells what is wrong
+        return None
+    shape = plain_schema(frame.schema())
+    alike = list(map(_coarse, shape.types)) == list(map(_coarse, types))
+    return frame if alike and (names is None or shape.names == names) else None
+
+
+def _coarse(kind: pa.DataType) -> pa.DataType:
+    return pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else kind
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([pa.field(f.name, _plain(f.type), f.nullable) for f in schema])
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_dictionary(kind):
+        return _plain(kind.value_type)
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([f.with_type(_plain(f.type)) for f in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_plain(kind.key_type), kind.item_field.with_type(_plain(kind.item_type)))
+    return kind

@@ -1,0 +1,1 @@
+"""Queries in processes of their own, which the operating system holds to their limits."""

@@ -1,0 +1,149 @@
+"""Messages between the service and its query processes, over a pair of sockets.
+
+A message is its length, the number of descriptors that come with it, and a pickled value. The service does not trust
+what a query process says: of its messages only plain values, predicates and our own errors are unpickled.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+_HEAD = struct.Struct("<QB")
+DESCRIPTORS_MAX = 250
+# What one call of the system takes at once.
+PIECE_BYTES = 2**20
+
+_TRUSTED: dict[str, frozenset[str]] = {
+    "builtins": frozenset({"bool", "int", "float", "str", "bytes", "type"}),
+    "datetime": frozenset({"date", "datetime", "time", "timedelta", "timezone"}),
+    "decimal": frozenset({"Decimal"}),
+    "lithify.sql.pushdown": frozenset({"Request"}),
+    "lithify.files.read_proof": frozenset({"Vanished"}),
+}
+# Of these, whatever classes they define.
+_OURS = frozenset({"lithify.errors", "lithify.core.predicates"})
+
+
+class Gone(EOFError):
+    """The other side has closed its end, or is dead."""
+
+
+class Channel:
+    """One end. `idle` is called while nothing comes, every `wait_s`, and may raise."""
+
+    def __init__(self, end: socket.socket, *, trusting: bool) -> None:
+        self._socket, self._trusting = end, trusting
+        self._idle: Callable[[], object] | None = None
+
+    def watch(self, wait_s: float | None, idle: Callable[[], object] | None) -> None:
+        self._socket.settimeout(wait_s)
+        self._idle = idle
+
+    def send(self, message: Any, descriptors: Sequence[int] = ()) -> None:
+        self.send_bytes(pickle.dumps(message, 5), descriptors)
+
+    def send_bytes(self, payload: bytes | memoryview, descriptors: Sequence[int] = ()) -> None:
+        head = _HEAD.pack(len(payload), len(descriptors))
+        try:
+            if descriptors:
+                socket.send_fds(self._socket, [head], list(descriptors))
+                self._send_all(memoryview(payload))
+            elif len(payload) < PIECE_BYTES:
+                self._send_all(memoryview(head + bytes(payload)))
+            else:
+                self._send_all(memoryview(head))
+                self._send_all(memoryview(payload))
+        except OSError as error:
+            raise Gone(str(error)) from error
+
+    def _send_all(self, left: memoryview) -> None:
+        while left:
+            try:
+                sent = self._socket.send(left[:PIECE_BYTES])
+            except TimeoutError:
+                self._tell_idle()
+                continue
+            left = left[sent:]
+
+    def receive(self) -> tuple[Any, list[int]]:
+        """A message, and the descriptors that came with it, which are the caller's to close."""
+        payload, descriptors = self._receive()
+        stream = io.BytesIO(payload)
+        try:
+            return (pickle.load(stream) if self._trusting else _Wary(stream).load()), descriptors
+        except BaseException:
+            _close(descriptors)
+            raise
+
+    def receive_bytes(self, bytes_max: int | None = None) -> bytearray:
+        """Raises Gone if there are more."""
+        payload, descriptors = self._receive(bytes_max)
+        _close(descriptors)
+        return payload
+
+    def _receive(self, bytes_max: int | None = None) -> tuple[bytearray, list[int]]:
+        head, descriptors = b"", list[int]()
+        try:
+            while len(head) < _HEAD.size:
+                try:
+                    data, found, _, _ = socket.recv_fds(self._socket, _HEAD.size - len(head), DESCRIPTORS_MAX)
+                except TimeoutError:
+                    self._tell_idle()
+                    continue
+                descriptors += found
+                if not data:
+                    raise Gone
+                head += data
+            size, _ = _HEAD.unpack(head)
+            if bytes_max is not None and size > bytes_max:
+                raise Gone(f"a message of {size:,} bytes")
+            return self._exactly(size), descriptors
+        except OSError as error:
+            _close(descriptors)
+            raise Gone(str(error)) from error
+        except BaseException:
+            _close(descriptors)
+            raise
+
+    def _exactly(self, size: int) -> bytearray:
+        whole = bytearray(size)
+        left = memoryview(whole)
+        while left:
+            try:
+                came = self._socket.recv_into(left[:PIECE_BYTES])
+            except TimeoutError:
+                self._tell_idle()
+                continue
+            if not came:
+                raise Gone
+            left = left[came:]
+        return whole
+
+    def _tell_idle(self) -> None:
+        if self._idle is not None:
+            self._idle()
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class _Wary(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if name in _TRUSTED.get(module, ()) or (module, name) == ("lithify.errors", "_rebuild"):
+            return super().find_class(module, name)
+        if module in _OURS and "." not in name:
+            found = super().find_class(module, name)
+            if isinstance(found, type) and found.__module__ == module:
+                return found
+        raise Gone(f"a query process sent a {module}.{name}")
+
+
+def _close(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

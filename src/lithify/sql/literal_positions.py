@@ -1,0 +1,287 @@
+"""Where the constants of an SQL text stand that can be written in several ways, and which ways these are.
+
+Only the words of the text are looked at, and the brackets around them. What stands beside a constant is for the engine
+to say (`literals`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from lithify.core.sql_text import Token
+
+DECIMAL_DIGITS_MAX = 76
+# From here on the engine takes a decimal for one of 256 bits.
+WIDE_DIGITS = 39
+# More digits than a column has before the point, and few enough to be compared with one.
+BEYOND_DIGITS = 40
+# An integer of fewer digits is one of 64 bits.
+LONG_DIGITS = 19
+
+_NUMBER = re.compile(r"(\d*)\.?(\d*)([eE][+-]?\d+)?")
+_TIME = re.compile(r"'(\d{4})-(\d\d)-(\d\d)(?:[ T](\d\d:\d\d(?::\d\d(?:\.\d+)?)?))?\s*(Z|[+-]\d\d(?::?\d\d)?)?'")
+_MIDNIGHT = re.compile(r"[0:.]*")
+_TIMES_FROM, _TIMES_TO = 1678, 2261  # whole years that nanoseconds reach
+
+_TYPES = frozenset({"timestamp", "timestamptz", "interval", "time", "zone"})
+_MADE_TIMES = frozenset({"to_timestamp", "to_timestamp_micros", "to_timestamp_millis", "to_timestamp_seconds"})
+_COMPARING = frozenset({"=", "<", ">", "!", "between", "in", "like", "ilike", "distinct"})
+# Words before brackets that hold no part of an arithmetic expression.
+_NO_OPERANDS = frozenset({"from", "join", "as", "in", "exists", "values", "array", "over", "filter"})
+# Where an arithmetic expression ends.
+_ENDS = frozenset(
+    {",", ";", "and", "or", "not", "case", "when", "then", "else", "end", "as", "is", "from", "where", "select"}
+    | {"group", "order", "by", "having", "limit", "offset", "union", "on", "asc", "desc", "over", "filter", "within"}
+    | _COMPARING
+)
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A part of the text, and the ways to write it, the best first."""
+
+    start: int
+    end: int
+    ways: tuple[str, ...]
+
+
+def fixed(tokens: Sequence[Token]) -> list[Spot]:
+    """What is written in one way, whatever stands beside it."""
+    found = []
+    for place, token in enumerate(tokens):
+        if token.kind == "number" and _NUMBER.fullmatch(token.text) and _exact(token.text) is None:
+            found.append(_spot(token, _double(token.text)))
+        elif token.kind == "word" and token.word in ("timestamp", "timestamptz"):
+            text = _text_after(tokens, place)
+            if (text is not None and not _is_finer(text.text)) or _is_cast_to(tokens, place):
+                zone = " with time zone" if token.word == "timestamptz" else ""
+                found.append(_spot(token, f"timestamp(6){zone}"))
+        elif token.kind == "text" and is_far(token.text):
+            made, after = _at(tokens, place - 2), _at(tokens, place + 1)
+            if made is not None and made.word in _MADE_TIMES and after is not None and after.text == ")":
+                found.append(_spot(token, f"cast({token.text} as timestamp(6) with time zone)"))
+                found.append(_spot(made, ""))
+    return found
+
+
+def numbers(tokens: Sequence[Token]) -> list[list[Spot]]:
+    """Numbers that are exact, unless a float stands beside them, and the others, unless a decimal does. Those of one
+    list are written alike.
+    """
+    groups: list[list[Spot]] = []
+    last = -1
+    for place, token in enumerate(tokens):
+        exact = _exact(token.text) if token.kind == "number" else None
+        if exact is None or (token.text.isdigit() and len(token.text) < LONG_DIGITS):
+            continue
+        double, wide = _double(token.text), _wide(exact)
+        if _is_divided(tokens, place) or ("e" in token.text.lower() and not _is_compared(tokens, place)):
+            spot = _spot(token, double, wide, exact)
+        else:
+            spot = _spot(token, exact, wide, double)
+        between = {some.text for some in tokens[last + 1 : place]}
+        if groups and between and between <= {",", "-"}:
+            groups[-1].append(spot)
+        else:
+            groups.append([spot])
+        last = place
+    return groups
+
+
+def times(tokens: Sequence[Token]) -> list[list[Spot]]:
+    """Texts and days that may stand beside times; those of one list, or one BETWEEN, are written alike. None at all if
+    nanoseconds reach every time of the text.
+    """
+    if not any(token.kind == "text" and is_far(token.text) for token in tokens):
+        return []
+    groups: list[list[Spot]] = []
+    last = -2
+    for place, token in enumerate(tokens):
+        if token.kind != "text" or _TIME.fullmatch(token.text) is None:
+            continue
+        before = _at(tokens, place - 1)
+        is_day = before is not None and before.kind == "word" and before.word == "date"
+        if not is_day and _has_type(tokens, place):
+            continue
+        first = place - is_day
+        plain = f"date {token.text}" if is_day else token.text
+        spot = Spot(tokens[first].start, token.end, (plain, f"timestamp(6) {token.text}"))
+        if groups and first == last + 2 and tokens[last + 1].word in (",", "and"):
+            groups[-1].append(spot)
+        else:
+            groups.append([spot])
+        last = place
+    return groups
+
+
+def midnights(tokens: Sequence[Token]) -> Iterator[list[Spot]]:
+    """`timestamp '2024-01-31'`, which beside days is a day."""
+    for place, token in enumerate(tokens):
+        text = _text_after(tokens, place) if token.word == "timestamp" else None
+        time = _TIME.fullmatch(text.text) if text is not None else None
+        if text is not None and time is not None and time[5] is None and _MIDNIGHT.fullmatch(time[4] or ""):
+            day = f"date '{time[1]}-{time[2]}-{time[3]}'"
+            yield [Spot(token.start, text.end, (f"timestamp(6) {text.text}", day))]
+
+
+def is_far(text: str) -> bool:
+    """Whether a text is a time that nanoseconds do not reach."""
+    found = _TIME.fullmatch(text)
+    if found is None or _TIMES_FROM <= int(found[1]) <= _TIMES_TO:
+        return False
+    try:
+        return bool(dt.date(int(found[1]), int(found[2]), int(found[3])))
+    except ValueError:
+        return False
+
+
+def _at(tokens: Sequence[Token], place: int) -> Token | None:
+    return tokens[place] if 0 <= place < len(tokens) else None
+
+
+def _spot(token: Token, *ways: str) -> Spot:
+    return Spot(token.start, token.end, ways)
+
+
+# -- ways to write a number
+
+
+def _exact(number: str) -> str | None:
+    """Without an exponent; None for a number of more digits than any decimal has. Beyond all columns, it does not
+    matter how far.
+    """
+    found = _NUMBER.fullmatch(number)
+    digits = len(found[1]) + len(found[2]) if found is not None else 0
+    if found is None or not digits:
+        return None
+    if not found[3]:
+        return number if digits <= DECIMAL_DIGITS_MAX else None
+    value = Decimal(number)
+    if value and value.adjusted() >= BEYOND_DIGITS:
+        return "1" + "0" * BEYOND_DIGITS
+    if value and value.adjusted() < -DECIMAL_DIGITS_MAX:
+        return None
+    written = f"{value:f}"
+    return written if len(written) <= DECIMAL_DIGITS_MAX else None
+
+
+def _double(number: str) -> str:
+    return f"cast('{number}' as double)"
+
+
+def _wide(exact: str) -> str:
+    """The same number, beside which the engine has room for more than 38 digits."""
+    decimals = len(exact.partition(".")[2])
+    digits = max(WIDE_DIGITS, len(exact.replace(".", "")))
+    return f"arrow_cast('{exact}', 'Decimal256({digits}, {decimals})')"
+
+
+# -- what a time says of itself
+
+
+def _text_after(tokens: Sequence[Token], place: int) -> Token | None:
+    """The text of a typed constant that begins here."""
+    after = _at(tokens, place + 1)
+    if after is not None and after.word in ("with", "without"):
+        after = _at(tokens, place + 4)
+    return after if after is not None and after.kind == "text" else None
+
+
+def _is_finer(text: str) -> bool:
+    """Whether a time tells more than microseconds."""
+    found = _TIME.fullmatch(text)
+    return found is not None and len((found[4] or "").partition(".")[2].rstrip("0")) > 6
+
+
+def _is_cast_to(tokens: Sequence[Token], place: int) -> bool:
+    """Whether a type stands here, of which nothing but its name is told."""
+    before, after = _at(tokens, place - 1), _at(tokens, place + 1)
+    if before is None or (after is not None and after.text == "("):
+        return False
+    if before.text == ":":
+        return True
+    opened = _opening(tokens, place) if before.word == "as" else None
+    called = _at(tokens, opened - 1) if opened is not None else None
+    return called is not None and called.word in ("cast", "try_cast")
+
+
+def _has_type(tokens: Sequence[Token], place: int) -> bool:
+    """Whether a text says what it is: `timestamp '…'`, `'…'::date`, `cast('…' as date)`, `to_date('…')`."""
+    before, after = _at(tokens, place - 1), _at(tokens, place + 1)
+    if before is not None and (before.text == ")" or before.word in _TYPES):
+        return True
+    if after is not None and (after.text == ":" or after.word == "as"):
+        return True
+    called = _at(tokens, place - 2) if before is not None and before.text == "(" else None
+    return called is not None and called.kind == "word" and called.word not in _ENDS
+
+
+# -- what is around a number
+
+
+def _is_divided(tokens: Sequence[Token], place: int) -> bool:
+    """Whether a number goes into a quotient or an average, through brackets and functions around it."""
+    while True:
+        left, right = _reach(tokens, place, -1), _reach(tokens, place, 1)
+        if any(token.text == "/" for token in tokens[left + 1 : right]):
+            return True
+        opened = None if _is_compared(tokens, place) else _opening(tokens, place)
+        if opened is None:
+            return False
+        called = _at(tokens, opened - 1)
+        if called is not None and called.kind == "word":
+            if called.word in ("avg", "mean"):
+                return True
+            if called.word in _NO_OPERANDS:
+                return False
+        place = opened
+
+
+def _is_compared(tokens: Sequence[Token], place: int) -> bool:
+    """Whether the expression around this place is a side of a comparison, or in a list of what may be equal."""
+    left, right = _reach(tokens, place, -1), _reach(tokens, place, 1)
+    before, after = _at(tokens, left), _at(tokens, right)
+    if any(end is not None and end.word in _COMPARING for end in (before, after)):
+        return True
+    if before is not None and before.word in ("and", "from"):  # BETWEEN … AND, IS DISTINCT FROM
+        earlier = _at(tokens, _reach(tokens, left, -1))
+        return earlier is not None and earlier.word in ("between", "distinct")
+    opened = _opening(tokens, place)
+    called = _at(tokens, opened - 1) if opened is not None else None
+    return called is not None and called.word == "in"
+
+
+def _reach(tokens: Sequence[Token], place: int, step: int) -> int:
+    """Where the expression around this place ends, in one direction; brackets in it count as one."""
+    opens, closes = ("([", ")]") if step > 0 else (")]", "([")
+    # Of brackets we are given the place where they open.
+    depth = int(step > 0 and tokens[place].text in "([")
+    place += step
+    while 0 <= place < len(tokens):
+        token = tokens[place]
+        if token.kind == "symbol" and token.text in opens:
+            depth += 1
+        elif token.kind == "symbol" and token.text in closes:
+            depth -= 1
+            if depth < 0:
+                return place
+        elif depth == 0 and token.word in _ENDS:
+            return place
+        place += step
+    return place
+
+
+def _opening(tokens: Sequence[Token], place: int) -> int | None:
+    """Where the innermost brackets around this place open."""
+    depth = 0
+    for earlier in range(place - 1, -1, -1):
+        token = tokens[earlier]
+        if token.kind == "symbol":
+            depth += (token.text in ")]") - (token.text in "([")
+            if depth < 0:
+                return earlier
+    return None

@@ -1,0 +1,248 @@
+"""What a query asks of each table, read off DataFusion's own optimised plan over empty tables.
+
+The optimiser has folded constants, matched types and moved every condition as far down as it is allowed to go. A Filter
+that stands directly above a TableScan restricts that scan: rows that fail it cannot matter to the answer. A table that
+is named several times is asked for whatever one of its scans needs. Subqueries that stay inside an expression cannot
+be walked; the plan's text shows their scans, and a table with more scans in the text than were walked is read whole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from datafusion import SessionContext
+from datafusion.expr import Expr
+from datafusion.plan import LogicalPlan
+
+from lithify.core.names import quoted
+from lithify.core.predicates import UNKNOWN, Compare, Op, Predicate, both, either
+from lithify.errors import InvalidRequest
+from lithify.sql.expressions import NEVER, Part, predicate_of
+from lithify.sql.literals import meant
+from lithify.sql.scan_files import scanning_config
+from lithify.sql.spark_conditions import spark_predicate as spark_predicate
+
+Place = tuple[str, str]
+
+NO_FILTER = "no filter on this table"
+NOT_UNDERSTOOD = "the filter on this table cannot be decided by statistics"
+IN_A_SUBQUERY = "read by a subquery that is not looked into"
+NOT_READ = "not read by the optimised query"
+
+_CAST = re.compile(r"CAST\(.* AS (\w+(?:\(\d+, ?\d+\))?)\)")
+_DECIMAL = re.compile(r"Decimal(?:128|256)\((\d+), ?(\d+)\)")
+_NUMBERS = {"Int16": pa.int16(), "Int32": pa.int32(), "Int64": pa.int64(), "Float64": pa.float64()}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What one table is asked for. `columns` None: all of them. `note` says why the predicate restricts nothing."""
+
+    columns: tuple[str, ...] | None
+    predicate: Predicate
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class _Scan:
+    columns: tuple[str, ...] | None
+    conditions: tuple[Expr, ...]
+
+
+def requests(plan: LogicalPlan, schemas: Mapping[Place, pa.Schema], namespace: str = "main") -> dict[Place, Request]:
+    """What an optimised plan asks of every table of `schemas`; `namespace` is that of names without one."""
+    scans: dict[Place, list[_Scan]] = {}
+    walked: Counter[str] = Counter()
+    shown_as: dict[str, Place] = {}
+    waiting: list[tuple[LogicalPlan, tuple[Expr, ...]]] = [(plan, ())]
+    while waiting:
+        node, above = waiting.pop()
+        inputs = node.inputs()
+        if inputs:
+            found = node.to_variant() if node.display().startswith("Filter:") else None
+            conditions = (found.predicate(),) if found is not None else ()
+            waiting.extend((child, conditions) for child in inputs)
+        elif (text := node.display()).startswith("TableScan:"):
+            scan = node.to_variant()
+            place = _place(scan.fqn(), namespace)
+            name = _shown_name(text)
+            walked[name] += 1
+            shown_as[name] = place
+            scans.setdefault(place, []).append(_scan(scan, text, above))
+    seen, odd = _scans_in_text(plan.display_indent())
+    hidden = {shown_as[name] for name in walked if odd or seen[name] != walked[name]}
+    answer = {}
+    for place, schema in schemas.items():
+        if place in hidden or (place not in scans and (odd or seen.total() != walked.total())):
+            answer[place] = Request(None, UNKNOWN, IN_A_SUBQUERY)
+        elif place not in scans:
+            answer[place] = Request(None, UNKNOWN, NOT_READ)
+        else:
+            answer[place] = _request(scans[place], schema)
+    return answer
+
+
+def orders_floats(plan: LogicalPlan, schemas: Mapping[Place, pa.Schema]) -> bool:
+    """Whether an optimised plan may compare or order floating point numbers, or look for their bounds."""
+    names = {f.name for schema in schemas.values() for f in schema if _holds_floats(f.type)}
+    if not names:
+        return False
+    mentioned = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, names))})(?!\w)")
+    for line in map(str.strip, plan.display_indent().splitlines()):
+        # Another name hides where the numbers go to; without one, they are handed on or added up.
+        handed_on = line.startswith("Projection:") and " AS " not in line
+        added_up = line.startswith("Aggregate:") and "min(" not in line and "max(" not in line
+        if not line.startswith("TableScan:") and not handed_on and not added_up and mentioned.search(line):
+            return True
+    return False
+
+
+def reads_floats(request: Request, schema: pa.Schema) -> bool:
+    """Whether floating point numbers are among what a table is asked for."""
+    return any(_holds_floats(f.type) for f in schema if request.columns is None or f.name in request.columns)
+
+
+def _holds_floats(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(kind)) or any(_holds_floats(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def predicate_of_expr(expr: Expr, schema: pa.Schema) -> Predicate:
+    """A condition of an optimised plan."""
+    return predicate_of(expr, _Typed(schema))
+
+
+def predicate_of_where(where: str, schema: pa.Schema) -> Predicate:
+    """A condition in DataFusion's SQL over the columns of one table. InvalidRequest if it cannot be planned."""
+    ctx = SessionContext(scanning_config().set("datafusion.sql_parser.parse_float_as_decimal", "true"))
+    ctx.register_record_batches("t", [[pa.RecordBatch.from_pylist([], schema=schema)]])
+    columns = ", ".join(map(quoted, schema.names))
+    try:
+        query = meant(f"SELECT {columns} FROM t WHERE ({where}\n)", ctx.sql, lambda: [schema])
+        plan = ctx.sql(query).optimized_logical_plan()
+    except Exception as error:
+        raise InvalidRequest(f"the condition {where!r} is not accepted: {str(error).splitlines()[0]}") from error
+    return requests(plan, {("main", "t"): schema})["main", "t"].predicate
+
+
+def _place(fqn: tuple[str | None, str | None, str], namespace: str) -> Place:
+    return fqn[1] or namespace, fqn[2]
+
+
+def _shown_name(text: str) -> str:
+    return text.removeprefix("TableScan:").strip().split(" ", 1)[0]
+
+
+def _scan(scan: Any, text: str, above: tuple[Expr, ...]) -> _Scan:
+    # A plan that was not pruned shows no projection, and answers an empty one.
+    columns = tuple(name for _, name in scan.projection()) if " projection=[" in text else None
+    # Rows that a limit inside the scan leaves out would be other ones.
+    return _Scan(columns, (*above, *scan.filters()) if scan.fetch() is None else ())
+
+
+def _scans_in_text(text: str) -> tuple[Counter[str], bool]:
+    """How often the text shows a scan of each table, and whether it mentions scans in any other way."""
+    lines = [line.strip() for line in text.splitlines() if "TableScan" in line]
+    names = [_shown_name(line) for line in lines if line.startswith("TableScan:")]
+    return Counter(names), text.count("TableScan") != len(names)
+
+
+def _request(scans: list[_Scan], schema: pa.Schema) -> Request:
+    columns: tuple[str, ...] | None = None
+    if all(scan.columns is not None for scan in scans):
+        wanted = {name for scan in scans for name in scan.columns or ()}
+        columns = tuple(name for name in schema.names if name in wanted)
+    if not all(scan.conditions for scan in scans):
+        return Request(columns, UNKNOWN, NO_FILTER)
+    typed = _Typed(schema)
+    predicate = either(_conjunction(scan.conditions, typed) for scan in scans)
+    return Request(columns, predicate, NOT_UNDERSTOOD if predicate == UNKNOWN else None)
+
+
+def _conjunction(conditions: tuple[Expr, ...], typed: _Typed) -> Predicate:
+    return both(predicate_of(condition, typed) for condition in conditions)
+
+
+class _Typed:
+    """Constants of an analysed plan: they have the type of what they are compared with."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._places = {name: place for place, name in enumerate(schema.names)}
+
+    def column(self, expr: Expr) -> pa.Field | None:
+        """A column, also one that is widened: every value keeps its place among the others."""
+        kind = expr.variant_name()
+        if kind == "Column":
+            place = self._places.get(expr.to_variant().name())
+            return None if place is None else self._schema.field(place)
+        if kind != "Cast":
+            return None
+        inner = expr.to_variant().expr()
+        column = self.column(inner) if inner.variant_name() == "Column" else None
+        target = _CAST.fullmatch(expr.canonical_name())
+        return column if column is not None and target and _widens(column.type, target[1]) else None
+
+    def value(self, column: pa.Field, expr: Expr) -> tuple[Any] | None:
+        if expr.variant_name() != "Literal":
+            return None
+        scalar = expr.python_value()
+        if not scalar.is_valid:
+            return (None,)
+        if not _comparable(column.type, scalar.type):
+            return None
+        try:
+            return (scalar.as_py(),)
+        except (ValueError, OverflowError):  # a moment beyond Python's calendar
+            return None
+
+    def compare(self, column: pa.Field, op: Op, expr: Expr) -> Part:
+        value = self.value(column, expr)
+        if value is None:
+            return UNKNOWN
+        return NEVER if value[0] is None else Compare(column.name, op, value[0])
+
+
+def _widens(kind: pa.DataType, target: str) -> bool:
+    if found := _DECIMAL.fullmatch(target):
+        precision, scale = int(found[1]), int(found[2])
+        return bool(
+            pa.types.is_decimal(kind) and scale >= kind.scale and precision - scale >= kind.precision - kind.scale
+        )
+    wider = _NUMBERS.get(target)
+    if wider is None:
+        return False
+    if pa.types.is_floating(kind):
+        return bool(pa.types.is_floating(wider))
+    return bool(pa.types.is_signed_integer(kind) and pa.types.is_integer(wider) and wider.bit_width >= kind.bit_width)
+
+
+def _comparable(column: pa.DataType, constant: pa.DataType) -> bool:
+    types = pa.types
+    for same in (
+        types.is_integer,
+        types.is_floating,
+        types.is_boolean,
+        types.is_date32,
+        types.is_decimal,
+        _is_text,
+        _is_binary,
+    ):
+        if same(column):
+            return bool(same(constant))
+    if types.is_timestamp(column):
+        # Nanoseconds have no Python value.
+        return types.is_timestamp(constant) and constant.unit != "ns" and bool(constant.tz) == bool(column.tz)
+    return False
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))

@@ -1,0 +1,160 @@
+"""The surviving row groups of a plan, read into memory.
+
+Worth it where little is left: no folder of links, no listing, no second look at footers. A row group may survive its
+statistics and still hold no wanted row, so the columns of the predicate are read first, and the others only of the row
+groups where some row may match; of those few rows are handed on where few match.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lithify.core.arrow_rows import anti_join
+from lithify.core.predicates import Predicate, columns_of
+from lithify.core.read_plan import ReadPlan, Source
+from lithify.files.footer_cache import Footers
+from lithify.files.open_parquet import corrupt
+from lithify.files.parquet import completed
+from lithify.sql.row_mask import rows_that_may_match
+
+RAW_BYTES_MAX = 64 * 2**20
+ROWS_BYTES_MAX = 256 * 2**20
+FILES_MAX = 1_000
+# Less than this is read faster by one thread than it takes to wake another.
+RAW_BYTES_PER_THREAD = 2 * 2**20
+# Less than this is not worth two visits, one for the predicate's columns and one for the others.
+RAW_BYTES_AT_ONCE = 512 * 2**10
+# Rows are picked out where at most one in so many may match.
+PICKED_SHARE = 8
+
+
+def fits_memory(plan: ReadPlan) -> bool:
+    """Whether what the plan leaves is known to be small. A merge that is not resolved yet needs every row."""
+    standing = (*plan.clean, *plan.touched)
+    if plan.overlay is None or len(standing) > FILES_MAX:
+        return False
+    total = 0
+    for source in standing:
+        if source.raw_bytes is None:
+            return False
+        total += source.raw_bytes
+    return total <= RAW_BYTES_MAX
+
+
+class GroupReader:
+    """Reads row groups; keeps the footers of the files it read last, or the parts of them that it needed."""
+
+    def __init__(self, threads: int | None = None) -> None:
+        self._threads = threads or os.cpu_count() or 1
+        self.footers = Footers()
+
+    def read(self, sources: Sequence[Source], columns: pa.Schema, predicate: Predicate) -> pa.Table:
+        """Rows of the sources' row groups that may satisfy the predicate, in the order of the sources. Raises TooLarge
+        if they turn out to be too many.
+        """
+        raw_bytes = sum(source.raw_bytes or 0 for source in sources)
+        visit = _Visit(columns, predicate, at_once=raw_bytes <= RAW_BYTES_AT_ONCE)
+        if len(sources) < 2 or raw_bytes < RAW_BYTES_PER_THREAD or self._threads < 2:
+            visit.use_threads = raw_bytes >= RAW_BYTES_PER_THREAD
+            parts = [self._read(source, visit) for source in sources]
+        else:
+            with ThreadPoolExecutor(min(self._threads, len(sources))) as pool:
+                parts = list(pool.map(lambda source: self._read(source, visit), sources))
+        return pa.concat_tables([columns.empty_table(), *(table for part in parts for table in part)])
+
+    def _read(self, source: Source, visit: _Visit) -> list[pa.Table]:
+        try:
+            opened = self.footers.open(source)
+            with opened.file as file:
+                found = (visit.rows(file, group, opened.names, dict(source.constants)) for group in opened.groups)
+                return [rows for rows in found if rows is not None]
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise corrupt(source.path, error) from error
+
+
+class TooLarge(Exception):
+    """What was small in its files is not in memory: values that repeat take no room there."""
+
+
+class _Visit:
+    """How every row group of one read is read."""
+
+    def __init__(self, columns: pa.Schema, predicate: Predicate, *, at_once: bool) -> None:
+        self._columns, self._predicate = columns, predicate
+        asked = columns_of(predicate)
+        self._tested = bool(asked) and asked <= set(columns.names)
+        first = columns.names if at_once or not self._tested else asked
+        self._first = pa.schema([f for f in columns if f.name in first])
+        self._rest = pa.schema([f for f in columns if f.name not in first])
+        self._lock = threading.Lock()
+        self._bytes_left = ROWS_BYTES_MAX
+        self.use_threads = False
+
+    def rows(
+        self, file: pq.ParquetFile, group: int, known: frozenset[str], constants: dict[str, Any]
+    ) -> pa.Table | None:
+        """The rows of one row group that may be wanted, None if there are none."""
+
+        def read(wanted: pa.Schema) -> pa.Table:
+            names = [name for name in wanted.names if name in known and name not in constants]
+            return completed(file.read_row_group(group, names, use_threads=self.use_threads), wanted, constants)
+
+        rows = read(self._first)
+        mask = rows_that_may_match(self._predicate, rows) if self._tested else None
+        picked = pc.indices_nonzero(mask.fill_null(False)) if mask is not None else None
+        if picked is not None and not len(picked):
+            return None
+        if self._rest.names:
+            rows = _beside(rows, read(self._rest), self._columns)
+        if picked is not None and len(picked) * PICKED_SHARE <= rows.num_rows:
+            rows = rows.take(picked)
+        self._count(rows.nbytes)
+        return rows
+
+    def _count(self, size_bytes: int) -> None:
+        with self._lock:
+            self._bytes_left -= size_bytes
+            if self._bytes_left < 0:
+                raise TooLarge
+
+
+def rows_in_memory(reader: GroupReader, plan: ReadPlan, names: Sequence[str], predicate: Predicate) -> pa.Table:
+    """The fresh rows of a table that may satisfy the predicate, of these columns: `relation` for a small plan. Raises
+    TooLarge if it is not small after all.
+    """
+    overlay = plan.overlay
+    assert overlay is not None
+    columns = _nullable(plan.schema.select(names))
+    parts = [reader.read(plan.clean, columns, predicate)]
+    if plan.touched:
+        by = plan.by if overlay.hidden.num_rows else ()
+        wanted = _nullable(plan.schema.select(list(dict.fromkeys([*names, *by]))))
+        rows = reader.read(plan.touched, wanted, predicate)
+        parts.append(_without(rows, overlay.hidden, by).select(list(names)))
+    parts.append(overlay.rows.select(list(names)).cast(columns))
+    return pa.concat_tables(parts)
+
+
+def _without(rows: pa.Table, hidden: pa.Table, by: Sequence[str]) -> pa.Table:
+    """Few rows are not worth a hash table of all hidden keys: keep those keys that can meet one of them."""
+    if by and rows.num_rows < hidden.num_rows // 4:
+        near = pc.is_in(hidden.column(by[0]), value_set=rows.column(by[0]).cast(hidden.schema.field(by[0]).type))
+        hidden = hidden.filter(near)
+    return anti_join(rows, hidden.cast(_nullable(hidden.schema)), by) if by else rows
+
+
+def _nullable(schema: pa.Schema) -> pa.Schema:
+    """As files are scanned: what a file holds is not known before it is read."""
+    return pa.schema([f.with_nullable(True) for f in schema])
+
+
+def _beside(left: pa.Table, right: pa.Table, columns: pa.Schema) -> pa.Table:
+    return pa.table([left.column(n) if n in left.column_names else right.column(n) for n in columns.names], columns)

@@ -1,1 +1,0 @@
-"""Files: the only place that fsyncs, lists, links and deletes."""

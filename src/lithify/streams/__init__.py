@@ -1,0 +1,1 @@
+"""Micro-batches and folders into tables, exactly once."""

@@ -1,0 +1,190 @@
+"""Rows that arrive as a feed, from a stream or a pipeline: rows and how far the feed has come in one commit.
+
+A portion is settled to one row and one operation per key (`merge/events.py`) and committed together with its progress
+(`streams/checkpoint.py`), so that a portion that is sent again after a crash changes nothing. Portions of few rows are
+fetched from Spark and take the way of every small write; others are written by Spark's executors. Either way it is one
+commit with the same outcome. A portion with no rows is a commit too: it says how far the feed has come.
+
+Records with a null in their key belong to no row. They fail the portion, or are set aside in the table's `quarantine`
+folder under the feed's name and number, before the commit: done again, the same files are written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+import pyarrow as pa
+
+from lithify.core.json_values import dumps
+from lithify.core.ops import Op
+from lithify.core.rows import check_convertible, check_rows, conform
+from lithify.core.schema import TableSchema
+from lithify.core.text import plural
+from lithify.errors import InvalidRequest
+from lithify.merge.events import check_events, settle, with_null_key
+from lithify.streams.checkpoint import Progress, check_feed, recall
+from lithify.tables.handles import Handles
+from lithify.write.quarantine import set_aside
+from lithify.write.writer import Commit, Request, Writer
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lithify.lake.table import Table
+
+    Portion: TypeAlias = pa.Table | DataFrame
+
+ArrivalMode = Literal["append", "upsert"]
+OnNullKeys = Literal["fail", "quarantine"]
+
+
+def progress_of(table: Table, feed: str) -> int | None:
+    """How far a feed has come into the table, as the last commit of it remembers; None: it has not begun."""
+    check_feed(feed)
+    handles = table._handles
+    with handles.changes.log.lock:
+        handles.schema()
+        known = recall(handles.changes, feed)
+        return None if known is None else known.after
+
+
+def arrive(
+    table: Table,
+    data: Portion | Callable[[], Portion],
+    *,
+    progress: Progress,
+    mode: ArrivalMode,
+    op_column: str | None = None,
+    null_keys: OnNullKeys = "fail",
+    rows_max: int | None = None,
+    operation: str = "stream",
+    info: Mapping[str, Any] | None = None,
+    order: Sequence[str] = (),
+) -> Commit:
+    """Commit a portion of a feed, exactly once. More than `rows_max` rows of a DataFrame are written by Spark.
+
+    A function as `data` is called only if the portion is new, and may still add to `info`. `order`: columns of a
+    DataFrame that go before the place of a row in it in the order of arrival, and are not stored.
+    """
+    handles = table._handles
+    schema = handles.schema()
+    check_arrival(schema, table.name, mode, op_column, null_keys)
+    with handles.changes.log.lock:
+        if (arrived := Writer(handles).arrived(operation, progress)) is not None:
+            return arrived
+    said = {"feed": progress.feed, "portion": progress.after, "detail": f"{progress.feed} {progress.after}"}
+    portion = data() if callable(data) else data
+    arrival = _Arrival(
+        handles, schema, progress, op_column, null_keys, tuple(order), operation, {**said, **(info or {})}
+    )
+    if not isinstance(portion, pa.Table):
+        limit = handles.runtime.settings.stream_rows_max if rows_max is None else rows_max
+        rows = arrival.fetched(portion, limit)
+        if rows is None:
+            return arrival.bulk(portion)
+        portion = rows
+    return table._write(arrival.request(portion))
+
+
+def check_arrival(schema: TableSchema, table: str, mode: str, op_column: str | None, null_keys: str) -> None:
+    if mode not in get_args(ArrivalMode):
+        raise InvalidRequest(f"mode {mode!r} is not known: use {' or '.join(get_args(ArrivalMode))}")
+    if null_keys not in get_args(OnNullKeys):
+        raise InvalidRequest(f"null_keys {null_keys!r} is not known: use {' or '.join(get_args(OnNullKeys))}")
+    if mode == "upsert" and not schema.keyed:
+        raise InvalidRequest(f"table {table} has no key, so there is nothing to upsert by: use mode append")
+    if mode == "append" and op_column is not None:
+        raise InvalidRequest(f"op_column {op_column!r} says which events delete, and mode append only adds: use upsert")
+
+
+@dataclass(frozen=True)
+class _Arrival:
+    """One portion on its way."""
+
+    handles: Handles
+    schema: TableSchema
+    progress: Progress
+    op_column: str | None
+    null_keys: OnNullKeys
+    order: tuple[str, ...]
+    operation: str
+    info: Mapping[str, Any]
+
+    def fetched(self, frame: DataFrame, rows_max: int) -> pa.Table | None:
+        """The rows, if they are few; what does not fit by its type alone is refused first."""
+        from lithify.spark.micro_batch import columns_of, fetched
+
+        columns = columns_of(frame)
+        passing = [*self.order]
+        if self.op_column is not None:
+            check_events(self.schema, columns, self.op_column)
+            passing.append(self.op_column)
+        check_convertible(pa.schema([f for f in columns if f.name not in passing]), self.schema.columns)
+        return fetched(frame, rows_max, self.order, ordered=self.schema.keyed)
+
+    def request(self, rows: pa.Table) -> Request:
+        """A small write of the rows. Those with no key are refused, or set aside now."""
+        lines: list[dict[str, str]] = []
+        if (bad := with_null_key(rows, self.schema.key)).any():
+            records = rows.filter(pa.array(bad))
+            if self.null_keys == "fail":
+                raise _refused(str(self.handles.name), self.progress, records)
+            lines = [{"why": self._why, "record": dumps(row)} for row in records.to_pylist()]
+            rows = rows.filter(pa.array(~bad))
+        info = self._noted(set_aside(self.handles, _folder_name(self.progress), lines))
+        return Request(self.operation, self._parts(rows), info=info, portion=self.progress)
+
+    def _noted(self, aside: Mapping[str, Any]) -> Mapping[str, Any]:
+        count = self.info.get("quarantined", 0) + aside.get("quarantined", 0)
+        if not count:
+            return self.info
+        detail = f"{self.info.get('detail', '')}, {plural(count, 'record')} set aside"
+        return {**self.info, **aside, "quarantined": count, "detail": detail}
+
+    def _parts(self, rows: pa.Table) -> Mapping[Op, pa.Table]:
+        if self.schema.keyed:
+            return settle(self.schema, rows, self.op_column)
+        if not rows.num_rows:
+            return {}
+        fitted = conform(rows, self.schema.columns)
+        check_rows(fitted, self.schema)
+        return {Op.UPSERT: fitted}
+
+    def bulk(self, frame: DataFrame) -> Commit:
+        from lithify.spark.micro_batch import null_keyed, write_records
+        from lithify.write.bulk import write_events, write_frame
+
+        if not self.schema.keyed:
+            plain = frame.drop(*self.order)
+            return write_frame(self.handles, plain, self.operation, None, self._noted({}), self.progress)
+        info = self._noted({})
+        if self.null_keys == "quarantine":
+            bad, frame = null_keyed(frame, self.schema.key)
+            write = partial(write_records, bad.drop(*self.order), self._why)
+            info = self._noted(set_aside(self.handles, _folder_name(self.progress), write))
+        return write_events(self.handles, frame, self.op_column, self.progress, self.operation, info, self.order)
+
+    @property
+    def _why(self) -> str:
+        return f"the key ({', '.join(self.schema.key)}) is null or has a null in it"
+
+
+# -- records that are set aside
+
+
+def _folder_name(progress: Progress) -> str:
+    return f"{progress.feed}-{progress.after}"
+
+
+def _refused(table: str, progress: Progress, records: pa.Table) -> InvalidRequest:
+    said = f"{records.num_rows} records of {progress.feed} {progress.after} have a null in the key of table {table}"
+    then = "nothing was written: correct them, or set such records aside with null_keys='quarantine'"
+    first = dumps(records.slice(0, 1).to_pylist()[0])
+    shown = first if len(first) <= 120 else first[:117] + "..."
+    return InvalidRequest(f"{said}, the first one {shown}; {then}", public=f"{said}; {then}")
+
+
+__all__ = ["ArrivalMode", "OnNullKeys", "Progress", "arrive", "check_arrival", "progress_of", "set_aside"]

@@ -1,0 +1,306 @@
+"""Files of a folder as a stream into a table: those that are there, or whatever appears until it is told to stop.
+
+Spark's file source tells which files are new and writes that down in the checkpoint; each micro-batch is a list of
+files, read here as an ingest reads them. So a value that does not fit is seen, and its record is named or set aside.
+Events of several files arrive in the order in which the files were last written, those of a file in its own order.
+
+The checkpoint folder belongs to one stream: beside Spark's own files lies `lithify.json`, which says to which table the
+files go and how. Another wish is refused before Spark is started.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lithify.errors import InvalidRequest, LithifyError, NotFound, Unavailable
+from lithify.files.text_files import EXAMPLES_MAX, refused
+from lithify.files.text_input import check_encoding
+from lithify.streams.apply import ArrivalMode, OnNullKeys, Progress
+from lithify.streams.sink import OnBatch, StreamSink, TakenBatch
+from lithify.text.rows import Target
+from lithify.write.ingest import find_files, format_of
+from lithify.write.quarantine import set_aside
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from lithify.lake.table import Table
+    from lithify.streams.apply import Portion
+
+LABEL = "lithify.json"
+FILES_MAX = 1_000
+LOOK_S = 1
+_THEN = (
+    "Correct the file and start again, or set such records aside with null_keys='quarantine' (--null-keys quarantine)"
+)
+
+
+@dataclass(frozen=True)
+class Label:
+    """What a checkpoint belongs to."""
+
+    table: str
+    incarnation: str
+    source: str
+    mode: str
+    op_column: str | None
+
+
+@dataclass(frozen=True)
+class StreamReport:
+    table: str
+    source: str
+    checkpoint: str
+    batches: int = 0
+    rows: int = 0
+    seq: int | None = None
+    seconds: float = 0.0
+
+
+class FileSink(StreamSink):
+    """Takes lists of files."""
+
+    order = ("_lithify_modified", "_lithify_file")
+
+    def __init__(
+        self, table: Table, mode: ArrivalMode, kind: str | None, encoding: str | None = None, **wishes: Any
+    ) -> None:
+        super().__init__(table, mode, **wishes)
+        self._kind, self._encoding = kind, check_encoding(encoding)
+        self.stopping, self.refused = False, False
+
+    def __call__(self, frame: DataFrame, epoch: int) -> None:
+        if self.stopping:
+            self.refused = True
+            raise Unavailable("the stream was told to stop: the next run begins with this batch")
+        super().__call__(frame, epoch)
+
+    def _portion(self, table: Table, data: Portion, progress: Progress, info: dict[str, Any]) -> Portion:
+        from lithify.spark.micro_batch import listed
+
+        assert not isinstance(data, pa.Table)
+        schema = table.definition
+        columns = schema.columns
+        if self.op_column is not None:
+            columns = columns.append(pa.field(self.op_column, pa.string()))
+        files = listed(data)
+        if not files:
+            return columns.empty_table()  # Spark leaves out files of no bytes
+        required = tuple(field.name for field in schema.columns if not field.nullable and field.name not in schema.key)
+        name = f"{progress.feed}-{progress.after}-unfit"
+        kind = format_of(files, self._kind)
+        if kind == "parquet":
+            return self._parquet_rows(table, data.sparkSession, files, Target(columns, required), name, info)
+        target = Target(columns, required, op_column=self.op_column)
+        return self._text_rows(table, data.sparkSession, files, kind, target, name, info)
+
+    def _text_rows(
+        self,
+        table: Table,
+        spark: SparkSession,
+        files: Sequence[str],
+        kind: str,
+        target: Target,
+        name: str,
+        info: dict[str, Any],
+    ) -> Portion:
+        """Few rows as they are, many as a DataFrame; bad records are refused, or set aside under `name`."""
+        from lithify.spark.ingest import TextFiles, bad_line
+
+        text = TextFiles(spark, files, kind, target, self._encoding)
+        rows = None
+        records: Sequence[Mapping[str, Any]] | Callable[[Path], list[Path]]
+        if text.small:
+            rows, bad = text.gathered()
+            count, records = len(bad), [bad_line(record) for record in bad]
+        else:
+            found = text.check()
+            bad, count, records = list(found.examples), found.bad, text.write_bad if found.bad else ()
+        if count and self.null_keys == "fail":
+            raise refused(bad, count, table.name, _THEN)
+        info |= set_aside(table._handles, name, records)
+        if rows is not None and rows.num_rows <= self.rows_max:
+            return rows
+        return text.rows(places=True)
+
+    def _parquet_rows(
+        self,
+        table: Table,
+        spark: SparkSession,
+        files: Sequence[str],
+        target: Target,
+        name: str,
+        info: dict[str, Any],
+    ) -> Portion:
+        from lithify.spark.micro_batch import WHY, bad_rows, fetched, judged_parquet, write_bad_rows
+
+        frame = judged_parquet(spark, files, target.columns, target.required, self.op_column)
+        rows = fetched(frame, self.rows_max, self.order)
+        some = rows is None or rows.column(WHY).null_count < rows.num_rows
+        bad = bad_rows(frame, EXAMPLES_MAX) if some else []
+        if bad and self.null_keys == "fail":
+            lines = "\n  ".join(bad)
+            raise InvalidRequest(
+                f"some records do not fit table {table.name}; nothing was written. The first ones:\n  {lines}\n{_THEN}"
+            )
+        info |= set_aside(table._handles, name, (lambda folder: write_bad_rows(frame, folder)) if bad else ())
+        if rows is not None:
+            return (rows if not bad else rows.filter(pc.is_null(rows.column(WHY)))).drop_columns([WHY])
+        return frame.where(f"{WHY} is null").drop(WHY)
+
+
+class FileStream:
+    """One run of a stream. `run` returns when there is nothing left, or after `stop`."""
+
+    def __init__(
+        self,
+        table: Table,
+        source: str,
+        *,
+        format: str | None = None,
+        encoding: str | None = None,
+        mode: ArrivalMode = "upsert",
+        op_column: str | None = None,
+        checkpoint: str | Path | None = None,
+        null_keys: OnNullKeys = "fail",
+        files_max: int = FILES_MAX,
+        rows_max: int | None = None,
+        on_batch: OnBatch | None = None,
+    ) -> None:
+        self._source = _place(source)
+        self._table, self._runtime, self._files_max, self._told = table, table._runtime, files_max, on_batch
+        self._sink = FileSink(
+            table,
+            mode,
+            format,
+            encoding,
+            op_column=op_column,
+            null_keys=null_keys,
+            rows_max=rows_max,
+            on_batch=self._taken,
+        )
+        self._label = Label(table.name, table.incarnation, self._source, mode, op_column)
+        self.checkpoint = (
+            Path(checkpoint).expanduser().absolute()
+            if checkpoint is not None
+            else self._runtime.control / "streams" / _folder_name(self._label)
+        )
+        if checkpoint is not None:
+            self._runtime.store.places.trust(self.checkpoint)
+        self._runtime.store.places.check_tree(self.checkpoint)
+        self._check_label()
+        if format is None:
+            self._check_format()
+        self._stop = threading.Event()
+        self._report = StreamReport(table.name, self._source, str(self.checkpoint))
+
+    def run(self, every_s: float | None = None) -> StreamReport:
+        """Take the files that are there, or with `every_s` look for new ones that often until `stop`."""
+        from lithify.spark.micro_batch import start_file_query
+
+        started = time.monotonic()
+        spark = self._runtime.session()
+        self._runtime.store.make_folder(self.checkpoint)
+        self._runtime.store.replace(self.checkpoint / LABEL, json.dumps(asdict(self._label)).encode())
+        query = start_file_query(
+            spark, self._source, self.checkpoint, self._sink, every_s=every_s, files_max=self._files_max
+        )
+        try:
+            self._wait(query)
+        finally:
+            query.stop()
+        return StreamReport(**{**asdict(self._report), "seconds": time.monotonic() - started})
+
+    def stop(self) -> None:
+        """A batch that is under way is finished first. Where one follows on the other, the next one is refused."""
+        self._sink.stopping = True
+        self._stop.set()
+
+    def _wait(self, query: StreamingQuery) -> None:
+        from lithify.spark.tasks import SPARK_ERRORS, compute_failed
+
+        while True:
+            try:
+                ended = query.awaitTermination(LOOK_S)
+            except SPARK_ERRORS as error:
+                if self._sink.refused:
+                    return
+                if isinstance(self._sink.error, LithifyError):
+                    raise self._sink.error from error
+                raise compute_failed(error) from error
+            if ended or (self._stop.is_set() and not query.status["isTriggerActive"]):
+                return
+
+    def _taken(self, batch: TakenBatch) -> None:
+        commit, known = batch.commit, self._report
+        rows = known.rows + (0 if commit.replayed else commit.rows)
+        self._report = StreamReport(known.table, known.source, known.checkpoint, known.batches + 1, rows, commit.seq)
+        if self._told is not None:
+            self._told(batch)
+
+    def _check_label(self) -> None:
+        """Before anything is started: Spark would go on with a checkpoint wherever its rows went before."""
+        path = self.checkpoint / LABEL
+        try:
+            known = Label(**json.loads(path.read_text()))
+        except FileNotFoundError:
+            if (self.checkpoint / "metadata").exists():
+                raise InvalidRequest(
+                    f"{self.checkpoint} is the checkpoint of another streaming query: choose a folder of its own"
+                ) from None
+            return
+        except (OSError, ValueError, TypeError) as error:
+            raise InvalidRequest(f"{path} cannot be read ({error}): choose another checkpoint folder") from error
+        wanted = self._label
+        if known == wanted:
+            return
+        if (known.table, known.incarnation) == (wanted.table, wanted.incarnation):
+            how = f"from {known.source} with mode {known.mode}"
+            how += f" and op_column {known.op_column}" if known.op_column else ""
+        elif known.table == wanted.table:
+            how = f"into a table {known.table} that was dropped since"
+        else:
+            how = f"into table {known.table}"
+        raise InvalidRequest(
+            f"the checkpoint {self.checkpoint} belongs to a stream {how}: go on with that, or choose another "
+            "checkpoint folder, which begins with all files"
+        )
+
+    def _check_format(self) -> None:
+        try:
+            format_of(find_files(self._source), None)
+        except NotFound:
+            raise InvalidRequest(
+                f"{self._source} holds no files yet that would tell their format: pass format (csv, json or parquet)"
+            ) from None
+
+
+def _place(source: str) -> str:
+    """A folder, or a glob of files, from the root."""
+    path = Path(source).expanduser().absolute()
+    if "**" in source:
+        raise InvalidRequest(f"{source}: give the folder instead of **, it is searched with all folders in it")
+    if path.is_file():
+        raise InvalidRequest(
+            f"{source} is one file: give its folder, or a glob of files that appear; `lithify ingest` loads one file"
+        )
+    if not any(letter in source for letter in "*?[{") and not path.is_dir():
+        raise NotFound(f"{source} is no folder: a stream reads the files that appear in one")
+    return str(path)
+
+
+def _folder_name(label: Label) -> str:
+    """The same wish finds the same checkpoint again."""
+    digest = blake2b(json.dumps(asdict(label)).encode(), digest_size=4).hexdigest()
+    return f"{label.table}-{digest}"

@@ -1,0 +1,1 @@
+"""The open logs of one table, its snapshots, pins and tags."""

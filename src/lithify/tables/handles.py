@@ -1,0 +1,287 @@
+"""The open logs of one table, and the snapshots taken from them.
+
+A snapshot reads the changes head first, then base: base can only be newer than that, and changes at or below its
+watermark are ignored. The other way round, a fold in between would make rows vanish.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+import re
+import weakref
+from collections.abc import Callable
+from functools import partial
+from hashlib import blake2b
+from pathlib import Path
+
+from lithify.core.names import TableName
+from lithify.core.position import seq_of
+from lithify.core.schema import TableSchema
+from lithify.core.snapshot import DataFile, Snapshot
+from lithify.delta.base import BaseLog
+from lithify.delta.changes import BASE_PATH, ChangesLog
+from lithify.delta.intent import Lost
+from lithify.delta.log import DeltaLog
+from lithify.errors import Corruption, InvalidRequest, NotFound
+from lithify.files.os_errors import translated
+from lithify.files.paths import not_allowed
+from lithify.options.table_options import defaults_of
+from lithify.tables.runtime import Runtime
+
+LOOKS_MAX = 5
+_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
+# Every snapshot that somebody in this process still holds. Vacuum spares their files.
+_held: weakref.WeakValueDictionary[int, Snapshot] = weakref.WeakValueDictionary()
+_handles: weakref.WeakValueDictionary[int, Handles] = weakref.WeakValueDictionary()
+
+
+class Handles:
+    def __init__(self, runtime: Runtime, name: TableName) -> None:
+        self.runtime, self.name = runtime, name
+        self.folder = checked_table_folder(runtime, name)
+        every = runtime.settings.checkpoint_every
+        if not DeltaLog.exists(self.folder / "changes"):
+            raise not_found(name)
+        defaults = defaults_of(runtime.settings)
+        self.changes = ChangesLog.open(self.folder / "changes", runtime.store, str(name), every, defaults)
+        if self.changes.dropped:
+            raise not_found(name)
+        self.incarnation = self.changes.log.id
+        self.base_folder = base_folder(runtime, name, self.changes.schema)
+        self.base = BaseLog.open(self.base_folder, runtime.store, str(name), every)
+        self.base.log.limits = partial(self.changes.base_limits, ours=self.base_folder == self.folder / "base")
+        self.changes.log.now_ms = self.base.log.now_ms = runtime.now_ms
+        # One lock for both logs: whoever validates and commits holds still what every other thread would move.
+        self.base.log.lock = self.changes.log.lock
+        index = index_folder(runtime, self.folder, self.incarnation)
+        self.base_index = runtime.indexes.of(str(name), self.incarnation, index / "base.pm", self.base_folder)
+        self.changes_index = runtime.indexes.of(
+            f"{name} (changes)", self.incarnation, index / "changes.pm", self.changes.log.path
+        )
+        self._snapshot: Snapshot | None = None
+        _handles[id(self)] = self
+
+    @property
+    def data_folders(self) -> tuple[str, ...]:
+        """All that data files lie in: those of both logs, and where links in them lead."""
+        own = str(self.changes.log.path), str(self.base_folder)
+        linked = self.runtime.store.places.linked
+        return (*own, *(place for folder in own for place in sorted(linked.get(folder, ()))))
+
+    def check_alive(self) -> None:
+        """The table that this handle was opened on must not have been dropped (or dropped and created anew)."""
+        if self.changes.dropped or self.changes.log.id != self.incarnation:
+            raise NotFound(f"table {self.name} was dropped: open it again if it was created anew")
+
+    def snapshot(self, as_of: int | str | dt.datetime | Snapshot | None = None) -> Snapshot:
+        if isinstance(as_of, Snapshot):
+            if as_of.table_id != self.incarnation:
+                raise InvalidRequest(f"as_of is a snapshot of another table than {self.name}: take one of this table")
+            return as_of
+        return self._noted(lambda: self._take(as_of))
+
+    def snapshot_before(self, seq: int) -> Snapshot:
+        """The table as the write with this seq found it, also where the log no longer tells of the write before."""
+        return self._noted(lambda: self._take_before(seq))
+
+    def _noted(self, take: Callable[[], Snapshot]) -> Snapshot:
+        snapshot = self._taken(take)
+        _held[id(snapshot)] = snapshot
+        return snapshot
+
+    def _taken(self, take: Callable[[], Snapshot]) -> Snapshot:
+        for _ in range(LOOKS_MAX):
+            # Trimmed or archived under us, a version has newer ones in its place: look again.
+            with contextlib.suppress(Lost):
+                return take()
+        raise Corruption(
+            f"the log of table {self.name} cannot be read at its newest version: restore its commits from a copy"
+        )
+
+    def _take(self, as_of: int | str | dt.datetime | None) -> Snapshot:
+        with self.changes.log.lock:
+            self.changes.log.refresh()
+            self.check_alive()
+            self.runtime.store.step("snapshot.between")
+            self.base.log.refresh()
+            if as_of is not None:
+                return self._snapshot_as_of(as_of)
+            versions = (self.changes.log.version, self.base.log.version)
+            kept = self._snapshot
+            if kept is None or (kept.changes_version, kept.base_version) != versions:
+                kept = self._snapshot = self._build(self.changes, self.base)
+            return kept
+
+    def _take_before(self, seq: int) -> Snapshot:
+        with self.changes.log.lock:
+            self.changes.log.refresh()
+            self.check_alive()
+            self.base.log.refresh()
+            return self._snapshot_at(seq - 1, self.changes.record_of_seq(seq).version - 1)
+
+    @property
+    def kept_snapshot(self) -> Snapshot | None:
+        """The last one that was taken of the head, if it is still kept. Looks at nothing."""
+        return self._snapshot
+
+    def forget_snapshot(self) -> None:
+        """At any time, from any thread: it is only kept for the next reader."""
+        self._snapshot = None
+
+    def _build(self, changes: ChangesLog, base: BaseLog, seq_max: int | None = None) -> Snapshot:
+        schema = changes.schema
+        base.check_readable(schema)
+        watermark = base.watermark
+        pending: list[DataFile] = [f for f in changes.files() if f.seq > watermark]
+        pending.sort(key=lambda f: (f.seq, f.op, f.path))
+        return Snapshot(
+            table=str(self.name),
+            schema=schema,
+            changes_version=changes.log.version,
+            base_version=base.log.version,
+            seq=max(changes.seq, watermark) if seq_max is None else seq_max,
+            watermark=watermark,
+            changes=tuple(pending),
+            base=base.files(schema),
+            table_id=self.incarnation,
+        )
+
+    def snapshot_kept_in(self, folder: Path, seq: int, changes_version: int, base_version: int) -> Snapshot:
+        """A version whose logs were kept there."""
+        changes = ChangesLog(self.changes.log.kept_in(folder / "changes", changes_version), str(self.name))
+        base = BaseLog(self.base.log.kept_in(folder / "base", base_version), str(self.name))
+        return self._build(changes, base, seq)
+
+    def _snapshot_as_of(self, as_of: int | str | dt.datetime) -> Snapshot:
+        from lithify.tables.tags import is_tag_name, tagged
+
+        if isinstance(as_of, str) and is_tag_name(as_of):
+            return tagged(self, as_of)
+        seq = self.resolve_as_of(as_of)
+        return self._snapshot_at(seq, self._newest_version_of(seq))
+
+    def _snapshot_at(self, seq: int, version: int) -> Snapshot:
+        """`version`: one of the changes log, with everything up to `seq`."""
+        changes = ChangesLog(self.changes.log.at(version), str(self.name))
+        base = BaseLog(self.base.log.at(self.base.version_up_to(seq)), str(self.name))
+        if base.watermark > seq:
+            raise NotFound(f"table {self.name} can no longer be read as of seq {seq}: its base log was trimmed")
+        return self._build(changes, base, seq)
+
+    def check_present(self, snapshot: Snapshot) -> None:
+        """Every file of a snapshot of the past must still be there."""
+        for folder, files in ((self.changes.log.path, snapshot.changes), (self.base_folder, snapshot.base)):
+            gone = next((file.path for file in files if not self.runtime.store.exists(folder / file.path)), None)
+            if gone is not None:
+                raise NotFound(
+                    f"table {self.name} as of {snapshot.seq} can no longer be read: vacuum has removed "
+                    f"{folder / gone}; choose a newer seq"
+                )
+
+    def _newest_version_of(self, seq: int) -> int:
+        """The newest version with exactly the rows and columns of `seq`: vacuum may have removed what a rewrite of
+        change files, which comes later under the same seq, has replaced.
+        """
+        version = self.changes.record_of_seq(seq).version
+        for record in self.changes.log.commit_records(version):
+            if record.info.get("seq", seq) != seq or record.info.get("operation") == "add column":
+                break
+            version = record.version
+        return version
+
+    def resolve_as_of(self, as_of: int | str | dt.datetime) -> int:
+        if isinstance(as_of, bool) or not isinstance(as_of, int | str | dt.datetime):
+            raise InvalidRequest(
+                f"as_of is a seq (int), a time (datetime or ISO text) or the name of a tag, not {type(as_of).__name__}"
+            )
+        if isinstance(as_of, str) and "@" in as_of:
+            as_of = seq_of(as_of, str(self.name), self.incarnation)
+        if isinstance(as_of, str):
+            try:
+                as_of = int(as_of) if as_of.isdigit() else dt.datetime.fromisoformat(as_of)
+            except ValueError:
+                raise InvalidRequest(
+                    f"as_of {as_of!r} is neither a seq, nor a time like 2026-11-15T12:00:00, nor a tag"
+                ) from None
+        newest, oldest = self.changes.seq, self.changes.created_at_seq
+        if isinstance(as_of, dt.datetime):
+            moment = as_of if as_of.tzinfo else as_of.replace(tzinfo=dt.UTC)
+            return max(self.changes.seq_at_time(moment), oldest)
+        if not oldest <= as_of <= newest:
+            raise NotFound(f"table {self.name} has no seq {as_of}: it has {oldest} to {newest}")
+        return as_of
+
+    def schema(self) -> TableSchema:
+        with self.changes.log.lock:
+            self.changes.log.refresh()
+            self.check_alive()
+            return self.changes.schema
+
+
+def snapshots_held(table_id: str) -> list[Snapshot]:
+    """Snapshots of a table that are alive in this process, through whichever lake they were taken."""
+    alive = (reference() for reference in _held.valuerefs())
+    return [snapshot for snapshot in alive if snapshot is not None and snapshot.table_id == table_id]
+
+
+def forget_snapshots(table_id: str) -> None:
+    """What the handles of this process keep of a table for the next reader only."""
+    for reference in _handles.valuerefs():
+        handles = reference()
+        if handles is not None and handles.incarnation == table_id:
+            handles.forget_snapshot()
+
+
+def table_folder(runtime: Runtime, name: TableName) -> Path:
+    """Where a table lies. Its folder, or that of its namespace, may be a link to a place that the settings allow."""
+    folder, places = runtime.root / name.namespace / name.table, runtime.store.places
+    with translated(folder):
+        for part in (folder.parent, folder):
+            if part.is_symlink() and places.allows(part):
+                folder = Path(os.path.realpath(folder))
+                places.trust(folder)
+                break
+    return folder
+
+
+def checked_table_folder(runtime: Runtime, name: TableName) -> Path:
+    """The same, once it was looked at for links: in it, and where tables keep what they can do without."""
+    folder = table_folder(runtime, name)
+    for part in (folder, folder / "index", folder / "quarantine"):
+        runtime.store.places.check_entries(part)
+    return folder
+
+
+def base_folder(runtime: Runtime, name: TableName, schema: TableSchema) -> Path:
+    """A table's own folder, or the place of an adopted table: the log names it, the settings have to allow it."""
+    adopted = schema.settings.get(BASE_PATH)
+    if adopted is None:
+        return table_folder(runtime, name) / "base"
+    return adopted_folder(runtime, Path(adopted), f"the base of table {name}")
+
+
+def adopted_folder(runtime: Runtime, path: Path, what: str) -> Path:
+    places = runtime.store.places
+    if not path.is_absolute() or not places.allows(path):
+        raise not_allowed(path, what)
+    places.trust(path)
+    return path
+
+
+def index_folder(runtime: Runtime, folder: Path, table_id: str) -> Path:
+    """Where the indexes of a table lie."""
+    local = runtime.settings.index_folder
+    if local is None:
+        return folder / "index"
+    # The id stands in the log, where it may be any text.
+    return local / (table_id if _ID.fullmatch(table_id) else blake2b(table_id.encode(), digest_size=16).hexdigest())
+
+
+def not_found(name: TableName) -> NotFound:
+    return NotFound(f"table {name} does not exist in this lake: `lithify tables` lists what does")
+
+
+def dropped(name: TableName) -> NotFound:
+    return NotFound(f"table {name} was dropped: open it again if it was created anew")

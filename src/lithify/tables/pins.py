@@ -1,0 +1,191 @@
+"""Pins: snapshots that vacuum has to spare, whichever process runs it.
+
+A pin is a file `_lithify/pins/<table>-<id>.json` that names its owner and the files of its snapshot. It is durable
+before the snapshot's files are looked at, and these are looked at before the snapshot is handed out, so a vacuum
+either sees the pin or the pin's owner sees what is missing. A vacuum holds the table's lock while it reads the pins
+and deletes; a snapshot of the past, whose files may be on its list already, is pinned under the same lock.
+
+A pin lasts as long as its owner: on this host its process, on another host `pin_hours_max` hours after its owner has
+written it last, which it does four times in that time. Pins of owners that are gone are removed by vacuum. A pin that
+cannot be read might protect anything, so the table is not vacuumed until it is removed by hand.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from lithify.core.names import TableName
+from lithify.core.snapshot import Snapshot
+from lithify.errors import Corruption, LithifyError, NotFound
+from lithify.files.listing import look_at
+from lithify.tables.handles import Handles
+from lithify.tables.runtime import Owner, Runtime
+
+logger = logging.getLogger(__name__)
+
+HOUR_MS = 3_600_000
+RENEWALS = 4
+
+
+@dataclass(frozen=True)
+class Pin:
+    id: str
+    owner: Owner
+    table: str
+    table_id: str
+    seq: int
+    changes_version: int
+    base_version: int
+    created_ms: int
+    renewed_ms: int
+    changes: tuple[str, ...]
+    base: tuple[str, ...]
+
+    def holds(self, runtime: Runtime) -> bool:
+        if self.owner.host != runtime.owner.host:
+            return runtime.now_ms() - self.renewed_ms <= runtime.settings.pin_hours_max * HOUR_MS
+        return self.owner.may_be_alive()
+
+
+@contextlib.contextmanager
+def pinned(handles: Handles, as_of: int | str | dt.datetime | Snapshot | None) -> Iterator[Snapshot]:
+    runtime = handles.runtime
+    runtime.store.make_folder(_folder(runtime))
+    # What is live now leaves the table only with a commit younger than any retention: no vacuum under way lists it.
+    lock = vacuum_lock(runtime, handles.name) if as_of is not None else contextlib.nullcontext()
+    with contextlib.ExitStack() as undo:
+        with lock:
+            snapshot = handles.snapshot(as_of)
+            pin = _pin_of(runtime, snapshot)
+            undo.callback(runtime.store.remove, _path(runtime, pin))
+            _write(runtime, pin)
+            runtime.store.step("pin.written")
+            handles.check_present(snapshot)
+        undo.enter_context(_renewing(runtime, pin))
+        yield snapshot
+
+
+def vacuum_lock(runtime: Runtime, name: TableName) -> contextlib.AbstractContextManager[None]:
+    runtime.store.make_folder(_folder(runtime))
+    path = _folder(runtime) / f"{name}.lock"
+    return runtime.store.lock(path, runtime.settings.lock_wait_s_max, f"vacuum of {name}")
+
+
+def note_vacuumed(runtime: Runtime, name: TableName) -> None:
+    """Whoever holds the lock: its file's time says when the table was vacuumed last."""
+    runtime.store.touch_ms(_folder(runtime) / f"{name}.lock", runtime.now_ms())
+
+
+def vacuumed_ms(runtime: Runtime, name: TableName) -> float:
+    """When the table was vacuumed last. One that never was counts as if it were now: there is time."""
+    path = _folder(runtime) / f"{name}.lock"
+    try:
+        return runtime.store.modified_ms(path)
+    except NotFound:
+        runtime.store.make_folder(_folder(runtime))
+        return runtime.store.touch_ms(path, runtime.now_ms())
+
+
+def pins_of(runtime: Runtime, name: TableName) -> list[Pin]:
+    """Every pin of a table, also those that hold no longer."""
+    folder = _folder(runtime)
+    found = []
+    for entry in runtime.store.names(folder):
+        if entry.startswith(f"{name}-") and entry.endswith(".json"):
+            with contextlib.suppress(NotFound):
+                found.append(_read(runtime, folder / entry))
+    return found
+
+
+def remove_pin(runtime: Runtime, pin: Pin) -> None:
+    runtime.store.remove(_path(runtime, pin))
+
+
+def renew(runtime: Runtime, pin: Pin) -> Pin:
+    renewed = replace(pin, renewed_ms=runtime.now_ms())
+    _write(runtime, renewed)
+    return renewed
+
+
+def forget_temporaries(runtime: Runtime, name: TableName, cutoff_ms: int) -> None:
+    """Remove pins whose writing was cut off long ago: none was ever handed out."""
+    folder = _folder(runtime)
+    for entry in runtime.store.names(folder):
+        if entry.startswith(f".{name}-"):
+            seen = look_at(folder, entry)
+            if seen is not None and seen.mtime_ms < cutoff_ms:
+                runtime.store.remove(folder / entry)
+
+
+@contextlib.contextmanager
+def _renewing(runtime: Runtime, pin: Pin) -> Iterator[None]:
+    stop = threading.Event()
+    interval_s = runtime.settings.pin_hours_max * 3600 / RENEWALS
+
+    def work() -> None:
+        while not stop.wait(interval_s):
+            try:
+                renew(runtime, pin)
+            except LithifyError as error:
+                logger.warning("the pin %s on %s could not be renewed: %s", pin.id, pin.table, error)
+
+    thread = threading.Thread(target=work, name=f"pin {pin.table}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _pin_of(runtime: Runtime, snapshot: Snapshot) -> Pin:
+    now_ms = runtime.now_ms()
+    return Pin(
+        runtime.new_id(),
+        runtime.owner,
+        snapshot.table,
+        snapshot.table_id,
+        snapshot.seq,
+        snapshot.changes_version,
+        snapshot.base_version,
+        now_ms,
+        now_ms,
+        tuple(file.path for file in snapshot.changes),
+        tuple(file.path for file in snapshot.base),
+    )
+
+
+def _write(runtime: Runtime, pin: Pin) -> None:
+    runtime.store.replace(_path(runtime, pin), json.dumps(asdict(pin)).encode())
+
+
+def _read(runtime: Runtime, path: Path) -> Pin:
+    try:
+        fields = json.loads(runtime.store.read(path))
+        lists = {name: tuple(map(str, fields[name])) for name in ("changes", "base")}
+        pin = Pin(**{**fields, **lists, "owner": Owner(**fields["owner"])})
+        if not isinstance(pin.renewed_ms, int) or not isinstance(pin.seq, int):
+            raise ValueError("its numbers are no numbers")
+        if path.name != f"{pin.table}-{pin.id}.json":
+            raise ValueError("it is not named as it says")
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise Corruption(
+            f"pin {path} cannot be read, and it may protect any file: nothing was vacuumed; remove it if no reader of "
+            "this table is running, then vacuum again"
+        ) from error
+    return pin
+
+
+def _folder(runtime: Runtime) -> Path:
+    return runtime.control / "pins"
+
+
+def _path(runtime: Runtime, pin: Pin) -> Path:
+    return _folder(runtime) / f"{pin.table}-{pin.id}.json"

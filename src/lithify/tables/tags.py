@@ -1,0 +1,164 @@
+"""Tags: versions of a table that stay readable under a name until somebody takes the name away.
+
+A tag is a folder `_lithify/tags/<table>/<name>/`. Its `tag.json` names the files of the version, which vacuum spares
+as it spares those of a pin, but of no process and for no time. Logs are trimmed, so the folder also holds what the
+version is read from: links to one checkpoint and to the commits after it, of both logs. `tag.json` comes last and goes
+first: a folder without one is no tag. All of it happens under the lock of vacuum.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from lithify.core.html import Shown
+from lithify.core.names import TableName
+from lithify.core.snapshot import Snapshot
+from lithify.errors import Conflict, Corruption, InvalidRequest, NotFound
+from lithify.tables.handles import Handles
+from lithify.tables.pins import vacuum_lock
+from lithify.tables.runtime import Runtime
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+_FILE = "tag.json"
+
+
+@dataclass(frozen=True)
+class Tag(Shown):
+    """A named version of a table: `as_of=name` reads it."""
+
+    name: str
+    table: str
+    seq: int
+    created: dt.datetime
+    actor: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class _Stored:
+    name: str
+    table: str
+    table_id: str
+    seq: int
+    changes_version: int
+    base_version: int
+    created_ms: int
+    actor: str
+    bytes: int
+    changes: tuple[str, ...]
+    base: tuple[str, ...]
+
+    def shown(self) -> Tag:
+        created = dt.datetime.fromtimestamp(self.created_ms / 1000, dt.UTC)
+        return Tag(self.name, self.table, self.seq, created, self.actor, self.bytes)
+
+
+def is_tag_name(text: object) -> bool:
+    return isinstance(text, str) and _NAME.fullmatch(text) is not None
+
+
+def tag(handles: Handles, name: str, as_of: int | str | dt.datetime | Snapshot | None = None) -> Tag:
+    """Raises Conflict if there is a tag of that name."""
+    if not is_tag_name(name):
+        raise InvalidRequest(
+            f"{name!r} is no name of a tag: a letter, then up to 63 letters, digits, underscores, dots and hyphens"
+        )
+    runtime = handles.runtime
+    with vacuum_lock(runtime, handles.name):
+        if (found := _found(handles, name)) is not None:
+            raise Conflict(f"table {handles.name} has a tag {name} of seq {found.seq}: untag it first")
+        snapshot = handles.snapshot(as_of)
+        handles.check_present(snapshot)
+        folder = _folder(runtime, handles.name) / name
+        runtime.store.remove_folder(folder)  # of a tag that was cut off
+        handles.changes.log.keep(snapshot.changes_version, folder / "changes")
+        handles.base.log.keep(snapshot.base_version, folder / "base")
+        stored = _Stored(
+            name,
+            str(handles.name),
+            handles.incarnation,
+            snapshot.seq,
+            snapshot.changes_version,
+            snapshot.base_version,
+            runtime.now_ms(),
+            runtime.settings.actor,
+            snapshot.base_bytes + snapshot.pending_bytes,
+            tuple(file.path for file in snapshot.changes),
+            tuple(file.path for file in snapshot.base),
+        )
+        runtime.store.step("tag.kept")
+        runtime.store.replace(folder / _FILE, json.dumps(asdict(stored)).encode())
+    return stored.shown()
+
+
+def untag(handles: Handles, name: str) -> None:
+    if not is_tag_name(name):  # it would be a path, and lead elsewhere
+        raise _no_tag(handles, name)
+    with vacuum_lock(handles.runtime, handles.name):
+        if _found(handles, name) is None:
+            raise _no_tag(handles, name)
+        store, folder = handles.runtime.store, _folder(handles.runtime, handles.name) / name
+        store.remove(folder / _FILE)
+        store.sync_folder(folder)
+        store.remove_folder(folder)
+
+
+def tags(handles: Handles) -> list[Tag]:
+    """By name."""
+    handles.changes.log.refresh()
+    handles.check_alive()
+    return [stored.shown() for stored in stored_tags(handles)]
+
+
+def stored_tags(handles: Handles) -> list[_Stored]:
+    """Of this table, not of one that was dropped at the same place. Raises Corruption where one cannot be read."""
+    names = handles.runtime.store.names(_folder(handles.runtime, handles.name))
+    found = (_found(handles, name) for name in names)
+    return [stored for stored in found if stored is not None]
+
+
+def tagged(handles: Handles, name: str) -> Snapshot:
+    """The version that a tag names, read from what the tag keeps of the logs."""
+    stored = _found(handles, name)
+    if stored is None:
+        raise _no_tag(handles, name)
+    folder = _folder(handles.runtime, handles.name) / name
+    return handles.snapshot_kept_in(folder, stored.seq, stored.changes_version, stored.base_version)
+
+
+def forget_tags(runtime: Runtime, name: TableName) -> None:
+    """Of a dropped table."""
+    runtime.store.remove_folder(_folder(runtime, name))
+
+
+def _found(handles: Handles, name: str) -> _Stored | None:
+    path = _folder(handles.runtime, handles.name) / name / _FILE
+    try:
+        fields = json.loads(handles.runtime.store.read(path))
+        lists = {each: tuple(map(str, fields[each])) for each in ("changes", "base")}
+        stored = _Stored(**{**fields, **lists})
+        if not all(type(number) is int for number in (stored.seq, stored.changes_version, stored.base_version)):
+            raise ValueError("its numbers are no numbers")
+    except NotFound:
+        return None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise Corruption(
+            f"tag {path} cannot be read, and it may protect any file: restore it from a copy, or remove its folder"
+        ) from error
+    return stored if stored.table_id == handles.incarnation else None
+
+
+def _no_tag(handles: Handles, name: str) -> NotFound:
+    there = ", ".join(stored.name for stored in stored_tags(handles)) or "none"
+    return NotFound(
+        f"table {handles.name} has no tag {name!r}: it has {there}; as_of also takes a seq, or a time like "
+        "2026-11-15T12:00:00Z"
+    )
+
+
+def _folder(runtime: Runtime, name: TableName) -> Path:
+    return runtime.control / "tags" / str(name)

@@ -1,0 +1,203 @@
+"""CSV text as typed rows: split by `csv_records`, fields taken apart by Arrow, values read by `values`.
+
+The first record names the columns. Where nothing stands a value is null; a quoted empty value is empty text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv
+
+from lithify.core.types import type_name
+from lithify.errors import InvalidRequest
+from lithify.text.csv_records import FINE, WHY, Records, split_records
+from lithify.text.rows import (
+    RECORD_BYTES_MAX,
+    UNDECODABLE,
+    BadRecord,
+    Misfits,
+    Portion,
+    Target,
+    cut,
+    empty,
+    missing,
+    shown,
+    with_last,
+)
+from lithify.text.values import holds_text, parse_values, wanted
+
+
+@dataclass(frozen=True)
+class Header:
+    """The column names of a CSV file, how many bytes and lines of its text they take."""
+
+    names: tuple[str, ...]
+    size: int
+    lines: int
+
+
+def read_header(blocks: Iterator[bytes], place: str) -> Header:
+    """The first record."""
+    held = b""
+    for block, last in with_last(blocks):
+        held += block
+        records = split_records(held, last=last)
+        if len(records):
+            end = int(records.starts[1]) if len(records) > 1 else records.used
+            lines = int(records.lines[1]) if len(records) > 1 else records.lines_used
+            return Header(_names(held, records, place), end, lines)
+        if len(held) > RECORD_BYTES_MAX:
+            break
+    if held.strip(b"\r\n"):
+        raise InvalidRequest(f"{place}: its first line, the column names, does not come to an end")
+    raise InvalidRequest(f"{place} is empty: a CSV file starts with a line of column names")
+
+
+def _names(held: bytes, records: Records, place: str) -> tuple[str, ...]:
+    record = held[int(records.starts[0]) : int(records.ends[0])]
+    line = int(records.lines[0]) + 1
+    if records.quoting[0] != FINE:
+        raise InvalidRequest(f"{place}, line {line}: {WHY[int(records.quoting[0])]}: {cut(shown(record))}")
+    try:
+        record.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"{place}, line {line}: {UNDECODABLE}: {cut(shown(record))}") from None
+    fields = int(records.fields[0])
+    table = _fields(record, [str(number) for number in range(fields)], None)
+    names = tuple(column[0].as_py() or "" for column in table.columns)
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InvalidRequest(f"{place} has the column {twice!r} twice: rename one")
+    return names
+
+
+def check_header(names: Sequence[str], target: Target, place: str) -> None:
+    """What can be said about a file by its column names."""
+    for name in names:
+        if target.columns.get_field_index(name) >= 0:
+            kind = target.columns.field(name).type
+            if not holds_text(kind):
+                raise InvalidRequest(
+                    f"{place}: column {name!r} is {type_name(kind)}, which CSV cannot hold: use JSON lines or Parquet"
+                )
+        elif not target.others:
+            raise InvalidRequest(
+                f"{place} has a column {name!r} that the table does not have: it has {', '.join(target.columns.names)}"
+            )
+    if len(target.columns) and not any(name in target.columns.names for name in names):
+        raise InvalidRequest(f"{place} has none of the columns {', '.join(target.columns.names)}: is it really CSV?")
+
+
+def csv_portions(
+    blocks: Iterator[bytes], place: str, target: Target, header: Sequence[str], line: int = 1
+) -> Iterator[Portion]:
+    """Rows of blocks that begin with a record, on this `line`, behind the header."""
+    for block, records, before in _whole_records(blocks, place, line):
+        if len(records):
+            yield _portion(block, records, before, place, target, header)
+
+
+def _whole_records(blocks: Iterator[bytes], place: str, line: int) -> Iterator[tuple[bytes, Records, int]]:
+    held = b""
+    for block, last in with_last(blocks):
+        held = held + block if held else block
+        records = split_records(held, last=last)
+        yield held, records, line
+        line += records.lines_used
+        held = held[records.used :]
+        if len(held) > RECORD_BYTES_MAX:
+            raise InvalidRequest(
+                f"{place}, line {line}: a record of more than {RECORD_BYTES_MAX // 2**20} MiB begins here: is a quote "
+                "not closed?"
+            )
+
+
+def _portion(block: bytes, records: Records, line: int, place: str, target: Target, header: Sequence[str]) -> Portion:
+    why: Misfits = {}
+    wrong = np.flatnonzero((records.quoting != FINE) | (records.fields != len(header)))
+    for at in wrong.tolist():
+        if records.quoting[at] != FINE:
+            why[at] = (None, WHY[int(records.quoting[at])], None)
+        else:
+            fields = int(records.fields[at])
+            why[at] = (None, f"it has {fields} field{'s' if fields != 1 else ''}, the header {len(header)}", None)
+    for at in _undecodable(block, records):
+        why[at] = (None, UNDECODABLE, None)
+    if why:
+        good = np.delete(np.arange(len(records)), sorted(why))
+        pieces = zip(records.starts[good].tolist(), records.ends[good].tolist(), strict=True)
+        text = b"\n".join([block[start:end] for start, end in pieces])
+    else:
+        good, text = np.arange(len(records)), block[: records.used]
+    if not len(good):
+        rows = empty([name for name in header if name in target.columns.names], target)
+    else:
+        texts = _fields(text, header, target)
+        assert texts.num_rows == len(good), "CSV was split in two different ways"
+        rows, misfits = _typed(texts, target)
+        why |= {int(good[at]): said for at, said in misfits.items()}
+    if not why:
+        return Portion(rows, (), frozenset(rows.column_names))
+    fitting = np.isin(good, sorted(why), invert=True)
+    bad = [_bad(block, records, at, place, line, *why[at]) for at in sorted(why)]
+    return Portion(rows.filter(pa.array(fitting)), bad, frozenset(rows.column_names))
+
+
+def _bad(
+    block: bytes, records: Records, at: int, place: str, line: int, column: str | None, why: str, value: str | None
+) -> BadRecord:
+    record = shown(block[int(records.starts[at]) : int(records.ends[at])])
+    return BadRecord(place, line + int(records.lines[at]), column, why, record, value)
+
+
+def _undecodable(block: bytes, records: Records) -> list[int]:
+    """Records with bytes that are no UTF-8."""
+    if block.isascii():
+        return []
+    found, start, view = [], 0, memoryview(block)[: records.used]
+    while start < records.used:
+        try:
+            str(view[start:], "utf-8")
+            break
+        except UnicodeDecodeError as error:
+            at = int(np.searchsorted(records.starts, start + error.start, "right")) - 1
+            found.append(at)
+            start = int(records.starts[at + 1]) if at + 1 < len(records) else records.used
+    return found
+
+
+def _fields(text: bytes, header: Sequence[str], target: Target | None) -> pa.Table:
+    """All values as text: null where nothing stands, empty where an empty value is quoted."""
+    known = [name for name in header if target is None or name in target.columns.names]
+    return csv.read_csv(
+        pa.BufferReader(text),
+        csv.ReadOptions(use_threads=False, column_names=list(header), block_size=len(text) + 2),
+        csv.ParseOptions(newlines_in_values=True),
+        csv.ConvertOptions(
+            check_utf8=False,
+            column_types={name: pa.string() for name in known},
+            include_columns=known,
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+
+
+def _typed(texts: pa.Table, target: Target) -> tuple[pa.Table, Misfits]:
+    """Typed columns, and what does not fit by its row: the first column of it that is to blame."""
+    misfits: Misfits = {}
+    arrays: dict[str, pa.Array] = {}
+    for name in texts.column_names:
+        kind = target.columns.field(name).type
+        given = texts.column(name).combine_chunks()
+        arrays[name], bad = parse_values(given, kind)
+        for at in bad.tolist():
+            why = f"does not fit {type_name(kind)}: it takes {wanted(kind)}"
+            misfits.setdefault(at, (name, why, repr(cut(given[at].as_py()))))
+    rows = pa.table(arrays)
+    return rows, missing(rows, target) | misfits

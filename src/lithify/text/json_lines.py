@@ -1,0 +1,225 @@
+"""JSON lines, or one JSON array, as typed rows: values are read by `json_rows`, all of a block at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lithify.core import strict_json
+from lithify.errors import InvalidRequest
+from lithify.text.json_fields import TWICE, repeated_field, repeated_in_rows, repeating_lines, repeats
+from lithify.text.json_rows import RowMisfit, exact, rows_as_columns
+from lithify.text.rows import (
+    RECORD_BYTES_MAX,
+    UNDECODABLE,
+    BadRecord,
+    Misfits,
+    Portion,
+    Target,
+    empty,
+    missing,
+    shown,
+    with_last,
+)
+from lithify.text.types import json_columns
+
+ARRAY_BYTES_MAX = 2**30
+
+
+@dataclass(frozen=True)
+class _Parsed:
+    """Rows as JSON has them, how to get them again with all digits, where each stood, and what is no JSON."""
+
+    rows: Sequence[Any]
+    again: Callable[[], Sequence[Any]]
+    records: Sequence[tuple[int, bytes]]
+    bad: Sequence[BadRecord]
+    array: bool = False
+
+
+def json_portions(blocks: Iterator[bytes], place: str, target: Target, line: int = 1) -> Iterator[Portion]:
+    """Rows of JSON lines that begin on this `line`; or of one array, if the text begins with a bracket."""
+    for parsed in _parsed(blocks, place, line):
+        if not parsed.rows:
+            yield Portion(empty(target.columns.names, target), parsed.bad, frozenset())
+            continue
+        rows, bad = _judged(parsed, place, target)
+        if parsed.array:
+            bad = [replace(each, file=f"{place}, row {each.line}", line=None) for each in bad]
+        named = frozenset[str]().union(*(row for row in parsed.rows if isinstance(row, dict)))
+        yield Portion(rows, sorted([*parsed.bad, *bad], key=lambda each: each.line or 0), named)
+
+
+def json_types(blocks: Iterator[bytes], place: str) -> pa.Schema:
+    """The columns that the rows have, by their values."""
+    return json_columns(_types(parsed.rows, place) for parsed in _parsed(blocks, place, 1))
+
+
+def _types(rows: Sequence[Any], place: str) -> pa.Schema:
+    objects = [row for row in rows if isinstance(row, dict)]
+    names = dict.fromkeys(name for row in objects for name in row)
+    try:
+        return pa.schema([(name, pa.array([row.get(name) for row in objects]).type) for name in names])
+    except (pa.ArrowException, OverflowError, UnicodeError) as error:
+        raise InvalidRequest(
+            f"{place}: a column holds values of several types ({str(error).splitlines()[0]}): create the table with "
+            "the columns that you want"
+        ) from error
+
+
+def _parsed(blocks: Iterator[bytes], place: str, line: int) -> Iterator[_Parsed]:
+    held = b""
+    began = line > 1
+    pairs = with_last(blocks)
+    for block, last in pairs:
+        held = held + block if held else block
+        if not began and (first := held.lstrip()[:1]):
+            if first == b"[":
+                yield _array(_all(held, (block for block, _ in pairs), place), place)
+                return
+            began = True
+        used = len(held) if last else held.rfind(b"\n") + 1
+        lines = held[:used].split(b"\n")
+        numbered = [(line + at, text) for at, text in enumerate(lines) if text.strip()]
+        line += len(lines) - 1
+        held = held[used:]
+        if numbered:
+            yield _lines(numbered, place)
+        if len(held) > RECORD_BYTES_MAX:
+            raise InvalidRequest(f"{place}, line {line}: the line has more than {RECORD_BYTES_MAX // 2**20} MiB")
+
+
+def _array(text: bytes, place: str) -> _Parsed:
+    try:
+        rows = strict_json.loads(text)
+    except strict_json.JSONDecodeError as error:
+        return _Parsed([], list, [], [BadRecord(place, error.lineno, None, _not_json(text, error), shown(text))])
+    records = [(number, strict_json.dumps(row)) for number, row in enumerate(rows, 1)]
+    parsed = _Parsed(rows, lambda: list(exact(text)), records, [], array=True)
+    if not repeats(text, rows):
+        return parsed
+    if not (twice := repeated_in_rows(text)):
+        return _Parsed([], list, [], [BadRecord(place, None, repeated_field(text), TWICE, shown(text))])
+    return _without(parsed, twice, place)
+
+
+def _lines(lines: Sequence[tuple[int, bytes]], place: str) -> _Parsed:
+    rows, kept, bad = [], [], []
+    for number, text in lines:
+        try:
+            rows.append(strict_json.loads(text))
+            kept.append((number, text))
+        except strict_json.JSONDecodeError as error:
+            bad.append(BadRecord(place, number, None, _not_json(text, error), shown(text.strip())))
+    parsed = _Parsed(rows, lambda: [exact(text) for _, text in kept], kept, bad)
+    texts = [text for _, text in kept]
+    twice = {at: repeated_field(texts[at]) for at in repeating_lines(texts, rows)}
+    return _without(parsed, twice, place) if twice else parsed
+
+
+def _without(parsed: _Parsed, twice: Mapping[int, str | None], place: str) -> _Parsed:
+    """Rows that give a field twice are bad records."""
+    kept = [at for at in range(len(parsed.rows)) if at not in twice]
+    bad = list(parsed.bad)
+    for at, field in twice.items():
+        number, text = parsed.records[at]
+        file, line = (f"{place}, row {number}", None) if parsed.array else (place, number)
+        bad.append(BadRecord(file, line, field, TWICE, shown(text.strip())))
+
+    def again() -> list[Any]:
+        digits = parsed.again()
+        return [digits[at] for at in kept]
+
+    return replace(
+        parsed, rows=[parsed.rows[at] for at in kept], again=again, records=[parsed.records[at] for at in kept], bad=bad
+    )
+
+
+def _all(held: bytes, blocks: Iterator[bytes], place: str) -> bytes:
+    pieces, size = [held], len(held)
+    for block in blocks:
+        pieces.append(block)
+        size += len(block)
+        if size > ARRAY_BYTES_MAX:
+            raise InvalidRequest(
+                f"{place} is a JSON array of more than {ARRAY_BYTES_MAX // 2**30} GiB: write JSON lines, "
+                "one object per line"
+            )
+    return b"".join(pieces)
+
+
+def _not_json(text: bytes, error: strict_json.JSONDecodeError) -> str:
+    try:
+        text.decode("utf-8")
+    except UnicodeDecodeError:
+        return UNDECODABLE
+    return f"no JSON: {error.msg.partition(':')[0]}"
+
+
+def _judged(parsed: _Parsed, place: str, target: Target) -> tuple[pa.Table, list[BadRecord]]:
+    """All rows at once; only if one of them does not fit, each by itself."""
+    columns, rows, again = target.columns, parsed.rows, parsed.again
+    if target.others:
+        known = set(columns.names)
+        rows, again = _only(rows, known), lambda: _only(parsed.again(), known)
+    bad: Misfits = {}
+    try:
+        table = _filled(rows, columns, again)
+        kept = np.arange(len(rows))
+    except RowMisfit as misfit:
+        if target.first_bad:
+            table, kept = empty(columns.names, target), np.empty(0, np.int64)
+            bad[misfit.index] = (misfit.column, misfit.why, None)
+        else:
+            table, kept, bad = _one_by_one(rows, again(), target)
+    bad |= {int(kept[at]): said for at, said in missing(table, target).items()}
+    if not bad:
+        return table, []
+    fine = np.isin(kept, sorted(bad), invert=True)
+    found = []
+    for at in sorted(bad):
+        number, text = parsed.records[at]
+        column, why, value = bad[at]
+        found.append(BadRecord(place, number, column, why, shown(text.strip()), value))
+    return table.filter(pa.array(fine)), found
+
+
+def _one_by_one(rows: Sequence[Any], digits: Sequence[Any], target: Target) -> tuple[pa.Table, np.ndarray, Misfits]:
+    tables, kept = [], []
+    bad: Misfits = {}
+    for at, row in enumerate(rows):
+        try:
+            tables.append(_filled([row], target.columns, lambda at=at: [digits[at]]))  # type: ignore[misc]
+            kept.append(at)
+        except RowMisfit as misfit:
+            value = None if misfit.top is None else strict_json.dumps(row[misfit.top]).decode()
+            bad[at] = (misfit.column, misfit.why.removeprefix("the value ") if value else misfit.why, value)
+    table = pa.concat_tables(tables) if tables else empty(target.columns.names, target)
+    return table, np.array(kept, np.int64), bad
+
+
+def _only(rows: Sequence[Any], known: set[str]) -> list[Any]:
+    return [
+        {name: value for name, value in row.items() if name in known} if isinstance(row, dict) else row for row in rows
+    ]
+
+
+def _filled(rows: Sequence[Any], columns: pa.Schema, again: Callable[[], Sequence[Any]]) -> pa.Table:
+    """With all columns, in their order: null where no row has one."""
+    if all(isinstance(row, dict) and not row for row in rows):
+        return _nulls(columns, len(rows))
+    table = rows_as_columns(rows, columns, again)
+    return pa.table(
+        [table.column(f.name) if f.name in table.column_names else pa.nulls(table.num_rows, f.type) for f in columns],
+        schema=pa.schema([pa.field(f.name, f.type) for f in columns]),
+    )
+
+
+def _nulls(columns: pa.Schema, count: int) -> pa.Table:
+    return pa.table(
+        [pa.nulls(count, f.type) for f in columns], schema=pa.schema([pa.field(f.name, f.type) for f in columns])
+    )

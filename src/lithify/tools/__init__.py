@@ -1,0 +1,1 @@
+"""Programs around a lake: the demo, the doctor."""

@@ -1,0 +1,172 @@
+"""Bulk writes: a Spark DataFrame becomes change files, and one commit gives them the next seq.
+
+The files lie in the job's own folder below `changes`. Those of plain rows are laid out as base wants them, so that
+folding them into an empty range of keys only links them; those of events (`write_events`) are apart by operation, and
+no key stands in two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lithify.core.ops import Op
+from lithify.core.rows import check_convertible
+from lithify.core.schema import TableSchema
+from lithify.delta.changes import batch_txn
+from lithify.delta.commit import swap_with_retries
+from lithify.delta.intent import Intent
+from lithify.errors import Conflict, InvalidRequest
+from lithify.files.parquet import Written
+from lithify.index.table_index import solid
+from lithify.jobs import jobs
+from lithify.tables.handles import Handles
+from lithify.write.writer import Commit, Portion, Writer, check_batch_id
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Files = Sequence[tuple[Written, Op]]
+Produce = Callable[[TableSchema, str, str], Files]
+
+
+@dataclass(frozen=True)
+class BulkWrite:
+    """What the commit says besides its files. One with a `portion` may be empty: it still says how far the feed is."""
+
+    operation: str
+    batch_id: str | None = None
+    info: Mapping[str, Any] = field(default_factory=dict)
+    portion: Portion | None = None
+    schema_fingerprint: str | None = None
+
+    def before(self, handles: Handles) -> Commit | None:
+        """The answer that this write got the first time, as of the log handle's version."""
+        writer = Writer(handles)
+        if self.batch_id is not None and (replayed := writer.replay(self.operation, self.batch_id)) is not None:
+            return replayed
+        return None if self.portion is None else writer.arrived(self.operation, self.portion)
+
+
+def write_frame(
+    handles: Handles,
+    frame: DataFrame,
+    operation: str,
+    batch_id: str | None = None,
+    info: Mapping[str, Any] | None = None,
+    portion: Portion | None = None,
+    schema_fingerprint: str | None = None,
+) -> Commit:
+    """Rows to append or upsert."""
+    from lithify.spark.types import arrow_schema
+    from lithify.spark.write import WriteTask, write_parts
+
+    check_batch_id(batch_id)
+    check_convertible(arrow_schema(frame.schema), handles.schema().columns)
+    handles.runtime.session(frame.sparkSession)
+
+    def produce(schema: TableSchema, root: str, folder: str) -> Files:
+        return [(file, Op.UPSERT) for file in write_parts(frame, WriteTask(schema, root, folder))]
+
+    write = BulkWrite(operation, batch_id, info or {}, portion, schema_fingerprint)
+    return write_files(handles, write, produce)
+
+
+def write_events(
+    handles: Handles,
+    frame: DataFrame,
+    op_column: str | None,
+    portion: Portion,
+    operation: str,
+    info: Mapping[str, Any],
+    order: Sequence[str] = (),
+) -> Commit:
+    """Events in the order of the frame's rows (of the columns `order` before that), settled per key: upserts, replaces
+    and deletes in one commit.
+    """
+    from lithify.spark.event_write import EventTask, write_settled
+
+    handles.runtime.session(frame.sparkSession)
+
+    def produce(schema: TableSchema, root: str, folder: str) -> Files:
+        return write_settled(frame, EventTask(schema, root, folder, op_column, tuple(order)))
+
+    return write_files(handles, BulkWrite(operation, None, info, portion), produce)
+
+
+def write_files(handles: Handles, write: BulkWrite, produce: Produce) -> Commit:
+    """One job and one commit of whatever files `produce` writes into the job's folder."""
+    runtime, store = handles.runtime, handles.runtime.store
+    schema = handles.schema()
+    if (replayed := write.before(handles)) is not None:
+        return replayed
+    jobs.recover(runtime, str(handles.name))
+    job = jobs.begin(runtime, str(handles.name), "bulk", "changes")
+    log = handles.changes.log
+    store.make_folder(log.path / job.folder)
+    try:
+        files = produce(schema, str(log.path), job.folder)
+        if write.portion is None and not any(file.rows for file, _ in files):
+            raise InvalidRequest("the batch is empty: the DataFrame has no rows")
+        store.step("bulk.written")
+        jobs.check_outputs(runtime, log.path, [file for file, _ in files])
+        jobs.drop_leftovers(runtime, log.path, job, [file.path for file, _ in files])
+        store.sync_folder(log.path / job.folder)
+        store.sync_folder(log.path)
+        job = jobs.advance(runtime, job, jobs.COMMITTING)
+        commit = _commit(handles, job, schema, files, write)
+        store.step("bulk.committed")
+        log.make_durable()
+    except BaseException as error:
+        jobs.give_up(runtime, job, log, error)
+        raise
+    store.step("bulk.durable")
+    log.checkpoint_if_due()
+    if commit.replayed:
+        jobs.put_away(runtime, job, log)
+    else:
+        handles.changes_index.after_commit(log.version, solid(file for file, _ in files), ())
+        runtime.activity.committed(1, commit.rows)
+        jobs.finish(runtime, job)
+    return commit
+
+
+def _commit(handles: Handles, job: jobs.Job, schema: TableSchema, files: Files, write: BulkWrite) -> Commit:
+    changes, runtime = handles.changes, handles.runtime
+    intent = Intent(runtime.new_id())
+    deleted = sum(file.rows for file, op in files if op is Op.DELETE)
+    upserted = sum(file.rows for file, op in files if op is not Op.DELETE)
+    rows = upserted + deleted
+
+    def attempt() -> Commit:
+        handles.check_alive()
+        jobs.check_not_fenced(job, changes.log)
+        if (replayed := write.before(handles)) is not None:
+            return replayed
+        changes.schema.check_fingerprint(write.schema_fingerprint, str(handles.name))
+        if changes.schema.columns.names[: len(schema.names)] != schema.names:
+            raise Conflict(
+                f"the columns of table {handles.name} changed while the rows were written; nothing was committed: "
+                "write again"
+            )
+        info = {
+            "operation": write.operation,
+            "rows": rows,
+            "upserted": upserted,
+            "deleted": deleted,
+            "actor": runtime.settings.actor,
+            **write.info,
+        }
+        txns = dict(job.txn)
+        if write.batch_id is not None:
+            info["batch_id"] = write.batch_id
+            txns[batch_txn(write.batch_id)] = changes.seq + 1
+        if write.portion is not None:
+            txns |= write.portion.txns(changes.seq + 1)
+        seq = changes.commit(files, txns, info, intent)
+        return Commit(str(handles.name), seq, write.operation, rows, upserted, deleted, write.batch_id)
+
+    with changes.log.lock:
+        changes.log.refresh()
+        return swap_with_retries(runtime, changes.log, f"{write.operation} on {handles.name}", attempt)

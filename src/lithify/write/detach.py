@@ -1,0 +1,216 @@
+"""A day of a table as Parquet files of its own: taken out of the table, or put into one. Each is one commit.
+
+Detaching folds first, so that the day stands in base alone, gives its files a second name in a folder of the user's,
+makes that durable, and then deletes exactly these rows in one commit that holds only if nothing was written meanwhile.
+So the rows are in the table, or in both places after a crash between the two, but never in neither. The next fold drops
+the files from base without rewriting any.
+
+Attaching commits the rows of a folder's files as a bulk write, checked like any other row: those that are there already
+are replaced, and a fold of a day that base does not hold links the files that were written.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lithify.core.arrow_rows import sort_by, strictly_ascending
+from lithify.core.html import Shown
+from lithify.core.names import DAY
+from lithify.core.ops import Op
+from lithify.core.read_plan import Source, constants_of
+from lithify.core.rows import rows_of
+from lithify.core.schema import TableSchema
+from lithify.core.snapshot import DataFile, Snapshot
+from lithify.errors import Conflict, InvalidRequest, LithifyError, NotFound
+from lithify.files.open_parquet import open_file
+from lithify.files.parquet import Layout, PartWriter, Written, batches_of, part_path, read
+from lithify.files.read_proof import check_whole
+from lithify.files.store import Store
+from lithify.write.bulk import BulkWrite, Files, write_files
+from lithify.write.writer import Commit, Request, SeqMoved
+
+if TYPE_CHECKING:
+    from lithify.lake.table import Table
+
+logger = logging.getLogger(__name__)
+
+ROUNDS_MAX = 5
+OUTSIDE = Store()  # the folder is the caller's own word, and no part of the lake
+
+
+@dataclass(frozen=True)
+class DetachReport(Shown):
+    """What was taken out. `seq`: of the commit that did."""
+
+    table: str
+    day: dt.date
+    folder: str
+    files: int
+    rows: int
+    bytes: int
+    seq: int
+
+
+def detach(table: Table, day: dt.date | str, to: Path | str, info: dict[str, str]) -> DetachReport:
+    wanted, folder = _day(day), Path(to).absolute()
+    if (time := table.definition.time) is None:
+        raise InvalidRequest(f"table {table.name} has no time column, and so no days: give it one when you create it")
+    if folder.exists():
+        raise Conflict(f"{folder} exists already: detach writes a folder of its own, give another name")
+    if folder.is_relative_to(table._runtime.root):
+        raise InvalidRequest(f"{folder} lies inside this lake: detach takes a day out of it, give a place elsewhere")
+    for _ in range(ROUNDS_MAX):
+        table.fold()
+        snapshot = table.snapshot()
+        files = [file for file in snapshot.base if str(file.partition.get(DAY)) == wanted.isoformat()]
+        if snapshot.changes:
+            continue  # somebody was quicker
+        if not files:
+            raise NotFound(f"table {table.name} has no rows of {wanted}: lithify partitions lists the days that it has")
+        _lay_out(table, files, folder)
+        table._runtime.store.step("detach.laid_out")
+        rows = _keys(table, snapshot, files, time)
+        request = Request(
+            "detach", {Op.DELETE: rows}, None, {**info, "detail": f"{wanted} to {folder}"}, only_at_seq=snapshot.seq
+        )
+        try:
+            commit = table._write(request)
+        except SeqMoved:
+            OUTSIDE.remove_folder(folder)
+            continue
+        try:
+            table.fold()
+        except LithifyError as error:
+            logger.warning("the files of %s stay in the base of %s until its next fold: %s", wanted, table.name, error)
+        total, size = sum(file.rows for file in files), sum(file.size_bytes for file in files)
+        return DetachReport(table.name, wanted, str(folder), len(files), total, size, commit.seq)
+    raise Conflict(
+        f"detaching {wanted} from {table.name} was overtaken by other writers {ROUNDS_MAX} times; nothing was taken "
+        "out: try again when it is written to less"
+    )
+
+
+def _lay_out(table: Table, files: Iterable[DataFile], folder: Path) -> None:
+    """The day's files under names in `folder`, which appears whole or not at all."""
+    root = table.base_path
+    draft = folder.with_name(f".{folder.name}-{table._runtime.new_id()}")
+    OUTSIDE.make_folder(draft)
+    try:
+        for number, file in enumerate(files):
+            check_whole(f"{root}/{file.path}", file.size_bytes)
+            OUTSIDE.link(root / file.path, draft / f"part-{number:05d}.parquet")
+            OUTSIDE.sync_file(draft / f"part-{number:05d}.parquet")
+        OUTSIDE.sync_folder(draft)
+        OUTSIDE.rename(draft, folder)
+    except BaseException:
+        OUTSIDE.remove_folder(draft)
+        raise
+
+
+def _keys(table: Table, snapshot: Snapshot, files: Iterable[DataFile], time: str) -> pa.Table:
+    """What deletes exactly these rows: their keys, or without a key the moments of the day."""
+    schema = snapshot.schema
+    columns = schema.select(schema.key or [time])
+    parts = [read(table.base_path / file.path, columns, dict(constants_of(file, schema))) for file in files]
+    rows = pa.concat_tables(parts)
+    return rows if schema.keyed else rows.group_by([time]).aggregate([]).select([time])
+
+
+def _day(day: dt.date | str) -> dt.date:
+    if isinstance(day, dt.datetime):
+        raise InvalidRequest(f"a day is a date, like 2026-11-15, not the moment {day}")
+    if isinstance(day, dt.date):
+        return day
+    try:
+        return dt.date.fromisoformat(day)
+    except (TypeError, ValueError):
+        raise InvalidRequest(f"{day!r} is no day: write it like 2026-11-15") from None
+
+
+# -- attaching
+
+
+def attach(table: Table, folder: Path | str, batch_id: str | None, info: dict[str, str]) -> Commit:
+    place = Path(folder).absolute()
+    if not place.is_dir():
+        raise NotFound(f"{place} is no folder: attach takes a folder of Parquet files")
+    paths = sorted(path for path in place.iterdir() if path.suffix == ".parquet")
+    if not paths:
+        raise NotFound(f"{place} holds no Parquet files")
+    _check_keys(table, place, paths, table.definition)
+
+    def produce(schema: TableSchema, root: str, target: str) -> Files:
+        return [
+            (_taken(path, schema, part_path(root, target, f"part-{number:05d}.parquet"), Path(root)), Op.UPSERT)
+            for number, path in enumerate(paths)
+        ]
+
+    return write_files(table._handles, BulkWrite("attach", batch_id, {**info, "detail": str(place)}), produce)
+
+
+def _check_keys(table: Table, place: Path, paths: Sequence[Path], schema: TableSchema) -> None:
+    """One row per key and commit: what stands twice would be told apart by nothing."""
+    if not schema.keyed:
+        return
+    for path in paths:
+        if missing := set(schema.key) - set(open_file(path).schema_arrow.names):
+            raise InvalidRequest(f"{path} lacks column {min(missing)!r}, which is part of the key of {table.name}")
+    sources = [Source(str(path), -1, path.stat().st_size) for path in paths]
+    bad = table._runtime.serving.questions.duplicate_keys(sources, schema.select(schema.key))
+    if bad.num_rows:
+        examples = ", ".join(str(tuple(row[name] for name in schema.key)) for row in bad.to_pylist())
+        raise InvalidRequest(
+            f"{place}: some values of {', '.join(schema.key)} are null or stand more than once, e.g. {examples}: "
+            "attach takes one row per key; load the files with ingest instead"
+        )
+
+
+def _taken(path: Path, schema: TableSchema, target: Path, root: Path) -> Written:
+    """The file's rows, checked, in the table's layout. What lies in the order of the key is never in memory whole."""
+    try:
+        return _write(_in_key_order(path, schema), schema, target, root)
+    except _NotInOrder:
+        rows = pa.concat_tables([schema.columns.empty_table(), *_rows(path, schema)])
+        return _write([sort_by(rows, schema.key)], schema, target, root)
+
+
+class _NotInOrder(Exception):
+    """Internal: the file has to be sorted."""
+
+
+def _in_key_order(path: Path, schema: TableSchema) -> Iterator[pa.Table]:
+    last: pa.Table | None = None
+    for batch in _rows(path, schema):
+        if schema.keyed and batch.num_rows:
+            keys = batch.select(list(schema.key))
+            lines = keys if last is None else pa.concat_tables([last, keys])
+            if not strictly_ascending([column.combine_chunks() for column in lines.columns]):
+                raise _NotInOrder
+            last = keys.slice(keys.num_rows - 1)
+        yield batch
+
+
+def _rows(path: Path, schema: TableSchema) -> Iterator[pa.Table]:
+    for batch in batches_of(path, open_file(path).schema_arrow.remove_metadata()):
+        try:
+            yield rows_of(batch, schema)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{path}: {error}") from error
+
+
+def _write(batches: Iterable[pa.Table], schema: TableSchema, target: Path, root: Path) -> Written:
+    writer = PartWriter(target, schema.columns, Layout.of(schema))
+    try:
+        for batch in batches:
+            writer.write(batch)
+        return writer.close(root)
+    except BaseException:
+        writer.abandon()
+        raise

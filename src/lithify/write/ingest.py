@@ -1,0 +1,201 @@
+"""Loading files into a table through Spark: CSV, JSON lines or Parquet. A record that does not fit is never dropped
+silently.
+"""
+
+from __future__ import annotations
+
+import glob
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lithify.core.html import Shown
+from lithify.core.text import plural
+from lithify.errors import InvalidRequest, NotFound
+from lithify.files.text_files import refused
+from lithify.index.examine import examine
+from lithify.tables.handles import Handles
+from lithify.text.rows import Target
+from lithify.write.bulk import write_frame
+from lithify.write.quarantine import set_aside
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SUFFIXES = {
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".parquet": "parquet",
+}
+FORMATS = ("csv", "json", "parquet")
+PACKED = (".gz", ".zst", ".zstd", ".bz2")
+Progress = Callable[[str, float | None], None]
+
+
+@dataclass(frozen=True)
+class IngestReport(Shown):
+    table: str
+    seq: int
+    rows: int
+    files: int
+    bytes: int
+    bad_records: int = 0
+    quarantine: str | None = None
+    seconds: float = 0.0
+
+
+def find_files(paths: str | Sequence[str]) -> list[str]:
+    """Files behind paths, folders and globs."""
+    found: list[str] = []
+    for path in [paths] if isinstance(paths, str) else list(paths):
+        text = str(Path(path).expanduser())
+        matches = [text] if Path(text).exists() else sorted(glob.glob(text, recursive=True))
+        if not matches:
+            raise NotFound(f"{path} matches no file")
+        for match in matches:
+            if Path(match).is_dir():
+                inside = sorted(
+                    str(f) for f in Path(match).rglob("*") if f.is_file() and not f.name.startswith((".", "_"))
+                )
+                if not inside:
+                    raise NotFound(f"{match} has no files in it")
+                found += inside
+            else:
+                found.append(match)
+    return [str(Path(file).absolute()) for file in dict.fromkeys(found)]
+
+
+def format_of(files: Sequence[str], given: str | None) -> str:
+    if given is not None:
+        if given not in FORMATS:
+            raise InvalidRequest(f"format {given!r} is not known: use {', '.join(FORMATS)}")
+        return given
+    kinds = {SUFFIXES.get(_suffix(file)) for file in files}
+    if len(kinds) != 1 or None in kinds:
+        raise InvalidRequest(
+            f"the format of {files[0]} and the others cannot be told from their names: pass format (csv, json or "
+            "parquet)"
+        )
+    return str(kinds.pop())
+
+
+def _suffix(file: str) -> str:
+    """That of the name without what says how it is packed: its content tells that."""
+    path = Path(file.lower())
+    return Path(path.stem).suffix if path.suffix in PACKED else path.suffix
+
+
+def ingest(
+    handles: Handles,
+    files: Sequence[str],
+    kind: str,
+    mode: str | None,
+    on_bad_record: str,
+    batch_id: str | None,
+    progress: Progress,
+    encoding: str | None = None,
+) -> IngestReport:
+    from lithify.spark.ingest import parquet_rows
+
+    started = time.monotonic()
+    runtime, schema = handles.runtime, handles.schema()
+    if mode not in (None, "append", "upsert"):
+        raise InvalidRequest(f"mode {mode!r} is not known: use append or upsert")
+    if on_bad_record not in ("fail", "quarantine"):
+        raise InvalidRequest(f"on_bad_record {on_bad_record!r} is not known: use fail or quarantine")
+    if mode == "upsert" and not schema.keyed:
+        raise InvalidRequest(f"table {handles.name} has no key, so there is nothing to upsert by: use mode append")
+    if kind == "parquet":
+        progress(f"looking at {plural(len(files), 'file')}", None)
+        for problem in examine([(file, None) for file in files]).values():
+            raise problem
+    progress("starting Spark", None)
+    spark = runtime.spark()
+    progress(f"reading {len(files)} {kind} file{'s' if len(files) != 1 else ''}", None)
+    bad, quarantine = 0, None
+    if kind == "parquet":
+        frame = parquet_rows(spark, files, schema.columns)
+    else:
+        progress("checking records", None)
+        frame, bad, quarantine = _text_rows(handles, spark, files, kind, on_bad_record, encoding)
+    operation = mode or ("upsert" if schema.keyed else "append")
+    with _watched(handles.changes.log.path, progress):
+        commit = write_frame(handles, frame, operation, batch_id, {"detail": f"ingest of {len(files)} files"})
+    size = sum(Path(file).stat().st_size for file in files)
+    return IngestReport(
+        str(handles.name),
+        commit.seq,
+        commit.rows,
+        len(files),
+        size,
+        bad,
+        quarantine,
+        time.monotonic() - started,
+    )
+
+
+def _text_rows(
+    handles: Handles, spark: SparkSession, files: Sequence[str], kind: str, on_bad_record: str, encoding: str | None
+) -> tuple[DataFrame, int, str | None]:
+    """Rows that fit; how many records do not, and where they have been set aside."""
+    from lithify.spark.ingest import TextFiles
+
+    schema = handles.schema()
+    target = Target(schema.columns, tuple(f.name for f in schema.columns if not f.nullable))
+    text = TextFiles(spark, files, kind, target, encoding)
+    found = text.check()
+    if not found.records:
+        raise InvalidRequest(
+            f"{_called(files)} no records{' but column names' if kind == 'csv' else ''}: nothing to load"
+        )
+    if not found.bad:
+        return text.rows(), 0, None
+    if on_bad_record == "fail":
+        raise refused(
+            found.examples,
+            found.bad,
+            str(handles.name),
+            "Correct them, or pass on_bad_record='quarantine' (--on-bad-record quarantine) to set them aside",
+        )
+    name = handles.runtime.new_id()
+    set_aside(handles, name, text.write_bad)
+    folder = str(handles.folder / "quarantine" / name)
+    if found.bad == found.records:
+        raise InvalidRequest(
+            f"{_called(files)} no record that fits table {handles.name}: all {found.bad:,} were set aside in {folder}, "
+            f"and nothing was written. The first one: {found.examples[0]}"
+        )
+    return text.rows(), found.bad, folder
+
+
+def _called(files: Sequence[str]) -> str:
+    return f"{files[0]} has" if len(files) == 1 else f"{files[0]} and {len(files) - 1} more files have"
+
+
+@contextmanager
+def _watched(folder: Path, progress: Progress) -> Iterator[None]:
+    """Tell how much has been written while Spark works: it does not say itself through its public interface."""
+    before = set(folder.glob("bulk-*"))
+    stop = threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(0.5):
+            size = sum(
+                f.stat().st_size for new in set(folder.glob("bulk-*")) - before for f in new.glob("*") if f.exists()
+            )
+            progress(f"writing, {size / 2**20:.1f} MiB so far", None)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    progress("writing", None)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()

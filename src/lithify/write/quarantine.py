@@ -1,0 +1,48 @@
+"""Records that are no rows are set aside in the table's folder, durable before the commit that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lithify.core.json_values import dumps
+from lithify.tables.handles import Handles
+
+
+def set_aside(
+    handles: Handles, name: str, records: Sequence[Mapping[str, Any]] | Callable[[Path], list[Path]]
+) -> dict[str, Any]:
+    """Keep records as JSON lines in the table's folder quarantine/`name`, in place of what it held, durable. A function
+    writes the files itself. What the commit should say about it is answered.
+    """
+    store, folder = handles.runtime.store, handles.folder / "quarantine" / name
+    count, kept = 0, list[str]()
+    # What is there goes last: a rival with the same portion may have committed it, and these are its records too.
+    if callable(records):
+        staging = folder.with_name(f".{name}-{handles.runtime.new_id()}")
+        store.make_folder(folder.parent)
+        try:
+            for file in records(staging):
+                with file.open("rb") as lines:
+                    count += sum(1 for _ in lines)
+                store.sync_file(file)
+                store.make_folder(folder)
+                store.move(file, folder / file.name)
+                kept.append(file.name)
+        finally:
+            store.remove_folder(staging)
+    elif texts := [dumps(record) + "\n" for record in records]:
+        count, kept = len(texts), ["part-00000.json"]
+        store.make_folder(folder)
+        store.replace(folder / kept[0], "".join(texts).encode())
+    if not count:
+        store.remove_folder(folder)
+        return {}
+    store.sync_folder(folder)
+    for older in store.names(folder):
+        if older not in kept:
+            store.remove(folder / older)
+    store.sync_folder(folder.parent)
+    store.step("arrival.set_aside")
+    return {"quarantined": count, "quarantine": str(folder.relative_to(handles.folder))}

@@ -1,0 +1,227 @@
+"""Rows that tasks outside our hands have laid down, made into one commit.
+
+The data source's tasks run wherever Spark puts them, and the process that began the write is gone before they end. So
+the spool is a job of its own, owned by the driver that lives through all of it, and nothing in its folder is ever
+committed: what the tasks report is taken out of it, into an ordinary write with a job and a commit of its own. That is
+why the spool needs no fence when it ends well. A task that ran twice may still be writing: vacuum finds what it leaves.
+
+Few rows go through the table's writer. More are sorted by key with bounded memory, on disk where it does not suffice,
+and streamed into files laid out as any bulk write. Finished files of a table with no key are moved as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from lithify.core.ops import Op
+from lithify.core.read_plan import Source
+from lithify.core.schema import TableSchema
+from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError
+from lithify.files.parquet import Written, read
+from lithify.files.read_proof import check_whole
+from lithify.files.store import translated
+from lithify.jobs import jobs
+from lithify.spark.datasource.table import Spooled, SpoolPlace
+from lithify.tables.runtime import Owner, process_start
+from lithify.write.bulk import BulkWrite, Files, write_files
+from lithify.write.writer import Commit, Request
+
+if TYPE_CHECKING:
+    from lithify.lake.table import Table
+
+KIND = "spool"
+SMALL_ROWS_MAX = 100_000
+SMALL_BYTES_MAX = 64 * 2**20
+EXAMPLES_MAX = 5
+ANCESTORS_MAX = 8
+JVM = "java"
+
+logger = logging.getLogger(__name__)
+
+
+def driver_of(pid: int) -> Owner:
+    """The Spark driver that a process plans or commits for: the nearest JVM above it. Spark starts such processes
+    through another Python, which may go before the driver does. Where there is none, it is the process above.
+    """
+    above = os.getppid() if pid == os.getpid() else _name_and_parent(pid)[1]
+    found = above
+    for _ in range(ANCESTORS_MAX):
+        name, parent = _name_and_parent(found)
+        if name == JVM:
+            break
+        found = parent
+    else:
+        found = above
+    return Owner(Owner.this_process().host, found, process_start(found) or "")
+
+
+def _name_and_parent(pid: int) -> tuple[str, int]:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return "", 0
+    before, _, after = text.rpartition(")")
+    return before.partition("(")[2], int(after.split()[1])
+
+
+def begin(table: Table, owner: Owner) -> SpoolPlace:
+    """A place for the tasks' rows, kept until `commit` or `abort`, or until the owner is gone."""
+    handles = table._handles
+    runtime = handles.runtime
+    schema = handles.schema()
+    jobs.recover(runtime, table.name)
+    job = jobs.begin(replace(runtime, owner=owner), table.name, KIND, "changes")
+    root = handles.changes.log.path
+    runtime.store.make_folder(root / job.folder)
+    return SpoolPlace(schema, str(root), job.folder, job.id)
+
+
+def commit(
+    table: Table,
+    place: SpoolPlace,
+    spooled: Sequence[Spooled],
+    written: Sequence[Written],
+    operation: str,
+    batch_id: str | None = None,
+) -> Commit | None:
+    """One commit of what the tasks reported; None where they had no rows. The spool is gone afterwards, either way."""
+    job = _job(table, place)
+    try:
+        rows = sum(part.rows for part in spooled) + sum(file.rows for file in written)
+        if not rows:
+            done = None
+        elif spooled and rows <= SMALL_ROWS_MAX and sum(part.raw_bytes for part in spooled) <= SMALL_BYTES_MAX:
+            done = _commit_small(table, place, spooled, operation, batch_id)
+        else:
+            done = _commit_large(table, place, spooled, written, operation, batch_id)
+    except BaseException as error:
+        # What stopped the write says more than what stops its cleaning up, which recovery does when the driver is gone.
+        with contextlib.suppress(LithifyError):
+            _end(table, job, "failed", reason=str(error))
+        raise
+    try:
+        _end(table, job, "done", rows=rows)
+    except LithifyError as error:
+        # The rows are committed: whoever heard of an error now would write them once more.
+        logger.warning("the spool of %s is left to recovery: %s", job.table, error)
+    return done
+
+
+def abort(table: Table, place: SpoolPlace) -> None:
+    """Nothing was committed, and nothing will be."""
+    for job in _found(table, place):
+        _end(table, job, "given up", reason="the write failed in Spark")
+
+
+def _commit_small(
+    table: Table, place: SpoolPlace, spooled: Sequence[Spooled], operation: str, batch_id: str | None
+) -> Commit:
+    schema = place.schema
+    paths = _paths(place, spooled)
+    parts = [read(path, schema.columns, size_bytes=part.size_bytes) for path, part in zip(paths, spooled, strict=True)]
+    rows = pa.concat_tables(parts)
+    if schema.keyed and not place.ordered:
+        _refuse_duplicates(rows, schema)
+    return table._write(Request(operation, {Op.UPSERT: rows}, batch_id))
+
+
+def _commit_large(
+    table: Table,
+    place: SpoolPlace,
+    spooled: Sequence[Spooled],
+    written: Sequence[Written],
+    operation: str,
+    batch_id: str | None,
+) -> Commit:
+    from lithify.spark.write import WriteTask, write_batches
+    from lithify.sql.sort_files import sorted_batches
+
+    handles = table._handles
+    paths = _paths(place, spooled)
+    expected = sum(part.rows for part in spooled)
+
+    def produce(schema: TableSchema, root: str, folder: str) -> Files:
+        if schema.columns != place.schema.columns:
+            raise Conflict(
+                f"the columns of table {table.name} changed while the rows were written; nothing was committed: write "
+                "again"
+            )
+        files = [_moved(file, root, folder) for file in written]
+        if paths:
+            by = [*schema.key, *([schema.order_by] if schema.order_by and place.ordered else [])]
+            spill = Path(root) / place.folder
+            memory = handles.runtime.settings.query_memory_bytes_max
+            sources = [Source(str(path), part.rows, part.size_bytes) for path, part in zip(paths, spooled, strict=True)]
+            batches = sorted_batches(sources, schema.columns, by, spill, memory)
+            task = WriteTask(schema, root, folder, ordered=place.ordered)
+            files += write_batches(_counted(batches, expected), task)
+        return [(file, Op.UPSERT) for file in files]
+
+    return write_files(handles, BulkWrite(operation, batch_id), produce)
+
+
+def _counted(batches: Iterator[pa.RecordBatch], expected: int) -> Iterator[pa.RecordBatch]:
+    rows = 0
+    for batch in batches:
+        rows += batch.num_rows
+        yield batch
+    if rows != expected:
+        raise Corruption(f"{rows} of {expected} spooled rows were found again: nothing was committed; write again")
+
+
+def _moved(file: Written, root: str, folder: str) -> Written:
+    """A finished file, out of the spool and into the folder of the job that commits it."""
+    path = f"{folder}/{Path(file.path).name}"
+    with translated(Path(root) / file.path):
+        os.rename(Path(root) / file.path, Path(root) / path)
+    return replace(file, path=path)
+
+
+def _paths(place: SpoolPlace, spooled: Sequence[Spooled]) -> list[Path]:
+    folder = Path(place.root) / place.folder
+    if not folder.is_dir():
+        raise Conflict(f"{folder} was removed while Spark wrote into it, with the table, say: write again")
+    for part in spooled:
+        check_whole(str(folder / part.path), part.size_bytes)
+    return [folder / part.path for part in spooled]
+
+
+def _refuse_duplicates(rows: pa.Table, schema: TableSchema) -> None:
+    key = list(schema.key)
+    counts = rows.select(key).group_by(key).aggregate([([], "count_all")])
+    if counts.num_rows == rows.num_rows:
+        return
+    twice = np.flatnonzero(counts.column("count_all").to_numpy() > 1)[:EXAMPLES_MAX]
+    examples = counts.select(key).take(pa.array(twice)).to_pylist()
+    shown = ", ".join(str(next(iter(row.values())) if len(row) == 1 else row) for row in examples)
+    raise InvalidRequest(
+        f"the DataFrame has more than one row for the same key, e.g. {shown}: rows of a DataFrame have no order, so "
+        "remove the duplicates first, or create the table with order_by"
+    )
+
+
+def _found(table: Table, place: SpoolPlace) -> list[jobs.Job]:
+    return [job for job in jobs.unfinished(table._handles.runtime, table.name) if job.id == place.job]
+
+
+def _job(table: Table, place: SpoolPlace) -> jobs.Job:
+    for job in _found(table, place):
+        return job
+    raise Conflict(
+        f"the write to {table.name} was given up by another process that took its Spark driver for dead: write again"
+    )
+
+
+def _end(table: Table, job: jobs.Job, outcome: str, **facts: object) -> None:
+    handles = table._handles
+    handles.runtime.store.remove_folder(handles.changes.log.path / job.folder)
+    jobs.finish(handles.runtime, job, outcome, **facts)

@@ -1,0 +1,438 @@
+"""The write path: rows → one winner per key → one Parquet file per operation → one commit with the next seq → fsync
+→ acknowledge.
+
+Many requests may share one commit and its seq. Those of a keyed table are composed in the order they came, so that the
+commit still says one thing per key; each request keeps its own numbers, its own batch id and its own answer.
+
+Everything a commit relies on is validated at the version it swaps, on every attempt: the table's incarnation and
+columns, the batch ids, how far a feed has come, the vacuum epoch, the pending row key, and for `delete_where` the seq
+its keys were found at. A request that does not hold drops out with its own error, and the others go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lithify.core.html import Shown
+from lithify.core.ops import Change, Op
+from lithify.core.rows import conform, latest_per_key, sort_by_key
+from lithify.core.schema import TableSchema
+from lithify.delta.batch_ids import InLane, fingerprint_of, in_lane
+from lithify.delta.changes import ChangesLog, batch_txn, bound_txn, lane_txn
+from lithify.delta.commit import swap_with_retries
+from lithify.delta.intent import Intent, Lost
+from lithify.errors import Conflict, InvalidRequest, LithifyError, NotFound
+from lithify.files.open_parquet import footer_in
+from lithify.files.parquet import Layout, Written, encode
+from lithify.index.table_index import solid
+from lithify.merge.compose import compose
+from lithify.metrics.events import tell
+from lithify.tables.handles import Handles
+
+logger = logging.getLogger(__name__)
+
+BATCH_ID_LENGTH_MAX = 256
+
+
+@dataclass(frozen=True)
+class Commit(Shown):
+    """An acknowledged write. `replayed`: the batch id, or the portion of a feed, had been committed before, and this is
+    that answer.
+    """
+
+    table: str
+    seq: int
+    operation: str
+    rows: int
+    upserted: int = 0
+    deleted: int = 0
+    batch_id: str | None = None
+    replayed: bool = False
+
+
+class Portion(Protocol):
+    """A part of something that comes in parts, each of which is committed once and after the one before."""
+
+    def admitted(self, changes: ChangesLog) -> int | None:
+        """None: it may be committed on this version. Else the seq of the commit that has already brought it."""
+        ...
+
+    def txns(self, seq: int) -> dict[str, int]:
+        """What a commit with this seq has to remember."""
+        ...
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to write: at most one table of rows per operation, keys disjoint between them."""
+
+    operation: str
+    parts: Mapping[Op, pa.Table]
+    batch_id: str | None = None
+    info: Mapping[str, Any] = field(default_factory=dict)
+    txns: Mapping[str, int] = field(default_factory=dict)
+    only_at_seq: int | None = None
+    portion: Portion | None = None
+    schema_fingerprint: str | None = None
+
+    def __post_init__(self) -> None:
+        check_batch_id(self.batch_id)
+
+    @cached_property
+    def rows(self) -> int:
+        return sum(rows.num_rows for rows in self.parts.values())
+
+    @cached_property
+    def bytes(self) -> int:
+        return sum(rows.nbytes for rows in self.parts.values())
+
+    def alone(self, keyed: bool) -> bool:
+        """Whether it must not share a commit: it relies on one exact state, or a delete must not meet appends."""
+        keyless_delete = not keyed and Op.DELETE in self.parts
+        return self.only_at_seq is not None or bool(self.txns) or self.portion is not None or keyless_delete
+
+
+def check_batch_id(batch_id: str | None) -> None:
+    if batch_id is None:
+        return
+    if not isinstance(batch_id, str):
+        raise InvalidRequest(f"batch_id is a text, not {type(batch_id).__name__}")
+    if not 0 < len(batch_id) <= BATCH_ID_LENGTH_MAX:
+        raise InvalidRequest(f"batch_id must have 1 to {BATCH_ID_LENGTH_MAX} characters")
+    if any("\ud800" <= letter <= "\udfff" for letter in batch_id):
+        raise InvalidRequest("batch_id holds half a character (a lone surrogate): give whole ones")
+
+
+class SeqMoved(Exception):
+    """The table changed since the request was prepared. Internal: the caller evaluates again."""
+
+
+def one_row_per_key(schema: TableSchema, rows: pa.Table, op: Op) -> pa.Table:
+    if len(schema.key) == 1 and pc.count_distinct(rows.column(schema.key[0])).as_py() == rows.num_rows:
+        return rows
+    if schema.keyed:
+        return latest_per_key(rows, schema.key, schema.order_by if op is not Op.DELETE else None)
+    return latest_per_key(rows, rows.column_names) if op is Op.DELETE else rows
+
+
+class Writer:
+    """`on_written` is told the path and rows of each file that is committed and durable."""
+
+    def __init__(self, handles: Handles, on_written: Callable[[str, pa.Table], None] = lambda path, rows: None) -> None:
+        self._handles, self._on_written = handles, on_written
+        self._runtime = handles.runtime
+
+    def prepare(self, request: Request) -> Request:
+        """The part that needs no lock: one row per key."""
+        schema = self._handles.changes.schema
+        parts = {op: one_row_per_key(schema, rows, op) for op, rows in request.parts.items()}
+        return replace(request, parts=parts)
+
+    def write_all(self, requests: Sequence[Request]) -> list[Commit | BaseException]:
+        """Prepared requests in one commit: an answer or an error for each, in their order."""
+        group = [_Entry(request) for request in requests]
+        staged = _Staged()
+        with self._handles.changes.log.lock:
+            try:
+                self._commit(group, staged)
+            except BaseException as error:
+                # Nothing is committed yet, so each may be tried alone: one must not fail the others.
+                split = len(group) > 1 and isinstance(error, Exception) and not staged.intent.may_stand
+                for entry in (entry for entry in group if entry.outcome is None):
+                    entry.outcome = self.write_all([entry.request])[0] if split else error
+        return [entry.answer() for entry in group]
+
+    def _commit(self, group: Sequence[_Entry], staged: _Staged) -> None:
+        changes, store = self._handles.changes, self._runtime.store
+        doing = group[0].request.operation if len(group) == 1 else f"a group of {len(group)} writes"
+        try:
+            seq = swap_with_retries(
+                self._runtime, changes.log, f"{doing} on {self._handles.name}", lambda: self._attempt(group, staged)
+            )
+        except BaseException:
+            self._discard(staged)
+            raise
+        if seq is None:
+            self._discard(staged)
+            return
+        store.step("write.committed")
+        changes.log.make_durable()
+        for entry in staged.members:
+            entry.outcome = entry.commit(str(self._handles.name), seq)
+        store.step("write.durable")
+        changes.log.checkpoint_if_due()
+        self._runtime.activity.committed(len(staged.members), sum(e.upserted + e.deleted for e in staged.members))
+        self._tell(seq, staged)
+        for (file, _), rows in zip(staged.files, staged.rows, strict=True):
+            self._on_written(file.path, rows)
+        if large := solid(file for file, _ in staged.files):
+            self._handles.changes_index.after_commit(changes.log.version, large, ())
+
+    def _tell(self, seq: int, staged: _Staged) -> None:
+        members = staged.members
+        operations = sorted({entry.request.operation for entry in members})
+        tell(
+            logger,
+            "write done",
+            table=str(self._handles.name),
+            seq=seq,
+            operation=",".join(operations),
+            writes=len(members),
+            upserted=sum(entry.upserted for entry in members),
+            deleted=sum(entry.deleted for entry in members),
+            bytes=sum(file.size_bytes for file, _ in staged.files),
+        )
+
+    def _attempt(self, group: Sequence[_Entry], staged: _Staged) -> int | None:
+        """The seq of the commit, or None where no request is left to commit."""
+        handles = self._handles
+        changes = handles.changes
+        handles.check_alive()
+        members = self._admit(group)
+        if not members:
+            return None
+        if (staged.epoch, staged.columns) != (changes.epoch, changes.schema.columns) or staged.members != members:
+            self._stage(members, staged)
+        txns: dict[str, int] = {}
+        for entry in members:
+            txns |= entry.request.txns
+            if entry.request.portion is not None:
+                txns |= entry.request.portion.txns(changes.seq + 1)
+            if entry.request.batch_id is not None:
+                txns[batch_txn(entry.request.batch_id)] = changes.seq + 1
+            if (fingerprint := fingerprint_of(entry.request.batch_id)) is not None:
+                txns[bound_txn(str(entry.request.batch_id))] = fingerprint
+            if (place := in_lane(entry.request.batch_id)) is not None:
+                txns[lane_txn(place.lane)] = max(place.number, txns.get(lane_txn(place.lane), 0))
+        info = _info(members, self._runtime.settings.actor)
+        self._runtime.store.step("write.staged")
+        return changes.commit(staged.files, txns, info, staged.intent)
+
+    def _admit(self, group: Sequence[_Entry]) -> list[_Entry]:
+        """Who is part of the commit at this version. The others have their answer, or get that of their twin."""
+        members: list[_Entry] = []
+        for entry in group:
+            if entry.outcome is not None:
+                continue
+            batch_id = entry.request.batch_id
+            entry.twin = next((m for m in members if batch_id is not None and m.request.batch_id == batch_id), None)
+            if entry.twin is not None:
+                if fingerprint_of(batch_id) != fingerprint_of(entry.twin.request.batch_id):
+                    entry.outcome = _bound_elsewhere(str(self._handles.name))
+                continue
+            try:
+                entry.outcome = self._check(entry)
+            except Lost:
+                raise  # what it relies on is no longer in the log: look again at the head
+            except Exception as error:
+                entry.outcome = error
+            if entry.outcome is None:
+                members.append(entry)
+        return members
+
+    def _check(self, entry: _Entry) -> Commit | None:
+        request, changes = entry.request, self._handles.changes
+        if request.batch_id is not None and (replayed := self.replay(request.operation, request.batch_id)) is not None:
+            return replayed
+        if request.portion is not None and (arrived := self.arrived(request.operation, request.portion)) is not None:
+            return arrived
+        if request.only_at_seq is not None and request.only_at_seq != changes.seq:
+            raise SeqMoved
+        changes.schema.check_fingerprint(request.schema_fingerprint, str(self._handles.name))
+        self._check_row_key(request)
+        entry.fit(changes.schema)
+        return None
+
+    def _stage(self, members: list[_Entry], staged: _Staged) -> None:
+        """Write the files, or write them again: the members, the columns or the vacuum epoch moved since."""
+        changes, store = self._handles.changes, self._runtime.store
+        schema = changes.schema
+        self._discard(staged)
+        staged.epoch, staged.columns, staged.members = changes.epoch, schema.columns, members
+        staged.intent = Intent(self._runtime.new_id())
+        for op, rows in _together(schema, members).items():
+            layout = Layout.of(schema)
+            if op is Op.DELETE:
+                # The log must say by which columns a tombstone goes, whichever they are.
+                layout = replace(layout, stats_columns=tuple(rows.column_names))
+            data, stats = encode(rows, layout)
+            name = f"write-{self._runtime.new_id()}.parquet"
+            store.write_new(changes.log.path / name, data)
+            staged.files.append((Written(name, len(data), rows.num_rows, stats, footer_in(data)), op))
+            staged.rows.append(rows)
+        store.sync_folder(changes.log.path)
+        store.step("write.files")
+
+    def _discard(self, staged: _Staged) -> None:
+        """Files of a commit that may stand are left alone: vacuum takes them if the log does not name them."""
+        for file, _ in () if staged.intent.may_stand else staged.files:
+            with contextlib.suppress(LithifyError):
+                self._runtime.store.remove(self._handles.changes.log.path / file.path)
+        staged.files.clear()
+        staged.rows.clear()
+        staged.members = []
+
+    def _check_row_key(self, request: Request) -> None:
+        """On a table with no key, pending tombstones all go by the same columns."""
+        changes = self._handles.changes
+        if changes.schema.keyed or Op.DELETE not in request.parts:
+            return
+        by = set(request.parts[Op.DELETE].column_names)
+        for file in changes.files():
+            if file.op is Op.DELETE and set(file.columns) != by:
+                self._handles.base.log.refresh()
+                watermark = self._handles.base.watermark
+                if file.seq > watermark:
+                    raise InvalidRequest(
+                        f"table {self._handles.name} has pending deletes by {', '.join(sorted(file.columns))}; a "
+                        "delete by "
+                        f"{', '.join(sorted(by))} has to wait: fold the table first, or delete by the same columns"
+                    )
+
+    def replay(self, operation: str, batch_id: str) -> Commit | None:
+        """The answer that this batch id got the first time, if it was committed."""
+        changes = self._handles.changes
+        seq = changes.log.txn(batch_txn(batch_id))
+        if seq is None or seq <= changes.created_at_seq:
+            return None
+        # A rival may have committed this batch and died before its fsync: our answer acknowledges it too.
+        changes.log.make_durable()
+        try:
+            info = changes.record_of_seq(seq).info
+        except NotFound:
+            info = {}
+        writes = info.get("writes", (info,))
+        mine = next((write for write in writes if write.get("batch_id") == batch_id), None)
+        place = in_lane(batch_id)
+        if mine is None and place is not None and _goes_up(place, changes.log.txn(lane_txn(place.lane))):
+            return None
+        known, given = changes.log.txn(bound_txn(batch_id)), fingerprint_of(batch_id)
+        if known is not None and given is not None and known != given:
+            raise _bound_elsewhere(str(self._handles.name))
+        info = info if mine is None else mine
+        return Commit(
+            str(self._handles.name),
+            seq,
+            info.get("operation", operation),
+            info.get("rows", -1),
+            info.get("upserted", -1),
+            info.get("deleted", -1),
+            batch_id,
+            replayed=True,
+        )
+
+    def arrived(self, operation: str, portion: Portion) -> Commit | None:
+        """The answer to a portion that was committed before; an error where it does not follow the last."""
+        changes = self._handles.changes
+        seq = portion.admitted(changes)
+        if seq is None:
+            return None
+        changes.log.make_durable()
+        try:
+            info = changes.record_of_seq(seq).info
+        except NotFound:
+            info = {}
+        rows, upserted, deleted = (info.get(name, -1) for name in ("rows", "upserted", "deleted"))
+        table, operation = str(self._handles.name), info.get("operation", operation)
+        return Commit(table, seq, operation, rows, upserted, deleted, replayed=True)
+
+
+def _bound_elsewhere(table: str) -> Conflict:
+    return Conflict(
+        f"this batch id was used for another write to table {table}, by another token or with other rows; nothing was "
+        "changed: use an id of its own for each write"
+    )
+
+
+def _goes_up(place: InLane, last: int | None) -> bool:
+    """Whether the last write of the lane was an earlier one. If it was a later one, that is a mistake."""
+    if last is not None and last > place.number:
+        raise Conflict(
+            f"batch {place} comes after {place.lane}.{last}: the ids of a lane only go up, and whether an earlier one "
+            "was written is no longer known; use a new lane, or an ordinary batch id"
+        )
+    return last is None or last < place.number
+
+
+def _together(schema: TableSchema, members: Sequence[_Entry]) -> Mapping[Op, pa.Table]:
+    """The rows of all members, at most one table per operation."""
+    if len(members) == 1:
+        parts = members[0].parts
+        return {op: sort_by_key(rows, schema.key) for op, rows in parts.items()} if schema.keyed else parts
+    if schema.keyed:
+        return compose(schema, [Change(0, op, rows) for entry in members for op, rows in entry.parts.items()])
+    return {Op.UPSERT: pa.concat_tables([entry.parts[Op.UPSERT] for entry in members])}
+
+
+def _info(members: Sequence[_Entry], actor: str) -> dict[str, Any]:
+    """What history and replay need to know: of one write as it is, of several each in `writes`."""
+    writes = [entry.info(actor) for entry in members]
+    if len(writes) == 1:
+        return writes[0]
+    totals = {name: sum(write[name] for write in writes) for name in ("rows", "upserted", "deleted")}
+    return {"operation": "write", **totals, "actor": actor, "writes": writes}
+
+
+class _Entry:
+    """A request on its way through one group."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.parts = request.parts
+        self.outcome: Commit | BaseException | None = None
+        self.twin: _Entry | None = None
+        self.deleted = request.parts[Op.DELETE].num_rows if Op.DELETE in request.parts else 0
+        self.upserted = request.rows - self.deleted
+
+    def fit(self, schema: TableSchema) -> None:
+        """Bring the rows to the columns that the table has now."""
+        fitted = {}
+        for op, rows in self.parts.items():
+            wanted = schema.select(rows.column_names) if op is Op.DELETE else schema.columns
+            fitted[op] = rows if rows.schema == wanted else conform(rows, wanted)
+        self.parts = fitted
+
+    def info(self, actor: str) -> dict[str, Any]:
+        request = self.request
+        return {
+            "operation": request.operation,
+            "rows": self.upserted + self.deleted,
+            "upserted": self.upserted,
+            "deleted": self.deleted,
+            "actor": actor,
+            **({"batch_id": request.batch_id} if request.batch_id else {}),
+            **request.info,
+        }
+
+    def commit(self, table: str, seq: int) -> Commit:
+        request = self.request
+        rows = self.upserted + self.deleted
+        return Commit(table, seq, request.operation, rows, self.upserted, self.deleted, request.batch_id)
+
+    def answer(self) -> Commit | BaseException:
+        if self.outcome is None:
+            # The same batch id stands earlier in the group: its answer is ours, as if we had come a moment later.
+            assert self.twin is not None
+            first = self.twin.answer()
+            self.outcome = replace(first, replayed=True) if isinstance(first, Commit) else first
+        return self.outcome
+
+
+@dataclass
+class _Staged:
+    """The files of one commit, and for whom and at which state they were written."""
+
+    files: list[tuple[Written, Op]] = field(default_factory=list)
+    rows: list[pa.Table] = field(default_factory=list)
+    members: list[_Entry] = field(default_factory=list)
+    epoch: int = -1
+    columns: pa.Schema | None = None
+    intent: Intent = field(default_factory=lambda: Intent(""))

@@ -1,0 +1,144 @@
+"""Files of others are looked at by a child process: what is wrong with one is told by its name, also if that kills."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as pe
+import pytest
+
+from lithify import Corruption, InvalidRequest, LithifyError, NotFound
+from lithify.core.snapshot import DataFile
+from lithify.index import examine as examine_module
+from lithify.index.examine import examine
+from lithify.index.footer_reader import read_entries
+from support.parquet_footers import (
+    COLUMNS,
+    GROUP_ROWS,
+    I32,
+    I64,
+    META_DATA,
+    NUM_ROWS,
+    ROW_GROUPS,
+    SCHEMA,
+    Fields,
+    edited,
+)
+
+TABLE = pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]})
+
+
+class _Keys(pe.KmsClient):
+    def wrap_key(self, key_bytes: bytes, _: str) -> bytes:
+        return base64.b64encode(key_bytes)
+
+    def unwrap_key(self, wrapped: bytes, _: str) -> bytes:
+        return base64.b64decode(wrapped)
+
+
+def encrypted(path: Path, *, plain_footer: bool) -> None:
+    config = pe.EncryptionConfiguration(footer_key="f", column_keys={"k": ["v"]}, plaintext_footer=plain_footer)
+    factory = pe.CryptoFactory(lambda _: _Keys())
+    options = factory.file_encryption_properties(pe.KmsConnectionConfig(), config)
+    with pq.ParquetWriter(path, TABLE.schema, encryption_properties=options) as writer:
+        writer.write_table(TABLE)
+
+
+def _each_group(change: Callable[[Fields], Any]) -> Callable[[Fields], None]:
+    def of_footer(footer: Fields) -> None:
+        for group in footer[ROW_GROUPS][1][1]:
+            change(group)
+
+    return of_footer
+
+
+FOOTERS: dict[str, tuple[Callable[[Fields], Any], str]] = {
+    "fewer rows": (lambda footer: footer.update({NUM_ROWS: (I64, 0)}), "says 0 rows, and its row groups have 3"),
+    "more rows": (lambda footer: footer.update({NUM_ROWS: (I64, 9)}), "says 9 rows, and its row groups have 3"),
+    "negative rows": (
+        _each_group(lambda group: group.update({GROUP_ROWS: (I64, -3)})),
+        "row group 0 has -3 rows",
+    ),
+    "other rows": (
+        lambda footer: (
+            footer.update({NUM_ROWS: (I64, 2)}),
+            _each_group(lambda group: group.update({GROUP_ROWS: (I64, 2)}))(footer),
+        ),
+        "'id' has 3 values for 2 rows",
+    ),
+    "fewer columns": (_each_group(lambda group: group[COLUMNS][1][1].pop()), "has 1 columns of 2"),
+    "no metadata": (_each_group(lambda group: group[COLUMNS][1][1][0].pop(META_DATA)), "'id' has 0 values"),
+    "no such type": (lambda footer: footer[SCHEMA][1][1][1].update({1: (I32, 55)}), "Invalid physical column type"),
+}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, LithifyError]:
+    """All at once, by few children."""
+    folder = tmp_path_factory.mktemp("foreign")
+    for name, (change, _) in FOOTERS.items():
+        pq.write_table(TABLE, folder / name)
+        edited(folder / name, change)
+    for name in ("good", "good too"):
+        pq.write_table(TABLE, folder / name)
+    pq.write_table(pa.table([[1], [2]], names=["id", "id"]), folder / "twice")
+    encrypted(folder / "encrypted", plain_footer=False)
+    encrypted(folder / "encrypted column", plain_footer=True)
+    (folder / "text").write_text("this is a text, and not a Parquet file")
+    (folder / "empty").touch()
+    # The one that kills stands before others.
+    names = ["good", "encrypted column", "twice", "encrypted", "text", "empty", "absent", *FOOTERS, "good too"]
+    problems = examine([(str(folder / name), None) for name in names])
+    return {Path(path).name: problem for path, problem in problems.items()}
+
+
+@pytest.mark.parametrize("name", FOOTERS)
+def test_a_footer_that_contradicts_itself_is_refused(found: dict[str, LithifyError], name: str) -> None:
+    assert isinstance(found[name], Corruption)
+    assert FOOTERS[name][1] in found[name].message
+    assert name in found[name].message
+
+
+@pytest.mark.parametrize("name", ["encrypted", "encrypted column"])
+def test_an_encrypted_file_is_called_so(found: dict[str, LithifyError], name: str) -> None:
+    assert isinstance(found[name], InvalidRequest)
+    assert f"{name} is encrypted" in found[name].message
+
+
+def test_columns_of_one_name_are_refused(found: dict[str, LithifyError]) -> None:
+    assert isinstance(found["twice"], InvalidRequest)
+    assert "more than one column 'id'" in found["twice"].message
+
+
+def test_what_is_no_parquet_file_or_none_at_all_is_told(found: dict[str, LithifyError]) -> None:
+    assert isinstance(found["text"], Corruption)
+    assert isinstance(found["empty"], Corruption)
+    assert isinstance(found["absent"], NotFound)
+
+
+def test_good_files_have_no_problem(found: dict[str, LithifyError]) -> None:
+    assert not {"good", "good too"} & set(found)
+
+
+def test_too_many_deaths_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examine_module, "DEATHS_MAX", 1)
+    encrypted(tmp_path / "a", plain_footer=True)
+
+    with pytest.raises(Corruption, match=r"1 files end whoever reads them, .*2 more were not looked at"):
+        examine([(str(tmp_path / "a"), None)] * 3)
+
+
+def test_a_file_that_another_writer_added_does_not_kill_who_looks_its_footer_up(tmp_path: Path) -> None:
+    encrypted(tmp_path / "x.parquet", plain_footer=True)
+    pq.write_table(TABLE, tmp_path / "y.parquet")
+    files = [DataFile(name, name, (tmp_path / name).stat().st_size, 3) for name in ("x.parquet", "y.parquet")]
+
+    block, problems = read_entries(tmp_path, files)
+
+    assert block is not None
+    assert "is encrypted" in problems["x.parquet"].message
