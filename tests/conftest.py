@@ -1,14 +1,22 @@
-"""Fixtures shared by all tests. Whatever uses `spark` is marked `spark`."""
+"""Fixtures shared by all tests. Whatever uses `spark` is marked `spark`. What else they share lies in tests/support,
+which child processes import by name too.
+"""
 
 from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from support.folders import memory_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,6 +41,13 @@ def pytest_collection_finish() -> None:
     """Modules and collected tests stay to the end: no collection of garbage need look at them again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """An empty folder, in memory where possible."""
+    with memory_folder() as path:
+        yield path
 
 
 @pytest.fixture(scope="session")

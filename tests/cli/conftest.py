@@ -17,9 +17,6 @@ from typer.testing import CliRunner
 
 import lithify.cli
 from lithify.cli.main import app
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from support.folders import memory_folder
 
 

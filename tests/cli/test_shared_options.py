@@ -75,7 +75,7 @@ ABOUT_A_TABLE = [
     for name, arguments in COMMANDS.items()
     if arguments[:1] == ("a.b",) and name not in {"create", *WITHOUT_A_LAKE}
 ]
-HEAVY = {"pyarrow", "deltalake", "datafusion", "pyspark", "pandas", "numpy", "lithify.app", "lithify.engine"}
+HEAVY = {"pyarrow", "deltalake", "datafusion", "pyspark", "pandas", "numpy", "lithify.lake", "lithify.read"}
 
 
 def names_of(commands: dict[str, Any]) -> Iterator[str]:

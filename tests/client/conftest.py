@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 import lithify
 from lithify import Lake, Settings
 from lithify.client.lake import RemoteLake
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from support.folders import memory_folder
 from support.service import Served, serving
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,9 +18,6 @@ from lithify.http.app import create_app
 from lithify.http.server import Server, listen
 from lithify.http.service import Service
 from lithify.http.tokens import Tokens
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from support.folders import copied, memory_folder
 
 BASE_URL = "http://127.0.0.1"

@@ -16,7 +16,7 @@ import atheris
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-with atheris.instrument_imports(include=["lithify.sidecar"]):
+with atheris.instrument_imports(include=["lithify.index"]):
     from lithify.index import block, block_builder, reader
 
 import numpy as np

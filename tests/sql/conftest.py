@@ -1,28 +1,17 @@
-"""What the tests share lies in tests/support, which child processes import by name too."""
+"""A table that the tests of this room share."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from lithify import Lake
 from lithify.settings import load_settings
 from support.folders import memory_folder
 
 ROWS = 30_000
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """An empty folder, in memory where possible."""
-    with memory_folder() as path:
-        yield path
 
 
 @pytest.fixture(scope="module")

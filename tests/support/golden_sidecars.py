@@ -27,7 +27,7 @@ from support.folders import memory_folder
 from support.sidecar_dump import annotated
 from support.sidecars import TABLE_ID, raw_footer
 
-GOLDEN = Path(__file__).parents[1] / "sidecar" / "golden"
+GOLDEN = Path(__file__).parents[1] / "index" / "golden"
 FORMAT = Path(__file__).parents[2] / "docs" / "format.md"
 EXAMPLE_TITLE = "## Example\n"
 NAMES = ("plain", "chain", "types", "ordered")
