@@ -14,7 +14,7 @@ import pyarrow as pa
 from benchmarks.data import changes, load, random_keys
 from benchmarks.report import Report, shown_time, timed
 from lithify import Lake, Table
-from lithify.maintenance.table_work import Upkeep
+from lithify.maintenance.table_work import TableMaintenance
 
 ROUNDS = 20
 COMMITS = 10
@@ -66,7 +66,7 @@ def _maintain(table: Table) -> tuple[int, float]:
     def work() -> None:
         nonlocal written
         with table._lane() as (handles, reader):
-            upkeep = Upkeep(handles, reader)
+            upkeep = TableMaintenance(handles, reader)
             for plan in upkeep.plans(handles.runtime.now_ms()):
                 written += upkeep.run(plan).bytes_written
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from lithify.cache.memory_account import Budget
-from lithify.cache.results import KeptAnswers, copied
+from lithify.cache.results import ResultCache, copied
 
 MANY = 50_000
 TEXTS = [f"value {number}, longer than twelve bytes" for number in range(MANY)]
@@ -67,7 +67,7 @@ def test_no_rows_keep_their_columns() -> None:
 
 
 def test_the_text_of_a_query_is_counted_too() -> None:
-    kept = KeptAnswers(Budget(2**30))
+    kept = ResultCache(Budget(2**30))
     rows = pa.table({"v": [1]})
     for number in range(10):
         kept.keep((f"select {number} /*{'x' * 100_000}*/", None), rows, False, {}, {})
@@ -76,7 +76,7 @@ def test_the_text_of_a_query_is_counted_too() -> None:
 
 
 def test_answers_stay_within_their_share() -> None:
-    kept = KeptAnswers(Budget(16 * 2**20))  # of which a sixteenth is theirs
+    kept = ResultCache(Budget(16 * 2**20))  # of which a sixteenth is theirs
     before = held_bytes()
     whole = pa.table({"v": TEXTS})
     for number in range(2_000):

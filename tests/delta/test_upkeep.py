@@ -19,7 +19,7 @@ from lithify.delta.commits import Commits
 from lithify.delta.folder import Listing
 from lithify.delta.intent import Intent, Lost
 from lithify.delta.log import DeltaLog
-from lithify.delta.trim import TrimReport, came_too_late
+from lithify.delta.trim import TrimReport, lost_to_trim
 from lithify.files.faults import FaultyStore, Gate, RecordingStore
 from lithify.files.store import Store
 from support.folders import copied, memory_folder, repeat
@@ -465,8 +465,8 @@ def test_a_late_commit_that_cannot_be_told_from_one_that_counted_is_said_to_be_u
 def test_a_commit_that_others_built_on_is_never_taken_for_late(path: Path) -> None:
     """Asleep after its commit, not before: the newer checkpoints hold what it wrote."""
     commits = Commits(path / "a" / "t" / "changes", Store())
-    assert not came_too_late(commits, 12, "mine")
-    assert not came_too_late(commits, 23, "mine")
+    assert not lost_to_trim(commits, 12, "mine")
+    assert not lost_to_trim(commits, 23, "mine")
 
 
 # -- size

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from lithify import Lake, LimitExceeded, Settings
 from lithify.lake.maintenance import PINS_MAX, Maintenance
-from lithify.maintenance.job_slots import Turn
+from lithify.maintenance.job_slots import JobSlot
 
 ClientWith = Callable[..., TestClient]
 ORDERS = {"table": "shop.orders"}
@@ -56,7 +56,7 @@ class TestPin:
         assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
 
     def test_one_load_at_a_time_per_table(self, client: TestClient, lake: Lake) -> None:
-        with lake.maintenance._pins.take(Turn("shop.orders", "pin", 0)):
+        with lake.maintenance._pins.take(JobSlot("shop.orders", "pin", 0)):
             answer = client.post("/v1/query/cache/pin", json=ORDERS)
             assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
         assert post(client, "pin", **ORDERS)["pinned"]
@@ -152,7 +152,7 @@ def test_so_many_loads_at_once(lake: Lake) -> None:
     maintenance = Maintenance(lake)
     with contextlib.ExitStack() as running:
         for number in range(PINS_MAX):
-            running.enter_context(maintenance._pins.take(Turn(f"a.t{number}", "pin", 0)))
+            running.enter_context(maintenance._pins.take(JobSlot(f"a.t{number}", "pin", 0)))
         with pytest.raises(LimitExceeded):
             maintenance.pin("shop.orders")
     assert maintenance.pin("shop.orders").pinned

@@ -17,7 +17,7 @@ import pytest
 
 from lithify import Conflict, InvalidRequest, Lake, Settings
 from lithify.lake.maintenance import Maintenance, ended_jobs, past_cycles, running_cycle, table_upkeep, unfinished_jobs
-from lithify.maintenance.table_work import Upkeep
+from lithify.maintenance.table_work import TableMaintenance
 from support import children, cycles
 from support.bags import bag
 from support.leftovers import unsettled
@@ -111,13 +111,13 @@ def test_the_next_cycle_works_on_a_table_made_anew(lake: Lake) -> None:
 def test_jobs_carry_the_lease_and_are_in_the_history(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(lake)
     under_way: list[Any] = []
-    run = Upkeep._run
+    run = TableMaintenance._run
 
-    def looked_at(self: Upkeep, plan: Any) -> Any:
+    def looked_at(self: TableMaintenance, plan: Any) -> Any:
         under_way.append((self._lease, running_cycle(lake)))
         return run(self, plan)
 
-    monkeypatch.setattr(Upkeep, "_run", looked_at)
+    monkeypatch.setattr(TableMaintenance, "_run", looked_at)
     report = Maintenance(lake).cycle.run()
     [(lease, cycle)] = under_way
     assert (lease, cycle["cycle"]) == (1, report.id)
@@ -132,15 +132,15 @@ def test_two_lakes_on_one_folder_share_one_cycle(lake: Lake, folder: Path, monke
     fill(lake)
     refused: list[Conflict] = []
     with Lake(folder, settings=SETTINGS) as other:
-        second, run = Maintenance(other), Upkeep._run
+        second, run = Maintenance(other), TableMaintenance._run
 
-        def meanwhile(self: Upkeep, plan: Any) -> Any:
+        def meanwhile(self: TableMaintenance, plan: Any) -> Any:
             with pytest.raises(Conflict) as conflict:
                 second.cycle.run()
             refused.append(conflict.value)
             return run(self, plan)
 
-        monkeypatch.setattr(Upkeep, "_run", meanwhile)
+        monkeypatch.setattr(TableMaintenance, "_run", meanwhile)
         report = Maintenance(lake).cycle.run()
     assert [error.details["cycle"] for error in refused] == [report.id]
 

@@ -18,7 +18,7 @@ from lithify.core.names import parse_table_name
 from lithify.core.snapshot import Snapshot
 from lithify.files.faults import FaultyStore, Gate, RecordingStore, disk_full
 from lithify.files.store import Store
-from lithify.lake.open_tables import LoadedTables
+from lithify.lake.open_tables import OpenTables
 from support import children, grouped
 from support.effort import thinned
 from support.folders import copied
@@ -642,15 +642,15 @@ class Clock:
 
 
 @pytest.fixture
-def clocked(folder: Path) -> Iterator[tuple[Lake, LoadedTables, Clock]]:
+def clocked(folder: Path) -> Iterator[tuple[Lake, OpenTables, Clock]]:
     with Lake(folder / "lake") as lake:
         clock = Clock()
-        tables = LoadedTables(lake._runtime, lake._catalog.open, clock)
+        tables = OpenTables(lake._runtime, lake._catalog.open, clock)
         yield lake, tables, clock
         tables.close()
 
 
-def test_an_idle_table_is_unloaded(clocked: tuple[Lake, LoadedTables, Clock]) -> None:
+def test_an_idle_table_is_unloaded(clocked: tuple[Lake, OpenTables, Clock]) -> None:
     lake, tables, clock = clocked
     used, unused = parse_table_name("a.t0"), parse_table_name("a.t1")
     make_tables(lake, 2)
@@ -668,7 +668,7 @@ def test_an_idle_table_is_unloaded(clocked: tuple[Lake, LoadedTables, Clock]) ->
     assert tables.get(unused).handles.snapshot().seq == 0
 
 
-def test_an_idle_table_with_a_fold_under_way_stays(clocked: tuple[Lake, LoadedTables, Clock]) -> None:
+def test_an_idle_table_with_a_fold_under_way_stays(clocked: tuple[Lake, OpenTables, Clock]) -> None:
     lake, tables, clock = clocked
     make_tables(lake, 1)
     with tables.lane(parse_table_name("a.t0")):

@@ -35,7 +35,7 @@ from lithify.files.faults import FaultyStore, Gate, disk_full
 from lithify.files.store import Store
 from lithify.jobs import jobs
 from lithify.maintenance.compact import Compactor
-from lithify.maintenance.table_work import Upkeep
+from lithify.maintenance.table_work import TableMaintenance
 from lithify.read.reader import Reader
 from lithify.tables.handles import Handles
 from support.bags import bag
@@ -399,7 +399,7 @@ def test_ctrl_c_ends_a_compaction_and_its_tasks(lake: Lake) -> None:
     user.start()
     try:
         with pytest.raises(KeyboardInterrupt):
-            Upkeep(handles, Reader(handles)).compact(None)
+            TableMaintenance(handles, Reader(handles)).compact(None)
     finally:
         signal.signal(signal.SIGINT, before)
     user.join()

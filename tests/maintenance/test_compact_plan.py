@@ -17,7 +17,7 @@ from lithify.core.snapshot import Bounds, DataFile
 from lithify.maintenance.compact_plan import batches
 from lithify.maintenance.plans import CompactPlan
 from lithify.maintenance.triggers import compactions
-from lithify.options.policy import UpkeepPolicy
+from lithify.options.policy import MaintenancePolicy
 from lithify.options.tiers import declared
 from support.file_lists import (
     DATED,
@@ -409,7 +409,7 @@ def files_of(drawn: Drawn) -> list[DataFile]:
 
 @given(drawn=some_files, policy=policies, now_ms=moments, busy_places=st.sets(st.integers(0, 79), max_size=5))
 def test_plans_share_no_file_and_each_is_worth_it(
-    drawn: Drawn, policy: UpkeepPolicy, now_ms: int, busy_places: set[int]
+    drawn: Drawn, policy: MaintenancePolicy, now_ms: int, busy_places: set[int]
 ) -> None:
     files = files_of(drawn)
     busy = frozenset(files[place].path for place in busy_places if place < len(files))
@@ -425,7 +425,7 @@ def test_plans_share_no_file_and_each_is_worth_it(
 
 
 @given(drawn=some_files, policy=policies)
-def test_planning_comes_to_an_end(drawn: Drawn, policy: UpkeepPolicy) -> None:
+def test_planning_comes_to_an_end(drawn: Drawn, policy: MaintenancePolicy) -> None:
     files = files_of(drawn)
     rewritten = 0
     for round_number in range(12):
@@ -469,7 +469,7 @@ def outputs_of(plan: CompactPlan, number: int) -> list[DataFile]:
 
 
 @given(drawn=some_files, policy=policies, now_ms=moments)
-def test_a_jump_forward_makes_nothing_undue(drawn: Drawn, policy: UpkeepPolicy, now_ms: int) -> None:
+def test_a_jump_forward_makes_nothing_undue(drawn: Drawn, policy: MaintenancePolicy, now_ms: int) -> None:
     files = files_of(drawn)
     assert bool(plans_of(TIMED, files, now_ms, policy=policy)) <= bool(
         plans_of(TIMED, files, now_ms + DAY_MS, policy=policy)

@@ -25,7 +25,7 @@ from lithify.delta.commit import PlannedAgain
 from lithify.files.faults import FaultyStore, RecordingStore, os_failure
 from lithify.jobs import jobs
 from lithify.lake.maintenance import Maintenance
-from lithify.maintenance.fold import Folder
+from lithify.maintenance.fold import FoldJob
 from lithify.maintenance.merge_changes import ChangeMerger
 from lithify.maintenance.plans import MinorPlan
 from lithify.read.reader import Reader
@@ -183,7 +183,7 @@ def test_a_fold_whose_outputs_do_not_add_up_is_never_committed(lake: Lake) -> No
     handles = Handles(replace(lake._runtime, settings=settings, compute=Lossy()), parse_table_name("a.t"))
 
     with pytest.raises(Conflict, match="nothing was committed"):
-        Folder(handles, Reader(handles)).run()
+        FoldJob(handles, Reader(handles)).run()
 
     assert contents(table) == before
     assert table.stats().watermark == 4

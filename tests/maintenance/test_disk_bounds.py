@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lithify import Lake, NotFound, Settings, Table
-from lithify.maintenance.table_work import Upkeep
+from lithify.maintenance.table_work import TableMaintenance
 from lithify.read.reader import Reader
 from support.clocks import HOUR_MS, Clock, lake_with
 from support.folders import memory_folder
@@ -153,6 +153,6 @@ def test_metrics_have_it_without_a_look_at_any_log(lake: Lake) -> None:
     table = lake.table("a.t")
     written(table)
     assert measures(lake).disk.removed_bytes == 0
-    Upkeep(table._handles, Reader(table._handles)).trim()
+    TableMaintenance(table._handles, Reader(table._handles)).trim()
     assert measures(lake).disk.removed_bytes > 0
     assert measures(lake).disk.write_amplification > 0

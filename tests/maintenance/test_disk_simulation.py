@@ -16,7 +16,7 @@ from lithify.maintenance.read_cost import read_cost
 from lithify.maintenance.retention_limits import HOUR_MS, RetentionLimits
 from lithify.maintenance.triggers import fold_due, minor_due
 from lithify.maintenance.write_amplification import changed_bytes
-from lithify.options.policy import UpkeepPolicy
+from lithify.options.policy import MaintenancePolicy
 from support.file_lists import GB, KEYED, MB, NOW, base, change, folder, snapshot
 
 WRITES_A_MINUTE, ROWS, WRITE_BYTES, LOG_BYTES = 240, 50, 4_000, 1_500
@@ -29,7 +29,7 @@ class Day:
     """`removed`: when, and how large, of files that are not live any more."""
 
     base: list[DataFile]
-    policy: UpkeepPolicy = field(default_factory=UpkeepPolicy)
+    policy: MaintenancePolicy = field(default_factory=MaintenancePolicy)
     limits: RetentionLimits = LIMITS
     changes: list[DataFile] = field(default_factory=list)
     removed: deque[tuple[int, int]] = field(default_factory=deque)
@@ -140,7 +140,7 @@ def test_a_day_of_four_writes_a_second_stays_within_its_bounds(name: str, files:
 
 
 def test_without_a_bound_the_same_day_writes_far_more() -> None:
-    unbounded = UpkeepPolicy(write_amplification_max=1_000_000)
+    unbounded = MaintenancePolicy(write_amplification_max=1_000_000)
     bounded, free = Day(small()).run(60), Day(small(), policy=unbounded).run(60)
     told("3.7 MB, bounded, 1 h", bounded)
     told("3.7 MB, unbounded, 1 h", free)

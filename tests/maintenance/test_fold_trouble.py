@@ -12,7 +12,7 @@ import pytest
 
 from lithify import Corruption, Lake, OutOfResources, Settings, Table
 from lithify.core.names import parse_table_name
-from lithify.maintenance.fold import Folder
+from lithify.maintenance.fold import FoldJob
 from lithify.read.reader import Reader
 from lithify.tables.handles import Handles
 from support.leftovers import unsettled
@@ -93,10 +93,10 @@ class Small:
     def close(self) -> None: ...
 
 
-def folder_with(lake: Lake, compute: Small) -> Folder:
+def folder_with(lake: Lake, compute: Small) -> FoldJob:
     runtime = replace(lake._runtime, compute=compute, settings=Settings(local_job_bytes_max=0))
     handles = Handles(runtime, parse_table_name("a.t"))
-    return Folder(handles, Reader(handles))
+    return FoldJob(handles, Reader(handles))
 
 
 def test_where_memory_runs_out_a_fold_takes_shorter_prefixes(lake: Lake) -> None:

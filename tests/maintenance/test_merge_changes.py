@@ -15,7 +15,7 @@ from lithify import Conflict, Lake, Settings, Table
 from lithify.files.faults import FaultyStore, Gate
 from lithify.maintenance.merge_changes import MinorReport
 from lithify.maintenance.plans import MinorPlan
-from lithify.maintenance.table_work import Upkeep
+from lithify.maintenance.table_work import TableMaintenance
 from support.bags import bag
 from support.leftovers import unsettled
 
@@ -34,7 +34,7 @@ def lake(folder: Path) -> Iterator[Lake]:
 def merge_changes(table: Table) -> list[MinorReport]:
     """Run the minor that is due, if one is."""
     with table._lane() as (handles, reader):
-        upkeep = Upkeep(handles, reader)
+        upkeep = TableMaintenance(handles, reader)
         plans = [plan for plan in upkeep.plans(handles.runtime.now_ms()) if isinstance(plan, MinorPlan)]
         reports = [upkeep.run(plan) for plan in plans]
     assert all(isinstance(report, MinorReport) for report in reports)

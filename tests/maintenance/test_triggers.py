@@ -17,7 +17,7 @@ from lithify.maintenance.plans import FileCount
 from lithify.maintenance.read_cost import STANDING_ROWS_MIN, read_cost
 from lithify.maintenance.triggers import debt, fold_due, minor_due, read_overhead
 from lithify.maintenance.write_amplification import AGE_WINS, FILES_WIN, FREE_BYTES, fold_amplification
-from lithify.options.policy import UpkeepPolicy, policy_of
+from lithify.options.policy import MaintenancePolicy, policy_of
 from lithify.options.table_options import stored
 from support.file_lists import (
     DAY_MS,
@@ -42,7 +42,7 @@ from support.file_lists import (
 
 
 def test_settings_and_the_policy_have_the_same_defaults() -> None:
-    assert policy_of(Settings()) == UpkeepPolicy()
+    assert policy_of(Settings()) == MaintenancePolicy()
 
 
 def test_a_table_option_wins_over_the_setting() -> None:
@@ -51,7 +51,7 @@ def test_a_table_option_wins_over_the_setting() -> None:
     assert (policy.fold_files_max, policy.pack_files_min, policy.read_overhead_max) == (9, 4, 2.5)
 
 
-@pytest.mark.parametrize("name", [field.name for field in fields(UpkeepPolicy)])
+@pytest.mark.parametrize("name", [field.name for field in fields(MaintenancePolicy)])
 def test_every_value_of_a_policy_is_a_setting(name: str) -> None:
     assert name in Settings.model_fields
 
@@ -273,7 +273,7 @@ def test_a_fold_that_meets_no_file_of_base_is_never_put_off() -> None:
     ],
     ids=["files", "age", "reads"],
 )
-def test_what_readers_feel_wins_in_the_end(policy: UpkeepPolicy, seen: Snapshot) -> None:
+def test_what_readers_feel_wins_in_the_end(policy: MaintenancePolicy, seen: Snapshot) -> None:
     assert fold_due(seen, policy, NOW) is not None
     twice = {name: 2.1 * getattr(policy, name) for name in ("fold_files_max", "fold_age_s_max", "read_overhead_max")}
     assert fold_due(seen, replace(policy, **twice), NOW) is None

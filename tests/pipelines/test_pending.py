@@ -18,7 +18,7 @@ from lithify.pipelines.checkpoint import FileSeen, Ledger, Ledgers, StepState, s
 from lithify.pipelines.declaration import Step, parse_pipeline
 from lithify.pipelines.pending import Work, work_of
 from lithify.pipelines.table_step import check_ours
-from lithify.streams.apply import arrive
+from lithify.streams.apply import apply_batch
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 
@@ -44,8 +44,8 @@ def settle(lake: Lake, work: Work, **facts: int) -> None:
     """Commit a run of the step, without rows."""
     target = lake.create_table("a.target", SCHEMA, key="id", if_not_exists=True)
     known = {"read": work.until, "declared": work.declared, **facts}
-    progress = work.state.next(work.step.feed, **{name: value for name, value in known.items() if value is not None})
-    arrive(target, SCHEMA.empty_table(), progress=progress, mode="upsert")
+    checkpoint = work.state.next(work.step.feed, **{name: value for name, value in known.items() if value is not None})
+    apply_batch(target, SCHEMA.empty_table(), checkpoint=checkpoint, mode="upsert")
 
 
 class TestTables:
@@ -114,10 +114,10 @@ class TestTables:
         with pytest.raises(Conflict, match=r"p\.s was run by somebody else meanwhile"):
             check_ours(
                 step(),
-                arrive(
+                apply_batch(
                     shop.table("a.target"),
                     pa.table({"id": [7], "v": ["late"]}),
-                    progress=slow.state.next(step().feed, read=9),
+                    checkpoint=slow.state.next(step().feed, read=9),
                     mode="upsert",
                 ),
             )

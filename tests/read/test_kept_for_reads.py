@@ -23,7 +23,7 @@ from lithify.files.store import Store
 from lithify.index.key_ranges import split_by_keys
 from lithify.read import reader as reader_module
 from lithify.read.base_part import KEYS_AT_ONCE_MAX, BasePart
-from lithify.read.reader import let_go
+from lithify.read.reader import drop_cached
 from lithify.tables.handles import Handles, snapshots_held
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
@@ -238,7 +238,7 @@ def test_a_snapshot_that_a_handle_keeps_for_the_next_reader_does_not_stop_vacuum
     table.upsert(rows(1, v="y"))
     table.fold()
 
-    let_go(kept.incarnation)
+    drop_cached(kept.incarnation)
 
     held = {file.path for snapshot in snapshots_held(kept.incarnation) for file in snapshot.base}
     assert not held & old

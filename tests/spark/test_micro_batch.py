@@ -20,7 +20,7 @@ from pyspark.errors import StreamingQueryException
 from lithify import InvalidRequest, Lake
 from lithify.files.faults import FaultyStore, disk_full
 from lithify.lake.table import Table
-from lithify.streams.apply import Progress, arrive, progress_of
+from lithify.streams.apply import Checkpoint, apply_batch, checkpoint_of
 from support.bags import bag
 from support.streams import EVENTS, SCHEMA, Event, applied, events_of, write_file
 
@@ -137,11 +137,11 @@ def wait_until_gone(group: int, wait_s_max: float = 60) -> None:
 def test_a_large_batch_that_is_stopped_and_comes_again_is_in_once(lake: Lake, spark: SparkSession, point: str) -> None:
     table = lake.create_table("s.t", SCHEMA, key="id")
     frame = spark.createDataFrame([(i, 1, "x") for i in range(50)], "id long, at long, v string")
-    wishes: dict[str, Any] = {"progress": Progress("stream.q", 0, None), "mode": "upsert", "rows_max": 10}
+    wishes: dict[str, Any] = {"checkpoint": Checkpoint("stream.q", 0, None), "mode": "upsert", "rows_max": 10}
 
     with Lake(lake.path, spark, store=FaultyStore(point, disk_full)) as failing, pytest.raises(OSError, match="space"):
-        arrive(failing.table("s.t"), frame, **wishes)
-    arrive(table, frame, **wishes)
+        apply_batch(failing.table("s.t"), frame, **wishes)
+    apply_batch(table, frame, **wishes)
 
     assert (table.snapshot().seq, table.to_arrow().num_rows) == (1, 50)
 
@@ -169,7 +169,7 @@ def test_a_name_belongs_to_one_checkpoint(lake: Lake, spark: SparkSession, tmp_p
     table = lake.create_table("s.t", SCHEMA, key="id")
     write_file(tmp_path / "in", 0, events_of(1, 5))
     run(spark, tmp_path / "in", tmp_path / "checkpoint", table.stream_writer(op_column="op", name="orders"))
-    assert progress_of(table, "stream.orders") == 0
+    assert checkpoint_of(table, "stream.orders") == 0
 
     with pytest.raises(StreamingQueryException, match="reads from something else than it did"):
         run(spark, tmp_path / "in", tmp_path / "anew", table.stream_writer(op_column="op", name="orders"))
@@ -204,10 +204,10 @@ def test_a_large_batch_leaves_what_a_small_one_does(
         for rows_max in (10_000, 100):
             table = tables[rows_max] = lake.create_table(f"s.t{rows_max}", SCHEMA, key="id", order_by=order_by)
             table.upsert(there)
-            arrive(
+            apply_batch(
                 table,
                 frame,
-                progress=Progress("stream.same", 0, None),
+                checkpoint=Checkpoint("stream.same", 0, None),
                 mode="upsert",
                 op_column="op",
                 null_keys="quarantine",
@@ -234,5 +234,7 @@ def set_aside(table: Table) -> list[str | None]:
 def test_a_large_batch_of_a_table_with_no_key_is_appended_once(lake: Lake, spark: SparkSession) -> None:
     table = lake.create_table("s.log", pa.schema([("id", pa.int64())]))
     for _ in range(2):
-        commit = arrive(table, spark.range(500), progress=Progress("stream.log", 0, None), mode="append", rows_max=100)
+        commit = apply_batch(
+            table, spark.range(500), checkpoint=Checkpoint("stream.log", 0, None), mode="append", rows_max=100
+        )
     assert (commit.replayed, commit.rows, table.to_arrow().num_rows) == (True, 500, 500)

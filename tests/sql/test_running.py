@@ -40,11 +40,11 @@ class Slow:
     def state(self, id: str) -> str:
         return next(running.state for running in self.queries.list() if running.id == id)
 
-    def let_go(self) -> None:
+    def drop_cached(self) -> None:
         self._go.set()
 
     def close(self) -> None:
-        self.let_go()
+        self.drop_cached()
         self._pool.shutdown()
 
 
@@ -67,7 +67,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 def test_as_many_run_as_there_are_places(slow: Slow) -> None:
     futures = [slow.start(id) for id in "abc"]
     wait_for(lambda: [slow.state(id) for id in "abc"] == ["running", "running", "waiting"])
-    slow.let_go()
+    slow.drop_cached()
     assert [future.result(LONG_S) for future in futures] == ["a", "b", "c"]
 
 
@@ -103,7 +103,7 @@ def test_an_id_names_one_query_at_a_time(slow: Slow) -> None:
     slow.start("a")
     with pytest.raises(Conflict, match="query a is under way"):
         slow.start("a").result(LONG_S)
-    slow.let_go()
+    slow.drop_cached()
     wait_for(lambda: not slow.queries.list())
     assert slow.start("a").result(LONG_S) == "a"
 

@@ -16,14 +16,14 @@ import pytest
 from lithify import InvalidRequest, Lake, Settings, Unavailable
 from lithify.files.faults import FaultyStore, Gate
 from lithify.lake.table import Table
-from lithify.streams.apply import Progress, arrive, progress_of
+from lithify.streams.apply import Checkpoint, apply_batch, checkpoint_of
 from lithify.streams.sink import follows
 from support.bags import bag
 from support.leftovers import unsettled
 from support.moments import moments
 from support.streams import PORTIONS, SCHEMA, Event, applied, bring, events_of, portion, send, table_of
 
-FIRST = Progress("stream.q", 0, None)
+FIRST = Checkpoint("stream.q", 0, None)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_a_portion_that_comes_again_answers_as_the_first_time(table: Table) -> N
     again = send(table, 0)
 
     assert again == replace(first, replayed=True)
-    assert (table.snapshot().seq, progress_of(table, "stream.q")) == (1, 0)
+    assert (table.snapshot().seq, checkpoint_of(table, "stream.q")) == (1, 0)
 
 
 def test_a_portion_that_two_send_at_once_is_committed_by_one(folder: Path, table: Table) -> None:
@@ -111,9 +111,9 @@ def test_a_portion_that_is_overtaken_by_its_successor_is_not_committed_after_it(
         Lake(folder / "lake", store=FaultyStore("write.staged", gate.hold)) as slow,
         ThreadPoolExecutor(1) as background,
     ):
-        jump = Progress("stream.q", 9, 0)
+        jump = Checkpoint("stream.q", 9, 0)
         late = background.submit(
-            arrive, slow.table("a.t"), table_of(events_of(9, 3)), progress=jump, mode="upsert", op_column="op"
+            apply_batch, slow.table("a.t"), table_of(events_of(9, 3)), checkpoint=jump, mode="upsert", op_column="op"
         )
         gate.wait()
         send(table, 1)
@@ -130,14 +130,14 @@ def test_progress_outlives_folds_checkpoints_and_trimmed_logs(lake: Lake, table:
         table.upsert([{"id": 1000 + number, "at": 1, "v": "another writer"}])
     table.fold()
     with Lake(lake.path) as another:
-        assert progress_of(another.table("a.t"), "stream.q") == PORTIONS - 1
+        assert checkpoint_of(another.table("a.t"), "stream.q") == PORTIONS - 1
         assert send(another.table("a.t"), PORTIONS - 1).replayed
 
 
 def test_a_portion_with_no_rows_is_a_commit_that_remembers_it(table: Table) -> None:
-    commit = arrive(table, table_of([]), progress=FIRST, mode="upsert", op_column="op")
+    commit = apply_batch(table, table_of([]), checkpoint=FIRST, mode="upsert", op_column="op")
 
-    assert (commit.seq, commit.rows, progress_of(table, "stream.q")) == (1, 0, 0)
+    assert (commit.seq, commit.rows, checkpoint_of(table, "stream.q")) == (1, 0, 0)
     assert table.snapshot().changes == ()
 
 
@@ -145,7 +145,11 @@ def test_feeds_do_not_know_of_each_other(table: Table) -> None:
     send(table, 0, "stream.one")
     send(table, 1, "stream.one")
     send(table, 0, "pipeline.daily.revenue")
-    assert [progress_of(table, name) for name in ("stream.one", "pipeline.daily.revenue", "stream.two")] == [1, 0, None]
+    assert [checkpoint_of(table, name) for name in ("stream.one", "pipeline.daily.revenue", "stream.two")] == [
+        1,
+        0,
+        None,
+    ]
 
 
 def test_the_history_says_which_portion_a_commit_brought(table: Table) -> None:
@@ -161,7 +165,7 @@ def test_a_table_created_anew_remembers_nothing_of_its_predecessor(lake: Lake, t
     send(table, 0)
     lake.drop_table("a.t")
     anew = lake.create_table("a.t", SCHEMA, key="id", order_by="at")
-    assert progress_of(anew, "stream.q") is None
+    assert checkpoint_of(anew, "stream.q") is None
 
     with pytest.raises(InvalidRequest, match=r"the table remembers nothing of it.*created anew"):
         send(anew, 1)
@@ -169,39 +173,41 @@ def test_a_table_created_anew_remembers_nothing_of_its_predecessor(lake: Lake, t
 
 
 @pytest.mark.parametrize(
-    ("progress", "said"),
+    ("checkpoint", "said"),
     [
-        (Progress("stream.q", 2, 1), "stands at 0, but what comes now follows 1: portions in between are missing"),
-        (Progress("stream.q", 1, 0, settings=5), r"begun with other settings \(mode, op_column\)"),
-        (Progress("stream.q", 0, None, settings=5), "begun with other settings"),
-        (Progress("stream.q", 1, 0, origin="checkpoint 2"), "reads from something else than it did"),
-        (Progress("stream.new", 1, 0), r"goes on after 0, but the table remembers nothing of it"),
+        (Checkpoint("stream.q", 2, 1), "stands at 0, but what comes now follows 1: portions in between are missing"),
+        (Checkpoint("stream.q", 1, 0, settings=5), r"begun with other settings \(mode, op_column\)"),
+        (Checkpoint("stream.q", 0, None, settings=5), "begun with other settings"),
+        (Checkpoint("stream.q", 1, 0, origin="checkpoint 2"), "reads from something else than it did"),
+        (Checkpoint("stream.new", 1, 0), r"goes on after 0, but the table remembers nothing of it"),
     ],
 )
-def test_what_does_not_follow_is_refused_with_a_way_on(table: Table, progress: Progress, said: str) -> None:
-    arrive(table, table_of(portion(2)), progress=replace(FIRST, origin="checkpoint 1"), mode="upsert", op_column="op")
+def test_what_does_not_follow_is_refused_with_a_way_on(table: Table, checkpoint: Checkpoint, said: str) -> None:
+    apply_batch(
+        table, table_of(portion(2)), checkpoint=replace(FIRST, origin="checkpoint 1"), mode="upsert", op_column="op"
+    )
 
     with pytest.raises(InvalidRequest, match=said):
-        arrive(table, table_of(events_of(1, 3)), progress=progress, mode="upsert", op_column="op")
+        apply_batch(table, table_of(events_of(1, 3)), checkpoint=checkpoint, mode="upsert", op_column="op")
 
     assert table.snapshot().seq == 1
 
 
 def test_an_origin_that_is_not_told_is_not_compared(table: Table) -> None:
-    arrive(table, table_of([]), progress=replace(FIRST, origin="checkpoint 1"), mode="upsert", op_column="op")
+    apply_batch(table, table_of([]), checkpoint=replace(FIRST, origin="checkpoint 1"), mode="upsert", op_column="op")
     assert send(table, 1).seq == 2
 
 
 @pytest.mark.parametrize("feed", ["stream.", "stream.a b", "q", "stream.a.seq", "other.q", f"stream.{'x' * 300}", ""])
 def test_a_feed_has_a_plain_name(feed: str) -> None:
     with pytest.raises(InvalidRequest, match="cannot name a stream"):
-        Progress(feed, 0, None)
+        Checkpoint(feed, 0, None)
 
 
 @pytest.mark.parametrize(("after", "before"), [(-1, None), (1, 1), (1, 2), (0, -1)])
 def test_progress_only_goes_up(after: int, before: int | None) -> None:
     with pytest.raises(InvalidRequest, match="only goes up"):
-        Progress("stream.q", after, before)
+        Checkpoint("stream.q", after, before)
 
 
 # -- records with no key
@@ -209,8 +215,8 @@ def test_progress_only_goes_up(after: int, before: int | None) -> None:
 
 def test_a_null_in_a_key_fails_the_portion_and_is_shown(table: Table) -> None:
     with pytest.raises(InvalidRequest, match=r'1 records of stream\.q 0 .*"v": "lost".*null_keys=\'quarantine\''):
-        arrive(
-            table, table_of([Event(1, 1, "x"), Event(None, 1, "lost")]), progress=FIRST, mode="upsert", op_column="op"
+        apply_batch(
+            table, table_of([Event(1, 1, "x"), Event(None, 1, "lost")]), checkpoint=FIRST, mode="upsert", op_column="op"
         )
     assert table.snapshot().seq == 0
 
@@ -241,9 +247,11 @@ def test_records_set_aside_outlive_a_rival_that_dies_with_the_same_portion(folde
         Lake(folder / "lake", store=FaultyStore("store.write", stop)) as rival,
         pytest.raises(Unavailable, match="stop"),
     ):
-        arrive(rival.table("a.t"), overtaken, progress=FIRST, mode="upsert", op_column="op", null_keys="quarantine")
+        apply_batch(
+            rival.table("a.t"), overtaken, checkpoint=FIRST, mode="upsert", op_column="op", null_keys="quarantine"
+        )
 
-    assert progress_of(table, "stream.q") == 0
+    assert checkpoint_of(table, "stream.q") == 0
     assert set_aside(table) == ["lost 0"]
 
 

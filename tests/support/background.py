@@ -25,7 +25,7 @@ from lithify.jobs import jobs
 from lithify.lake.maintenance import Maintenance
 from lithify.maintenance.plans import MinorPlan
 from lithify.maintenance.reports import CycleReport
-from lithify.maintenance.table_work import Upkeep
+from lithify.maintenance.table_work import TableMaintenance
 from support.bags import bag
 from support.clocks import HOUR_MS, Clock, Stopped, lake_with, next_ms
 from support.effort import some_back
@@ -60,7 +60,7 @@ def fold(table: Table) -> Any:
 def merge_changes(table: Table) -> Any:
     """Run the merge of change files that is due, if one is, whether or not a fold is."""
     with table._lane() as (handles, reader):
-        upkeep = Upkeep(handles, reader)
+        upkeep = TableMaintenance(handles, reader)
         plans = [plan for plan in upkeep.plans(handles.runtime.now_ms()) if isinstance(plan, MinorPlan)]
         return [upkeep.run(plan) for plan in plans]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from lithify import Lake, Settings
 from lithify.files.store import Store
 from lithify.lake.catalog import Catalog
-from lithify.lake.open_tables import LoadedTables
+from lithify.lake.open_tables import OpenTables
 
 HOUR_MS = 3_600_000
 
@@ -40,7 +40,7 @@ def lake_with(clock: Clock, path: Path, settings: Settings | None = None, store:
     lake._runtime = replace(lake._runtime, now_ms=clock.now_ms)
     lake._catalog = Catalog(lake._runtime)
     lake._loaded.close()
-    lake._loaded = LoadedTables(lake._runtime, lake._catalog.open)
+    lake._loaded = OpenTables(lake._runtime, lake._catalog.open)
     return lake
 
 

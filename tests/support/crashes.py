@@ -18,7 +18,7 @@ from lithify import Lake, Settings
 from lithify.files.faults import FaultyStore, RecordingStore, kill_process
 from lithify.files.store import Store
 from lithify.maintenance.plans import MinorPlan
-from lithify.maintenance.table_work import Upkeep
+from lithify.maintenance.table_work import TableMaintenance
 from support.bags import bag
 
 KEYED = pa.schema([("id", pa.int64()), ("v", pa.string())])
@@ -62,7 +62,7 @@ def _compact(lake: Lake) -> Any:
 
 def _merge_changes(lake: Lake) -> Any:
     with lake.table("a.t")._lane() as (handles, reader):
-        upkeep = Upkeep(handles, reader)
+        upkeep = TableMaintenance(handles, reader)
         for plan in upkeep.plans(handles.runtime.now_ms()):
             if isinstance(plan, MinorPlan):
                 upkeep.run(plan)

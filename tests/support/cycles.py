@@ -17,7 +17,7 @@ from lithify.core.names import parse_table_name
 from lithify.core.snapshot import DataFile
 from lithify.files.faults import FaultyStore, kill_process
 from lithify.maintenance.cycle import Cycle
-from lithify.maintenance.fold import Folder
+from lithify.maintenance.fold import FoldJob
 from lithify.maintenance.plans import CompactPlan, FoldDue, MinorPlan, Plan
 from lithify.read.reader import Reader
 from lithify.tables.handles import Handles
@@ -93,7 +93,7 @@ class FoldingTable:
         return [dataclasses.replace(fold(self._name), files=snapshot.changes)] if snapshot.changes else []
 
     def run(self, plan: Plan) -> Any:
-        return Folder(self._handles, Reader(self._handles), self._lease).run()
+        return FoldJob(self._handles, Reader(self._handles), self._lease).run()
 
     def trim(self) -> None:
         self._handles.base.log.refresh()

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lithify.core.schema import TableSchema, define
 from lithify.core.snapshot import Bounds, DataFile, Snapshot
-from lithify.options.policy import UpkeepPolicy
+from lithify.options.policy import MaintenancePolicy
 
 KB, MB, GB = 2**10, 2**20, 2**30
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -17,7 +17,7 @@ KEYED = define(pa.schema([("k", pa.int64()), ("v", pa.string())]), "k")
 KEYLESS = define(pa.schema([("k", pa.int64()), ("v", pa.string())]))
 TIMED = define(pa.schema([("k", pa.int64()), ("at", pa.timestamp("us", "UTC"))]), "k", time="at")
 DATED = define(pa.schema([("k", pa.int64()), ("at", pa.date32())]), "k", time="at")
-POLICY = UpkeepPolicy()
+POLICY = MaintenancePolicy()
 DAY = dt.date(2026, 11, 15)
 MIDNIGHT = dt.datetime(2026, 11, 15, tzinfo=dt.UTC)
 MIDNIGHT_MS = int(MIDNIGHT.timestamp() * 1000)

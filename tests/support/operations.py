@@ -28,7 +28,7 @@ from lithify.core.ops import Op
 from lithify.core.schema import TableSchema
 from lithify.files.store import Store
 from lithify.maintenance.plans import MinorPlan
-from lithify.maintenance.table_work import Upkeep
+from lithify.maintenance.table_work import TableMaintenance
 from lithify.write.bulk import BulkWrite, Files, write_files
 from support import log_oracle
 from support.bags import bag
@@ -184,7 +184,7 @@ def _bulk(lake: Lake) -> Any:
 
 def _minor(lake: Lake) -> None:
     with lake.table("a.t")._lane() as (handles, reader):
-        upkeep = Upkeep(handles, reader)
+        upkeep = TableMaintenance(handles, reader)
         for plan in upkeep.plans(handles.runtime.now_ms()):
             if isinstance(plan, MinorPlan):
                 upkeep.run(plan)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from lithify import Lake, Settings
 from lithify.files.store import Store
 from lithify.lake.table import Commit, Table
-from lithify.streams.apply import Progress, arrive
+from lithify.streams.apply import Checkpoint, apply_batch
 
 SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("v", pa.string())])
 EVENTS = "id long, at long, v string, op string"
@@ -97,10 +97,10 @@ def bring(store: Store | None, path: str, told: str, table: str) -> None:
 
 def send(table: Table, number: int, feed: str = "stream.q") -> Commit:
     events, keyed = table_of(portion(number)), bool(table.definition.key)
-    return arrive(
+    return apply_batch(
         table,
         events if keyed else events.drop_columns(["op"]),
-        progress=Progress(feed, number, number - 1 if number else None),
+        checkpoint=Checkpoint(feed, number, number - 1 if number else None),
         mode="upsert" if keyed else "append",
         op_column="op" if keyed else None,
         null_keys="quarantine",

@@ -23,8 +23,8 @@ import pyarrow as pa
 
 from lithify.cache.load import expected_bytes, load
 from lithify.cache.memory_account import Budget
-from lithify.cache.refresh import Held, brought_to, is_older
-from lithify.cache.results import AnswersStats
+from lithify.cache.refresh import HotSnapshot, advance, is_older
+from lithify.cache.results import ResultCacheStats
 from lithify.cache.rows import HotRows
 from lithify.core.read_plan import ReadPlan
 from lithify.core.snapshot import Snapshot
@@ -65,7 +65,7 @@ class HotTableStats:
 @dataclass
 class _Hot:
     table: str
-    held: Held
+    held: HotSnapshot
     loaded_s: float
     pinned: bool = False
     hits: int = 0
@@ -127,14 +127,14 @@ class HotTables:
             hot.hits += held is not None
         return held.rows if held is not None else None
 
-    def _fresh(self, hot: _Hot, snapshot: Snapshot, reader: Reader) -> Held | None:
+    def _fresh(self, hot: _Hot, snapshot: Snapshot, reader: Reader) -> HotSnapshot | None:
         held = hot.held
         if is_older(held, snapshot):
             return None
         if held.is_of(snapshot):
             return held
         try:
-            fresh = brought_to(held, snapshot, reader, self._recent.get)
+            fresh = advance(held, snapshot, reader, self._recent.get)
         except LithifyError as error:
             logger.debug("hot rows of %s are let go of: %s", snapshot.table, error)
             fresh = None
@@ -292,7 +292,7 @@ class HotTables:
             rows = load(plan, wanted, self.budget, self._check_open)
         except LimitExceeded as error:
             raise _too_large(snapshot, "more", room) from error
-        hot = _Hot(snapshot.table, Held.of(rows, snapshot), self._clock(), pinned)
+        hot = _Hot(snapshot.table, HotSnapshot.of(rows, snapshot), self._clock(), pinned)
         with self._lock:
             self._check_open()
             before = self._tables.pop(snapshot.table, None)
@@ -404,5 +404,5 @@ class CacheStats:
     loads: int
     refreshes: int
     evictions: int
-    answers: AnswersStats
+    answers: ResultCacheStats
     tables: tuple[HotTableStats, ...]

@@ -33,7 +33,7 @@ APPLIED_ROWS_MAX = 200_000
 
 
 @dataclass(frozen=True)
-class Held:
+class HotSnapshot:
     """Hot rows, and the snapshot they are the rows of: as much of it as tells another one apart."""
 
     rows: HotRows
@@ -43,7 +43,7 @@ class Held:
     base_version: int
 
     @classmethod
-    def of(cls, rows: HotRows, snapshot: Snapshot) -> Held:
+    def of(cls, rows: HotRows, snapshot: Snapshot) -> HotSnapshot:
         return cls(rows, snapshot.table_id, snapshot.schema.columns, snapshot.seq, snapshot.base_version)
 
     def is_of(self, snapshot: Snapshot) -> bool:
@@ -54,7 +54,7 @@ class Held:
         )
 
 
-def is_older(held: Held, snapshot: Snapshot) -> bool:
+def is_older(held: HotSnapshot, snapshot: Snapshot) -> bool:
     """Whether the snapshot is of the past of what is held: nothing is wrong, it only cannot be served."""
     if held.table_id != snapshot.table_id:
         return False
@@ -63,9 +63,9 @@ def is_older(held: Held, snapshot: Snapshot) -> bool:
     return fewer_columns or snapshot.seq < held.seq or snapshot.base_version < held.base_version
 
 
-def brought_to(
-    held: Held, snapshot: Snapshot, reader: Reader, recent: Callable[[str], pa.Table | None] = lambda path: None
-) -> Held | None:
+def advance(
+    held: HotSnapshot, snapshot: Snapshot, reader: Reader, recent: Callable[[str], pa.Table | None] = lambda path: None
+) -> HotSnapshot | None:
     """The rows of a snapshot that is not older; None: they cannot be made from these. `recent`: the rows of a change
     file by its path, where they are still at hand.
     """
@@ -74,7 +74,7 @@ def brought_to(
     if not _only_ours(reader, held.base_version, snapshot.base_version):
         return None
     if held.seq == snapshot.seq:
-        return Held.of(held.rows, snapshot)
+        return HotSnapshot.of(held.rows, snapshot)
     changes = _changes_after(held, snapshot, reader, recent)
     if changes is None:
         return None
@@ -86,7 +86,7 @@ def brought_to(
     if overlay.contested is not None:
         assert schema.order_by
         overlay = settle(schema, overlay, held.rows.losers(overlay.contested, schema.key, schema.order_by))
-    return Held.of(held.rows.applied(overlay, by), snapshot)
+    return HotSnapshot.of(held.rows.applied(overlay, by), snapshot)
 
 
 def _only_ours(reader: Reader, first: int, last: int) -> bool:
@@ -100,7 +100,7 @@ def _only_ours(reader: Reader, first: int, last: int) -> bool:
 
 
 def _changes_after(
-    held: Held, snapshot: Snapshot, reader: Reader, recent: Callable[[str], pa.Table | None]
+    held: HotSnapshot, snapshot: Snapshot, reader: Reader, recent: Callable[[str], pa.Table | None]
 ) -> list[Change] | None:
     rows_max = max(APPLIED_ROWS_MAX, held.rows.rows)
     if held.seq >= snapshot.watermark:

@@ -43,14 +43,14 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class AnswersStats:
+class ResultCacheStats:
     count: int
     bytes: int
     hits: int
     misses: int
 
 
-class KeptAnswers:
+class ResultCache:
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
         self._bytes_max = min(budget.bytes_max // SHARE_OF_BUDGET, BYTES_MAX)
@@ -112,9 +112,9 @@ class KeptAnswers:
                 self._drop(key)
             return freed
 
-    def stats(self) -> AnswersStats:
+    def stats(self) -> ResultCacheStats:
         with self._lock:
-            return AnswersStats(len(self._kept), self._bytes, self._hits, self._misses)
+            return ResultCacheStats(len(self._kept), self._bytes, self._hits, self._misses)
 
 
 def copied(rows: pa.Table) -> tuple[pa.Table, int]:

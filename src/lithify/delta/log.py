@@ -45,7 +45,7 @@ from lithify.delta.live_files import LiveFiles, newest_known
 from lithify.delta.rebuild import keep, read_txns, rebuild
 from lithify.delta.recover import check_plain, open_table, translated_error
 from lithify.delta.torn import set_torn_commit_aside
-from lithify.delta.trim import TrimReport, came_too_late, trim
+from lithify.delta.trim import TrimReport, lost_to_trim, trim
 from lithify.errors import CommitUnknown, Corruption, LithifyError, NotFound
 from lithify.files.parquet import Written
 from lithify.files.store import Store, translated
@@ -346,7 +346,7 @@ class DeltaLog:
                 attempt()
             except Exception as error:
                 _settle(self._commits, target, intent, error)
-            if came_too_late(self._commits, target, intent.id):
+            if lost_to_trim(self._commits, target, intent.id):
                 self._take_back(target, intent)
                 raise Lost
             self._catch_up()

@@ -9,7 +9,7 @@ goes. Files go oldest first, so a log whose clean-up was cut off is a valid log.
 
 Trimming frees version numbers that a process may still want: one that slept since it last looked could put its commit
 where an old one was. If the archive has that version, it shows. If not, deleting oldest first makes it visible: its
-commit stands alone, cannot be read, and is older by number but younger by time than a checkpoint. `came_too_late` finds
+commit stands alone, cannot be read, and is older by number but younger by time than a checkpoint. `lost_to_trim` finds
 that, and the commit is taken back unacknowledged.
 """
 
@@ -157,7 +157,7 @@ class _Trim:
         return torn + cut_off + [mark for mark in marks if mark.removeprefix(DOUBTED) not in there]
 
 
-def came_too_late(commits: Commits, version: int, write_id: str) -> bool:
+def lost_to_trim(commits: Commits, version: int, write_id: str) -> bool:
     """Whether the commit just put at `version` stands where the log was trimmed, so that no reader will ever see it."""
     folder, store = commits.live, commits.store
     if commits.is_archived(version):

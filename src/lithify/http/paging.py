@@ -55,7 +55,7 @@ class _Kept:
 
 
 @dataclass
-class KeptAnswers:
+class ResultCache:
     bytes_max: int = BYTES_MAX
     seconds_max: float = SECONDS_MAX
     clock: Callable[[], float] = time.monotonic

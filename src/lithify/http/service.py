@@ -11,7 +11,7 @@ from fastapi import Depends, Request
 
 from lithify.errors import NotFound
 from lithify.http.metrics import Metrics
-from lithify.http.paging import KeptAnswers
+from lithify.http.paging import ResultCache
 from lithify.http.response_memory import HeldRows
 from lithify.http.tokens import Tokens
 from lithify.lake.lake import Lake
@@ -33,7 +33,7 @@ class Service:
     # From the moment that the service was told to stop: what is under way ends, nothing new is ready.
     stopping: bool = False
     # Answers of which further pages may be asked for, and how many requests are at a query now, by token.
-    answers: KeptAnswers = field(default_factory=KeptAnswers)
+    answers: ResultCache = field(default_factory=ResultCache)
     asking: Counter[str] = field(default_factory=Counter)
     held: HeldRows = field(init=False)
     _tables: dict[str, Table] = field(default_factory=dict, repr=False)

@@ -246,7 +246,7 @@ def _refuse_problems(path: Path, sources: Sequence[Source]) -> None:
 def _verify_keys(runtime: Runtime, path: Path, sources: Sequence[Source], schema: TableSchema) -> None:
     if not schema.keyed or not sources:
         return
-    bad = runtime.serving.questions.duplicate_keys(sources, schema.select(schema.key))
+    bad = runtime.serving.key_queries.duplicate_keys(sources, schema.select(schema.key))
     if bad.num_rows:
         examples = ", ".join(str(tuple(row[n] for n in schema.key)) for row in bad.to_pylist())
         raise InvalidRequest(

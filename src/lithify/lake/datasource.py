@@ -93,7 +93,7 @@ class LakeTable:
 
         spool.abort(self._table, place)
 
-    def arrive(self, options: SourceOptions, query: str | None, rows: pa.Table, epoch: int) -> None:
+    def apply_batch(self, options: SourceOptions, query: str | None, rows: pa.Table, epoch: int) -> None:
         query = query or _query_in(options.checkpoint)
         if query is None and options.name is None:
             raise InvalidRequest(

@@ -28,7 +28,7 @@ from lithify.files.text_input import check_encoding
 from lithify.lake.allowed_places import remember, remembered
 from lithify.lake.cache import Cache
 from lithify.lake.catalog import Catalog, open_lake
-from lithify.lake.open_tables import Listener, LoadedTables
+from lithify.lake.open_tables import Listener, OpenTables
 from lithify.lake.table import AsOf, Table
 from lithify.options.policy import policy_of
 from lithify.options.tiers import TierNames
@@ -112,7 +112,7 @@ class Lake:
             self._settings.queries_max, self._settings.query_wait_s_max, self._settings.token_queries
         )
         self._catalog = Catalog(self._runtime)
-        self._loaded = LoadedTables(self._runtime, self._catalog.open)
+        self._loaded = OpenTables(self._runtime, self._catalog.open)
         self._tables: dict[TableName, Table] = {}
         self._upkeep: Maintenance | None = None
         self._scheduler: Scheduler | None = None

@@ -21,11 +21,11 @@ from lithify.lake.table import Table
 from lithify.maintenance.compact_plan import PACK
 from lithify.maintenance.cycle import LEASE, Cycle, check_may_compact, cycle_history
 from lithify.maintenance.cycle_run import OnEvent
-from lithify.maintenance.job_slots import Turn, Turns
+from lithify.maintenance.job_slots import JobSlot, JobSlots
 from lithify.maintenance.plans import CompactPlan, Plan
 from lithify.maintenance.reports import DONE, FAILED, CycleReport, RunningJob, Skipped
 from lithify.maintenance.scheduler import STOP_GRACE_S, Scheduler, cron_trigger, tier_is_off
-from lithify.maintenance.table_work import Upkeep
+from lithify.maintenance.table_work import TableMaintenance
 from lithify.options.tiers import Tier, TierNames, declared, tier_named, tier_names
 from lithify.read.reader import Reader
 from lithify.tables.handles import Handles
@@ -47,7 +47,7 @@ class Maintenance:
         self._lake, self._runtime = lake, lake._runtime
         self._open = _OpenLogs(OPEN_TABLES_MAX, lambda name: Handles(self._runtime, name))
         self._own_tiers: dict[str, tuple[Tier, ...]] | None = None
-        self._turns, self._pins = Turns(self._runtime.settings.jobs_max), Turns(PINS_MAX)
+        self._slots, self._pins = JobSlots(self._runtime.settings.jobs_max), JobSlots(PINS_MAX)
         self.counters = self._runtime.counters
         self.cycle = Cycle(
             self._runtime,
@@ -96,7 +96,7 @@ class Maintenance:
     def asked(self, name: str, kind: str, work: Callable[[Table], T]) -> T:
         """Do this on a table now and wait for it, counted as a job. One at a time per table, `jobs_max` in all."""
         table = self._lake.table(name)
-        with self._turns.take(Turn(table.name, kind, self._runtime.now_ms())):
+        with self._slots.take(JobSlot(table.name, kind, self._runtime.now_ms())):
             started_s, outcome = time.monotonic(), FAILED
             try:
                 result = work(table)
@@ -108,12 +108,12 @@ class Maintenance:
 
     def pin(self, name: str, columns: Sequence[str] | None = None) -> HotTableStats:
         """Load a table into the hot cache and keep it, as `lake.cache.pin` does; one load per table, a few in all."""
-        with self._pins.take(Turn(self._lake.table(name).name, "pin", self._runtime.now_ms())):
+        with self._pins.take(JobSlot(self._lake.table(name).name, "pin", self._runtime.now_ms())):
             return self._lake.cache.pin(name, columns)
 
-    def turns(self) -> list[Turn]:
+    def turns(self) -> list[JobSlot]:
         """What was asked for here and runs now."""
-        return self._turns.running()
+        return self._slots.running()
 
     def candidates(self, tables: Sequence[str], tier: TierNames = None) -> tuple[list[Candidate], list[Skipped]]:
         """What a cycle would do now, table by table, and the tables that cannot be looked at. Nothing is done."""
@@ -157,11 +157,11 @@ class Maintenance:
                         logger.warning("%s", error)
         return list(found.values())
 
-    def _upkeep(self, name: str, lease: int) -> Upkeep:
+    def _upkeep(self, name: str, lease: int) -> TableMaintenance:
         handles = self._open.get(parse_table_name(name))
         if self._own_tiers is not None:
             self._own_tiers[name] = policy_for(self._runtime.settings, handles.schema().settings, name).tiers
-        return Upkeep(handles, Reader(handles), lease)
+        return TableMaintenance(handles, Reader(handles), lease)
 
     def _check_tier(self, name: str) -> None:
         if name != PACK:
@@ -322,7 +322,7 @@ def table_upkeep(lake: Lake, name: str) -> dict[str, Any]:
     """A table's numbers, what is due on it, its last job, and what failed and waits to be tried again."""
     table = lake.table(name)
     handles = table._handles
-    upkeep = Upkeep(handles, Reader(handles))
+    upkeep = TableMaintenance(handles, Reader(handles))
     debt, disk = asdict(upkeep.debt(lake._runtime.now_ms())), asdict(upkeep.disk_use())
     last = next(iter(past_cycles(lake, 1)), {})
     waiting = [entry for entry in last.get("waiting") or () if entry.get("table") == name]

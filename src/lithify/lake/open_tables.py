@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 Listener = Callable[[str, Snapshot], None]
 
 
-class Loaded:
+class OpenTable:
     """One open table."""
 
     def __init__(self, handles: Handles, on_idle: Callable[[], None]) -> None:
@@ -76,16 +76,16 @@ class Loaded:
             self.lane.release()
 
 
-class LoadedTables:
+class OpenTables:
     def __init__(
         self, runtime: Runtime, open_table: Callable[[TableName], Handles], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.runtime = runtime
         self._open_table, self._clock = open_table, clock
         self._changed = threading.Condition()
-        self._tables: OrderedDict[TableName, Loaded] = OrderedDict()
+        self._tables: OrderedDict[TableName, OpenTable] = OrderedDict()
         self._opening: set[TableName] = set()
-        self._leaving: list[Loaded] = []
+        self._leaving: list[OpenTable] = []
         self._listeners: list[Listener] = []
         self._closed = False
         self._stop = threading.Event()
@@ -93,7 +93,7 @@ class LoadedTables:
 
     # -- using
 
-    def get(self, name: TableName) -> Loaded:
+    def get(self, name: TableName) -> OpenTable:
         """The open table; opens it if it is not, and unloads another one if there are too many."""
         deadline_s = time.monotonic() + self.runtime.settings.queue_wait_s_max
         with self._changed:
@@ -109,7 +109,7 @@ class LoadedTables:
                     self._opening.add(name)
                     break
         try:
-            loaded = Loaded(self._open_table(name), self._idle)
+            loaded = OpenTable(self._open_table(name), self._idle)
             with self._changed:
                 self.check_open()
                 loaded.used_s = self._clock()
@@ -142,11 +142,11 @@ class LoadedTables:
         self._leave(loaded)
         return True
 
-    def _leave(self, loaded: Loaded) -> None:
+    def _leave(self, loaded: OpenTable) -> None:
         self._leaving = [other for other in self._leaving if other.writes.running]
         self._leaving.append(loaded)
 
-    def current(self, name: TableName) -> Loaded:
+    def current(self, name: TableName) -> OpenTable:
         """As `get`, but moved to the head; a table that was dropped and created anew is opened anew."""
         loaded = self.get(name)
         try:
@@ -156,7 +156,7 @@ class LoadedTables:
             self.forget(name, loaded)
             return self.get(name)
 
-    def forget(self, name: TableName, loaded: Loaded | None = None) -> None:
+    def forget(self, name: TableName, loaded: OpenTable | None = None) -> None:
         """The table was dropped. Whoever still waits gets the answer that the log gives."""
         with self._changed:
             found = self._tables.get(name)
@@ -243,7 +243,7 @@ class LoadedTables:
                     continue
             self._refresh(name, loaded)
 
-    def _refresh(self, name: TableName, loaded: Loaded) -> None:
+    def _refresh(self, name: TableName, loaded: OpenTable) -> None:
         try:
             snapshot = loaded.handles.snapshot()
         except NotFound:
@@ -298,7 +298,7 @@ class LoadedTables:
         self.runtime.indexes.close()
 
 
-def _refresh_until(reference: weakref.ref[LoadedTables], stop: threading.Event, every_s: float) -> None:
+def _refresh_until(reference: weakref.ref[OpenTables], stop: threading.Event, every_s: float) -> None:
     """Holds the tables only while it refreshes them: a lake that was forgotten without a close may go."""
     while not stop.wait(every_s):
         tables = reference()

@@ -24,12 +24,12 @@ from lithify.errors import Conflict, InvalidRequest, NotFound
 from lithify.files.read_proof import Vanished, look_again
 from lithify.index.partitions import FileFacts, PartitionStats, facts_in, partitions_of
 from lithify.index.rebuild import IndexBuild, IndexCheck, IndexInspection, Progress, build, check, inspect, quiet
-from lithify.lake.open_tables import Loaded, LoadedTables
+from lithify.lake.open_tables import OpenTable, OpenTables
 from lithify.maintenance.compact import CompactReport
-from lithify.maintenance.fold import Folder
+from lithify.maintenance.fold import FoldJob
 from lithify.maintenance.fold_report import FoldPlan, FoldReport
 from lithify.maintenance.plans import CompactPlan
-from lithify.maintenance.table_work import OnReport, Upkeep, quietly
+from lithify.maintenance.table_work import OnReport, TableMaintenance, quietly
 from lithify.maintenance.triggers import idle_tier
 from lithify.maintenance.vacuum import Vacuum, VacuumReport
 from lithify.options.tiers import TierNames
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lithify.sql.run import QueryRun
-    from lithify.streams.apply import ArrivalMode, OnNullKeys
+    from lithify.streams.apply import BatchMode, OnNullKeys
     from lithify.streams.sink import OnBatch, StreamSink
     from lithify.write.detach import DetachReport
 
@@ -67,7 +67,7 @@ DELETE_WHERE_ROUNDS_MAX = 20
 class Table:
     """Rows that change. Get one from `Lake.table`."""
 
-    def __init__(self, tables: LoadedTables, name: TableName, incarnation: str) -> None:
+    def __init__(self, tables: OpenTables, name: TableName, incarnation: str) -> None:
         self._tables, self._name, self.incarnation = tables, name, incarnation
         self._runtime = tables.runtime
 
@@ -89,7 +89,7 @@ class Table:
         return str(self._name)
 
     @property
-    def _loaded(self) -> Loaded:
+    def _loaded(self) -> OpenTable:
         """The open table behind this object, which may have been unloaded since the last call."""
         try:
             loaded = self._tables.get(self._name)
@@ -317,7 +317,7 @@ class Table:
 
     def stream_writer(
         self,
-        mode: ArrivalMode = "upsert",
+        mode: BatchMode = "upsert",
         *,
         name: str | None = None,
         op_column: str | None = None,
@@ -529,9 +529,9 @@ class Table:
     def fold(self, dry_run: bool = False) -> FoldReport | FoldPlan:
         """Move pending changes into base. Readers and writers go on meanwhile."""
         if dry_run:
-            return Folder(self._handles, self._reader).plan()
+            return FoldJob(self._handles, self._reader).plan()
         with self._lane() as (handles, reader):
-            return Folder(handles, reader).run()
+            return FoldJob(handles, reader).run()
 
     @overload
     def compact(
@@ -546,9 +546,9 @@ class Table:
         `tier`: one of them, or some. `progress` is called with the report of each batch as it is done.
         """
         if dry_run:
-            return Upkeep(self._handles, self._reader).compactions(self._runtime.now_ms(), tier)
+            return TableMaintenance(self._handles, self._reader).compactions(self._runtime.now_ms(), tier)
         with self._lane() as (handles, reader):
-            return Upkeep(handles, reader).compact(tier, progress)
+            return TableMaintenance(handles, reader).compact(tier, progress)
 
     def why_idle(self, tier: str) -> str | None:
         """Why this tier has no work on this table, ever; None if it may have some."""
@@ -568,9 +568,9 @@ class Table:
         read few files. If all rows are still pending, they are folded first.
         """
         if dry_run:
-            return Upkeep(self._handles, self._reader).clusterings(by)
+            return TableMaintenance(self._handles, self._reader).clusterings(by)
         with self._lane() as (handles, reader):
-            return Upkeep(handles, reader).optimize(by, progress)
+            return TableMaintenance(handles, reader).optimize(by, progress)
 
     # -- cleaning up
 

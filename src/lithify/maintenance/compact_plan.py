@@ -24,7 +24,7 @@ from lithify.core.schema import TableSchema
 from lithify.core.snapshot import DataFile, Snapshot
 from lithify.core.text import plural
 from lithify.maintenance.plans import CompactPlan
-from lithify.options.policy import BATCH_FILES_MAX, BATCH_FILES_MIN, UpkeepPolicy
+from lithify.options.policy import BATCH_FILES_MAX, BATCH_FILES_MIN, MaintenancePolicy
 from lithify.options.tiers import DAY_S, US, Tier, TierNames, Window, tier_named, tier_names
 
 PACK, CLUSTER = "pack", "cluster"
@@ -39,7 +39,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 def compactions(
     snapshot: Snapshot,
-    policy: UpkeepPolicy,
+    policy: MaintenancePolicy,
     now_ms: int,
     busy: Collection[str] = frozenset(),
     tier: TierNames = None,
@@ -128,7 +128,7 @@ class _Placed:
 
 
 def _tier_plans(
-    part: _Partition, files: Iterable[DataFile], tier: Tier, policy: UpkeepPolicy, now_ms: int
+    part: _Partition, files: Iterable[DataFile], tier: Tier, policy: MaintenancePolicy, now_ms: int
 ) -> list[CompactPlan]:
     levels = {each.name: each.level for each in policy.tiers}
     windows: dict[tuple[Window, bool], list[_Placed]] = {}
@@ -152,7 +152,7 @@ def _tier_plans(
     return plans
 
 
-def _wanted(file: DataFile, tier: Tier, levels: Mapping[str, int], policy: UpkeepPolicy) -> bool:
+def _wanted(file: DataFile, tier: Tier, levels: Mapping[str, int], policy: MaintenancePolicy) -> bool:
     origin = file.origin
     if origin == tier.name:
         return file.size_bytes < OWN_SHARE_MAX * tier.target_bytes
@@ -160,7 +160,7 @@ def _wanted(file: DataFile, tier: Tier, levels: Mapping[str, int], policy: Upkee
     return lower and file.size_bytes < tier.target_bytes and (origin != CLUSTER or _may_lose_order(file, policy))
 
 
-def _may_lose_order(file: DataFile, policy: UpkeepPolicy) -> bool:
+def _may_lose_order(file: DataFile, policy: MaintenancePolicy) -> bool:
     """What clustering wrote keeps its order, unless it is a mere fragment."""
     return file.origin != CLUSTER or file.size_bytes < CLUSTER_SHARE_MAX * policy.cluster_target_bytes
 
@@ -188,7 +188,7 @@ def _placed(part: _Partition, file: DataFile, tier: Tier) -> _Placed:
 # -- packing
 
 
-def _pack_plans(part: _Partition, files: Iterable[DataFile], policy: UpkeepPolicy) -> list[CompactPlan]:
+def _pack_plans(part: _Partition, files: Iterable[DataFile], policy: MaintenancePolicy) -> list[CompactPlan]:
     target = policy.pack_target_bytes
     small = [f for f in files if f.size_bytes < PACK_SHARE_MAX * target and _may_lose_order(f, policy)]
     if len(small) < policy.pack_files_min:

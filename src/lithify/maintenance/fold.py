@@ -50,7 +50,7 @@ HALVINGS_MAX = 4
 HERE = HereCompute()
 
 
-class Folder:
+class FoldJob:
     def __init__(self, handles: Handles, reader: Reader, lease: int | None = None, why: str = "asked for") -> None:
         self._handles, self._reader = handles, reader
         self._lease, self._why = lease, why

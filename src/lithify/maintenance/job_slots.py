@@ -16,24 +16,24 @@ from lithify.errors import Conflict, LimitExceeded
 
 
 @dataclass(frozen=True)
-class Turn:
+class JobSlot:
     table: str
     kind: str
     started_ms: int
 
 
-class Turns:
+class JobSlots:
     def __init__(self, turns_max: int) -> None:
         self._turns_max = turns_max
         self._lock = threading.Lock()
-        self._running: dict[str, Turn] = {}
+        self._running: dict[str, JobSlot] = {}
 
-    def running(self) -> list[Turn]:
+    def running(self) -> list[JobSlot]:
         with self._lock:
             return list(self._running.values())
 
     @contextmanager
-    def take(self, turn: Turn) -> Iterator[None]:
+    def take(self, turn: JobSlot) -> Iterator[None]:
         with self._lock:
             self._check(turn)
             self._running[turn.table] = turn
@@ -43,7 +43,7 @@ class Turns:
             with self._lock:
                 del self._running[turn.table]
 
-    def _check(self, turn: Turn) -> None:
+    def _check(self, turn: JobSlot) -> None:
         other = self._running.get(turn.table)
         if other is not None:
             raise Conflict(

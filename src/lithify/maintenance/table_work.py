@@ -17,7 +17,7 @@ from lithify.jobs import jobs
 from lithify.maintenance.compact import Compactor, CompactReport
 from lithify.maintenance.disk_use import DiskUse
 from lithify.maintenance.disk_watch import DiskWatches
-from lithify.maintenance.fold import Folder
+from lithify.maintenance.fold import FoldJob
 from lithify.maintenance.fold_report import FoldReport
 from lithify.maintenance.merge_changes import ChangeMerger, MinorReport
 from lithify.maintenance.optimize_plan import cluster_plans, columns_to_cluster
@@ -25,7 +25,7 @@ from lithify.maintenance.plans import CompactPlan, Debt, FoldDue, MinorPlan, Pla
 from lithify.maintenance.retention_limits import RetentionLimits
 from lithify.maintenance.triggers import compactions, debt, fold_due, minor_due
 from lithify.maintenance.vacuum import Vacuum, VacuumReport
-from lithify.options.policy import UpkeepPolicy
+from lithify.options.policy import MaintenancePolicy
 from lithify.options.tiers import TierNames
 from lithify.read.reader import Reader
 from lithify.tables.handles import Handles
@@ -42,14 +42,14 @@ def quietly(report: CompactReport) -> None:
     """Tell nobody."""
 
 
-class Upkeep:
+class TableMaintenance:
     def __init__(self, handles: Handles, reader: Reader, lease: int | None = None) -> None:
         self._handles, self._reader, self._lease = handles, reader, lease
         self._runtime = handles.runtime
 
     # -- deciding
 
-    def policy(self, snapshot: Snapshot) -> UpkeepPolicy:
+    def policy(self, snapshot: Snapshot) -> MaintenancePolicy:
         return policy_for(self._runtime.settings, snapshot.schema.settings, snapshot.table)
 
     def plans(self, now_ms: int, tier: TierNames = None) -> list[Plan]:
@@ -105,7 +105,7 @@ class Upkeep:
             case MinorPlan():
                 return ChangeMerger(self._handles, self._reader, self._lease).run(plan)
             case FoldDue():
-                return Folder(self._handles, self._reader, self._lease, plan.why).run()
+                return FoldJob(self._handles, self._reader, self._lease, plan.why).run()
 
     def _again(self, plan: Plan) -> Plan | None:
         """The same work on what is there now."""
@@ -141,7 +141,7 @@ class Upkeep:
         snapshot = self._handles.snapshot()
         columns_to_cluster(snapshot.schema, snapshot.table, by)
         if not snapshot.base_rows and snapshot.changes:
-            Folder(self._handles, self._reader, self._lease, "all rows are pending, and base is to be ordered").run()
+            FoldJob(self._handles, self._reader, self._lease, "all rows are pending, and base is to be ordered").run()
         return self._side_by_side(self.clusterings(by), on_report)
 
     def _side_by_side(self, plans: Sequence[CompactPlan], on_report: OnReport) -> list[CompactReport]:

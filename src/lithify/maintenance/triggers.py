@@ -28,15 +28,24 @@ from lithify.maintenance.write_amplification import (
     fold_amplification,
     rewritten_bytes,
 )
-from lithify.options.policy import BATCH_FILES_MAX, UpkeepPolicy, policy_of
+from lithify.options.policy import BATCH_FILES_MAX, MaintenancePolicy, policy_of
 from lithify.options.tiers import how_to_turn_on, tier_named
 
-__all__ = ["UpkeepPolicy", "compactions", "debt", "fold_due", "idle_tier", "minor_due", "policy_of", "read_overhead"]
+__all__ = [
+    "MaintenancePolicy",
+    "compactions",
+    "debt",
+    "fold_due",
+    "idle_tier",
+    "minor_due",
+    "policy_of",
+    "read_overhead",
+]
 
 MERGEABLE_ORIGINS = frozenset({"write", "minor"})
 
 
-def idle_tier(schema: TableSchema, policy: UpkeepPolicy, tier: str) -> str | None:
+def idle_tier(schema: TableSchema, policy: MaintenancePolicy, tier: str) -> str | None:
     """Why a tier has nothing to do on a table, however many files it has; None if it may have."""
     if tier == PACK:
         return None
@@ -50,7 +59,7 @@ def idle_tier(schema: TableSchema, policy: UpkeepPolicy, tier: str) -> str | Non
 # -- fold
 
 
-def fold_due(snapshot: Snapshot, policy: UpkeepPolicy, now_ms: int) -> FoldDue | None:
+def fold_due(snapshot: Snapshot, policy: MaintenancePolicy, now_ms: int) -> FoldDue | None:
     """Whether the pending changes should be folded now; `why` names every limit that was passed."""
     if not snapshot.changes:
         return None
@@ -69,7 +78,7 @@ def fold_due(snapshot: Snapshot, policy: UpkeepPolicy, now_ms: int) -> FoldDue |
     )
 
 
-def _fold_reasons(snapshot: Snapshot, policy: UpkeepPolicy, now_ms: int, cost: ReadCost) -> Iterator[str]:
+def _fold_reasons(snapshot: Snapshot, policy: MaintenancePolicy, now_ms: int, cost: ReadCost) -> Iterator[str]:
     if cost.overhead > policy.read_overhead_max:
         yield f"reads take {cost.overhead:.3g}× of a folded table's time, above {policy.read_overhead_max:g}×"
     pending, base = _rows(snapshot.changes, cost.row_bytes), _rows(snapshot.base, cost.row_bytes)
@@ -84,7 +93,7 @@ def _fold_reasons(snapshot: Snapshot, policy: UpkeepPolicy, now_ms: int, cost: R
         yield f"the oldest change is {age_s:,} s old, limit {policy.fold_age_s_max:,} s"
 
 
-def _put_off(snapshot: Snapshot, policy: UpkeepPolicy, now_ms: int, cost: ReadCost) -> bool:
+def _put_off(snapshot: Snapshot, policy: MaintenancePolicy, now_ms: int, cost: ReadCost) -> bool:
     """Whether a fold would write too much for what it folds, and nothing that weighs more asks for it (see
     `amplification`).
     """
@@ -111,7 +120,7 @@ def _put_off(snapshot: Snapshot, policy: UpkeepPolicy, now_ms: int, cost: ReadCo
 
 
 def minor_due(
-    snapshot: Snapshot, policy: UpkeepPolicy, now_ms: int, busy: Collection[str] = frozenset()
+    snapshot: Snapshot, policy: MaintenancePolicy, now_ms: int, busy: Collection[str] = frozenset()
 ) -> MinorPlan | None:
     """The longest run of small change files worth merging into one per operation, the oldest of equals.
 
@@ -144,7 +153,7 @@ def minor_due(
 Commit = Sequence[DataFile]
 
 
-def _pieces(snapshot: Snapshot, policy: UpkeepPolicy, busy: Collection[str]) -> Iterator[list[Commit]]:
+def _pieces(snapshot: Snapshot, policy: MaintenancePolicy, busy: Collection[str]) -> Iterator[list[Commit]]:
     """Stretches of neighbouring commits that may be merged, each small enough for memory and for one job."""
     commits: dict[int, list[DataFile]] = {}
     for file in sorted(snapshot.changes, key=lambda file: (file.seq, file.op, file.path)):
@@ -191,7 +200,7 @@ def _even_runs(commits: Sequence[Commit], growth: int) -> Iterator[Sequence[Comm
 # -- debt
 
 
-def debt(snapshot: Snapshot, policy: UpkeepPolicy, now_ms: int, busy: Collection[str] = frozenset()) -> Debt:
+def debt(snapshot: Snapshot, policy: MaintenancePolicy, now_ms: int, busy: Collection[str] = frozenset()) -> Debt:
     origins: dict[str, FileCount] = {}
     for file in snapshot.base:
         count = origins.get(file.origin, FileCount())

@@ -44,7 +44,7 @@ from lithify.maintenance.vacuum_rules import (
     judge,
     relative_path,
 )
-from lithify.read.reader import let_go
+from lithify.read.reader import drop_cached
 from lithify.tables.handles import Handles, snapshots_held
 from lithify.tables.pins import HOUR_MS, forget_temporaries, note_vacuumed, pins_of, remove_pin, vacuum_lock
 from lithify.tables.tags import stored_tags
@@ -238,7 +238,7 @@ class Vacuum:
         for tag in stored_tags(handles):
             paths["changes"].update(tag.changes)
             paths["base"].update(tag.base)
-        let_go(handles.incarnation)
+        drop_cached(handles.incarnation)
         head = handles.snapshot()
         for snapshot in snapshots_held(handles.incarnation):
             _add_files(paths, snapshot)

@@ -14,7 +14,7 @@ BATCH_FILES_MIN, BATCH_FILES_MAX = 2, 500
 
 
 @dataclass(frozen=True)
-class UpkeepPolicy:
+class MaintenancePolicy:
     """When a table's changes are folded and its files merged. Every value is a setting and a table option, too."""
 
     fold_share_max: float = 0.1
@@ -33,12 +33,12 @@ class UpkeepPolicy:
     tiers: tuple[Tier, ...] = field(default_factory=declared)
 
 
-def policy_of(settings: Settings, properties: Mapping[str, str] | None = None) -> UpkeepPolicy:
+def policy_of(settings: Settings, properties: Mapping[str, str] | None = None) -> MaintenancePolicy:
     """The lake's policy, with what the table's own options (its `lithify.*` properties) say instead."""
     own = chosen(properties or {})
     values: dict[str, Any] = {
         field.name: own.get(field.name, getattr(settings, field.name))
-        for field in fields(UpkeepPolicy)
+        for field in fields(MaintenancePolicy)
         if field.name != "tiers"
     }
-    return UpkeepPolicy(**values, tiers=declared(settings.tiers, own.get("tiers", ())))
+    return MaintenancePolicy(**values, tiers=declared(settings.tiers, own.get("tiers", ())))

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from lithify.errors import Corruption, NotFound
 from lithify.pipelines.declaration import Step
-from lithify.streams.checkpoint import Progress, feed_txn, fingerprint, recall
+from lithify.streams.checkpoint import Checkpoint, feed_txn, fingerprint, recall
 from lithify.tables.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _LAST = "lithify.step"
 
 
 @dataclass(frozen=True)
-class StepProgress(Progress):
+class StepCheckpoint(Checkpoint):
     """A commit's number, with further numbers beside it in the same commit."""
 
     facts: Mapping[str, int] = field(default_factory=dict)
@@ -54,8 +54,8 @@ class StepState:
     ledger: int | None = None
     last: bool = True
 
-    def next(self, feed: str, **facts: int) -> StepProgress:
-        return StepProgress(feed, 1 if self.number is None else self.number + 1, self.number, facts=facts)
+    def next(self, feed: str, **facts: int) -> StepCheckpoint:
+        return StepCheckpoint(feed, 1 if self.number is None else self.number + 1, self.number, facts=facts)
 
 
 def state_of(table: Table, feed: str) -> StepState:

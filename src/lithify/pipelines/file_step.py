@@ -22,7 +22,7 @@ from lithify.pipelines.checkpoint import DECLARED, LEDGER, FileSeen, Ledgers
 from lithify.pipelines.pending import Work
 from lithify.pipelines.reports import StepReport, lineage
 from lithify.pipelines.table_step import Tell, check_ours, check_repeatable, target_of
-from lithify.streams.apply import arrive
+from lithify.streams.apply import apply_batch
 from lithify.text.rows import Target
 from lithify.write.ingest import format_of
 from lithify.write.quarantine import set_aside
@@ -111,13 +111,13 @@ class FilesRun:
         ledger = self._work.ledger.with_files(files, remembered)
         before = self._ledgers.names()
         number = self._ledgers.write(ledger)
-        progress = state.next(step.feed, **{LEDGER: number, DECLARED: self._work.declared})
+        checkpoint = state.next(step.feed, **{LEDGER: number, DECLARED: self._work.declared})
         facts = {"step": step.label, "source": step.source, "files": len(files), "read": report.read}
         facts |= {"quarantined": report.quarantined, "quarantine": report.quarantine, "warned": dict(report.warned)}
-        commit = arrive(
+        commit = apply_batch(
             target,
             rows,
-            progress=progress,
+            checkpoint=checkpoint,
             mode="upsert" if target.definition.keyed else "append",
             operation="pipeline",
             info={"detail": f"{step.label}: {lineage(step.source, None, None, len(files))}", "pipeline": facts},
@@ -125,7 +125,7 @@ class FilesRun:
         check_ours(step, commit)
         self._lake._store.step("pipeline.committed")
         self._ledgers.remove(before)
-        after = replace(state, number=progress.after, ledger=number, declared=self._work.declared)
+        after = replace(state, number=checkpoint.after, ledger=number, declared=self._work.declared)
         self._work = replace(self._work, state=after, ledger=ledger)
         return replace(report, written=commit.upserted, deleted=commit.deleted, seq=commit.seq)
 

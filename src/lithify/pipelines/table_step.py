@@ -44,7 +44,7 @@ from lithify.pipelines.checkpoint import DECLARED, READ
 from lithify.pipelines.declaration import Step
 from lithify.pipelines.pending import CHANGES_ROWS_MAX, Work
 from lithify.pipelines.reports import StepReport, lineage
-from lithify.streams.apply import arrive
+from lithify.streams.apply import apply_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -215,18 +215,18 @@ class StepRun:
             check_keys(step, judgement, self._checked.target.key, computed=self._checked.computed)
             target = target_of(self._lake, self._checked)
             data, operation = self._operations(target, judgement, given, whole=whole)
-            progress = self._work.state.next(step.feed, **{READ: until, DECLARED: self._work.declared})
-            quarantined, folder = keep_aside(target._handles, f"{step.feed}-{progress.after}-rows", judgement)
+            checkpoint = self._work.state.next(step.feed, **{READ: until, DECLARED: self._work.declared})
+            quarantined, folder = keep_aside(target._handles, f"{step.feed}-{checkpoint.after}-rows", judgement)
             facts = {"quarantined": quarantined, "quarantine": folder, "warned": dict(judgement.warned)}
             info = {
                 "detail": f"{step.label}: {lineage(str(step.table), since, until, 0)}",
                 "pipeline": {**told, **facts},
             }
             self._tell(f"writing {step.target}")
-            commit = arrive(
+            commit = apply_batch(
                 target,
                 data,
-                progress=progress,
+                checkpoint=checkpoint,
                 mode="upsert" if target.definition.keyed else "append",
                 op_column=operation,
                 rows_max=None if isinstance(data, pa.Table) else self._lake._settings.stream_rows_max,
@@ -315,7 +315,7 @@ def _matching(table: Table, wanted: pa.Table, columns: Sequence[str], as_of: int
     keys = wanted.cast(pa.schema([f.with_nullable(True) for f in fields])).cast(pa.schema(fields))
     plan = table._reader.plan_for(snapshot, [keys])
     known = [name for name in columns if name in snapshot.schema.names]
-    rows = table._runtime.serving.questions.matching(plan, [keys], known)
+    rows = table._runtime.serving.key_queries.matching(plan, [keys], known)
     for name in columns:
         if name not in known:  # it was added later
             rows = rows.append_column(name, pa.nulls(rows.num_rows, table.schema.field(name).type))

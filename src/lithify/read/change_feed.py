@@ -75,7 +75,7 @@ class Feed:
 
     def __init__(self, reader: Reader) -> None:
         self._reader, self._handles = reader, reader.handles
-        self._questions = self._handles.runtime.serving.questions
+        self._questions = self._handles.runtime.serving.key_queries
 
     def position(self, seq: int) -> str:
         return str(Position(str(self._handles.name), self._handles.incarnation, seq))

@@ -51,7 +51,7 @@ _LOOKUP = Lookup()
 _readers: weakref.WeakValueDictionary[int, Reader] = weakref.WeakValueDictionary()
 
 
-def let_go(table_id: str) -> None:
+def drop_cached(table_id: str) -> None:
     """Forget what readers of this process keep of a table for the next query only. A plan that is kept keeps its
     snapshot, and a snapshot that is held keeps its files from vacuum.
     """
@@ -198,8 +198,8 @@ class Reader:
         paths = {file.path for file in files}
         sources = [source for file, source in standing if file.path in paths]
         assert schema.order_by
-        questions = self._handles.runtime.serving.questions
-        losers = questions.losers(sources, resolved.contested, schema.key, schema.order_by)
+        key_queries = self._handles.runtime.serving.key_queries
+        losers = key_queries.losers(sources, resolved.contested, schema.key, schema.order_by)
         return settle(schema, resolved, losers)
 
     def change(self, file: DataFile, snapshot: Snapshot) -> Change:

@@ -42,7 +42,7 @@ class Care(enum.Enum):
     NO_STATISTICS = "floats are compared or ordered"
 
 
-class Look:
+class QueryAnalysis:
     """A query as it was planned over empty tables, which gives columns of these `names`. What the user asked for has
     those of `shape`: constants that were put in, or are written in another way, show in a name.
     """
@@ -66,7 +66,7 @@ class Look:
         # Set by whoever runs it: the memory that it may take.
         self.memory_bytes_max: int | None = None
 
-    def elsewhere(self) -> Callable[[EmptyCatalog], Look]:
+    def elsewhere(self) -> Callable[[EmptyCatalog], QueryAnalysis]:
         """The same look over other snapshots of tables with the same columns."""
         query, shape, names, plan, asked, care = (
             self.query,
@@ -77,10 +77,10 @@ class Look:
             self.care,
         )
 
-        def over(catalog: EmptyCatalog) -> Look:
-            look = Look(query, shape, names, plan, asked, catalog, care)
-            look.repeatable = True
-            return look
+        def over(catalog: EmptyCatalog) -> QueryAnalysis:
+            analysis = QueryAnalysis(query, shape, names, plan, asked, catalog, care)
+            analysis.repeatable = True
+            return analysis
 
         return over
 
@@ -130,7 +130,7 @@ class Look:
         return answer_of(self._optimised, self.shape, opened[0]) if len(opened) == 1 else None
 
 
-def look_at(query: str, ctx: SessionContext, catalog: EmptyCatalog) -> Look:
+def analyse(query: str, ctx: SessionContext, catalog: EmptyCatalog) -> QueryAnalysis:
     """Plan a query over empty tables; `catalog` opens those that it names."""
     ctx.register_catalog_provider(CATALOG, catalog)
     first = spelled(query)
@@ -162,9 +162,9 @@ def look_at(query: str, ctx: SessionContext, catalog: EmptyCatalog) -> Look:
     care = Care.NONE
     if any(reads_floats(request, schemas[place]) for place, request in asked.items()):
         care = Care.NO_STATISTICS if orders_floats(plan, schemas) else Care.NO_FILE_STATISTICS
-    look = Look(text, shape, found.names, plan, asked, catalog, care)
-    look.repeatable = is_repeatable(look.text, query)
-    return look
+    analysis = QueryAnalysis(text, shape, found.names, plan, asked, catalog, care)
+    analysis.repeatable = is_repeatable(analysis.text, query)
+    return analysis
 
 
 def _planned(ctx: SessionContext, text: str, query: str) -> DataFrame:
@@ -184,16 +184,18 @@ def _names(ctx: SessionContext, query: str) -> list[str] | None:
         return None
 
 
-class Looks:
+class AnalysisCache:
     """Looks at queries that come again. What a query shows depends on its text and on the columns of the tables that it
     names, and on nothing else, unless it asks for the time or for chance.
     """
 
     def __init__(self) -> None:
-        self._seen: OrderedDict[str, tuple[Callable[[EmptyCatalog], Look], Mapping[Place, pa.Schema]]] = OrderedDict()
+        self._seen: OrderedDict[str, tuple[Callable[[EmptyCatalog], QueryAnalysis], Mapping[Place, pa.Schema]]] = (
+            OrderedDict()
+        )
         self._lock = threading.Lock()
 
-    def again(self, query: str, catalog: EmptyCatalog) -> Look | None:
+    def again(self, query: str, catalog: EmptyCatalog) -> QueryAnalysis | None:
         with self._lock:
             if query not in self._seen:
                 return None
@@ -205,11 +207,11 @@ class Looks:
                 return None
         return look_over(catalog)
 
-    def keep(self, query: str, look: Look) -> None:
-        if not look.repeatable or len(query) > KEPT_TEXT_MAX:
+    def keep(self, query: str, analysis: QueryAnalysis) -> None:
+        if not analysis.repeatable or len(query) > KEPT_TEXT_MAX:
             return
         with self._lock:
-            self._seen[query] = look.elsewhere(), look.columns()
+            self._seen[query] = analysis.elsewhere(), analysis.columns()
             while len(self._seen) > KEPT_LOOKS_MAX:
                 self._seen.popitem(last=False)
 

@@ -35,7 +35,7 @@ _OPERATORS = frozenset(
     ["and", "or", "not", "like", "ilike", "between", "in", "is", "when", "union", "intersect", "except", "div", "xor"]
 )
 # They make much out of little, or take the square of a length, in one go.
-_WILD = frozenset(
+_EXPENSIVE_FUNCTIONS = frozenset(
     [
         "repeat",
         "lpad",
@@ -118,27 +118,27 @@ _TABLES = ("from", "join")
 
 def check_explained(query: str) -> None:
     """InvalidRequest for a text that cannot be planned in this process."""
-    if not is_tame(check_text(query)):
+    if not is_cheap_to_plan(check_text(query)):
         raise InvalidRequest("this query is not planned before it runs: it is too large, or its functions are")
 
 
-def check_tame_condition(where: str) -> None:
+def check_cheap_condition(where: str) -> None:
     """InvalidRequest also for one that is not planned and run in this process."""
-    if not is_tame(check_condition(where)):
+    if not is_cheap_to_plan(check_condition(where)):
         raise InvalidRequest(
             "the condition is not accepted: it holds too many operators, or a function that makes much out of little; "
             "use SQL for that"
         )
 
 
-def is_tame(words: Words) -> bool:
+def is_cheap_to_plan(words: Words) -> bool:
     """Whether a text can be planned in this process: soon, and with little memory, whatever it says."""
     tokens = words.tokens
     if words.odd:
         return False
     called = {text.strip('"').lower() for kind, text in tokens if kind in ("word", "quoted")}
     counts = Counter(text for kind, text in tokens if kind == "word")
-    if called & _WILD and not _only_harmless(tokens):
+    if called & _EXPENSIVE_FUNCTIONS and not _only_harmless(tokens):
         return False
     if ("over" in called and called & _COLLECTING) or (counts["select"] > 1 and called & _WHOLE):
         return False
@@ -159,7 +159,7 @@ def is_tame(words: Words) -> bool:
 def _only_harmless(tokens: Sequence[tuple[Kind, str]]) -> bool:
     """Words of _WILD that are no calls (a window's RANGE), or tables that are made as they are read."""
     for place, (kind, text) in enumerate(tokens):
-        if kind not in ("word", "quoted") or text.strip('"').lower() not in _WILD:
+        if kind not in ("word", "quoted") or text.strip('"').lower() not in _EXPENSIVE_FUNCTIONS:
             continue
         called = place + 1 < len(tokens) and tokens[place + 1] == ("symbol", "(")
         before = tokens[place - 1][1] if place else ""

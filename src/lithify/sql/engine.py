@@ -20,7 +20,7 @@ from datafusion import DataFrame, SessionContext
 from datafusion.catalog import Schema, Table
 
 from lithify.cache.memory_account import Budget
-from lithify.cache.results import KeptAnswers
+from lithify.cache.results import ResultCache
 from lithify.cache.rows import RowsInMemory
 from lithify.core.names import quoted
 from lithify.core.predicates import UNKNOWN, Predicate
@@ -30,8 +30,8 @@ from lithify.core.snapshot import Snapshot
 from lithify.core.sql_text import tables_named
 from lithify.errors import InvalidRequest, LithifyError
 from lithify.files.read_proof import look_again
-from lithify.sql.analysis import READ_ONLY, Care, Look, Looks, look_at, planned_alike
-from lithify.sql.cheap_to_plan import check_explained, check_tame_condition, is_tame
+from lithify.sql.analysis import READ_ONLY, AnalysisCache, Care, QueryAnalysis, analyse, planned_alike
+from lithify.sql.cheap_to_plan import check_cheap_condition, check_explained, is_cheap_to_plan
 from lithify.sql.contexts import Contexts, Session
 from lithify.sql.empty_catalog import CATALOG, NAMESPACE, EmptyCatalog, EmptyTables, Names, TableOf
 from lithify.sql.errors import is_exhausted, translated_errors
@@ -39,7 +39,7 @@ from lithify.sql.guard import check_condition, check_text, normalised
 from lithify.sql.hot_views import ONE_THREAD_ROWS_MAX, HotViews
 from lithify.sql.isolated.messages import Columns, Explain, Read, Select, Task
 from lithify.sql.isolated.pool import Isolated, ProcessLimits, QueryProcesses
-from lithify.sql.key_queries import Questions
+from lithify.sql.key_queries import KeyQueries
 from lithify.sql.limits import Limits
 from lithify.sql.limits import Source as AnswerSource
 from lithify.sql.pushdown import NOT_READ, Place, Request
@@ -103,13 +103,13 @@ class ServingEngine:
     ) -> None:
         self._limits = limits or ProcessLimits(memory_bytes_max, SPILL_BYTES_MAX, memory_bytes_max, SPILL_BYTES_MAX)
         self._contexts = Contexts(memory_bytes_max, threads)
-        self.questions = Questions(self._contexts)
+        self.key_queries = KeyQueries(self._contexts)
         self.cache = Budget(cache_bytes_max)
-        self.answers = KeptAnswers(self.cache)
+        self.answers = ResultCache(self.cache)
         self._groups = GroupReader(threads)
         self.footers = self._groups.footers
         self._empty = EmptyTables()
-        self._looks = Looks()
+        self._analyses = AnalysisCache()
         # Where rows become tables that queries are given; it keeps none itself.
         self._scratch = SessionContext()
         self._hot = HotViews(self._scratch, threads or os.cpu_count() or 1)
@@ -120,7 +120,7 @@ class ServingEngine:
         table)` answers None for a table that does not exist; it must not run a query itself, which waits until the
         table is asked for its plan.
         """
-        return self._run(query, table_of, names, QueryRun(), here=is_tame(check_text(query))).rows
+        return self._run(query, table_of, names, QueryRun(), here=is_cheap_to_plan(check_text(query))).rows
 
     def run(self, query: str, table_of: TableOf, names: Names, within: QueryRun) -> Outcome:
         """Run one SELECT in a process of its own."""
@@ -171,11 +171,11 @@ class ServingEngine:
         course = QueryRun(limits)
         catalog = self._catalog(table_of, names)
         with translated_errors(catalog):
-            look = self._look(query, catalog)
-            look.memory_bytes_max = limits.memory_bytes_max
-            answer = look.shortcut()
-            rows = self._collected(look, course) if answer is None else cut(answer, course)
-            return Found(rows, course.cut, look.uses_hot, look.repeatable)
+            analysis = self._analysed(query, catalog)
+            analysis.memory_bytes_max = limits.memory_bytes_max
+            answer = analysis.shortcut()
+            rows = self._collected(analysis, course) if answer is None else cut(answer, course)
+            return Found(rows, course.cut, analysis.uses_hot, analysis.repeatable)
 
     def explain(self, query: str, table_of: TableOf, names: Names, within: QueryRun | None = None) -> list[TableUse]:
         """What `sql` would read of each table, in the order in which the query names them. Nothing is run. `within`: it
@@ -214,14 +214,14 @@ class ServingEngine:
         check_text(query)
         catalog = self._catalog(table_of, names)
         with translated_errors(catalog):
-            look = self._look(query, catalog)
-            from_summary = look.shortcut() is not None
-            return [(place, look.requests[place], from_summary) for place in catalog.opened]
+            analysis = self._analysed(query, catalog)
+            from_summary = analysis.shortcut() is not None
+            return [(place, analysis.requests[place], from_summary) for place in catalog.opened]
 
     def columns_of(self, schema: pa.Schema, where: str, within: QueryRun | None = None) -> list[str]:
         """The columns a condition reads. `within`: in a process of its own."""
         if within is None:
-            return self.questions.columns_of(schema, where)
+            return self.key_queries.columns_of(schema, where)
         answer = self._isolated(Columns(schema, where), lambda namespace, name: None, dict, within).answer
         return [str(name) for name in answer]
 
@@ -265,75 +265,75 @@ class ServingEngine:
         target = schema.select(wanted)
         query = f"SELECT {', '.join(map(quoted, wanted))} FROM {NAMESPACE}.t"
         if where is not None:
-            (check_tame_condition if tame else check_condition)(where)
+            (check_cheap_condition if tame else check_condition)(where)
             query += f" WHERE ({where}\n)"
         catalog = self._catalog(
             lambda namespace, name: planned if (namespace, name) == (NAMESPACE, "t") else None,
             lambda: {NAMESPACE: {"t"}},
         )
         with translated_errors(catalog):
-            result = self._collected(self._look(query, catalog), QueryRun())
+            result = self._collected(self._analysed(query, catalog), QueryRun())
         return result.cast(pa.schema([f.with_nullable(True) for f in target])).cast(target)
 
     def _catalog(self, table_of: TableOf, names: Names) -> EmptyCatalog:
         return EmptyCatalog(table_of, names, self._empty)
 
-    def _look(self, query: str, catalog: EmptyCatalog) -> Look:
-        if (look := self._looks.again(query, catalog)) is not None:
-            return look
-        look = look_at(query, self._contexts.context(CATALOG, NAMESPACE), catalog)
-        self._looks.keep(query, look)
-        return look
+    def _analysed(self, query: str, catalog: EmptyCatalog) -> QueryAnalysis:
+        if (analysis := self._analyses.again(query, catalog)) is not None:
+            return analysis
+        analysis = analyse(query, self._contexts.context(CATALOG, NAMESPACE), catalog)
+        self._analyses.keep(query, analysis)
+        return analysis
 
-    def _collected(self, look: Look, course: QueryRun) -> pa.Table:
+    def _collected(self, analysis: QueryAnalysis, course: QueryRun) -> pa.Table:
         try:
-            return self._collected_once(look, course)
+            return self._collected_once(analysis, course)
         except LithifyError:
             raise
         except _Doubted:
-            look.care = Care.NO_STATISTICS
-            return self._collected(look, course)
+            analysis.care = Care.NO_STATISTICS
+            return self._collected(analysis, course)
         except Exception as error:
             if is_exhausted(error):
                 raise
-            if look.simplify():
+            if analysis.simplify():
                 # What the engine cannot do with dictionaries it can do with strings.
-                return self._collected(look, course)
-            if look.care is Care.NO_STATISTICS or ENGINE_FAULT not in str(error):
+                return self._collected(analysis, course)
+            if analysis.care is Care.NO_STATISTICS or ENGINE_FAULT not in str(error):
                 raise
             # What the engine makes of statistics fails for some conditions; it needs none of them for an answer.
-            look.care = Care.NO_STATISTICS
-            return self._collected_once(look, course)
+            analysis.care = Care.NO_STATISTICS
+            return self._collected_once(analysis, course)
 
-    def _collected_once(self, look: Look, course: QueryRun) -> pa.Table:
-        with self._contexts.session(look.care) as session:
-            frame = self._frame(look, session, narrow=True)
-            if frame is None and look.simplify():
-                frame = self._frame(look, session, narrow=True)
+    def _collected_once(self, analysis: QueryAnalysis, course: QueryRun) -> pa.Table:
+        with self._contexts.session(analysis.care) as session:
+            frame = self._frame(analysis, session, narrow=True)
+            if frame is None and analysis.simplify():
+                frame = self._frame(analysis, session, narrow=True)
             if frame is None:
-                frame = self._frame(look, session, narrow=False)
+                frame = self._frame(analysis, session, narrow=False)
             assert frame is not None
-            return _as_planned(collect(frame, course), look.shape)
+            return _as_planned(collect(frame, course), analysis.shape)
 
-    def _frame(self, look: Look, session: Session, *, narrow: bool) -> DataFrame | None:
+    def _frame(self, analysis: QueryAnalysis, session: Session, *, narrow: bool) -> DataFrame | None:
         """The query over the rows that it needs. Narrow: where they are in memory, also of only the columns that it
         needs, or with strings as dictionaries; None if it then means something else.
         """
         tables: dict[Place, Table] = {}
         narrowed, small = False, True
-        for place, request in look.requests.items():
-            if narrow and (hot := look.hot_rows(place)) is not None:
-                tables[place] = self._hot.table(hot, lambda: session.ctx, plain=look.plain)
-                narrowed |= len(hot.columns) < len(look.schema(place)) or hot.has_dictionaries
+        for place, request in analysis.requests.items():
+            if narrow and (hot := analysis.hot_rows(place)) is not None:
+                tables[place] = self._hot.table(hot, lambda: session.ctx, plain=analysis.plain)
+                narrowed |= len(hot.columns) < len(analysis.schema(place)) or hot.has_dictionaries
                 small &= hot.rows <= ONE_THREAD_ROWS_MAX
                 continue
-            rows = self._rows(look, place, narrow=narrow)
+            rows = self._rows(analysis, place, narrow=narrow)
             if rows is not None:
                 tables[place] = memory_table(self._scratch, rows)
                 narrowed |= narrow and request.columns is not None
                 small &= rows.num_rows <= ONE_THREAD_ROWS_MAX
             else:
-                plan = look.plan(place)
+                plan = analysis.plan(place)
                 if not session.careful and must_doubt((*plan.clean, *plan.touched)):
                     raise _Doubted
                 view = relation(session.ctx, plan, session.links, careful=session.careful)
@@ -343,10 +343,10 @@ class ServingEngine:
         outer = self._contexts.context(
             CATALOG,
             NAMESPACE,
-            look.care,
+            analysis.care,
             one_thread=small,
-            hash_joins=look.hash_joins,
-            memory_bytes_max=look.memory_bytes_max,
+            hash_joins=analysis.hash_joins,
+            memory_bytes_max=analysis.memory_bytes_max,
         )
         catalog = outer.catalog(CATALOG)
         namespaces = {namespace: Schema.memory_schema(outer) for namespace, _ in tables}
@@ -355,12 +355,12 @@ class ServingEngine:
         for (namespace, name), table in tables.items():
             namespaces[namespace].register_table(name, table)
         if not narrowed:
-            return outer.sql_with_options(look.query, READ_ONLY)
-        return planned_alike(outer, look.query, look.shape.types, look.names)
+            return outer.sql_with_options(analysis.query, READ_ONLY)
+        return planned_alike(outer, analysis.query, analysis.shape.types, analysis.names)
 
-    def _rows(self, look: Look, place: Place, *, narrow: bool) -> pa.Table | None:
+    def _rows(self, analysis: QueryAnalysis, place: Place, *, narrow: bool) -> pa.Table | None:
         """What a query needs of a table, in memory, if it is little."""
-        plan, request = look.plan(place), look.requests[place]
+        plan, request = analysis.plan(place), analysis.requests[place]
         if request.note == NOT_READ or not fits_memory(plan):
             return None
         columns = plan.schema.names

@@ -12,7 +12,7 @@ from lithify.core.arrow_rows import anti_join, lookup
 from lithify.core.names import RESERVED_PREFIX, quoted
 from lithify.core.read_plan import ReadPlan, Source
 from lithify.sql.analysis import READ_ONLY
-from lithify.sql.cheap_to_plan import check_tame_condition
+from lithify.sql.cheap_to_plan import check_cheap_condition
 from lithify.sql.contexts import Contexts
 from lithify.sql.errors import translated_errors
 from lithify.sql.guard import check_condition
@@ -24,13 +24,13 @@ from lithify.sql.scan_files import in_memory, relation, scan
 _ROWS, _KEYS = f"{RESERVED_PREFIX}_rows", f"{RESERVED_PREFIX}_keys"
 
 
-class Questions:
+class KeyQueries:
     def __init__(self, contexts: Contexts) -> None:
         self._contexts = contexts
 
     def columns_of(self, schema: pa.Schema, where: str, *, tame: bool = True) -> list[str]:
         """The columns a condition reads: those without which it cannot be planned."""
-        (check_tame_condition if tame else check_condition)(where)
+        (check_cheap_condition if tame else check_condition)(where)
         where = spelled(where)
         with self._contexts.session() as session, translated_errors():
             ctx = session.ctx

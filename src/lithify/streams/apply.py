@@ -25,7 +25,7 @@ from lithify.core.schema import TableSchema
 from lithify.core.text import plural
 from lithify.errors import InvalidRequest
 from lithify.merge.events import check_events, settle, with_null_key
-from lithify.streams.checkpoint import Progress, check_feed, recall
+from lithify.streams.checkpoint import Checkpoint, check_feed, recall
 from lithify.tables.handles import Handles
 from lithify.write.quarantine import set_aside
 from lithify.write.writer import Commit, Request, Writer
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
     Portion: TypeAlias = pa.Table | DataFrame
 
-ArrivalMode = Literal["append", "upsert"]
+BatchMode = Literal["append", "upsert"]
 OnNullKeys = Literal["fail", "quarantine"]
 
 
-def progress_of(table: Table, feed: str) -> int | None:
+def checkpoint_of(table: Table, feed: str) -> int | None:
     """How far a feed has come into the table, as the last commit of it remembers; None: it has not begun."""
     check_feed(feed)
     handles = table._handles
@@ -51,12 +51,12 @@ def progress_of(table: Table, feed: str) -> int | None:
         return None if known is None else known.after
 
 
-def arrive(
+def apply_batch(
     table: Table,
     data: Portion | Callable[[], Portion],
     *,
-    progress: Progress,
-    mode: ArrivalMode,
+    checkpoint: Checkpoint,
+    mode: BatchMode,
     op_column: str | None = None,
     null_keys: OnNullKeys = "fail",
     rows_max: int | None = None,
@@ -71,14 +71,14 @@ def arrive(
     """
     handles = table._handles
     schema = handles.schema()
-    check_arrival(schema, table.name, mode, op_column, null_keys)
+    check_batch(schema, table.name, mode, op_column, null_keys)
     with handles.changes.log.lock:
-        if (arrived := Writer(handles).arrived(operation, progress)) is not None:
+        if (arrived := Writer(handles).arrived(operation, checkpoint)) is not None:
             return arrived
-    said = {"feed": progress.feed, "portion": progress.after, "detail": f"{progress.feed} {progress.after}"}
+    said = {"feed": checkpoint.feed, "portion": checkpoint.after, "detail": f"{checkpoint.feed} {checkpoint.after}"}
     portion = data() if callable(data) else data
     arrival = _Arrival(
-        handles, schema, progress, op_column, null_keys, tuple(order), operation, {**said, **(info or {})}
+        handles, schema, checkpoint, op_column, null_keys, tuple(order), operation, {**said, **(info or {})}
     )
     if not isinstance(portion, pa.Table):
         limit = handles.runtime.settings.stream_rows_max if rows_max is None else rows_max
@@ -89,9 +89,9 @@ def arrive(
     return table._write(arrival.request(portion))
 
 
-def check_arrival(schema: TableSchema, table: str, mode: str, op_column: str | None, null_keys: str) -> None:
-    if mode not in get_args(ArrivalMode):
-        raise InvalidRequest(f"mode {mode!r} is not known: use {' or '.join(get_args(ArrivalMode))}")
+def check_batch(schema: TableSchema, table: str, mode: str, op_column: str | None, null_keys: str) -> None:
+    if mode not in get_args(BatchMode):
+        raise InvalidRequest(f"mode {mode!r} is not known: use {' or '.join(get_args(BatchMode))}")
     if null_keys not in get_args(OnNullKeys):
         raise InvalidRequest(f"null_keys {null_keys!r} is not known: use {' or '.join(get_args(OnNullKeys))}")
     if mode == "upsert" and not schema.keyed:
@@ -106,7 +106,7 @@ class _Arrival:
 
     handles: Handles
     schema: TableSchema
-    progress: Progress
+    checkpoint: Checkpoint
     op_column: str | None
     null_keys: OnNullKeys
     order: tuple[str, ...]
@@ -131,11 +131,11 @@ class _Arrival:
         if (bad := with_null_key(rows, self.schema.key)).any():
             records = rows.filter(pa.array(bad))
             if self.null_keys == "fail":
-                raise _refused(str(self.handles.name), self.progress, records)
+                raise _refused(str(self.handles.name), self.checkpoint, records)
             lines = [{"why": self._why, "record": dumps(row)} for row in records.to_pylist()]
             rows = rows.filter(pa.array(~bad))
-        info = self._noted(set_aside(self.handles, _folder_name(self.progress), lines))
-        return Request(self.operation, self._parts(rows), info=info, portion=self.progress)
+        info = self._noted(set_aside(self.handles, _folder_name(self.checkpoint), lines))
+        return Request(self.operation, self._parts(rows), info=info, portion=self.checkpoint)
 
     def _noted(self, aside: Mapping[str, Any]) -> Mapping[str, Any]:
         count = self.info.get("quarantined", 0) + aside.get("quarantined", 0)
@@ -159,13 +159,13 @@ class _Arrival:
 
         if not self.schema.keyed:
             plain = frame.drop(*self.order)
-            return write_frame(self.handles, plain, self.operation, None, self._noted({}), self.progress)
+            return write_frame(self.handles, plain, self.operation, None, self._noted({}), self.checkpoint)
         info = self._noted({})
         if self.null_keys == "quarantine":
             bad, frame = null_keyed(frame, self.schema.key)
             write = partial(write_records, bad.drop(*self.order), self._why)
-            info = self._noted(set_aside(self.handles, _folder_name(self.progress), write))
-        return write_events(self.handles, frame, self.op_column, self.progress, self.operation, info, self.order)
+            info = self._noted(set_aside(self.handles, _folder_name(self.checkpoint), write))
+        return write_events(self.handles, frame, self.op_column, self.checkpoint, self.operation, info, self.order)
 
     @property
     def _why(self) -> str:
@@ -175,16 +175,16 @@ class _Arrival:
 # -- records that are set aside
 
 
-def _folder_name(progress: Progress) -> str:
-    return f"{progress.feed}-{progress.after}"
+def _folder_name(checkpoint: Checkpoint) -> str:
+    return f"{checkpoint.feed}-{checkpoint.after}"
 
 
-def _refused(table: str, progress: Progress, records: pa.Table) -> InvalidRequest:
-    said = f"{records.num_rows} records of {progress.feed} {progress.after} have a null in the key of table {table}"
+def _refused(table: str, checkpoint: Checkpoint, records: pa.Table) -> InvalidRequest:
+    said = f"{records.num_rows} records of {checkpoint.feed} {checkpoint.after} have a null in the key of table {table}"
     then = "nothing was written: correct them, or set such records aside with null_keys='quarantine'"
     first = dumps(records.slice(0, 1).to_pylist()[0])
     shown = first if len(first) <= 120 else first[:117] + "..."
     return InvalidRequest(f"{said}, the first one {shown}; {then}", public=f"{said}; {then}")
 
 
-__all__ = ["ArrivalMode", "OnNullKeys", "Progress", "arrive", "check_arrival", "progress_of", "set_aside"]
+__all__ = ["BatchMode", "Checkpoint", "OnNullKeys", "apply_batch", "check_batch", "checkpoint_of", "set_aside"]

@@ -26,7 +26,7 @@ _RESERVED = (".seq", ".settings", ".origin")
 
 
 @dataclass(frozen=True)
-class Progress:
+class Checkpoint:
     """What a portion moves a feed to: `after`, from `before` (None: it is the first one).
 
     `settings` is fixed by the feed's first commit. So is `origin`, the source's identity, wherever both know one.
@@ -87,33 +87,33 @@ def recall(changes: ChangesLog, feed: str) -> Remembered | None:
     return Remembered(after, seq, log.txn(f"{name}.settings") or 0, log.txn(f"{name}.origin"))
 
 
-def admit(changes: ChangesLog, progress: Progress) -> int | None:
+def admit(changes: ChangesLog, checkpoint: Checkpoint) -> int | None:
     """None: the portion may be committed on this version. Else the seq of the commit that has already brought it."""
-    known = recall(changes, progress.feed)
-    what = f"{progress.feed} on table {changes.table}"
+    known = recall(changes, checkpoint.feed)
+    what = f"{checkpoint.feed} on table {changes.table}"
     if known is None:
-        if progress.before is None:
+        if checkpoint.before is None:
             return None
         raise InvalidRequest(
-            f"{what} goes on after {progress.before}, but the table remembers nothing of it: it belongs to another "
+            f"{what} goes on after {checkpoint.before}, but the table remembers nothing of it: it belongs to another "
             "table, or this one was created anew or has not seen it for so long that it was forgotten. Start it again "
             "from its beginning (a stream with a new checkpoint folder)"
         )
-    if known.settings != progress.settings:
+    if known.settings != checkpoint.settings:
         raise InvalidRequest(
             f"{what} was begun with other settings (mode, op_column): go on with those, or start it again from its "
             "beginning under another name (a stream with a new checkpoint folder)"
         )
-    if None not in (known.origin, progress.origin) and known.origin != fingerprint(progress.origin or ""):
+    if None not in (known.origin, checkpoint.origin) and known.origin != fingerprint(checkpoint.origin or ""):
         raise InvalidRequest(
             f"{what} reads from something else than it did: a name belongs to one source (a stream's to one checkpoint "
             "folder). Give this one another name"
         )
-    if known.after >= progress.after:
+    if known.after >= checkpoint.after:
         return known.seq
-    if known.after != progress.before:
+    if known.after != checkpoint.before:
         raise InvalidRequest(
-            f"{what} stands at {known.after}, but what comes now follows {progress.before}: portions in between are "
+            f"{what} stands at {known.after}, but what comes now follows {checkpoint.before}: portions in between are "
             "missing. Send them first, or start it again from its beginning under another name (a stream with a new "
             "checkpoint folder)"
         )

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from lithify.errors import InvalidRequest, LithifyError, NotFound, Unavailable
 from lithify.files.text_files import EXAMPLES_MAX, refused
 from lithify.files.text_input import check_encoding
-from lithify.streams.apply import ArrivalMode, OnNullKeys, Progress
+from lithify.streams.apply import BatchMode, Checkpoint, OnNullKeys
 from lithify.streams.sink import OnBatch, StreamSink, TakenBatch
 from lithify.text.rows import Target
 from lithify.write.ingest import find_files, format_of
@@ -74,7 +74,7 @@ class FileSink(StreamSink):
     order = ("_lithify_modified", "_lithify_file")
 
     def __init__(
-        self, table: Table, mode: ArrivalMode, kind: str | None, encoding: str | None = None, **wishes: Any
+        self, table: Table, mode: BatchMode, kind: str | None, encoding: str | None = None, **wishes: Any
     ) -> None:
         super().__init__(table, mode, **wishes)
         self._kind, self._encoding = kind, check_encoding(encoding)
@@ -86,7 +86,7 @@ class FileSink(StreamSink):
             raise Unavailable("the stream was told to stop: the next run begins with this batch")
         super().__call__(frame, epoch)
 
-    def _portion(self, table: Table, data: Portion, progress: Progress, info: dict[str, Any]) -> Portion:
+    def _portion(self, table: Table, data: Portion, checkpoint: Checkpoint, info: dict[str, Any]) -> Portion:
         from lithify.spark.micro_batch import listed
 
         assert not isinstance(data, pa.Table)
@@ -98,7 +98,7 @@ class FileSink(StreamSink):
         if not files:
             return columns.empty_table()  # Spark leaves out files of no bytes
         required = tuple(field.name for field in schema.columns if not field.nullable and field.name not in schema.key)
-        name = f"{progress.feed}-{progress.after}-unfit"
+        name = f"{checkpoint.feed}-{checkpoint.after}-unfit"
         kind = format_of(files, self._kind)
         if kind == "parquet":
             return self._parquet_rows(table, data.sparkSession, files, Target(columns, required), name, info)
@@ -170,7 +170,7 @@ class FileStream:
         *,
         format: str | None = None,
         encoding: str | None = None,
-        mode: ArrivalMode = "upsert",
+        mode: BatchMode = "upsert",
         op_column: str | None = None,
         checkpoint: str | Path | None = None,
         null_keys: OnNullKeys = "fail",

@@ -28,7 +28,7 @@ from zlib import crc32
 
 from lithify.core.names import parse_table_name
 from lithify.errors import InvalidRequest
-from lithify.streams.apply import ArrivalMode, OnNullKeys, Progress, arrive, check_arrival, progress_of
+from lithify.streams.apply import BatchMode, Checkpoint, OnNullKeys, apply_batch, check_batch, checkpoint_of
 from lithify.streams.checkpoint import check_feed
 from lithify.tables.handles import dropped
 from lithify.write.writer import Commit
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from lithify.lake.table import Table
     from lithify.streams.apply import Portion
 
-_MODES: tuple[ArrivalMode, ...] = ("upsert", "append")
+_MODES: tuple[BatchMode, ...] = ("upsert", "append")
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class StreamSink:
     def __init__(
         self,
         table: Table,
-        mode: ArrivalMode,
+        mode: BatchMode,
         *,
         name: str | None = None,
         op_column: str | None = None,
@@ -93,7 +93,7 @@ class StreamSink:
         first_epoch: int = 0,
         on_batch: OnBatch | None = None,
     ) -> None:
-        check_arrival(table.definition, table.name, mode, op_column, null_keys)
+        check_batch(table.definition, table.name, mode, op_column, null_keys)
         if name is not None:
             check_feed(f"stream.{name}")
         if rows_max is not None and rows_max < 0:
@@ -130,13 +130,13 @@ class StreamSink:
     def take(self, table: Table, data: Portion, epoch: int, query: str | None) -> Commit:
         """Commit the rows of an epoch, unless that was done. `query`: the id of the query, where it is known."""
         feed = f"stream.{self.name or query}"
-        before = follows(f"{feed} on table {table.name}", epoch, progress_of(table, feed), self.first_epoch)
-        progress = Progress(feed, epoch, before, self._settings(), query)
+        before = follows(f"{feed} on table {table.name}", epoch, checkpoint_of(table, feed), self.first_epoch)
+        checkpoint = Checkpoint(feed, epoch, before, self._settings(), query)
         info: dict[str, Any] = {}
-        return arrive(
+        return apply_batch(
             table,
-            lambda: self._portion(table, data, progress, info),
-            progress=progress,
+            lambda: self._portion(table, data, checkpoint, info),
+            checkpoint=checkpoint,
             mode=self.mode,
             op_column=self.op_column,
             null_keys=self.null_keys,
@@ -145,7 +145,7 @@ class StreamSink:
             order=self.order,
         )
 
-    def _portion(self, table: Table, data: Portion, progress: Progress, info: dict[str, Any]) -> Portion:
+    def _portion(self, table: Table, data: Portion, checkpoint: Checkpoint, info: dict[str, Any]) -> Portion:
         """The rows of a batch that is new. `info` is what its commit will say besides."""
         return data
 

@@ -163,7 +163,7 @@ def _check_keys(table: Table, place: Path, paths: Sequence[Path], schema: TableS
         if missing := set(schema.key) - set(open_file(path).schema_arrow.names):
             raise InvalidRequest(f"{path} lacks column {min(missing)!r}, which is part of the key of {table.name}")
     sources = [Source(str(path), -1, path.stat().st_size) for path in paths]
-    bad = table._runtime.serving.questions.duplicate_keys(sources, schema.select(schema.key))
+    bad = table._runtime.serving.key_queries.duplicate_keys(sources, schema.select(schema.key))
     if bad.num_rows:
         examples = ", ".join(str(tuple(row[name] for name in schema.key)) for row in bad.to_pylist())
         raise InvalidRequest(

@@ -11,7 +11,7 @@ from lithify.delta.commit import swap_with_retries
 from lithify.delta.intent import Intent
 from lithify.errors import InvalidRequest
 from lithify.files.parquet import can_have_bloom
-from lithify.options.policy import UpkeepPolicy, policy_of
+from lithify.options.policy import MaintenancePolicy, policy_of
 from lithify.options.table_options import DEFAULT, PREFIX, parse_all, shown, stored
 from lithify.settings import Settings
 from lithify.tables.handles import Handles
@@ -42,7 +42,7 @@ def check_columns(options: Mapping[str, Any], schema: TableSchema) -> None:
         check_key_type(schema.columns.field(name), "sort_by")
 
 
-def policy_for(settings: Settings, properties: Mapping[str, str], table: str) -> UpkeepPolicy:
+def policy_for(settings: Settings, properties: Mapping[str, str], table: str) -> MaintenancePolicy:
     """The table's policy. Tiers of its own that do not fit the lake's any more are no reason to stop folding."""
     try:
         return policy_of(settings, properties)

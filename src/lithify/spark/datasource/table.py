@@ -78,7 +78,7 @@ class TableAccess(Protocol):
 
     def abort_write(self, place: SpoolPlace) -> None: ...
 
-    def arrive(self, options: SourceOptions, query: str | None, rows: pa.Table, epoch: int) -> None:
+    def apply_batch(self, options: SourceOptions, query: str | None, rows: pa.Table, epoch: int) -> None:
         """Commit a micro-batch exactly once. `query`: the id of the streaming query, where its tasks could tell."""
 
 

@@ -171,7 +171,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         rows = pa.concat_tables(tables) if tables else self.columns.empty_table()
         query = next((message.query for message in found if message.query is not None), None)
         with self.source.opened() as table:
-            table.arrive(self.source.parsed, query, rows, batchId)
+            table.apply_batch(self.source.parsed, query, rows, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing was laid down anywhere."""

@@ -105,7 +105,7 @@ def _answered(job: Job, engine: ServingEngine, service: Service) -> tuple[Any, p
         case Explain(query):
             return engine.look_for(query, service.table_of, service.names), None
         case Columns(schema, where):
-            return engine.questions.columns_of(schema, where, tame=False), None
+            return engine.key_queries.columns_of(schema, where, tame=False), None
     raise AssertionError(f"unknown task {job.task}")
 
 
