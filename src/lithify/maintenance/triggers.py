@@ -95,7 +95,7 @@ def _fold_reasons(snapshot: Snapshot, policy: MaintenancePolicy, now_ms: int, co
 
 def _put_off(snapshot: Snapshot, policy: MaintenancePolicy, now_ms: int, cost: ReadCost) -> bool:
     """Whether a fold would write too much for what it folds, and nothing that weighs more asks for it (see
-    `amplification`).
+    `write_amplification`).
     """
     if rewritten_bytes(cost) < FREE_BYTES or fold_amplification(cost) <= policy.write_amplification_max:
         return False

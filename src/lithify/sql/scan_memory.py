@@ -127,7 +127,7 @@ class _Visit:
 
 
 def rows_in_memory(reader: GroupReader, plan: ReadPlan, names: Sequence[str], predicate: Predicate) -> pa.Table:
-    """The fresh rows of a table that may satisfy the predicate, of these columns: `relation` for a small plan. Raises
+    """The fresh rows of a table that may satisfy the predicate, of these columns: `scan_files` for a small plan. Raises
     TooLarge if it is not small after all.
     """
     overlay = plan.overlay

@@ -1,6 +1,6 @@
 """What a query process can see of the disk: the folders of tables that its caller may read, and nothing else of a lake.
 
-A process gives up its rights before it takes its first task (`store.landlock`) and never has more of them afterwards.
+A process gives up its rights before it takes its first task (`landlock`) and never has more of them afterwards.
 Which files a query needs is known only while it is planned, and the engine opens them by their paths; so the cage is
 made of tables: for each of them the folders that its data files lie in. A process may take a query if its view has
 every table of the query, and no table that the caller may not read. A new one is given the tables of the query and

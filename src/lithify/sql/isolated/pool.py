@@ -1,9 +1,9 @@
 """Queries in processes of their own, which the operating system holds to their limits and anybody may kill.
 
-A process is taken from those that wait, or forked from the template (`template`), for one query at a time. It
-parses, plans and runs (`process`); this side decides what it may see: of the disk, the folders of tables that the
-caller may read (`cage`), and whatever it asks is answered with the caller's rights (`answers`). It keeps the hot rows that
-the process reads where they are, and stops it by SIGKILL when its time, memory or disk is used up or the query is
+A process is taken from those that wait, or forked from the template (`template`), for one query at a time. It parses,
+plans and runs (`process`); this side decides what it may see: of the disk, the folders of tables that the caller may
+read (`cage`), and whatever it asks is answered with the caller's rights (`answers`). It keeps the hot rows that the
+process reads where they are, and stops it by SIGKILL when its time, memory or disk is used up or the query is
 cancelled. A process that dies by itself is that query's failure and nobody else's. One that has answered and is still
 small waits for the next query; in place of any other a new one is forked at once.
 """
