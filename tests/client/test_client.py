@@ -357,6 +357,21 @@ class TestReads:
             there = {k: v if k != "as_of" or not hasattr(v, "seq") else v.seq for k, v in arguments.items()}
             assert table.to_arrow(**arguments).sort_by("id") == local.to_arrow(**there).sort_by("id")  # type: ignore[arg-type]
 
+    def test_other_forms_of_rows(self, lake: Lake, remote: RemoteLake, name: str) -> None:
+        local, table = both(lake, remote, name)
+        seq = local.snapshot().seq
+        local.upsert([{**ROW, "id": 4}])
+
+        assert table.count() == local.count() > table.count(as_of=seq) == local.count(as_of=seq)
+        assert table.count("id = 4") == 1
+        assert table.head(1).schema == local.head(1).schema
+        assert table.head(2).num_rows == 2
+        assert table.head(5, ["id"], "id = 4").to_pylist() == [{"id": 4}]
+        assert table.to_polars(["id"]).sort("id").equals(local.to_polars(["id"]).sort("id"))
+        assert table.to_pandas(["id"], "id = 4").equals(local.to_pandas(["id"], "id = 4"))
+        with pytest.raises(InvalidRequest, match="rows is a whole number from 1 on"):
+            table.head(0)
+
     def test_rows_are_never_cut_without_a_word(self, lake: Lake, remote: RemoteLake, name: str) -> None:
         local = lake.create_table(name, EVENTS)
         local.append([{"user_id": n} for n in range(1_001)])
@@ -408,6 +423,7 @@ class TestLooking:
     def test_stats(self, lake: Lake, remote: RemoteLake, name: str) -> None:
         local, table = both(lake, remote, name)
         assert table.stats() == local.stats()
+        assert remote.stats() == lake.stats()
 
     def test_partitions(self, lake: Lake, remote: RemoteLake, name: str) -> None:
         local = lake.create_table(name, ORDERS, key="id", time="at", partition_by=("amount", "day"))
@@ -606,7 +622,7 @@ class TestTheContract:
             if known[1:] == ["_", "__"]:
                 continue
             wanted = list(inspect.signature(getattr(here, name)).parameters)
-            only_here = {"memory_bytes_max", "may_read", "within", "owner"}
+            only_here = {"memory_bytes_max", "may_read", "within", "owner", "only"}
             assert [p for p in wanted if p not in only_here] == [p for p in known if p in wanted], name
 
     @pytest.mark.parametrize("method", ["adopt", "ingest", "start_upkeep", "on_change"])

@@ -55,3 +55,13 @@ def test_jobs_and_reports_are_shown(orders: Table) -> None:
     assert "pending_rows" in orders.stats()._repr_html_()
     assert "upsert" in orders.history(limit=1)[0]._repr_html_()
     assert "bytes_freed" in orders.vacuum(dry_run=True)._repr_html_()
+
+
+def test_lists_are_shown_as_tables(orders: Table) -> None:
+    history = orders.history()
+
+    assert history[0].operation == "upsert"
+    shown = history._repr_html_()  # type: ignore[attr-defined]
+    assert shown.count("<tr>") == len(history) + 1
+    assert "<th>operation</th>" in shown
+    assert orders.tags()._repr_html_() == "<p>none</p>"  # type: ignore[attr-defined]

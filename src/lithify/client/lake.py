@@ -5,6 +5,7 @@ What needs the server's files or its Spark (adopt, ingest, to_spark, the index) 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import ssl
 import time
@@ -28,6 +29,7 @@ from lithify.client.documents import (
 )
 from lithify.client.table import HISTORY_MAX, RemoteTable, only_local
 from lithify.client.transport import ARROW, TIMEOUT_S, Call, Transport
+from lithify.core.html import Listed
 from lithify.core.names import parse_table_name
 from lithify.core.schema import define
 from lithify.errors import InvalidRequest, LimitExceeded, NotFound, Unavailable
@@ -36,6 +38,7 @@ from lithify.options.tiers import TierNames, tier_names
 if TYPE_CHECKING:
     from lithify.client.table import AsOf
     from lithify.maintenance.reports import CycleReport, RunningJob
+    from lithify.read.history import TableStats
     from lithify.sql.explain import TableExplanation
     from lithify.sql.limits import Answer, RunningQuery, Source
 
@@ -123,6 +126,14 @@ class RemoteLake:
 
     def tables(self) -> list[str]:
         return list(field_of(self._get("/tables"), "tables"))
+
+    def stats(self) -> list[TableStats]:
+        """Size and pending changes of every table, told by the logs."""
+        found = Listed["TableStats"]()
+        for name in self.tables():
+            with contextlib.suppress(NotFound):  # dropped meanwhile
+                found.append(self.table(name).stats())
+        return found
 
     def drop_table(self, name: str) -> None:
         """Drop a table and delete its files. An adopted base is left where it is."""

@@ -31,7 +31,11 @@ from lithify.client.documents import (
     rebuilt,
 )
 from lithify.client.transport import ARROW, Call, Transport
+from lithify.core.arguments import check_count
+from lithify.core.frames import Frames
+from lithify.core.html import Listed
 from lithify.core.json_values import jsonable
+from lithify.core.names import parse_table_name, quoted
 from lithify.core.rows import keys_of, rows_of_newest
 from lithify.core.schema import TableSchema, check_key_type
 from lithify.errors import InvalidRequest, LimitExceeded, NotFound
@@ -60,7 +64,7 @@ def _quietly(report: CompactReport) -> None:
     pass
 
 
-class RemoteTable:
+class RemoteTable(Frames):
     """Get one from `RemoteLake.table`."""
 
     def __init__(self, transport: Transport, name: str, document: Mapping[str, Any]) -> None:
@@ -236,8 +240,7 @@ class RemoteTable:
     def to_arrow(self, columns: Sequence[str] | None = None, where: str | None = None, as_of: AsOf = None) -> pa.Table:
         """Fresh rows: all of them, or LimitExceeded if the service does not answer with so many."""
         wanted = None if columns is None else ",".join(columns)
-        query = {"columns": wanted, "where": where, "as_of": as_of_document(as_of)}
-        rows, facts = self._read("/rows", query)
+        rows, facts = self._read("/rows", {"columns": wanted, "where": where, "as_of": as_of_document(as_of)})
         if facts.get("cut") == "true":
             raise LimitExceeded(
                 f"table {self.name} has more than the {rows.num_rows:,} rows that this service answers with: restrict "
@@ -245,6 +248,23 @@ class RemoteTable:
                 limit="rows",
             )
         return rows.cast(named_as(rows.schema, self._known.columns))
+
+    def head(self, rows: int = 10, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table:
+        """Some fresh rows, in no particular order: as many as asked for, where there are so many."""
+        check_count("rows", rows, least=1, needed=True)
+        wanted = None if columns is None else ",".join(columns)
+        found, _ = self._read("/rows", {"columns": wanted, "where": where, "limit": rows})
+        return found.cast(named_as(found.schema, self._known.columns))
+
+    def count(self, where: str | None = None, as_of: AsOf = None) -> int:
+        """How many fresh rows there are, or how many a condition holds for."""
+        name = parse_table_name(self.name)
+        sql = f"SELECT count(*) AS n FROM {quoted(name.namespace)}.{quoted(name.table)}"
+        if where is not None:
+            sql += f" WHERE ({where}\n)"
+        document = {"sql": sql, "as_of": as_of_document(as_of)}
+        found = self._transport.ask(Call("POST", "/query/sql", json=document, again=True))
+        return int(field_of(found, "rows")[0][0])
 
     def changes(self, since: int = 0) -> pa.Table:
         """Every change after the token `since` (a seq), in commit order, with `_seq` and `_op`; folds add nothing."""
@@ -270,7 +290,7 @@ class RemoteTable:
     def tags(self) -> list[Tag]:
         from lithify.tables.tags import Tag
 
-        return [rebuilt(Tag, entry) for entry in field_of(self._get("/tags"), "tags")]
+        return Listed(rebuilt(Tag, entry) for entry in field_of(self._get("/tags"), "tags"))
 
     def untag(self, name: str) -> None:
         self._transport.ask(Call("DELETE", f"{self._path}/tags/{quote(name, safe='')}"))
@@ -282,7 +302,7 @@ class RemoteTable:
         from lithify.read.history import HistoryEntry
 
         found = field_of(self._get("/history", {"limit": HISTORY_MAX if limit is None else limit}), "history")
-        return [rebuilt(HistoryEntry, entry) for entry in found]
+        return Listed(rebuilt(HistoryEntry, entry) for entry in found)
 
     def stats(self) -> TableStats:
         from lithify.read.history import TableStats
@@ -292,7 +312,7 @@ class RemoteTable:
     def partitions(self, as_of: AsOf = None) -> list[PartitionStats]:
         """Files, rows, bytes and times of each partition of base."""
         found = self._get("/partitions", {"as_of": as_of_document(as_of)})
-        return [partition_of(part, self._known) for part in field_of(found, "partitions")]
+        return Listed(partition_of(part, self._known) for part in field_of(found, "partitions"))
 
     # -- upkeep: done by the server, answered when it is done
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from html import escape
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from lithify.core.text import plural
 
@@ -17,6 +17,8 @@ ROWS_MAX = 20
 COLUMNS_MAX = 30
 CELL_CHARS_MAX = 200
 ITEMS_MAX = 5
+
+T = TypeVar("T")
 
 
 class Shown:
@@ -27,6 +29,17 @@ class Shown:
 
     def _repr_html_(self) -> str:
         return facts_html(type(self).__name__, self._html_facts())
+
+
+class Listed(list[T]):
+    """A list of dataclasses of one kind that a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        if not self:
+            return "<p>none</p>"
+        shown = [each for each in fields(self[0]) if each.repr]  # type: ignore[arg-type]
+        rows = [[getattr(one, each.name) for each in shown] for one in self]
+        return table_html([each.name for each in shown], rows)
 
 
 def facts_html(title: str, facts: Mapping[str, Any]) -> str:

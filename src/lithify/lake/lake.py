@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lithify.compute.worker import WorkerCompute
 from lithify.core.arguments import check_text
-from lithify.core.html import ROWS_MAX, table_html
+from lithify.core.html import ROWS_MAX, Listed, table_html
 from lithify.core.names import CONTROL_FOLDER, TableName, is_table_name, parse_table_name
 from lithify.core.read_plan import PlannedTable
 from lithify.core.schema import define
@@ -32,6 +32,7 @@ from lithify.lake.open_tables import Listener, OpenTables
 from lithify.lake.table import AsOf, Table
 from lithify.options.policy import policy_of
 from lithify.options.tiers import TierNames
+from lithify.read.history import TableStats
 from lithify.read.reader import Reader
 from lithify.settings import Settings, load_settings
 from lithify.spark.tasks import SessionCompute
@@ -218,6 +219,14 @@ class Lake:
 
     def tables(self) -> list[str]:
         return [str(name) for name in self._catalog.tables()]
+
+    def stats(self) -> list[TableStats]:
+        """Size and pending changes of every table, told by the logs."""
+        found = Listed[TableStats]()
+        for name in self.tables():
+            with contextlib.suppress(NotFound):  # dropped meanwhile
+                found.append(self.table(name).stats())
+        return found
 
     def drop_table(self, name: str) -> None:
         """Drop a table and delete its files. An adopted base is left where it is."""

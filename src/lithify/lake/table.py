@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import pyarrow as pa
 
 from lithify.core.arguments import check_count, check_names, check_place, check_text
-from lithify.core.html import table_html
+from lithify.core.frames import Frames
+from lithify.core.html import Listed, table_html
 from lithify.core.names import TableName
 from lithify.core.ops import Op
 from lithify.core.read_plan import PlannedTable, ReadPlan
@@ -64,7 +65,7 @@ AsOf = int | str | dt.datetime | Snapshot | None
 DELETE_WHERE_ROUNDS_MAX = 20
 
 
-class Table:
+class Table(Frames):
     """Rows that change. Get one from `Lake.table`."""
 
     def __init__(self, tables: OpenTables, name: TableName, incarnation: str) -> None:
@@ -379,7 +380,7 @@ class Table:
         return tag(self._handles, name, as_of)
 
     def tags(self) -> list[Tag]:
-        return tags(self._handles)
+        return Listed(tags(self._handles))
 
     def untag(self, name: str) -> None:
         """Take a name away; the next vacuum may take what only that version needed."""
@@ -421,6 +422,20 @@ class Table:
         if where is not None:
             check_text("where", where)
         return look_again(lambda: self._runtime.serving.read(self.planned(as_of), columns, where))
+
+    def head(self, rows: int = 10, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table:
+        """Some fresh rows, in no particular order: as many as asked for, where there are so many."""
+        check_count("rows", rows, least=1, needed=True)
+        check_names("columns", columns)
+        if where is not None:
+            check_text("where", where)
+        return look_again(lambda: self._runtime.serving.read(self.planned(), columns, where, limit=rows))
+
+    def count(self, where: str | None = None, as_of: AsOf = None) -> int:
+        """How many fresh rows there are, or how many a condition holds for."""
+        if where is not None:
+            check_text("where", where)
+        return look_again(lambda: self._runtime.serving.count(self.planned(as_of), where))
 
     def to_spark(self, spark: SparkSession | None = None, where: str | None = None, as_of: AsOf = None) -> DataFrame:
         """Fresh rows as a Spark DataFrame over native Parquet scans: the fast path into Spark. `where` also keeps files
@@ -483,7 +498,7 @@ class Table:
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         """Writes, deletes (who, when, why), schema changes and folds, newest first."""
         check_count("limit", limit)
-        return history_of(self._handles, limit)
+        return Listed(history_of(self._handles, limit))
 
     def stats(self) -> TableStats:
         return stats_of(self.snapshot())
@@ -497,7 +512,7 @@ class Table:
         def look_up(files: Sequence[DataFile]) -> Mapping[str, FileFacts]:
             return index.ask(snapshot.base_version, lambda view: facts_in(view, files, snapshot.schema.time)) or {}
 
-        return partitions_of(snapshot.base, snapshot.schema, look_up)
+        return Listed(partitions_of(snapshot.base, snapshot.schema, look_up))
 
     # -- the index
 
@@ -546,7 +561,7 @@ class Table:
         `tier`: one of them, or some. `progress` is called with the report of each batch as it is done.
         """
         if dry_run:
-            return TableMaintenance(self._handles, self._reader).compactions(self._runtime.now_ms(), tier)
+            return Listed(TableMaintenance(self._handles, self._reader).compactions(self._runtime.now_ms(), tier))
         with self._lane() as (handles, reader):
             return TableMaintenance(handles, reader).compact(tier, progress)
 
@@ -568,7 +583,7 @@ class Table:
         read few files. If all rows are still pending, they are folded first.
         """
         if dry_run:
-            return TableMaintenance(self._handles, self._reader).clusterings(by)
+            return Listed(TableMaintenance(self._handles, self._reader).clusterings(by))
         with self._lane() as (handles, reader):
             return TableMaintenance(handles, reader).optimize(by, progress)
 

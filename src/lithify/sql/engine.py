@@ -251,9 +251,12 @@ class ServingEngine:
         columns: Sequence[str] | None = None,
         where: str | None = None,
         *,
+        limit: int | None = None,
         tame: bool = True,
     ) -> pa.Table:
-        """Rows of one table, in the table's own types. `tame`: refuse conditions that could take this process down."""
+        """Rows of one table, in its own types, at most `limit` of them. `tame`: refuse conditions that could take this
+        process down.
+        """
         planned = _Fixed(table) if isinstance(table, ReadPlan) else table
         schema = planned.schema
         wanted = list(columns) if columns is not None else schema.names
@@ -263,17 +266,24 @@ class ServingEngine:
                     f"column {name!r} is not in table {planned.snapshot.table}: it has {', '.join(schema.names)}"
                 )
         target = schema.select(wanted)
-        query = f"SELECT {', '.join(map(quoted, wanted))} FROM {NAMESPACE}.t"
-        if where is not None:
-            (check_cheap_condition if tame else check_condition)(where)
-            query += f" WHERE ({where}\n)"
+        query = f"SELECT {', '.join(map(quoted, wanted))} FROM {NAMESPACE}.t" + _where(where, tame=tame)
+        result = self._read_one(planned, query if limit is None else f"{query} LIMIT {limit}")
+        return result.cast(pa.schema([f.with_nullable(True) for f in target])).cast(target)
+
+    def count(self, table: PlannedTable, where: str | None = None) -> int:
+        """How many rows of one table a condition holds for; of all of them the index may tell."""
+        query = f"SELECT count(*) FROM {NAMESPACE}.t" + _where(where, tame=True)
+        return int(self._read_one(table, query).column(0)[0].as_py())
+
+    def _read_one(self, planned: PlannedTable, query: str) -> pa.Table:
         catalog = self._catalog(
             lambda namespace, name: planned if (namespace, name) == (NAMESPACE, "t") else None,
             lambda: {NAMESPACE: {"t"}},
         )
         with translated_errors(catalog):
-            result = self._collected(self._analysed(query, catalog), QueryRun())
-        return result.cast(pa.schema([f.with_nullable(True) for f in target])).cast(target)
+            analysis = self._analysed(query, catalog)
+            answer = analysis.shortcut()
+            return self._collected(analysis, QueryRun()) if answer is None else answer
 
     def _catalog(self, table_of: TableOf, names: Names) -> EmptyCatalog:
         return EmptyCatalog(table_of, names, self._empty)
@@ -392,6 +402,13 @@ def _as_planned(rows: pa.Table, shape: pa.Schema) -> pa.Table:
         return rows.cast(pa.schema([f.with_type(kind) for f, kind in zip(rows.schema, shape.types, strict=True)]))
     except pa.ArrowInvalid:  # one of them is needed
         return rows
+
+
+def _where(condition: str | None, *, tame: bool) -> str:
+    if condition is None:
+        return ""
+    (check_cheap_condition if tame else check_condition)(condition)
+    return f" WHERE ({condition}\n)"  # a comment at its end must not swallow the bracket
 
 
 def _identity(planned: PlannedTable | None) -> tuple[str, int, int] | None:
