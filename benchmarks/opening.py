@@ -15,7 +15,7 @@ import pyarrow as pa
 from benchmarks.report import Report, median, timed
 from lithify import Lake, Settings
 from lithify.core.ops import Op
-from lithify.delta.intent import Intent
+from lithify.delta.commit_outcome import Intent
 from lithify.files.parquet import Layout, Written, encode
 
 COMMITS_FEW, COMMITS_MANY = 10, 10_000

@@ -51,7 +51,7 @@ PURE_MODULES = {
     "cache/rows.py",
     "delta/batch_ids.py",
     "delta/foreign_bounds.py",
-    "delta/remembering.py",
+    "delta/forget_rules.py",
     "files/zorder_values.py",
     "index/key_ranges.py",
     "index/prune.py",

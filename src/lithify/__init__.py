@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from lithify.sql.limits import Answer, RunningQuery
     from lithify.tables.tags import Tag
     from lithify.write.ingest import IngestReport
-    from lithify.write.writer import Commit
+    from lithify.write.small_writes import Commit
 
 __version__ = "0.1.0"
 
@@ -50,7 +50,7 @@ _HOMES = {
     "Answer": "sql.limits",
     "CacheStats": "cache.hot_tables",
     "Cancelled": "errors",
-    "Commit": "write.writer",
+    "Commit": "write.small_writes",
     "CommitUnknown": "errors",
     "CompactPlan": "maintenance.plans",
     "CompactReport": "maintenance.compact",

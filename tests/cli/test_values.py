@@ -12,7 +12,7 @@ import pytest
 
 from lithify.cli.decode import decode
 from lithify.cli.values import cell, human_bytes, human_seconds
-from lithify.core.json_values import dumps, jsonable
+from lithify.core.json_out import dumps, jsonable
 from lithify.errors import InvalidRequest
 
 TIME = dt.datetime(2026, 11, 15, 12, 0, 0, 5, tzinfo=dt.UTC)

@@ -21,10 +21,10 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from lithify import Lake, NotFound, Table
-from lithify.delta import recover
+from lithify.delta import open_log
 from lithify.delta.archive import LogLimits
+from lithify.delta.commit_outcome import Intent, Lost
 from lithify.delta.folder import Listing
-from lithify.delta.intent import Intent, Lost
 from lithify.delta.log import DeltaLog
 from lithify.files.faults import FaultyStore, Gate, RecordingStore
 from lithify.files.store import Store
@@ -388,12 +388,12 @@ def test_an_open_that_lists_a_file_before_it_moves_tries_again(path: Path, monke
         if tries == 2:
             patched.undo()
             trim(path)
-            patched.setattr(recover, "DeltaTable", asleep_after_listing)
+            patched.setattr(open_log, "DeltaTable", asleep_after_listing)
         raise DeltaError("File not found: 00000000000000000018.json")
 
     with monkeypatch.context() as patched:
-        patched.setattr(recover, "DeltaTable", asleep_after_listing)
-        assert recover.open_table(path / "a" / "t" / "changes", Store()).version() == WRITES
+        patched.setattr(open_log, "DeltaTable", asleep_after_listing)
+        assert open_log.open_table(path / "a" / "t" / "changes", Store()).version() == WRITES
     assert tries == 3
     assert "_last_checkpoint" in live(path).names, "not taken for a damaged log"
 

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from lithify import Lake, Settings
+from lithify.delta.commit_outcome import Intent
 from lithify.delta.folder import checkpoint_name
 from lithify.delta.forget import KEEP_TXNS, RETENTION, checkpoint_without, forgotten_at
-from lithify.delta.intent import Intent
-from lithify.delta.remembering import REMEMBERED_DAYS, forgettable
+from lithify.delta.forget_rules import REMEMBERED_DAYS, forgettable
 from lithify.files.clock import LakeClock
 from lithify.files.store import Store
 from lithify.jobs import leases

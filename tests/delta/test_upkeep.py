@@ -15,9 +15,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lithify import CommitUnknown, Lake, NotFound, Settings, Table
-from lithify.delta.commits import Commits
+from lithify.delta.commit_files import Commits
+from lithify.delta.commit_outcome import Intent, Lost
 from lithify.delta.folder import Listing
-from lithify.delta.intent import Intent, Lost
 from lithify.delta.log import DeltaLog
 from lithify.delta.trim import TrimReport, lost_to_trim
 from lithify.files.faults import FaultyStore, Gate, RecordingStore

@@ -22,7 +22,7 @@ import pytest
 from lithify.errors import InvalidRequest
 from lithify.files import text_files, text_input
 from lithify.files.text_files import look, plan, portions, read_text
-from lithify.text.rows import BadRecord, Target
+from lithify.text.text_rows import BadRecord, Target
 
 TEXTS = pa.schema([("a", pa.string()), ("b", pa.string()), ("c", pa.string())])
 VALUES = [

@@ -23,8 +23,8 @@ from lithify.sql.engine import ServingEngine, TableUse
 from lithify.sql.lookup import Lookup
 from lithify.sql.pin_clock import asks_the_clock, at
 from lithify.sql.pushdown import IN_A_SUBQUERY, NO_FILTER, predicate_of_where, spark_predicate
+from lithify.sql.query_run import QueryRun
 from lithify.sql.row_mask import rows_that_may_match
-from lithify.sql.run import QueryRun
 from support.folders import memory_folder
 
 pytestmark = pytest.mark.slow

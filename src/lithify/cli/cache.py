@@ -16,7 +16,7 @@ import typer
 from lithify.cli.command import Session, TableArgument, command, group
 from lithify.cli.output import Column
 from lithify.cli.values import bytes_cell, count_cell, seconds_cell
-from lithify.core.text import plural
+from lithify.core.wording import plural
 from lithify.errors import InvalidRequest
 
 if TYPE_CHECKING:

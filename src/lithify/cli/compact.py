@@ -11,7 +11,7 @@ from lithify.cli.command import HANDLED, Session, TableArgument, command
 from lithify.cli.fold import show_rows
 from lithify.cli.output import Column, Report, long_text
 from lithify.cli.values import bytes_cell, count_cell, seconds_cell
-from lithify.core.text import plural
+from lithify.core.wording import plural
 from lithify.errors import InvalidRequest, LithifyError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lithify.cli.command import Session, TableArgument, command
-from lithify.core.text import plural
+from lithify.core.wording import plural
 
 PANEL = "Rows"
 ReasonOption = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; kept in the history.")]

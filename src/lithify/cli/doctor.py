@@ -12,7 +12,7 @@ import typer
 from lithify.cli.command import HANDLED, Session, command
 from lithify.cli.output import Column
 from lithify.cli.values import human_seconds
-from lithify.core.json_values import jsonable
+from lithify.core.json_out import jsonable
 
 if TYPE_CHECKING:
     from lithify.tools.demo import DemoReport, Narrator, Step

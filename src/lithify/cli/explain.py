@@ -10,8 +10,8 @@ import typer
 from lithify.cli.command import Session, command
 from lithify.cli.sql import PANEL, AsOfOption
 from lithify.cli.values import bytes_cell
-from lithify.core.json_values import jsonable
-from lithify.core.text import plural
+from lithify.core.json_out import jsonable
+from lithify.core.wording import plural
 from lithify.errors import InvalidRequest
 
 if TYPE_CHECKING:

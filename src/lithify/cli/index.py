@@ -11,8 +11,8 @@ from lithify.cli.command import HANDLED, Session, TableArgument, command, group
 from lithify.cli.fold import on_each, show_rows
 from lithify.cli.output import Column
 from lithify.cli.values import bytes_cell, count_cell, seconds_cell
-from lithify.core.json_values import jsonable
-from lithify.core.text import plural
+from lithify.core.json_out import jsonable
+from lithify.core.wording import plural
 
 if TYPE_CHECKING:
     from lithify.index.rebuild import FileOrder, IndexFacts

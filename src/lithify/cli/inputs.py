@@ -54,7 +54,7 @@ def rows_of(texts: Sequence[str], columns: pa.Schema, name: str) -> pa.Table:
 
 def _text(data: bytes, kind: str, columns: pa.Schema, name: str, place: str, encoding: str | None = None) -> pa.Table:
     from lithify.files.text_files import read_text, refused
-    from lithify.text.rows import Target
+    from lithify.text.text_rows import Target
 
     rows, bad = read_text(data, place, kind, Target(columns), encoding)
     if bad:

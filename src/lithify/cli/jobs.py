@@ -11,7 +11,7 @@ import typer
 from lithify.cli.command import Session, command
 from lithify.cli.output import Column, long_text
 from lithify.cli.values import bytes_cell, count_cell, seconds_cell
-from lithify.core.text import plural
+from lithify.core.wording import plural
 from lithify.errors import LithifyError
 from lithify.maintenance.reports import job_totals
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from lithify.core.json_values import dumps, jsonable
+from lithify.core.json_out import dumps, jsonable
 
 EVENT, FACTS = "lithify_event", "lithify_facts"
 # What these warn of is also a problem or a reason in the report of the work.

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lithify.cli.values import cell
-from lithify.core.json_values import dumps
-from lithify.core.text import plural
+from lithify.core.json_out import dumps
+from lithify.core.wording import plural
 
 if TYPE_CHECKING:
     from rich.console import Console

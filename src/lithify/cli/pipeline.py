@@ -20,8 +20,8 @@ from lithify.cli.logs import iso_time, print_line
 from lithify.cli.output import Column, Report, long_text
 from lithify.cli.signals import STOP_GRACE_S, caught, in_terminal, in_thread, wait
 from lithify.cli.values import human_seconds
-from lithify.core.json_values import dumps
-from lithify.core.text import plural
+from lithify.core.json_out import dumps
+from lithify.core.wording import plural
 from lithify.errors import Conflict, InvalidRequest, LithifyError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from lithify.cli.command import BatchIdOption, EncodingOption, SchemaOption, Ses
 from lithify.cli.inputs import STDIN, keys_from_arguments, read_rows, rows_of
 from lithify.cli.tables import ColumnsOption, KeyOption, OrderByOption, PartitionOption, TimeOption, schema_of
 from lithify.cli.values import human_bytes, human_seconds
-from lithify.core.text import plural
+from lithify.core.wording import plural
 from lithify.errors import InvalidRequest, NotFound
 
 PANEL = "Rows"
@@ -150,7 +150,7 @@ def _load_libraries() -> None:
     """What the first write of a process loads (pandas too, by pyarrow) is no part of the time that a write takes."""
     import pyarrow as pa
 
-    import lithify.write.writer  # noqa: F401
+    import lithify.write.small_writes  # noqa: F401
 
     pa.array([])
 

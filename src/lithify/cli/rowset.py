@@ -15,9 +15,9 @@ import typer
 from lithify.cli.command import Session
 from lithify.cli.output import Column
 from lithify.cli.values import cell, human_seconds
-from lithify.core.json_values import dumps, jsonable
-from lithify.core.text import plural
+from lithify.core.json_out import dumps, jsonable
 from lithify.core.types import type_name
+from lithify.core.wording import plural
 from lithify.errors import InvalidRequest
 
 if TYPE_CHECKING:

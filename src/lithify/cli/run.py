@@ -22,8 +22,8 @@ from lithify.cli.logs import iso_time, logging_to, print_line
 from lithify.cli.output import Column, Report, long_text
 from lithify.cli.signals import STOP_GRACE_S, caught, in_terminal, in_thread, next_of, wait
 from lithify.cli.values import human_bytes, human_seconds
-from lithify.core.json_values import dumps
-from lithify.core.text import plural
+from lithify.core.json_out import dumps
+from lithify.core.wording import plural
 from lithify.errors import InvalidRequest
 
 if TYPE_CHECKING:

@@ -194,7 +194,7 @@ def _tell_start(
 
 
 def _line(document: dict[str, Any]) -> None:
-    from lithify.core.json_values import dumps
+    from lithify.core.json_out import dumps
 
     sys.stdout.write(dumps(document) + "\n")
     sys.stdout.flush()

@@ -12,8 +12,8 @@ import typer
 from lithify.cli.command import EncodingOption, Session, command
 from lithify.cli.signals import caught, in_terminal, in_thread, wait
 from lithify.cli.values import human_seconds
-from lithify.core.json_values import dumps
-from lithify.core.text import plural
+from lithify.core.json_out import dumps
+from lithify.core.wording import plural
 from lithify.errors import InvalidRequest
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ import typer
 from lithify.cli.command import Session, TableArgument, command
 from lithify.cli.output import Column
 from lithify.cli.values import bytes_cell, cell, count_cell, human_bytes, parse_bytes
-from lithify.core.json_values import dumps
+from lithify.core.json_out import dumps
 from lithify.core.names import DAY
-from lithify.core.text import plural
 from lithify.core.types import parse_column, type_name
+from lithify.core.wording import plural
 from lithify.errors import InvalidRequest, LithifyError
 from lithify.text.json_fields import RepeatedField, once
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from lithify.core.json_values import dumps, jsonable
+from lithify.core.json_out import dumps, jsonable
 
 CELL_WIDTH_MAX = 60
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Union, cast, get_args, get_origi
 
 import pyarrow as pa
 
-from lithify.core.json_values import dumps, jsonable
+from lithify.core.json_out import dumps, jsonable
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import Snapshot
 from lithify.core.types import parse_type, type_name

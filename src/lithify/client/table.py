@@ -34,7 +34,7 @@ from lithify.client.transport import ARROW, Call, Transport
 from lithify.core.arguments import check_count
 from lithify.core.frames import Frames
 from lithify.core.html import Listed
-from lithify.core.json_values import jsonable
+from lithify.core.json_out import jsonable
 from lithify.core.names import parse_table_name, quoted
 from lithify.core.rows import keys_of, rows_of_newest
 from lithify.core.schema import TableSchema, check_key_type
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from lithify.maintenance.vacuum import VacuumReport
     from lithify.read.history import HistoryEntry, TableStats
     from lithify.tables.tags import Tag
-    from lithify.write.writer import Commit
+    from lithify.write.small_writes import Commit
 
     OnReport = Callable[[CompactReport], None]
     AsOf = int | str | dt.datetime | Snapshot | RemoteSnapshot | None
@@ -156,7 +156,7 @@ class RemoteTable(Frames):
             ) from error
 
     def _write(self, path: str, batch_id: str | None, **request: Any) -> Commit:
-        from lithify.write.writer import Commit, check_batch_id
+        from lithify.write.small_writes import Commit, check_batch_id
 
         check_batch_id(batch_id)
         given = contextlib.nullcontext(checked_batch_id(batch_id)) if batch_id is not None else None

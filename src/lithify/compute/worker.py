@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lithify.compute import wire
 from lithify.compute.worker_process import End, WorkerProcess
 from lithify.core.compute_errors import classify_exit
-from lithify.core.text import plural
+from lithify.core.wording import plural
 from lithify.errors import ComputeFailed, InvalidRequest, LithifyError, OutOfResources
 from lithify.settings import Settings, memory_bytes
 

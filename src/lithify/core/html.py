@@ -11,7 +11,7 @@ from html import escape
 from itertools import islice
 from typing import Any, TypeVar
 
-from lithify.core.text import plural
+from lithify.core.wording import plural
 
 ROWS_MAX = 20
 COLUMNS_MAX = 30

@@ -9,7 +9,7 @@ from typing import Any
 
 from deltalake import CommitProperties, Transaction
 
-from lithify.delta.remembering import may_expire
+from lithify.delta.forget_rules import may_expire
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ import logging
 import re
 from dataclasses import dataclass
 
-from lithify.delta.commits import Commits
+from lithify.delta.commit_files import Commits
 from lithify.delta.folder import HINT, LOCK, checkpoint_name, commit_name, hinted_checkpoint
-from lithify.delta.torn import is_parquet
+from lithify.delta.torn_log import is_parquet
 from lithify.errors import NotFound
 
 logger = logging.getLogger(__name__)

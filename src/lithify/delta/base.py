@@ -12,8 +12,8 @@ from typing import Any
 
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import DataFile
+from lithify.delta.commit_outcome import Intent
 from lithify.delta.constraints import stricter
-from lithify.delta.intent import Intent
 from lithify.delta.log import DeltaLog
 from lithify.errors import Conflict, InvalidRequest, NotFound
 from lithify.files.parquet import Written

@@ -20,7 +20,7 @@ from lithify.core.schema import TableSchema, from_properties
 from lithify.core.snapshot import DataFile
 from lithify.delta.archive import LogLimits
 from lithify.delta.batch_ids import in_lane
-from lithify.delta.intent import Intent
+from lithify.delta.commit_outcome import Intent
 from lithify.delta.log import CommitRecord, DeltaLog
 from lithify.errors import Corruption, NotFound
 from lithify.files.parquet import Written

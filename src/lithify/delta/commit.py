@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from lithify.delta.intent import Lost
+from lithify.delta.commit_outcome import Lost
 from lithify.delta.log import DeltaLog
 from lithify.errors import Conflict
 from lithify.settings import Settings

@@ -1,4 +1,4 @@
-"""Checkpoints that leave out what the log may forget (`delta/remembering.py`).
+"""Checkpoints that leave out what the log may forget (`delta/forget_rules.py`).
 
 deltalake would drop transactions by the clock of whoever writes or reads a checkpoint, so a table is told to keep all
 of them (`KEEP_TXNS`), and what may go is decided here. A checkpoint never changes once others can see it: it is made
@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from lithify.delta.commits import Commits
+from lithify.delta.commit_files import Commits
 from lithify.delta.folder import HINT, LOG_FOLDER, checkpoint_name
+from lithify.delta.forget_rules import forgettable
 from lithify.delta.rebuild import aside
-from lithify.delta.remembering import forgettable
 from lithify.errors import Corruption
 from lithify.files.open_parquet import open_file
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from lithify.delta.commits import Commits
+from lithify.delta.commit_files import Commits
 from lithify.delta.folder import HINT, hinted_checkpoint
-from lithify.delta.torn import is_whole
+from lithify.delta.torn_log import is_whole
 from lithify.errors import Corruption, NotFound
 
 logger = logging.getLogger(__name__)

@@ -3,8 +3,8 @@
 `commit` succeeds only at the version after the one this handle has validated; otherwise it raises `Lost`, and the
 caller refreshes, validates everything again and retries. After any failure the log decides what became of the commit:
 if the version carries our own write id, it had succeeded after all; if it is not there, the failure is told; if the log
-cannot be read, the outcome is unknown (`intent`). `make_durable` fsyncs this log's commits up to the handle's version,
-and nothing may be acknowledged before it returns.
+cannot be read, the outcome is unknown (`commit_outcome`). `make_durable` fsyncs this log's commits up to the handle's
+version, and nothing may be acknowledged before it returns.
 
 A commit that lost touch with the log (its process slept until the versions it had seen were trimmed away) is taken back
 and counts as Lost too: see `trim`.
@@ -34,17 +34,17 @@ from lithify.core.snapshot import DataFile
 from lithify.delta.actions import CommitRecord as CommitRecord
 from lithify.delta.actions import commit_properties, parse_record
 from lithify.delta.archive import LogLimits, forget_archive
-from lithify.delta.commits import Commits
+from lithify.delta.commit_files import Commits
+from lithify.delta.commit_outcome import Intent, Lost, NotCommitted
 from lithify.delta.constraints import demands
 from lithify.delta.entries import actions_of
 from lithify.delta.folder import LOG_FOLDER, holds_log
 from lithify.delta.forget import KEEP_TXNS, RETENTION, checkpoint_without, forgotten_at
 from lithify.delta.fsync import Synced, sync_checkpoint
-from lithify.delta.intent import Intent, Lost, NotCommitted
 from lithify.delta.live_files import LiveFiles, newest_known
+from lithify.delta.open_log import check_plain, open_table, translated_error
 from lithify.delta.rebuild import keep, read_txns, rebuild
-from lithify.delta.recover import check_plain, open_table, translated_error
-from lithify.delta.torn import set_torn_commit_aside
+from lithify.delta.torn_log import set_torn_commit_aside
 from lithify.delta.trim import TrimReport, lost_to_trim, trim
 from lithify.errors import CommitUnknown, Corruption, LithifyError, NotFound
 from lithify.files.parquet import Written

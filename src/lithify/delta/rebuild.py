@@ -20,7 +20,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from lithify.delta.commits import Commits
+from lithify.delta.commit_files import Commits
 from lithify.delta.folder import LOG_FOLDER, commit_name
 from lithify.errors import Corruption, NotFound
 from lithify.files.open_parquet import open_file

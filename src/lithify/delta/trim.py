@@ -21,9 +21,9 @@ import re
 from dataclasses import dataclass
 
 from lithify.delta.archive import HOUR_MS, VERSIONED_NAME, Archiver, LogLimits
-from lithify.delta.commits import Commits
+from lithify.delta.commit_files import Commits
 from lithify.delta.folder import CHECKPOINT_NAME, HINT, LOCK, checkpoint_name, commit_name, hinted_checkpoint
-from lithify.delta.torn import is_parquet
+from lithify.delta.torn_log import is_parquet
 from lithify.errors import CommitUnknown, NotFound, Unavailable
 from lithify.files.store import DOUBTED
 

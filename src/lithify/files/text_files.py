@@ -23,7 +23,7 @@ from lithify.files.text_input import TextInput, look_at
 from lithify.text.csv_records import LF, QUOTE, first_misplaced, line_breaks
 from lithify.text.csv_rows import check_header, csv_portions, read_header
 from lithify.text.json_lines import json_portions, json_types
-from lithify.text.rows import BadRecord, Portion, Target
+from lithify.text.text_rows import BadRecord, Portion, Target
 
 RANGE_BYTES = 32 * 2**20
 EXAMPLES_MAX = 5

@@ -33,7 +33,7 @@ from lithify.core.disk_files import lies_inside
 from lithify.core.names import is_job_folder, parse_table_name
 from lithify.delta.changes import ChangesLog, job_txn
 from lithify.delta.commit import swap_with_retries
-from lithify.delta.intent import Intent, Lost
+from lithify.delta.commit_outcome import Intent, Lost
 from lithify.delta.log import DeltaLog
 from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
 from lithify.files.os_errors import translated

@@ -21,8 +21,8 @@ from lithify.core.types import type_name
 from lithify.delta.base import FOLDED_TXN, OWNER, BaseLog
 from lithify.delta.changes import BASE_PATH, CREATED_AT_SEQ, CREATED_AT_VERSION, DROPPED, ChangesLog
 from lithify.delta.commit import swap_with_retries
+from lithify.delta.commit_outcome import Intent, Lost
 from lithify.delta.folder import LOG_FOLDER, commit_name
-from lithify.delta.intent import Intent, Lost
 from lithify.delta.log import DeltaLog
 from lithify.errors import CommitUnknown, Conflict, Corruption, InvalidRequest, LithifyError, NotFound, Unavailable
 from lithify.files.paths import is_link

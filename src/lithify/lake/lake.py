@@ -41,8 +41,8 @@ from lithify.sql.explain import TableExplanation, explanation_of
 from lithify.sql.isolated.cage import TABLES_KNOWN_MAX, MayRead
 from lithify.sql.isolated.pool import ProcessLimits
 from lithify.sql.limits import Answer, Limits, RunningQuery
-from lithify.sql.run import QueryRun
-from lithify.sql.running import RunningQueries
+from lithify.sql.query_queue import RunningQueries
+from lithify.sql.query_run import QueryRun
 from lithify.tables.runtime import Runtime
 from lithify.write.ingest import IngestReport, Progress, find_files, format_of, ingest
 

@@ -26,7 +26,7 @@ from lithify.read.reader import Reader
 from lithify.tables.handles import Handles, dropped
 from lithify.tables.runtime import Runtime
 from lithify.write.queue import WriteQueue
-from lithify.write.writer import Writer
+from lithify.write.small_writes import Writer
 
 logger = logging.getLogger(__name__)
 

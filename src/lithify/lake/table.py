@@ -51,12 +51,12 @@ from lithify.tables.tags import Tag, tag, tags, untag
 from lithify.write.options import policy_for, set_options
 from lithify.write.queue import QueueClosed
 from lithify.write.schema_change import add_column
-from lithify.write.writer import Commit, Request, SeqMoved, check_batch_id
+from lithify.write.small_writes import Commit, Request, SeqMoved, check_batch_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from lithify.sql.run import QueryRun
+    from lithify.sql.query_run import QueryRun
     from lithify.streams.apply import BatchMode, OnNullKeys
     from lithify.streams.sink import OnBatch, StreamSink
     from lithify.write.detach import DetachReport

@@ -19,9 +19,9 @@ from lithify.core.html import Shown
 from lithify.core.partitioning import output_folder
 from lithify.core.read_plan import constants_of
 from lithify.core.snapshot import DataFile, Snapshot
-from lithify.core.text import plural
+from lithify.core.wording import plural
 from lithify.delta.commit import PlannedAgain, swap_with_retries
-from lithify.delta.intent import Intent
+from lithify.delta.commit_outcome import Intent
 from lithify.errors import Corruption, NotFound, OutOfResources
 from lithify.files.key_checksum import added, columns_to_check
 from lithify.files.merge_sorted import MergeResult, MergeSource, MergeTask, merge_files

@@ -22,7 +22,7 @@ from lithify.core.names import DAY
 from lithify.core.partitioning import partition_strings
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import DataFile, Snapshot
-from lithify.core.text import plural
+from lithify.core.wording import plural
 from lithify.maintenance.plans import CompactPlan
 from lithify.options.policy import BATCH_FILES_MAX, BATCH_FILES_MIN, MaintenancePolicy
 from lithify.options.tiers import DAY_S, US, Tier, TierNames, Window, tier_named, tier_names

@@ -18,7 +18,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from lithify.core.text import plural
+from lithify.core.wording import plural
 from lithify.errors import ComputeFailed, Conflict, LithifyError, NotFound
 from lithify.jobs import jobs
 from lithify.jobs.journal import Journal

@@ -27,7 +27,7 @@ from lithify.core.read_plan import constants_of
 from lithify.core.snapshot import DataFile, Snapshot
 from lithify.delta.base import FOLDED_TXN
 from lithify.delta.commit import PlannedAgain, swap_with_retries
-from lithify.delta.intent import Intent
+from lithify.delta.commit_outcome import Intent
 from lithify.errors import Conflict, Corruption, NotFound, OutOfResources
 from lithify.files.open_parquet import footer_of, read_footer
 from lithify.files.parquet import Layout, Written

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from lithify.core.text import plural
+from lithify.core.wording import plural
 from lithify.errors import Conflict, LimitExceeded
 
 

@@ -17,9 +17,9 @@ from lithify.core.html import Shown
 from lithify.core.names import OP, SEQ
 from lithify.core.ops import Op
 from lithify.core.snapshot import DataFile, Snapshot
-from lithify.core.text import plural
+from lithify.core.wording import plural
 from lithify.delta.commit import PlannedAgain, swap_with_retries
-from lithify.delta.intent import Intent
+from lithify.delta.commit_outcome import Intent
 from lithify.errors import InvalidRequest
 from lithify.files.open_parquet import footer_in
 from lithify.files.parquet import Layout, Written, encode

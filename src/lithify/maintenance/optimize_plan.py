@@ -14,7 +14,7 @@ from lithify.core.arguments import check_names
 from lithify.core.partitioning import partition_strings
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import DataFile, Snapshot
-from lithify.core.text import plural
+from lithify.core.wording import plural
 from lithify.errors import Conflict, InvalidRequest
 from lithify.maintenance.plans import CompactPlan
 

@@ -24,7 +24,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
-from lithify.core.text import plural
+from lithify.core.wording import plural
 from lithify.errors import Conflict, InvalidRequest, LithifyError
 from lithify.maintenance.compact_plan import PACK
 from lithify.maintenance.cycle import Cycle, check_may_compact

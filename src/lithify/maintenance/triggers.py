@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import DataFile, Snapshot
-from lithify.core.text import plural
+from lithify.core.wording import plural
 from lithify.maintenance.compact_plan import PACK, compactions
 from lithify.maintenance.plans import Debt, FileCount, FoldDue, MinorPlan
 from lithify.maintenance.read_cost import ReadCost, estimated_rows, read_cost, read_overhead, row_bytes

@@ -27,7 +27,7 @@ from lithify.core.names import is_job_folder
 from lithify.core.snapshot import Snapshot
 from lithify.delta.changes import EPOCH_TXN
 from lithify.delta.commit import swap_with_retries
-from lithify.delta.intent import Intent
+from lithify.delta.commit_outcome import Intent
 from lithify.delta.log import DeltaLog
 from lithify.errors import InvalidRequest, NotFound
 from lithify.files.listing import Listing, list_own, look_at

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from lithify.core.arrow_rows import anti_join, take
 from lithify.core.expectation import Expectation
-from lithify.core.json_values import dumps
-from lithify.core.text import plural
+from lithify.core.json_out import dumps
+from lithify.core.wording import plural
 from lithify.errors import InvalidRequest
 from lithify.pipelines.declaration import Step
 from lithify.tables.handles import Handles

@@ -22,7 +22,7 @@ from hashlib import blake2b
 from typing import Any, Literal, get_args
 
 from lithify.core.expectation import Expectation, Otherwise
-from lithify.core.json_values import dumps
+from lithify.core.json_out import dumps
 from lithify.core.names import parse_table_name
 from lithify.core.query_text import reads_source, without_end
 from lithify.errors import InvalidRequest

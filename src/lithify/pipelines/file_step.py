@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lithify.core.text import plural
+from lithify.core.wording import plural
 from lithify.errors import InvalidRequest
 from lithify.pipelines.answer import check_keys, judged_answer, keep_aside, told
 from lithify.pipelines.check import CheckedStep
@@ -23,7 +23,7 @@ from lithify.pipelines.pending import Work
 from lithify.pipelines.reports import StepReport, lineage
 from lithify.pipelines.table_step import Tell, check_ours, check_repeatable, target_of
 from lithify.streams.apply import apply_batch
-from lithify.text.rows import Target
+from lithify.text.text_rows import Target
 from lithify.write.ingest import format_of
 from lithify.write.quarantine import set_aside
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lithify.core.text import plural
+from lithify.core.wording import plural
 from lithify.errors import InvalidRequest, NotFound
 from lithify.pipelines.check import exists
 from lithify.pipelines.checkpoint import FileSeen, Ledger, Ledgers, StepState, files_behind, state_of

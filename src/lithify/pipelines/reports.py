@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from lithify.core.html import table_html
-from lithify.core.json_values import jsonable
-from lithify.core.text import plural
+from lithify.core.json_out import jsonable
+from lithify.core.wording import plural
 
 Outcome = Literal["done", "idle", "failed", "stopped"]
 

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from lithify.core.names import quoted
 from lithify.core.restriction import restriction
 from lithify.core.snapshot import Snapshot
-from lithify.core.text import plural
+from lithify.core.wording import plural
 from lithify.errors import Conflict, InvalidRequest, NotFound
 from lithify.files.read_proof import look_again
 from lithify.pipelines.answer import (
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from lithify.lake.lake import Lake
     from lithify.lake.table import Table
-    from lithify.write.writer import Commit
+    from lithify.write.small_writes import Commit
 
 GROUPS_MAX = 200_000
 HERE_ROWS_MAX = 200_000

@@ -1,6 +1,6 @@
 """Reading files into typed rows on Spark, with every record that does not fit kept and explained.
 
-Text is read by Lithify itself, in tasks, exactly as a small write reads it (`text/rows.py`): Spark's own readers
+Text is read by Lithify itself, in tasks, exactly as a small write reads it (`text/text_rows.py`): Spark's own readers
 replace what does not decode, and cannot say which line a record was on. First all pieces are read to see that they fit;
 only bad records and counts come back. Then they are read again, as rows. Parquet is read by Spark.
 """
@@ -33,8 +33,8 @@ from lithify.files.text_files import (
 from lithify.spark.parquet import literal, whole_files
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed, run_tasks
 from lithify.spark.types import arrow_schema, spark_schema
-from lithify.text.rows import BadRecord, Target
-from lithify.text.types import Seen, columns_of, json_columns, kinds_of, merged
+from lithify.text.inferred_types import Seen, columns_of, json_columns, kinds_of, merged
+from lithify.text.text_rows import BadRecord, Target
 
 FILE, MODIFIED = "_lithify_file", "_lithify_modified"
 # Less than this is read at once, without a task.

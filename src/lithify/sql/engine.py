@@ -43,7 +43,7 @@ from lithify.sql.key_queries import KeyQueries
 from lithify.sql.limits import Limits
 from lithify.sql.limits import Source as AnswerSource
 from lithify.sql.pushdown import NOT_READ, Place, Request
-from lithify.sql.run import QueryRun, collect, cut
+from lithify.sql.query_run import QueryRun, collect, cut
 from lithify.sql.scan_files import memory_table, must_doubt, relation
 from lithify.sql.scan_memory import GroupReader, TooLarge, fits_memory, rows_in_memory
 

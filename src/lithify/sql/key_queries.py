@@ -17,7 +17,7 @@ from lithify.sql.contexts import Contexts
 from lithify.sql.errors import translated_errors
 from lithify.sql.guard import check_condition
 from lithify.sql.literals import spelled
-from lithify.sql.run import QueryRun, collect
+from lithify.sql.query_run import QueryRun, collect
 from lithify.sql.scan_files import in_memory, relation, scan
 
 # Inside of EXISTS, `b.x` would be the field x of a column b: these are no names of columns.

@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import pyarrow as pa
 
-from lithify.core.json_values import dumps
+from lithify.core.json_out import dumps
 from lithify.core.ops import Op
 from lithify.core.rows import check_convertible, check_rows, conform
 from lithify.core.schema import TableSchema
-from lithify.core.text import plural
+from lithify.core.wording import plural
 from lithify.errors import InvalidRequest
 from lithify.merge.events import check_events, settle, with_null_key
 from lithify.streams.checkpoint import Checkpoint, check_feed, recall
 from lithify.tables.handles import Handles
 from lithify.write.quarantine import set_aside
-from lithify.write.writer import Commit, Request, Writer
+from lithify.write.small_writes import Commit, Request, Writer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -27,7 +27,7 @@ from lithify.files.text_files import EXAMPLES_MAX, refused
 from lithify.files.text_input import check_encoding
 from lithify.streams.apply import BatchMode, Checkpoint, OnNullKeys
 from lithify.streams.sink import OnBatch, StreamSink, TakenBatch
-from lithify.text.rows import Target
+from lithify.text.text_rows import Target
 from lithify.write.ingest import find_files, format_of
 from lithify.write.quarantine import set_aside
 

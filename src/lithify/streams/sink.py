@@ -31,7 +31,7 @@ from lithify.errors import InvalidRequest
 from lithify.streams.apply import BatchMode, Checkpoint, OnNullKeys, apply_batch, check_batch, checkpoint_of
 from lithify.streams.checkpoint import check_feed
 from lithify.tables.handles import dropped
-from lithify.write.writer import Commit
+from lithify.write.small_writes import Commit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -22,7 +22,7 @@ from lithify.core.schema import TableSchema
 from lithify.core.snapshot import DataFile, Snapshot
 from lithify.delta.base import BaseLog
 from lithify.delta.changes import BASE_PATH, ChangesLog
-from lithify.delta.intent import Lost
+from lithify.delta.commit_outcome import Lost
 from lithify.delta.log import DeltaLog
 from lithify.errors import Corruption, InvalidRequest, NotFound
 from lithify.files.os_errors import translated

@@ -15,7 +15,7 @@ from pyarrow import csv
 from lithify.core.types import type_name
 from lithify.errors import InvalidRequest
 from lithify.text.csv_records import FINE, WHY, Records, split_records
-from lithify.text.rows import (
+from lithify.text.text_rows import (
     RECORD_BYTES_MAX,
     UNDECODABLE,
     BadRecord,
@@ -28,7 +28,7 @@ from lithify.text.rows import (
     shown,
     with_last,
 )
-from lithify.text.values import holds_text, parse_values, wanted
+from lithify.text.text_values import holds_text, parse_values, wanted
 
 
 @dataclass(frozen=True)

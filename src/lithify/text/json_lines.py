@@ -1,4 +1,4 @@
-"""JSON lines, or one JSON array, as typed rows: values are read by `json_rows`, all of a block at once."""
+"""JSON lines, or one JSON array, as typed rows: values are read by `json_values`, all of a block at once."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from lithify.core import strict_json
 from lithify.errors import InvalidRequest
+from lithify.text.inferred_types import json_columns
 from lithify.text.json_fields import TWICE, repeated_field, repeated_in_rows, repeating_lines, repeats
-from lithify.text.json_rows import RowMisfit, exact, rows_as_columns
-from lithify.text.rows import (
+from lithify.text.json_values import RowMisfit, exact, rows_as_columns
+from lithify.text.text_rows import (
     RECORD_BYTES_MAX,
     UNDECODABLE,
     BadRecord,
@@ -25,7 +26,6 @@ from lithify.text.rows import (
     shown,
     with_last,
 )
-from lithify.text.types import json_columns
 
 ARRAY_BYTES_MAX = 2**30
 

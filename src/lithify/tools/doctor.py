@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from lithify.core.names import parse_table_name
-from lithify.core.text import plural
+from lithify.core.wording import plural
 from lithify.errors import LithifyError
 from lithify.settings import Settings
 from lithify.sql.isolated import landlock

@@ -16,13 +16,13 @@ from lithify.core.rows import check_convertible
 from lithify.core.schema import TableSchema
 from lithify.delta.changes import batch_txn
 from lithify.delta.commit import swap_with_retries
-from lithify.delta.intent import Intent
+from lithify.delta.commit_outcome import Intent
 from lithify.errors import Conflict, InvalidRequest
 from lithify.files.parquet import Written
 from lithify.index.table_index import solid
 from lithify.jobs import jobs
 from lithify.tables.handles import Handles
-from lithify.write.writer import Commit, Portion, Writer, check_batch_id
+from lithify.write.small_writes import Commit, Portion, Writer, check_batch_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

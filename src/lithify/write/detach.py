@@ -34,7 +34,7 @@ from lithify.files.parquet import Layout, PartWriter, Written, batches_of, part_
 from lithify.files.read_proof import check_whole
 from lithify.files.store import Store
 from lithify.write.bulk import BulkWrite, Files, write_files
-from lithify.write.writer import Commit, Request, SeqMoved
+from lithify.write.small_writes import Commit, Request, SeqMoved
 
 if TYPE_CHECKING:
     from lithify.lake.table import Table

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lithify.core.html import Shown
-from lithify.core.text import plural
+from lithify.core.wording import plural
 from lithify.errors import InvalidRequest, NotFound
 from lithify.files.text_files import refused
 from lithify.index.examine import examine
 from lithify.tables.handles import Handles
-from lithify.text.rows import Target
+from lithify.text.text_rows import Target
 from lithify.write.bulk import write_frame
 from lithify.write.quarantine import set_aside
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from lithify.core.schema import TableSchema, check_key_type
 from lithify.delta.commit import swap_with_retries
-from lithify.delta.intent import Intent
+from lithify.delta.commit_outcome import Intent
 from lithify.errors import InvalidRequest
 from lithify.files.parquet import can_have_bloom
 from lithify.options.policy import MaintenancePolicy, policy_of

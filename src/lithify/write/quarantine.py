@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lithify.core.json_values import dumps
+from lithify.core.json_out import dumps
 from lithify.tables.handles import Handles
 
 

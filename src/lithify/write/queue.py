@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable
 
 from lithify.errors import Unavailable
-from lithify.write.writer import Commit, Request, Writer
+from lithify.write.small_writes import Commit, Request, Writer
 
 GROUP_ROWS_MAX = 500_000
 GROUP_BYTES_MAX = 64 * 2**20

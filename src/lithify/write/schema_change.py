@@ -11,7 +11,7 @@ from lithify.core.names import check_column_name
 from lithify.core.schema import normalise
 from lithify.delta.changes import plain_types
 from lithify.delta.commit import swap_with_retries
-from lithify.delta.intent import Intent
+from lithify.delta.commit_outcome import Intent
 from lithify.delta.log import DeltaLog
 from lithify.errors import Conflict, InvalidRequest
 from lithify.tables.handles import Handles

@@ -33,7 +33,7 @@ from lithify.jobs import jobs
 from lithify.spark.datasource.table import Spooled, SpoolPlace
 from lithify.tables.runtime import Owner, process_start
 from lithify.write.bulk import BulkWrite, Files, write_files
-from lithify.write.writer import Commit, Request
+from lithify.write.small_writes import Commit, Request
 
 if TYPE_CHECKING:
     from lithify.lake.table import Table

@@ -2,7 +2,7 @@
 
 JSON has fewer types than a table, so a column is first spelled as values that JSON has: integers beyond 2^53, decimals,
 dates, times and binary (base64) as text, NaN and infinities as "NaN", "Infinity" and "-Infinity". Arrow does that for a
-whole column at once wherever it can; Python objects are made once, at the end. `text/json_rows.py` reads the same
+whole column at once wherever it can; Python objects are made once, at the end. `text/json_values.py` reads the same
 spellings.
 
 Maps with text keys are objects, all others lists of [key, value] pairs.
@@ -17,7 +17,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lithify.core.json_values import SAFE_INTEGER_MAX, jsonable
+from lithify.core.json_out import SAFE_INTEGER_MAX, jsonable
 
 _FRACTION_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 _NOT_FINITE = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}

@@ -21,7 +21,7 @@ from lithify.delta.batch_ids import BoundId
 from lithify.errors import InvalidRequest
 from lithify.http.auth import Caller
 from lithify.text.json_fields import RepeatedField, once
-from lithify.text.json_rows import NAME_SHOWN_MAX, Body, table_of
+from lithify.text.json_values import NAME_SHOWN_MAX, Body, table_of
 
 REFUSED_MAX = 1_000
 

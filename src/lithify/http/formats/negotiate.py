@@ -16,8 +16,8 @@ from lithify.http.bodies import json_of
 from lithify.http.errors import Refusal
 from lithify.http.formats import rows_out
 from lithify.http.formats.arrow_in import check_expanded, read_stream
-from lithify.text.json_rows import check_values, rows_of_document, table_of
-from lithify.text.rows import Target
+from lithify.text.json_values import check_values, rows_of_document, table_of
+from lithify.text.text_rows import Target
 
 JSON, NDJSON = "application/json", "application/x-ndjson"
 CSV, ARROW = "text/csv", "application/vnd.apache.arrow.stream"

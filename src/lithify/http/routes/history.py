@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from lithify.core.json_values import jsonable
+from lithify.core.json_out import jsonable
 from lithify.http.auth import Caller, needs
 from lithify.http.documents.table_maintenance import (
     HISTORY_MAX,

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import AfterValidator, Field
 
-from lithify.core.json_values import jsonable
+from lithify.core.json_out import jsonable
 from lithify.core.names import plain_name
 from lithify.errors import LithifyError, NotFound
 from lithify.http.auth import Caller, Scope, needs

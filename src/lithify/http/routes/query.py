@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Depends, Header, Path, Query, Request
 from starlette.responses import Response
 
-from lithify.core.json_values import jsonable
+from lithify.core.json_out import jsonable
 from lithify.errors import NotFound
 from lithify.http.auth import Caller, needs
 from lithify.http.documents.tables import (

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Header, Path, Response
 from pydantic import AfterValidator
 
-from lithify.core.json_values import jsonable
+from lithify.core.json_out import jsonable
 from lithify.core.names import parse_table_name, plain_name
 from lithify.http.auth import Caller, needs
 from lithify.http.documents.columns import column_documents, schema_of

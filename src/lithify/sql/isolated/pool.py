@@ -41,7 +41,7 @@ from lithify.sql.isolated.messages import BEGUN, Job, Task
 from lithify.sql.isolated.template import template
 from lithify.sql.limits import out_of_disk, out_of_memory, out_of_time, too_much_of_one
 from lithify.sql.pushdown import Place
-from lithify.sql.run import QueryRun
+from lithify.sql.query_run import QueryRun
 
 logger = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from lithify.core.schema import TableSchema
 from lithify.delta.batch_ids import InLane, fingerprint_of, in_lane
 from lithify.delta.changes import ChangesLog, batch_txn, bound_txn, lane_txn
 from lithify.delta.commit import swap_with_retries
-from lithify.delta.intent import Intent, Lost
+from lithify.delta.commit_outcome import Intent, Lost
 from lithify.errors import Conflict, InvalidRequest, LithifyError, NotFound
 from lithify.files.open_parquet import footer_in
 from lithify.files.parquet import Layout, Written, encode

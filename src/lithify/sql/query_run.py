@@ -10,7 +10,7 @@ from datafusion import DataFrame
 from lithify.sql.analysis import plain_schema
 from lithify.sql.isolated.cage import MayRead
 from lithify.sql.limits import Limits, out_of_time
-from lithify.sql.running import Run
+from lithify.sql.query_queue import Run
 
 
 class QueryRun:

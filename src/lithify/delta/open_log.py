@@ -10,7 +10,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from lithify.delta.folder import ARCHIVE_FOLDER, LOG_FOLDER
 from lithify.delta.sidecar_paths import check_sidecar_paths
-from lithify.delta.torn import set_torn_checkpoint_aside
+from lithify.delta.torn_log import set_torn_checkpoint_aside
 from lithify.errors import Corruption, InvalidRequest, LithifyError, NotFound, Unavailable
 from lithify.files.store import Store, os_error, translated
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lithify.delta.actions import CommitRecord, parse_record
 from lithify.delta.folder import ARCHIVE_FOLDER, LOG_FOLDER, Listing, checkpoint_name, commit_name
-from lithify.delta.torn import is_parquet
+from lithify.delta.torn_log import is_parquet
 from lithify.errors import Corruption, NotFound
 from lithify.files.store import Store
 

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from lithify.errors import Cancelled, Conflict, InvalidRequest, LimitExceeded
-from lithify.sql.running import Run, RunningQueries
+from lithify.sql.query_queue import Run, RunningQueries
 
 LONG_S = 60.0
 
