@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from lithify import Lake, Settings
+from lithify.files.read_proof import tag_of
+from lithify.index import entry_tags
+from lithify.index.lookup import Coverage
 
 QUIET = Settings(cache_bytes_max=0)
 ROWS = 100
@@ -74,6 +79,74 @@ def test_answers_stay_right_when_files_were_swapped(folder: Path, swap: Callable
             assert lake.sql(f"select count(*) c from a.t where id = {key}").to_pylist() == [{"c": 1}], key
             assert lake.table("a.t").get(key) == {"id": key}
         assert lake.table("a.t").check_index().ok
+
+
+@pytest.fixture
+def _looking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is always time to look again."""
+    monkeypatch.setattr(entry_tags, "ROUND_S", 0)
+    monkeypatch.setattr(entry_tags, "SHARE_MAX", float("inf"))
+
+
+@pytest.mark.usefixtures("_looking")
+@pytest.mark.parametrize("slow", [False, True], ids=["at once", "file by file"])
+@pytest.mark.parametrize("swap", SWAPS)
+def test_a_running_process_notices_that_files_were_swapped(
+    folder: Path, swap: Callable[[Path, Path], None], slow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Lake(folder / "lake", settings=QUIET) as lake:
+        table = lake.table("a.t")
+
+        def assert_right() -> None:
+            for key in (1_005, 1_105, 1_205):
+                assert lake.sql(f"select count(*) c from a.t where id = {key}").to_pylist() == [{"c": 1}], key
+                assert table.to_arrow(where=f"id = {key}").num_rows == 1
+                assert table.get(key) == {"id": key}
+
+        assert_right()
+        first, second, *_ = sorted(table.base_path / file.path for file in table.snapshot().base)
+        if slow:  # so that one look is all that a read has time for
+            monkeypatch.setattr(entry_tags, "AGAIN_S_MAX", 0)
+        for _ in range(2):
+            swap(first, second)
+            for _ in range(4 if slow else 0):
+                lake.sql("select id from a.t where id = 0")
+            assert_right()
+        assert table.check_index().ok
+
+
+@pytest.mark.parametrize(("cost_s", "rounds"), [(0.000_01, 20), (0.01, 8)])
+def test_looking_again_takes_a_bounded_share_of_the_time(folder: Path, cost_s: float, rounds: int) -> None:
+    """Once a second; less often where that would take more."""
+    now_s, looks = 1_000.0, 0
+
+    def tag_at(path: str) -> int:
+        nonlocal now_s, looks
+        looks, now_s = looks + 1, now_s + cost_s
+        return tag_of(os.stat(path))
+
+    with Lake(folder / "lake", settings=QUIET) as lake:
+        table = lake.table("a.t")
+        coverage = table._reader._base_coverage(table.snapshot())
+        tags = entry_tags.EntryTags(table.base_path, lambda: now_s, tag_at)
+        while now_s < 1_020:
+            tags.look_again(coverage)
+            now_s += 0.01
+        assert tags.take_replaced() == []
+    assert rounds * 0.8 < looks / 4 < rounds * 1.2
+    assert looks * cost_s / 20 < 1.1 * entry_tags.SHARE_MAX
+
+
+def test_a_round_that_has_not_ended_keeps_nothing_alive(folder: Path) -> None:
+    with Lake(folder / "lake", settings=QUIET) as lake:
+        table = lake.table("a.t")
+        coverage = Coverage(table._reader._base_part(table.snapshot()).arrays, table.snapshot().schema)
+        tags = entry_tags.EntryTags(table.base_path)
+        tags._rounds[coverage] = coverage.tagged()
+        gone = weakref.ref(coverage)
+        del coverage
+        gc.collect()
+        assert gone() is None
 
 
 def test_a_value_that_no_file_had_is_found_in_a_replaced_one(folder: Path) -> None:

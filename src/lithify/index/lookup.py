@@ -109,6 +109,10 @@ class Coverage:
     def complete(self) -> bool:
         return not self.unknown
 
+    def tagged(self) -> Iterator[tuple[Block, int]]:
+        """Entries that it goes by and that have a tag, by block and place. They do not keep it alive."""
+        return _tagged([(part.block, part.place) for part in self._parts])
+
     @cached_property
     def totals(self) -> tuple[int, int, int]:
         """Row groups, their bytes, and their bytes uncompressed; a file that is not known counts as one row group."""
@@ -234,6 +238,12 @@ def _join(files: Files, blocks: Sequence[tuple[Block, Flags | None]]) -> list[Pl
     once = np.full(len(place), -1, np.int64)
     once[there[first]] = place[there[first]]
     return np.split(once, np.cumsum([block.files for block, _ in blocks])[:-1])
+
+
+def _tagged(parts: Sequence[tuple[Block, Places]]) -> Iterator[tuple[Block, int]]:
+    for block, place in parts:
+        for file in np.flatnonzero((place >= 0) & (block.tags != 0)).tolist():
+            yield block, file
 
 
 class _Part:

@@ -182,7 +182,7 @@ def _missing(
         view = index.look(lambda sidecar: sidecar.view())
         if view is None:
             return list(wanted), []
-        coverage = Coverage(files, snapshot.schema, index.fresh(files, view, math.inf))
+        coverage = Coverage(files, snapshot.schema, index.tags.fresh(files, view, math.inf))
         others = files.others_in(view) if version >= view.version else []
         return [wanted[place] for place in coverage.unknown], others
     except Corruption as error:

@@ -18,11 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-from weakref import WeakKeyDictionary, WeakValueDictionary
-
-import numpy as np
-import numpy.typing as npt
-import pyarrow.compute as pc
+from weakref import WeakValueDictionary
 
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import DataFile
@@ -31,9 +27,10 @@ from lithify.files.open_parquet import footer_of
 from lithify.files.parquet import Written
 from lithify.files.read_proof import tag_of
 from lithify.index.block import Block, parse
+from lithify.index.entry_tags import EntryTags
 from lithify.index.footer_reader import read_entries
 from lithify.index.footers import Entries
-from lithify.index.lookup import Coverage, Files, Flags
+from lithify.index.lookup import Coverage, Files
 from lithify.index.reader import Sidecar, View
 from lithify.index.writer import append, create, rewrite, worth_rewriting
 
@@ -53,9 +50,6 @@ BATCH_FILES = 256
 GATHERED_BLOCKS_MAX = 4
 # Blocks of entries that could not be written, at most.
 BESIDE_MAX = 64
-# So long a query waits for tags to be compared: local files take some microseconds each.
-TAGS_S_MAX = 0.25
-_NOT_LOOKED, _SAME, _REPLACED = 0, 1, 2
 # After a failure the background leaves the index alone for so long.
 RETRY_S = 60
 
@@ -102,8 +96,7 @@ class TableIndex:
         # index is another file than it was then.
         self._tried: set[str] = set()
         self._file_id: int | None = None
-        # Per block, of which of its files the tag was compared, and how that went.
-        self._looked: WeakKeyDictionary[Block, npt.NDArray[np.uint8]] = WeakKeyDictionary()
+        self.tags = EntryTags(data)
         self._told: set[str] = set()
         self._builder: threading.Thread | None = None
         self._resting_until_s = 0.0
@@ -158,6 +151,8 @@ class TableIndex:
         """What the index says of these files. `known`: what it said before of the same ones. `whole`: they are all
         that the log has at `version`, so that entries of others are of no use any more.
         """
+        if known is not None and self._was_replaced(known):
+            known = None
         if known is not None and known.complete:
             return known
         with self._lock:
@@ -185,44 +180,34 @@ class TableIndex:
             made.token = self._token(view)
             return made
 
+    def _was_replaced(self, known: Coverage) -> bool:
+        """Whether files of a coverage are others by now, as far as it is time to look again."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            self.tags.look_again(known)
+            return self._forget_replaced()
+        finally:
+            self._lock.release()
+
+    def _forget_replaced(self) -> bool:
+        """Whether there are files to forget. Their footers are worth another attempt."""
+        replaced = self.tags.take_replaced()
+        self._tried.difference_update(replaced)
+        if replaced:
+            self._tell("stale", f"{len(replaced)} files were replaced")
+        return bool(replaced)
+
     def _missing(self, coverage: Coverage) -> list[int]:
         """Places of files without an entry that could have one."""
         entries = coverage.files.entries
         return [place for place in coverage.unknown if entries[place][0].path not in self._tried]
 
     def _joined(self, files: Files, schema: TableSchema, view: View | None, *found: Block) -> Coverage:
-        inside = self.fresh(files, view) if view is not None else []
-        beside = [(block, None) for block in (*self._beside, *found)]
+        inside = self.tags.fresh(files, view) if view is not None else []
+        self._forget_replaced()
+        beside = [(block, self.tags.unreplaced(block)) for block in (*self._beside, *found)]
         return Coverage(files, schema, [*inside, *beside], _check_of(view))
-
-    def fresh(self, files: Files, view: View, seconds_max: float = TAGS_S_MAX) -> list[tuple[Block, Flags]]:
-        """The blocks with their live entries, without those whose file was replaced since by another of its name, size
-        and rows. Each entry is compared once, when it first meets its file; what does not fit into the time is left for
-        the next call.
-        """
-        until = time.monotonic() + seconds_max
-        found = []
-        for block, live in ((live.block, live.live) for live in view.blocks):
-            looked = self._looked.setdefault(block, np.zeros(block.files, np.uint8))
-            new = live & (looked == _NOT_LOOKED) & (block.tags != 0)
-            if new.any():
-                there = pc.is_in(block.paths, files.paths).to_numpy(zero_copy_only=False)
-                for place in np.flatnonzero(new & there).tolist():
-                    if time.monotonic() > until:
-                        break
-                    same = self._has_tag(block.paths[place].as_py(), int(block.tags[place]))
-                    looked[place] = _SAME if same else _REPLACED
-            if bool((replaced := live & (looked == _REPLACED)).any()):
-                self._tell("stale", f"{int(replaced.sum())} files were replaced")
-                live = live & ~replaced
-            found.append((block, live))
-        return found
-
-    def _has_tag(self, path: str, tag: int) -> bool:
-        try:
-            return tag_of(os.stat(f"{self.data}/{path}")) == tag
-        except OSError:  # whoever reads the file says what is wrong with it
-            return True
 
     def forget(self) -> None:
         """All entries go. Derived data: reads go on without them."""
