@@ -108,6 +108,23 @@ def test_a_higher_floor_keeps_it(lake: Lake, clock: Clock) -> None:
     assert table.to_arrow(as_of=1).to_pylist() == [{"id": 1, "v": "v0"}]
 
 
+def test_a_consumer_of_the_feed_may_be_away_for_as_long_as_the_floor(lake: Lake, clock: Clock) -> None:
+    """As docs/spark.md says, and no longer: it is told to begin anew, not given less."""
+    table = lake.table("a.t")
+    table.set_options({"vacuum_retain_versions": 1, "vacuum_retain_hours_min": 72})
+    written(table, 1)
+    position = table.position()
+    written(table)
+    lake.upkeep()
+    clock.jump(hours=71)
+    assert kinds(lake) == ["vacuum"]
+    assert table.feed(position).column("v").to_pylist() == ["v0", "v1", "v2"]
+    clock.jump(hours=2)
+    assert kinds(lake) == ["vacuum"]
+    with pytest.raises(NotFound, match="vacuum"):
+        table.feed(position)
+
+
 def test_a_pinned_snapshot_is_spared_by_every_limit(lake: Lake, clock: Clock) -> None:
     table = lake.table("a.t")
     table.set_options({"vacuum_retain_versions": 1})
