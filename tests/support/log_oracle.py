@@ -1,11 +1,14 @@
-"""What a lake's tables hold, told without Lithify: the commits are parsed here, and DuckDB reads the Parquet files that
-they name. One commit missing, or one file, is an error.
+"""What a lake's tables hold, as a stranger computes it: both logs replayed by hand, files read and merged by DuckDB.
+
+Nothing of Lithify, deltalake, pyarrow or DataFusion takes part, so that a mistake of theirs cannot hide here. One
+commit missing, or one file, is an AssertionError.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,94 +18,158 @@ import duckdb
 
 from support.bags import bag
 
-Row = dict[str, Any]
+FOLDED_TXN, SEQ, OP = "lithify.folded", "_seq", "_op"
+BASE_SEQ = -1
 
 
 @dataclass
-class Log:
-    """One Delta log at its head."""
+class Replayed:
+    """What a Delta log says at its newest version."""
 
     path: Path
-    live: dict[str, dict[str, Any]] = field(default_factory=dict)
+    version: int = -1
+    files: dict[str, dict[str, str | None]] = field(default_factory=dict)
     txns: dict[str, int] = field(default_factory=dict)
     properties: dict[str, str] = field(default_factory=dict)
     columns: tuple[str, ...] = ()
 
-    def rows(self, name: str) -> list[Row]:
-        """The rows of a live file, with the columns that it has."""
+    def apply(self, actions: Iterable[Mapping[str, Any]]) -> None:
+        for action in actions:
+            if add := action.get("add"):
+                self.files[unquote(add["path"])] = dict(add["partitionValues"])
+            if remove := action.get("remove"):
+                self.files.pop(unquote(remove["path"]), None)
+            if txn := action.get("txn"):
+                self.txns[txn["appId"]] = txn["version"]
+            if told := action.get("metaData"):
+                self.properties = dict(told["configuration"])
+                self.columns = tuple(column["name"] for column in json.loads(told["schemaString"])["fields"])
+
+
+def replay(folder: Path, *, whole: bool = False) -> Replayed:
+    """The newest checkpoint, then the commits after it, which must follow each other without a gap. `whole`: all
+    commits from the first on, wherever they lie, and no checkpoint.
+    """
+    state, places = Replayed(folder), [folder / "_delta_log"]
+    if whole:
+        places.append(folder / "_log_archive")
+    elif checkpoints := sorted(places[0].glob("*.checkpoint.parquet")):
+        state.version = int(checkpoints[-1].name[:20])
         with duckdb.connect() as connection:
-            found = connection.execute(
-                "select * from read_parquet(?, hive_partitioning=false)", [str(self.path / name)]
+            found = connection.execute("select * from read_parquet(?)", [str(checkpoints[-1])])
+            names = [column[0] for column in found.description]
+            # Removed files stand in a checkpoint for vacuum only.
+            state.apply(
+                {name: value for name, value in zip(names, row, strict=True) if value is not None and name != "remove"}
+                for row in found.fetchall()
             )
-            names = [column[0] for column in found.description or ()]
-            return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
-
-
-def read_log(path: Path) -> Log:
-    places = (path / "_log_archive", path / "_delta_log")
-    commits = {int(file.stem): file for place in places for file in place.glob("*.json") if len(file.stem) == 20}
-    assert sorted(commits) == list(range(len(commits))), f"{path}: commits are missing, there are {sorted(commits)}"
-    log = Log(path)
-    for version in sorted(commits):
-        for line in commits[version].read_text().splitlines():
-            _apply(log, json.loads(line))
-    gone = [name for name in log.live if not (path / name).is_file()]
-    assert not gone, f"{path}: the log names files that are gone: {gone}"
-    return log
-
-
-def _apply(log: Log, action: dict[str, Any]) -> None:
-    match action:
-        case {"add": add}:
-            log.live[unquote(add["path"])] = add
-        case {"remove": remove}:
-            log.live.pop(unquote(remove["path"]), None)
-        case {"txn": txn}:
-            log.txns[txn["appId"]] = txn["version"]
-        case {"metaData": meta}:
-            log.properties = meta["configuration"]
-            log.columns = tuple(column["name"] for column in json.loads(meta["schemaString"])["fields"])
+    commits = {int(file.stem): file for place in places for file in place.glob("*.json") if file.stem.isdecimal()}
+    for version in sorted(version for version in commits if version > state.version):
+        assert version == state.version + 1, f"{folder}: version {state.version + 1} is missing"
+        state.version = version
+        state.apply(json.loads(line) for line in commits[version].read_text().splitlines())
+    return state
 
 
 def tables(lake: Path) -> dict[str, Counter[Any]]:
-    """The rows of every table of a lake without `order_by`."""
+    """The rows of every table of a lake."""
     found = {}
-    with duckdb.connect(config={"threads": 1}) as connection:
-        for log in sorted(lake.glob("[!_]*/*/changes/_delta_log/")):
-            changes = read_log(log.parent)
-            if changes.columns and changes.properties.get("lithify.dropped") != "true":
-                folder = log.parent.parent
-                base = read_log(Path(changes.properties.get("lithify.base_path", folder / "base")))
-                found[f"{folder.parent.name}.{folder.name}"] = bag(_merged(connection, changes, base))
+    for log in sorted(lake.glob("[!_]*/*/changes/_delta_log/")):
+        folder, changes = log.parent.parent, replay(log.parent, whole=True)
+        if changes.columns and changes.properties.get("lithify.dropped") != "true":
+            base = replay(Path(changes.properties.get("lithify.base_path", folder / "base")), whole=True)
+            found[f"{folder.parent.name}.{folder.name}"] = bag(_merged(changes, base))
     return found
 
 
-def _read(connection: duckdb.DuckDBPyConnection, log: Log, name: str) -> list[Row]:
-    """The rows of a live file, with the columns that it has."""
-    found = connection.execute("select * from read_parquet(?, hive_partitioning=false)", [str(log.path / name)])
-    names = [column[0] for column in found.description or ()]
-    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+def rows_of(table: Path) -> list[dict[str, Any]]:
+    """All rows of the table in a folder, in no order. Its log may have been trimmed."""
+    return _merged(replay(table / "changes"), replay(table / "base"))
 
 
-def _merged(connection: duckdb.DuckDBPyConnection, changes: Log, base: Log) -> list[Row]:
-    columns = [name for name in changes.columns if name not in ("_seq", "_op")]
-    rows = [row for name in sorted(base.live) for row in _read(connection, base, name)]
-    key = json.loads(changes.properties["lithify.key"])
-    since = max(base.txns.get("lithify.folded", 0), int(changes.properties.get("lithify.created_at_seq", "0")))
+def _merged(changes: Replayed, base: Replayed) -> list[dict[str, Any]]:
+    """Partition columns of the user's are not supported here."""
+    told = changes.properties
+    columns = [name for name in changes.columns if name not in (SEQ, OP)]
+    key, order_by = json.loads(told["lithify.key"]), told.get("lithify.order_by")
+    watermark = max(base.txns.get(FOLDED_TXN, 0), int(told.get("lithify.created_at_seq", "0")))
+    pending = [
+        (str(changes.path / path), int(values[SEQ] or 0), str(values[OP]))
+        for path, values in changes.files.items()
+        if int(values[SEQ] or 0) > watermark
+    ]
+    solid = [(str(base.path / path), BASE_SEQ, "upsert") for path in base.files]
+    for path in (*map(changes.path.joinpath, changes.files), *map(base.path.joinpath, base.files)):
+        assert path.is_file(), f"{path}: the log names it, and it is not there"
+    written = [entry for entry in (*solid, *pending) if entry[2] != "delete"]
+    deleted = [entry for entry in pending if entry[2] == "delete"]
+    with duckdb.connect(config={"threads": 1}) as connection:
+        connection.execute("set timezone = 'UTC'")
+        _scan(connection, "written", written, columns)
+        _scan(connection, "deleted", deleted, key or _delete_columns(connection, deleted))
+        text = _keyless(columns, connection) if not key else _keyed(columns, key, order_by)
+        return [dict(zip(columns, row, strict=True)) for row in connection.execute(text).fetchall()]
 
-    def order(name: str) -> tuple[int, str]:
-        values = changes.live[name]["partitionValues"]
-        return int(values["_seq"]), values["_op"]
 
-    for name in sorted(changes.live, key=order):
-        seq, op = order(name)
-        if seq <= since:
-            continue
-        coming = _read(connection, changes, name)
-        by = key or (list(coming[0]) if op == "delete" and coming else [])
-        if by:
-            hidden = {tuple(row[column] for column in by) for row in coming}
-            rows = [row for row in rows if tuple(row.get(column) for column in by) not in hidden]
-        if op != "delete":
-            rows += coming
-    return [{column: row.get(column) for column in columns} for row in rows]
+def _scan(
+    connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[tuple[str, int, str]], columns: Sequence[str]
+) -> None:
+    if not files:
+        nothing = ", ".join(f'null as "{column}"' for column in columns)
+        connection.execute(
+            f"create temp table {name} as select {nothing or 'null as nothing'}, 0 as _seq, '' as _op limit 0"
+        )
+        return
+    connection.execute(f"create temp table {name}_files (filename varchar, _seq bigint, _op varchar)")
+    connection.executemany(f"insert into {name}_files values (?, ?, ?)", files)
+    there = {
+        column[0]
+        for column in connection.execute(
+            "select * from read_parquet(?, union_by_name = true, hive_partitioning = false) limit 0",
+            [[file for file, _, _ in files]],
+        ).description
+    }
+    wanted = ", ".join(f'f."{column}"' if column in there else f'null as "{column}"' for column in columns)
+    connection.execute(
+        f"create temp table {name} as select {wanted}, g._seq, g._op "
+        "from read_parquet(?, union_by_name = true, filename = true, hive_partitioning = false) f "
+        f"join {name}_files g using (filename)",
+        [[file for file, _, _ in files]],
+    )
+
+
+def _delete_columns(connection: duckdb.DuckDBPyConnection, deleted: Sequence[tuple[str, int, str]]) -> list[str]:
+    if not deleted:
+        return []
+    return [c[0] for c in connection.execute("select * from read_parquet(?) limit 0", [deleted[0][0]]).description]
+
+
+def _keyed(columns: Sequence[str], key: Sequence[str], order_by: str | None) -> str:
+    shown, keys = ", ".join(f'"{c}"' for c in columns), ", ".join(f'"{c}"' for c in key)
+    rank = f'"{order_by}" desc nulls last, _seq desc' if order_by else "_seq desc"
+    same = " and ".join(f'w."{c}" = b."{c}"' for c in key)
+    # Nothing at or below the last delete, or below the last replace, of a key counts any more.
+    return f"""
+        with barriers as (
+            select {keys}, max(_seq) as _seq, max_by(_op, _seq) as _op
+            from (
+                select {keys}, _seq, _op from deleted
+                union all select {keys}, _seq, _op from written where _op = 'replace'
+            )
+            group by all
+        ), open as (
+            select w.* from written w left join barriers b on {same}
+            where b._seq is null or w._seq > b._seq or (w._seq = b._seq and b._op = 'replace')
+        )
+        select {shown} from open qualify row_number() over (partition by {keys} order by {rank}) = 1
+    """
+
+
+def _keyless(columns: Sequence[str], connection: duckdb.DuckDBPyConnection) -> str:
+    shown = ", ".join(f'w."{c}"' for c in columns)
+    by = [c[0] for c in connection.execute("select * exclude (_seq, _op) from deleted limit 0").description]
+    by = [column for column in by if column != "nothing"]
+    if not by:
+        return f"select {shown} from written w"
+    same = " and ".join(f'w."{c}" is not distinct from d."{c}"' for c in by)
+    return f"select {shown} from written w where not exists (select 1 from deleted d where {same} and d._seq > w._seq)"

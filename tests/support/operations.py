@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import write_deltalake
 
-from lithify import CommitUnknown, Conflict, Lake, NotFound, Settings
+from lithify import CommitUnknown, Conflict, Lake, NotFound
 from lithify.core.ops import Op
 from lithify.core.schema import TableSchema
 from lithify.files.store import Store
@@ -32,18 +32,11 @@ from lithify.maintenance.table_work import TableMaintenance
 from lithify.write.bulk import BulkWrite, Files, write_files
 from support import log_oracle
 from support.bags import bag
+from support.eager import eager
 from support.folders import copied
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
-SETTINGS = Settings(
-    actor="disturbed",
-    checkpoint_every=3,
-    pack_files_min=2,
-    minor_files_min=2,
-    lock_wait_s_max=2,
-    commit_wait_s_max=10,
-    read_overhead_max=1000,
-)
+SETTINGS = eager("disturbed", lock_wait_s_max=2, commit_wait_s_max=10, read_overhead_max=1000)
 HOUR_S = 3600
 OUTSIDE = "outside"
 _TIME = re.compile(r'("(?:timestamp|modificationTime|deletionTimestamp)":)(\d{13})')

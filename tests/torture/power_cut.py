@@ -32,23 +32,15 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import pyarrow as pa
 
 import lithify.delta.changes
-from lithify import Lake, Settings
+from lithify import Lake
 from lithify.lake.maintenance import Maintenance
 from support.bags import bag
 from support.clocks import Clock, lake_with
 from support.crashes import State, _merge_changes, state_of
+from support.eager import eager_tiers
 
 MODELS = ("synced", "chance", "ordered", "zeros")
-SETTINGS = Settings(
-    actor="power",
-    checkpoint_every=3,
-    pack_files_min=2,
-    minor_files_min=2,
-    lease_s=1,
-    read_overhead_max=1000,
-    fold_files_max=4,
-    tiers=({"name": "hourly", "files_min": 2, "age_min_s": 0}, {"name": "daily", "files_min": 2, "age_min_s": 0}),
-)
+SETTINGS = eager_tiers("power", lease_s=1, read_overhead_max=1000, fold_files_max=4)
 _HEAD = struct.Struct("<cQqIIQ")
 LATER = Clock(10 * 86_400_000)
 

@@ -8,22 +8,19 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from lithify import Settings
+from support.eager import eager_tiers
 
 LEASE_S = 2
-SETTINGS = Settings(
-    actor="torture",
-    checkpoint_every=3,
+SETTINGS = eager_tiers(
+    "torture",
     log_commits_max=100,
     log_retain_hours=1,
     fold_files_max=8,
     fold_age_s_max=2,
     fold_rows_min=50,
     minor_files_min=3,
-    pack_files_min=2,
     lease_s=LEASE_S,
     loaded_tables_max=3,
-    tiers=({"name": "hourly", "files_min": 2, "age_min_s": 0}, {"name": "daily", "files_min": 2, "age_min_s": 0}),  # type: ignore[arg-type]
 )
 DAYS_AHEAD_MS = 3 * 86_400_000
 

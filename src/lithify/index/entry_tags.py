@@ -68,6 +68,7 @@ class EntryTags:
                         break
                     self._look(block, place)
             found.append((block, live & self.unreplaced(block)))
+        self._again_s = max(self._again_s, self._now_s() + ROUND_S)
         return found
 
     def unreplaced(self, block: Block) -> Flags:
