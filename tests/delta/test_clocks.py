@@ -31,7 +31,7 @@ DAY_MS = 86_400_000
 BEGIN = """
 import json, sys
 from lithify import Lake, Settings
-from lithify.engine import leases
+from lithify.jobs import leases
 lake = Lake(sys.argv[1], settings=Settings(checkpoint_every=3))
 table = lake.table("a.t")
 """

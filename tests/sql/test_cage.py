@@ -53,7 +53,7 @@ def lake(folder: Path) -> Iterator[Lake]:
 
 PROBE = """
 import json, os, socket, sys
-from lithify.serving import cage
+from lithify.sql.isolated import cage
 scratch, table, attempts = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 cage.enter(scratch, [table])
 found = {}
