@@ -105,5 +105,5 @@ _OF_THE_SYSTEM = (
 def _of_the_interpreter() -> list[str]:
     """Where modules lie that may still be imported. Not every folder of `sys.path`: a lake may lie below one."""
     paths = sysconfig.get_paths()
-    own = str(Path(__file__).parents[1])
+    own = str(Path(__file__).parents[2])
     return [sys.executable, own, *(paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))]
