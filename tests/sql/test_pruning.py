@@ -512,7 +512,7 @@ def test_bounds_are_not_rounded_to_the_callers_decimal_context(folder: Path) -> 
 )
 def test_counts_and_bounds_come_from_the_index(lake: Lake, folder: Path, query: str) -> None:
     serving = lake._serving
-    ran = serving._collected(serving._look(query, serving._catalog(lake._planned(None), lake._names)), QueryRun())
+    ran = serving._collected(serving._analysed(query, serving._catalog(lake._planned(None), lake._names)), QueryRun())
     for path in (folder / "given").iterdir():
         written = path.stat()
         path.write_bytes(b"")
