@@ -26,11 +26,11 @@ Run = Callable[..., Any]
 WAIT_S = 120
 HANGING = """
 import threading
-from lithify.maintenance.table_work import Upkeep
+from lithify.maintenance.table_work import TableMaintenance
 def hang(self, plan):
     print("hanging", flush=True)
     threading.Event().wait()
-Upkeep.run = hang
+TableMaintenance.run = hang
 from lithify.cli.main import main
 main()
 """

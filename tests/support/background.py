@@ -186,9 +186,8 @@ class BackgroundDriver(Driver):
             vacuum(lake.table(name))
 
     def cycle(self, lake: int, *, vacuum: bool = False) -> CycleReport:
-        if vacuum:
-            for name in self.oracles:
-                self._expect_vacuum(name)
+        for name in self.oracles:
+            self._expect_vacuum(name)  # which a cycle does by itself, too
         report = self._maintenance[lake].cycle.run(vacuum=vacuum)
         assert report.healthy, report
         assert self.sleeper is not None or report.replanned == 0, report

@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
+from lithify.compute.compute import Compute
 from lithify.compute.worker import WorkerCompute
 from lithify.core.arguments import check_text
 from lithify.core.html import ROWS_MAX, Listed, table_html
@@ -35,7 +36,6 @@ from lithify.options.tiers import TierNames
 from lithify.read.history import TableStats
 from lithify.read.reader import Reader
 from lithify.settings import Settings, load_settings
-from lithify.spark.tasks import SessionCompute
 from lithify.sql.engine import ServingEngine
 from lithify.sql.explain import TableExplanation, explanation_of
 from lithify.sql.isolated.cage import TABLES_KNOWN_MAX, MayRead
@@ -98,7 +98,7 @@ class Lake:
             processes_max=min(self._settings.queries_max, QUERY_PROCESSES_KEPT_MAX),
         )
         # A session of the user's does all the work it is given for; otherwise heavy tasks get a process of their own.
-        compute = SessionCompute(self._spark) if spark else WorkerCompute.from_settings(self._settings, self.path)
+        compute = self._on_session() if spark else WorkerCompute.from_settings(self._settings, self.path)
         self._runtime = Runtime(
             self.path,
             self._settings,
@@ -138,6 +138,11 @@ class Lake:
 
     def __repr__(self) -> str:
         return f"Lake({str(self.path)!r})"
+
+    def _on_session(self) -> Compute:
+        from lithify.spark.tasks import SessionCompute  # whoever brings no session does not wait for PySpark
+
+        return SessionCompute(self._spark)
 
     def _repr_html_(self) -> str:
         names = self.tables()
