@@ -17,6 +17,7 @@ from typing import IO
 
 from lithify.errors import Corruption, InvalidRequest, LithifyError, NotFound, Unavailable
 from lithify.files.open_parquet import encrypted
+from lithify.files.os_errors import translated
 
 DEATHS_MAX = 32
 _KINDS: dict[str, type[LithifyError]] = {
@@ -46,7 +47,11 @@ def examine(files: Sequence[tuple[str, int | None]]) -> dict[str, LithifyError]:
 
 def _looked_at(files: Sequence[tuple[str, int | None]]) -> Iterator[LithifyError | None]:
     """By one child: an answer for each file, in order, up to one that it died of."""
-    with tempfile.TemporaryFile("w+") as asked, tempfile.TemporaryFile("w+", errors="replace") as said:
+    with (
+        translated(tempfile.gettempdir()),
+        tempfile.TemporaryFile("w+") as asked,
+        tempfile.TemporaryFile("w+", errors="replace") as said,
+    ):
         asked.writelines(json.dumps(file) + "\n" for file in files)
         asked.seek(0)
         try:

@@ -105,7 +105,7 @@ def _adopt_delta(
     for file in files:
         check_removable(file, path)
     for source in sources:
-        if not Path(source.path).exists():
+        if not runtime.store.exists(Path(source.path)):
             raise Corruption(
                 f"{source.path} is missing although the log of {path} names it: restore it, then adopt the table"
             )
@@ -146,7 +146,9 @@ def _adopt_parquet(
     paths = [f for f in found if not any(part.startswith(("_", ".")) for part in f.relative_to(path).parts)]
     if not paths:
         raise NotFound(f"{path} holds neither a Delta table nor Parquet files")
-    _refuse_problems(path, [Source(str(f), -1, f.stat().st_size) for f in paths])
+    with translated(path):
+        sources = [Source(str(f), -1, f.stat().st_size) for f in paths]
+    _refuse_problems(path, sources)
     columns, partition_by, constants = _parquet_columns(path, paths)
     schema = define(columns, key, order_by, None, partition_by)
     runtime.store.places.check_files(path, [f.relative_to(path).as_posix() for f in paths])

@@ -30,6 +30,7 @@ from lithify.core.schema import TableSchema
 from lithify.core.snapshot import DataFile, Snapshot
 from lithify.errors import Conflict, InvalidRequest, LithifyError, NotFound
 from lithify.files.open_parquet import open_file
+from lithify.files.os_errors import translated
 from lithify.files.parquet import Layout, PartWriter, Written, batches_of, part_path, read
 from lithify.files.read_proof import check_whole
 from lithify.files.store import Store
@@ -62,7 +63,7 @@ def detach(table: Table, day: dt.date | str, to: Path | str, info: dict[str, str
     wanted, folder = _day(day), Path(to).absolute()
     if (time := table.definition.time) is None:
         raise InvalidRequest(f"table {table.name} has no time column, and so no days: give it one when you create it")
-    if folder.exists():
+    if table._runtime.store.exists(folder):
         raise Conflict(f"{folder} exists already: detach writes a folder of its own, give another name")
     if folder.is_relative_to(table._runtime.root):
         raise InvalidRequest(f"{folder} lies inside this lake: detach takes a day out of it, give a place elsewhere")
@@ -139,9 +140,10 @@ def _day(day: dt.date | str) -> dt.date:
 
 def attach(table: Table, folder: Path | str, batch_id: str | None, info: dict[str, str]) -> Commit:
     place = Path(folder).absolute()
-    if not place.is_dir():
-        raise NotFound(f"{place} is no folder: attach takes a folder of Parquet files")
-    paths = sorted(path for path in place.iterdir() if path.suffix == ".parquet")
+    with translated(place):
+        if not place.is_dir():
+            raise NotFound(f"{place} is no folder: attach takes a folder of Parquet files")
+        paths = sorted(path for path in place.iterdir() if path.suffix == ".parquet")
     if not paths:
         raise NotFound(f"{place} holds no Parquet files")
     _check_keys(table, place, paths, table.definition)
@@ -162,7 +164,8 @@ def _check_keys(table: Table, place: Path, paths: Sequence[Path], schema: TableS
     for path in paths:
         if missing := set(schema.key) - set(open_file(path).schema_arrow.names):
             raise InvalidRequest(f"{path} lacks column {min(missing)!r}, which is part of the key of {table.name}")
-    sources = [Source(str(path), -1, path.stat().st_size) for path in paths]
+    with translated(place):
+        sources = [Source(str(path), -1, path.stat().st_size) for path in paths]
     bad = table._runtime.serving.key_queries.duplicate_keys(sources, schema.select(schema.key))
     if bad.num_rows:
         examples = ", ".join(str(tuple(row[name] for name in schema.key)) for row in bad.to_pylist())

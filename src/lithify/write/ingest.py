@@ -8,7 +8,7 @@ import glob
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from lithify.core.html import Shown
 from lithify.core.wording import plural
 from lithify.errors import InvalidRequest, NotFound
+from lithify.files.os_errors import translated
 from lithify.files.text_files import refused
 from lithify.index.examine import examine
 from lithify.tables.handles import Handles
@@ -54,21 +55,24 @@ def find_files(paths: str | Sequence[str]) -> list[str]:
     """Files behind paths, folders and globs."""
     found: list[str] = []
     for path in [paths] if isinstance(paths, str) else list(paths):
-        text = str(Path(path).expanduser())
-        matches = [text] if Path(text).exists() else sorted(glob.glob(text, recursive=True))
-        if not matches:
-            raise NotFound(f"{path} matches no file")
-        for match in matches:
-            if Path(match).is_dir():
-                inside = sorted(
-                    str(f) for f in Path(match).rglob("*") if f.is_file() and not f.name.startswith((".", "_"))
-                )
-                if not inside:
-                    raise NotFound(f"{match} has no files in it")
-                found += inside
-            else:
-                found.append(match)
+        with translated(path):
+            found += _behind(path)
     return [str(Path(file).absolute()) for file in dict.fromkeys(found)]
+
+
+def _behind(path: str) -> Iterator[str]:
+    text = str(Path(path).expanduser())
+    matches = [text] if Path(text).exists() else sorted(glob.glob(text, recursive=True))
+    if not matches:
+        raise NotFound(f"{path} matches no file")
+    for match in matches:
+        if not Path(match).is_dir():
+            yield match
+            continue
+        inside = sorted(str(f) for f in Path(match).rglob("*") if f.is_file() and not f.name.startswith((".", "_")))
+        if not inside:
+            raise NotFound(f"{match} has no files in it")
+        yield from inside
 
 
 def format_of(files: Sequence[str], given: str | None) -> str:
@@ -125,9 +129,10 @@ def ingest(
         progress("checking records", None)
         frame, bad, quarantine = _text_rows(handles, spark, files, kind, on_bad_record, encoding)
     operation = mode or ("upsert" if schema.keyed else "append")
+    with translated(files[0]):
+        size = sum(Path(file).stat().st_size for file in files)  # after the commit nothing may fail
     with _watched(handles.changes.log.path, progress):
         commit = write_frame(handles, frame, operation, batch_id, {"detail": f"ingest of {len(files)} files"})
-    size = sum(Path(file).stat().st_size for file in files)
     return IngestReport(
         str(handles.name),
         commit.seq,
@@ -181,15 +186,15 @@ def _called(files: Sequence[str]) -> str:
 @contextmanager
 def _watched(folder: Path, progress: Progress) -> Iterator[None]:
     """Tell how much has been written while Spark works: it does not say itself through its public interface."""
-    before = set(folder.glob("bulk-*"))
+    with translated(folder):
+        before = set(folder.glob("bulk-*"))
     stop = threading.Event()
 
     def watch() -> None:
         while not stop.wait(0.5):
-            size = sum(
-                f.stat().st_size for new in set(folder.glob("bulk-*")) - before for f in new.glob("*") if f.exists()
-            )
-            progress(f"writing, {size / 2**20:.1f} MiB so far", None)
+            with suppress(OSError):  # files come and go meanwhile
+                size = sum(f.stat().st_size for new in set(folder.glob("bulk-*")) - before for f in new.glob("*"))
+                progress(f"writing, {size / 2**20:.1f} MiB so far", None)
 
     thread = threading.Thread(target=watch, daemon=True)
     progress("writing", None)
