@@ -371,6 +371,9 @@ class TestReads:
         assert table.to_pandas(["id"], "id = 4").equals(local.to_pandas(["id"], "id = 4"))
         with pytest.raises(InvalidRequest, match="rows is a whole number from 1 on"):
             table.head(0)
+        local.upsert([{**ROW, "id": 100 + number} for number in range(1_100)])
+        with pytest.raises(LimitExceeded, match="answers with 1,000 rows at most: ask for fewer than 5,000"):
+            table.head(5_000)
 
     def test_rows_are_never_cut_without_a_word(self, lake: Lake, remote: RemoteLake, name: str) -> None:
         local = lake.create_table(name, EVENTS)

@@ -253,7 +253,13 @@ class RemoteTable(Frames):
         """Some fresh rows, in no particular order: as many as asked for, where there are so many."""
         check_count("rows", rows, least=1, needed=True)
         wanted = None if columns is None else ",".join(columns)
-        found, _ = self._read("/rows", {"columns": wanted, "where": where, "limit": rows})
+        found, facts = self._read("/rows", {"columns": wanted, "where": where, "limit": rows})
+        if found.num_rows < rows and facts.get("cut") == "true":
+            raise LimitExceeded(
+                f"this service answers with {found.num_rows:,} rows at most: ask for fewer than {rows:,}, or raise its "
+                "setting query_rows_max",
+                limit="rows",
+            )
         return found.cast(named_as(found.schema, self._known.columns))
 
     def count(self, where: str | None = None, as_of: AsOf = None) -> int:

@@ -2,7 +2,7 @@
 
 A file never changes, but somebody may put another one of its name, size and rows in its place. An entry's tag tells
 (`files/read_proof.py: tag_of`). It is compared when the entry first meets its file, and again while a process goes on
-reading: a few milliseconds at a time, at most `SHARE_MAX` of all time, round by round. So what is replaced under a
+reading: a millisecond at a time, at most `SHARE_MAX` of all time, round by round. So what is replaced under a
 running process is noticed by the next read but for `ROUND_S`, and in tables of very many files after some more reads.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # So long a query waits for tags to be compared for the first time: local files take some microseconds each.
 FIRST_S_MAX = 0.25
 # So long for tags that were compared before.
-AGAIN_S_MAX = 0.005
+AGAIN_S_MAX = 0.001
 SHARE_MAX = 0.02
 ROUND_S = 1.0
 _NOT_LOOKED, _SAME, _REPLACED = 0, 1, 2

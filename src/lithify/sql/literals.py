@@ -62,12 +62,15 @@ class _Choices:
         self._made: OrderedDict[Hashable, Choice] = OrderedDict()
         self._lock = threading.Lock()
 
-    def find(self, alike: Hashable, make: Callable[[], Choice]) -> Choice:
+    def find(self, alike: Hashable, make: Callable[[], Choice | None]) -> Choice | None:
+        """None: no way could be planned, which may be another matter the next time."""
         with self._lock:
             if (found := self._made.get(alike)) is not None:
                 self._made.move_to_end(alike)
                 return found
         found = make()
+        if found is None:
+            return None
         with self._lock:
             self._made[alike] = found
             while len(self._made) > KEPT_CHOICES_MAX:
@@ -87,12 +90,12 @@ def meant(query: str, plan: Plan, schemas: Schemas) -> str:
     found = [_bounded(groups) for groups in (numbers(tokens), list(midnights(tokens)), times(tokens))]
     groups = list(itertools.chain(*found))
     if not groups:
-        choice: Choice = ()
+        choice: Choice | None = None
     elif len(tokens) > KEPT_TOKENS_MAX:
         choice = text.best(*found)
     else:
         choice = _choices.find((_shape(tokens), tuple(schemas())), lambda: text.best(*found))
-    return text.with_ways(groups, choice)
+    return text.with_ways(groups, (0,) * len(groups) if choice is None else choice)
 
 
 def _shape(tokens: Sequence[Token]) -> Hashable:
@@ -143,8 +146,8 @@ class _Text:
     plan: Plan
     schemas: Schemas
 
-    def best(self, numbers: list[list[Spot]], midnights: list[list[Spot]], times: list[list[Spot]]) -> Choice:
-        """The ways whose plan costs least; of two that cost the same, those that come first."""
+    def best(self, numbers: list[list[Spot]], midnights: list[list[Spot]], times: list[list[Spot]]) -> Choice | None:
+        """The ways whose plan costs least; of two that cost the same, those that come first. None: there is no plan."""
         groups = [*numbers, *midnights, *times]
         costs: dict[Choice, float] = {}
 
@@ -168,7 +171,7 @@ class _Text:
                 changed = (*best[:place], way, *best[place + 1 :])
                 if (cost(changed), way) < (cost(best), best[place]):
                     best = changed
-        return best if cost(best) < math.inf else wanted
+        return best if cost(best) < math.inf else None
 
     def with_ways(self, groups: Sequence[Group], choice: Choice, nulls: Iterable[int] = ()) -> str:
         ways = _first_ways(self.fixed)
