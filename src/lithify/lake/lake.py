@@ -507,7 +507,8 @@ class Lake:
         def table_of(namespace: str, name: str) -> PlannedTable | None:
             found = planned(namespace, name)
             if found is not None:
-                resolved[found.snapshot.identity] = self.table(f"{namespace}.{name}").is_resolved(found.snapshot)
+                open_table = self._loaded.get(TableName(namespace, name))
+                resolved[found.snapshot.identity] = open_table.reader.keeps(found.snapshot)
             return found
 
         uses = self._serving.explain(query, table_of, self._names, within)
@@ -523,7 +524,7 @@ class Lake:
             if not is_table_name(name):
                 return None  # quoted, it may be anything, a path too: nothing on disk is asked about it
             try:
-                return self.table(f"{namespace}.{table}").planned(as_of)
+                return self._loaded.read(TableName(namespace, table), lambda found: found.planned(as_of))
             except (InvalidRequest, NotFound):
                 if self._catalog.exists(TableName(namespace, table)):
                     raise

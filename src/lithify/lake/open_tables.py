@@ -10,6 +10,7 @@ Readers do not depend on it: every snapshot looks at the head of the logs itself
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import threading
 import time
@@ -18,8 +19,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import TypeVar
 
 from lithify.core.names import TableName
+from lithify.core.read_plan import PlannedTable
 from lithify.core.snapshot import Snapshot
 from lithify.errors import InvalidRequest, NotFound, Unavailable
 from lithify.read.reader import Reader
@@ -29,6 +32,7 @@ from lithify.write.queue import WriteQueue
 from lithify.write.small_writes import Writer
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 Listener = Callable[[str, Snapshot], None]
 
@@ -64,6 +68,13 @@ class OpenTable:
                 raise dropped(self.handles.name)
             self._lane_handles = opened
         return self._lane_handles
+
+    def planned(self, as_of: int | str | dt.datetime | Snapshot | None = None) -> PlannedTable:
+        """One snapshot, ready to be asked which files a predicate leaves."""
+        snapshot = self.handles.snapshot(as_of)
+        if as_of is not None:
+            self.handles.check_present(snapshot)
+        return self.reader.planned(snapshot)
 
     def retire(self) -> bool:
         """Whether nothing is under way here, and from now on nothing will be."""
@@ -155,6 +166,18 @@ class OpenTables:
         except NotFound:
             self.forget(name, loaded)
             return self.get(name)
+
+    def read(self, name: TableName, what: Callable[[OpenTable], T]) -> T:
+        """What a read says of the table that has this name today. The read itself looks at the logs, and tells when the
+        table that is open has been dropped: then it is asked of the one that was created anew.
+        """
+        loaded = self.get(name)
+        try:
+            return what(loaded)
+        except NotFound:
+            if (current := self.current(name)) is loaded:
+                raise
+            return what(current)
 
     def forget(self, name: TableName, loaded: OpenTable | None = None) -> None:
         """The table was dropped. Whoever still waits gets the answer that the log gives."""

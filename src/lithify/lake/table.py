@@ -399,10 +399,7 @@ class Table(Frames):
 
     def planned(self, as_of: AsOf = None) -> PlannedTable:
         """One snapshot, ready to be asked which files a predicate leaves."""
-        snapshot = self.snapshot(as_of)
-        if as_of is not None:
-            self._handles.check_present(snapshot)
-        return self._reader.planned(snapshot)
+        return self._loaded.planned(as_of)
 
     def is_resolved(self, snapshot: Snapshot) -> bool:
         """Whether the pending changes of a snapshot are resolved and kept, so that the next read need not."""

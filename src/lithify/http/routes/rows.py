@@ -164,7 +164,7 @@ def delete(
     """
     table = lake.table(name)
     table.check_schema("delete", idempotency_key, schema_fingerprint)
-    keys, refused = checked_keys(order.keys, table.definition, lambda: exact_keys(body))
+    keys, refused = checked_keys(order.keys, table.known_definition, lambda: exact_keys(body))
     if keys is None:
         first = refused[0].error.public
         raise InvalidRequest(first if len(refused) == 1 else f"none of the {len(refused)} keys is accepted: {first}")
@@ -236,13 +236,13 @@ def get(
 ) -> Response:
     """Fresh. 404 if there is none."""
     table = lake.table(name)
-    definition = table.definition
+    definition = table.known_definition
     if not definition.keyed:
         raise InvalidRequest(f"table {name} has no key: read it with a condition, GET /v1/tables/{name}/rows?where=…")
     row = table.get(key_of_text(key, definition))
     if row is None:
         raise NotFound(f"table {name} has no row with this key")
-    columns = pa.schema([column.with_nullable(True) for column in table.schema])
+    columns = pa.schema([column.with_nullable(True) for column in table.known_definition.columns])
     found = pa.Table.from_pylist([row], schema=columns)
     if kind != JSON:
         return answered(found, kind, {}, {"Row-Count": "1"})
