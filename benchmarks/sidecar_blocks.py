@@ -28,9 +28,9 @@ from benchmarks.page_cache import drop_from_cache
 from benchmarks.report import Report, median, shown_bytes, shown_time, timed
 from lithify import Lake
 from lithify.core.predicates import Compare, both
+from lithify.files.local import LocalStorage
 from lithify.files.open_parquet import footer_in
 from lithify.files.parquet import Written
-from lithify.files.store import Store
 from lithify.index.block import parse
 from lithify.index.block_builder import ColumnDraft, Draft, assemble
 from lithify.index.footers import entry_of
@@ -64,7 +64,7 @@ def run(lake: Lake, report: Report, folder: Path, scale: float) -> None:
 
 def _prune(report: Report, folder: Path, groups: int) -> None:
     for name, count in (("small", GROUPS_SMALL), ("pruned", groups)):
-        create(Store(), folder / f"{name}.pm", TABLE_ID, 0, [_block(count)])
+        create(LocalStorage(), folder / f"{name}.pm", TABLE_ID, 0, [_block(count)])
     size = (folder / "pruned.pm").stat().st_size
     report.say(
         f"pruning {groups:,} row groups × {len(SCHEMA)} columns by {PREDICATE}: a sidecar of {shown_bytes(size)}"
@@ -98,7 +98,7 @@ def _update(lake: Lake, report: Report, folder: Path, groups: int) -> None:
     indexes = {}
     for count in (groups, GROUPS_SMALL):
         path = folder / f"updated{count}.pm"
-        create(Store(), path, TABLE_ID, 0, [_block(count)])
+        create(LocalStorage(), path, TABLE_ID, 0, [_block(count)])
         indexes[count] = TableIndex(lake._runtime, "bench.updated", TABLE_ID, path, folder)
 
     times: dict[int, list[float]] = {count: [] for count in indexes}

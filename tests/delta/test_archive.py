@@ -27,7 +27,7 @@ from lithify.delta.commit_outcome import Intent, Lost
 from lithify.delta.folder import Listing
 from lithify.delta.log import DeltaLog
 from lithify.files.faults import FaultyStore, Gate, RecordingStore
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 from support import archives, children
 from support.archives import LIMITS, SCHEMA, SETTINGS, build, log_of, opened, trim
 from support.clocks import Clock, lake_with
@@ -46,11 +46,11 @@ HOUR_MS = 3_600_000
 
 
 def live(path: Path) -> Listing:
-    return Listing.of(path / "a" / "t" / "changes" / "_delta_log", Store())
+    return Listing.of(path / "a" / "t" / "changes" / "_delta_log", LocalStorage())
 
 
 def archive(path: Path) -> Listing:
-    return Listing.of(path / "a" / "t" / "changes" / "_log_archive", Store())
+    return Listing.of(path / "a" / "t" / "changes" / "_log_archive", LocalStorage())
 
 
 def ids(table: Table, as_of: int | None = None) -> list[int]:
@@ -342,7 +342,7 @@ def test_a_commit_that_stands_where_one_was_archived_is_never_read_and_goes_afte
 @pytest.mark.parametrize("answer", ["lost", "late"])
 def test_a_writer_finds_its_own_commit_in_the_archive(path: Path, answer: str) -> None:
     """It slept after its commit, not before."""
-    log = DeltaLog.open(path / "a" / "t" / "changes", Store())
+    log = DeltaLog.open(path / "a" / "t" / "changes", LocalStorage())
 
     def land() -> None:
         with opened(path) as table:
@@ -368,7 +368,7 @@ def test_an_idle_handle_finds_the_head_again(path: Path, write_on: Callable[[Pat
 def test_what_a_handle_asks_of_its_version_late_is_read_from_the_archive(
     path: Path, write_on: Callable[[Path], None]
 ) -> None:
-    log = DeltaLog.open(path / "a" / "t" / "changes", Store())
+    log = DeltaLog.open(path / "a" / "t" / "changes", LocalStorage())
     pinned = log.at(12)
     write_on(path)
     assert log.txn("lithify.seq") == WRITES
@@ -393,7 +393,7 @@ def test_an_open_that_lists_a_file_before_it_moves_tries_again(path: Path, monke
 
     with monkeypatch.context() as patched:
         patched.setattr(open_log, "DeltaTable", asleep_after_listing)
-        assert open_log.open_table(path / "a" / "t" / "changes", Store()).version() == WRITES
+        assert open_log.open_table(path / "a" / "t" / "changes", LocalStorage()).version() == WRITES
     assert tries == 3
     assert "_last_checkpoint" in live(path).names, "not taken for a damaged log"
 
@@ -472,7 +472,7 @@ def test_a_power_cut_while_archiving_loses_nothing(folder: Path) -> None:
     cuts = 0
     known: set[Any] = set()  # many cuts leave the same
 
-    class Cutting(Store):
+    class Cutting(LocalStorage):
         def step(self, name: str) -> None:
             nonlocal cuts
             for seed in (None, cuts) if SOAK or cuts % 3 == 0 else (None,):

@@ -19,7 +19,7 @@ from lithify.delta.folder import checkpoint_name
 from lithify.delta.forget import KEEP_TXNS, RETENTION, checkpoint_without, forgotten_at
 from lithify.delta.forget_rules import REMEMBERED_DAYS, forgettable
 from lithify.files.clock import LakeClock
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 from lithify.jobs import leases
 from support.folders import memory_folder
 from support.shifted import run_at, shim
@@ -134,10 +134,10 @@ def test_a_time_means_the_same_seq_whoever_wrote(path: Path, at: Callable[..., A
 
 def test_the_lake_goes_by_the_clock_of_its_file_system(path: Path) -> None:
     path.mkdir()
-    ahead = LakeClock(Store(), path, own_ms=lambda: 10**15)
-    behind = LakeClock(Store(), path, own_ms=lambda: 0)
+    ahead = LakeClock(LocalStorage(), path, own_ms=lambda: 10**15)
+    behind = LakeClock(LocalStorage(), path, own_ms=lambda: 0)
     assert abs(ahead.now_ms() - behind.now_ms()) < 60_000
-    nowhere = LakeClock(Store(), path / "not" / "there", own_ms=lambda: 7)
+    nowhere = LakeClock(LocalStorage(), path / "not" / "there", own_ms=lambda: 7)
     assert nowhere.now_ms() == 7
 
 

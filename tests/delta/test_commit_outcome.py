@@ -17,7 +17,8 @@ from deltalake import write_deltalake
 
 from lithify import CommitUnknown, Conflict, Lake, LithifyError, NotFound, Settings
 from lithify.files.faults import FaultyStore, disk_full
-from lithify.files.store import Store, translated
+from lithify.files.local import LocalStorage
+from lithify.files.os_errors import translated
 from lithify.lake.maintenance import Maintenance
 from support import children, log_oracle
 from support.effort import SOAK
@@ -30,7 +31,7 @@ SHORT = Settings(checkpoint_every=3)
 STOPS_MAX = 3  # of each operation, unless soaked
 
 
-class FailsToRead(Store):
+class FailsToRead(LocalStorage):
     """From the moment that a commit is tried, the next `times` reads of the log's pointer to its checkpoint fail."""
 
     def __init__(self, number: int, times: int) -> None:
@@ -82,7 +83,7 @@ def test_a_drop_that_cannot_clear_away_is_done_and_goes_on_with_the_next(
             lake.drop_table("a.t")
 
 
-@pytest.mark.parametrize("point", ["log.swap", "drop.changes", "drop.emptied", "store.remove_folder"])
+@pytest.mark.parametrize("point", ["log.swap", "drop.changes", "drop.emptied", "store.delete_folder"])
 def test_upkeep_finishes_a_drop_that_could_not_clear_away(folder: Path, point: str) -> None:
     """Whatever it was stopped at; a table that was created there meanwhile is left alone."""
     with Lake(folder / "lake") as lake:

@@ -112,9 +112,9 @@ def test_a_demand_that_is_dropped_lets_folds_go_on(lake: Lake, delta: Path) -> N
 
 
 def test_a_demand_that_comes_while_a_fold_runs_stops_its_commit(folder: Path, delta: Path) -> None:
-    from lithify.files.store import Store
+    from lithify.files.local import LocalStorage
 
-    class Meanwhile(Store):
+    class Meanwhile(LocalStorage):
         act: Callable[[], None] | None = None
 
         def step(self, name: str) -> None:

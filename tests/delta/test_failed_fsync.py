@@ -15,7 +15,7 @@ import pytest
 import lithify.delta.changes
 from lithify import CommitUnknown, Lake, LithifyError, Settings, Unavailable
 from lithify.delta.log import DeltaLog
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 from support import log_oracle
 from support.bags import bag
 from support.effort import SOAK
@@ -174,7 +174,7 @@ def test_a_checkpoint_whose_fsync_failed_carries_no_log(folder: Path) -> None:
         assert f"{0:020d}.json" not in names_of(log)
 
 
-class FailsOnce(Store):
+class FailsOnce(LocalStorage):
     """The first fsync of a file with such a name fails."""
 
     def __init__(self, ending: str) -> None:

@@ -21,7 +21,7 @@ from lithify.delta.folder import Listing
 from lithify.delta.log import DeltaLog
 from lithify.delta.trim import TrimReport, lost_to_trim
 from lithify.files.faults import FaultyStore, Gate, RecordingStore
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 from support.folders import copied, memory_folder, repeat
 
 pytestmark = pytest.mark.slow
@@ -50,14 +50,14 @@ def log_folder(path: Path, which: str = "changes") -> Path:
 
 
 def listing(path: Path, which: str = "changes") -> Listing:
-    return Listing.of(log_folder(path, which), Store())
+    return Listing.of(log_folder(path, which), LocalStorage())
 
 
-def log_of(path: Path, which: str = "changes", store: Store | None = None) -> DeltaLog:
-    return DeltaLog.open(path / "a" / "t" / which, store or Store())
+def log_of(path: Path, which: str = "changes", store: LocalStorage | None = None) -> DeltaLog:
+    return DeltaLog.open(path / "a" / "t" / which, store or LocalStorage())
 
 
-def trim(path: Path, hours: float, which: str = "changes", store: Store | None = None) -> TrimReport:
+def trim(path: Path, hours: float, which: str = "changes", store: LocalStorage | None = None) -> TrimReport:
     return log_of(path, which, store).trim(later(hours), RETAIN_HOURS, COMMITS_MAX)
 
 
@@ -156,16 +156,16 @@ def test_beyond_the_number_of_commits_an_hour_is_enough(path: Path, hours: float
 
 def test_checkpoints_are_thinned_out(folder: Path) -> None:
     log = DeltaLog.create(
-        folder / "t", Store(), SCHEMA, [], {}, {"operation": "create"}, Intent("0"), checkpoint_every=2
+        folder / "t", LocalStorage(), SCHEMA, [], {}, {"operation": "create"}, Intent("0"), checkpoint_every=2
     )
     for number in range(20):
         log.commit((), (), {"n": number}, {}, Intent(str(number)), data_change=False)
         log.checkpoint_if_due()
     log.trim(later(0.5), RETAIN_HOURS, COMMITS_MAX)
-    found = Listing.of(folder / "t" / "_delta_log", Store())
+    found = Listing.of(folder / "t" / "_delta_log", LocalStorage())
     assert found.commits == tuple(range(21))
     assert found.checkpoints == (2, 18, 20)
-    assert DeltaLog.open(folder / "t", Store(), 11).txn("n") == 10
+    assert DeltaLog.open(folder / "t", LocalStorage(), 11).txn("n") == 10
 
 
 def test_leftovers_go_when_they_are_old(path: Path) -> None:
@@ -189,7 +189,7 @@ def test_the_checkpoint_is_durable_before_anything_goes(path: Path) -> None:
     log = log_of(path, store=store)
     store.points.clear()
     log.trim(later(RETAIN_HOURS + 1), RETAIN_HOURS, COMMITS_MAX)
-    assert store.points[:3] == ["store.sync", "store.sync", "store.remove"]
+    assert store.points[:3] == ["store.sync", "store.sync", "store.delete"]
 
 
 def test_a_hint_at_a_checkpoint_that_goes_is_taken_away_first(path: Path) -> None:
@@ -312,7 +312,7 @@ def test_a_clean_up_that_dies_at_any_file_leaves_a_valid_log(path: Path) -> None
 
     for nth in range(17):  # 15 commits and 2 checkpoints go
         with pytest.raises(Died):
-            trim(path, RETAIN_HOURS + 1, store=FaultyStore("store.remove", die, nth=2 if nth else 1))
+            trim(path, RETAIN_HOURS + 1, store=FaultyStore("store.delete", die, nth=2 if nth else 1))
         with Lake(path, settings=SETTINGS) as lake:
             table = lake.table("a.t")
             assert ids(table) == list(range(1, 24)), f"after {nth} files"
@@ -323,7 +323,7 @@ def test_a_clean_up_that_dies_at_any_file_leaves_a_valid_log(path: Path) -> None
 
 def test_two_that_trim_at_once_do_not_get_into_each_others_way(path: Path) -> None:
     gate = Gate()
-    first = threading.Thread(target=lambda: trim(path, RETAIN_HOURS + 1, store=FaultyStore("store.remove", gate.hold)))
+    first = threading.Thread(target=lambda: trim(path, RETAIN_HOURS + 1, store=FaultyStore("store.delete", gate.hold)))
     first.start()
     gate.wait()
     assert trim(path, RETAIN_HOURS + 1) == TrimReport()
@@ -356,7 +356,7 @@ def test_a_version_that_lost_its_files_reads_them_from_others_or_gives_way(
     path: Path, trimmed_far_ahead: Callable[[Path], None]
 ) -> None:
     idle, behind = log_of(path), log_of(path)
-    pinned = DeltaLog.open(path / "a" / "t" / "changes", Store(), 12)
+    pinned = DeltaLog.open(path / "a" / "t" / "changes", LocalStorage(), 12)
     (log_folder(path) / f"{20:020d}.checkpoint.parquet").unlink()
     (log_folder(path) / "_last_checkpoint").unlink()
     assert idle.txn("lithify.seq") == 23
@@ -464,7 +464,7 @@ def test_a_late_commit_that_cannot_be_told_from_one_that_counted_is_said_to_be_u
 
 def test_a_commit_that_others_built_on_is_never_taken_for_late(path: Path) -> None:
     """Asleep after its commit, not before: the newer checkpoints hold what it wrote."""
-    commits = Commits(path / "a" / "t" / "changes", Store())
+    commits = Commits(path / "a" / "t" / "changes", LocalStorage())
     assert not lost_to_trim(commits, 12, "mine")
     assert not lost_to_trim(commits, 23, "mine")
 

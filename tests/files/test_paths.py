@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lithify.errors import Corruption, NotFound
+from lithify.files.local import LocalStorage
 from lithify.files.paths import Places, remove_tree
-from lithify.files.store import Store
 
 
 @pytest.fixture
@@ -21,8 +21,8 @@ def outside(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    store = Store()
+def store(tmp_path: Path) -> LocalStorage:
+    store = LocalStorage()
     (tmp_path / "lake/table/base").mkdir(parents=True)
     (tmp_path / "lake/table/base/file").write_text("go")
     store.places.trust(tmp_path / "lake")
@@ -39,7 +39,7 @@ def _swap_for_a_link(folder: Path, target: Path) -> None:
 
 
 @pytest.mark.parametrize("level", ["lake/table", "lake/table/base"])
-def test_no_call_goes_through_a_link(store: Store, tmp_path: Path, outside: Path, level: str) -> None:
+def test_no_call_goes_through_a_link(store: LocalStorage, tmp_path: Path, outside: Path, level: str) -> None:
     (outside / "base").mkdir()
     (outside / "base/file").write_text("keep")
     _swap_for_a_link(tmp_path / level, outside)
@@ -50,20 +50,20 @@ def test_no_call_goes_through_a_link(store: Store, tmp_path: Path, outside: Path
         lambda: store.size(base / "file"),
         lambda: store.modified_ms(base / "file"),
         lambda: store.names(base),
-        lambda: store.write_new(base / "new", b"x"),
-        lambda: store.replace(base / "file", b"x"),
+        lambda: store.create(base / "new", b"x"),
+        lambda: store.put(base / "file", b"x"),
         lambda: store.append(base / "file", b"x"),
         lambda: store.extend(base / "file", [b"x"]),
         lambda: store.patch(base / "file", 0, b"x"),
         lambda: store.make_folder(base / "new"),
         lambda: store.touch_ms(base / "new"),
-        lambda: store.link(tmp_path / "outside/file", base / "new"),
+        lambda: store.copy(tmp_path / "outside/file", base / "new"),
         lambda: store.move(base / "file", tmp_path / "lake/moved"),
         lambda: store.move(tmp_path / "lake/table", base / "moved"),
         lambda: store.lock(base / "lock", 0, "test").__enter__(),
-        lambda: store.remove(base / "file"),
-        lambda: store.remove_folder(base / "inner"),
-        lambda: store.remove_empty_folder(base / "inner"),
+        lambda: store.delete(base / "file"),
+        lambda: store.delete_folder(base / "inner"),
+        lambda: store.delete_empty_folder(base / "inner"),
     ):
         with pytest.raises(Corruption, match="is a link"):
             call()
@@ -72,7 +72,7 @@ def test_no_call_goes_through_a_link(store: Store, tmp_path: Path, outside: Path
 
 
 def test_a_file_that_is_a_link_is_removed_as_a_link_and_otherwise_left_alone(
-    store: Store, tmp_path: Path, outside: Path
+    store: LocalStorage, tmp_path: Path, outside: Path
 ) -> None:
     link = tmp_path / "lake/table/link"
     link.symlink_to(outside / "file")
@@ -87,28 +87,30 @@ def test_a_file_that_is_a_link_is_removed_as_a_link_and_otherwise_left_alone(
         with pytest.raises(Corruption, match="is a link"):
             call()
 
-    store.remove(link)
+    store.delete(link)
 
     assert not link.is_symlink()
     assert (outside / "file").read_text() == "keep"
 
 
 @pytest.mark.parametrize("name", ["../outside/file", "table/../../outside/file", "../lake/../outside/file"])
-def test_dots_do_not_lead_out(store: Store, tmp_path: Path, outside: Path, name: str) -> None:
+def test_dots_do_not_lead_out(store: LocalStorage, tmp_path: Path, outside: Path, name: str) -> None:
     path = tmp_path / "lake" / name
-    for call in (lambda: store.read(path), lambda: store.remove(path), lambda: store.write_new(path, b"x")):
+    for call in (lambda: store.read(path), lambda: store.delete(path), lambda: store.create(path, b"x")):
         with pytest.raises(Corruption, match="leads out of its folder"):
             call()
     assert (outside / "file").read_text() == "keep"
 
 
-def test_what_lies_below_no_root_is_not_touched(store: Store, outside: Path) -> None:
+def test_what_lies_below_no_root_is_not_touched(store: LocalStorage, outside: Path) -> None:
     with pytest.raises(Corruption, match="outside of this lake"):
-        store.remove_folder(outside)
+        store.delete_folder(outside)
     assert _there(outside) == ["file", "inner", "inner/file"]
 
 
-def test_a_folder_that_becomes_a_link_on_the_way_is_not_followed(store: Store, tmp_path: Path, outside: Path) -> None:
+def test_a_folder_that_becomes_a_link_on_the_way_is_not_followed(
+    store: LocalStorage, tmp_path: Path, outside: Path
+) -> None:
     base = tmp_path / "lake/table/base"
     with store.places.entry(base / "file") as (at, name):
         _swap_for_a_link(base, outside)
@@ -119,7 +121,7 @@ def test_a_folder_that_becomes_a_link_on_the_way_is_not_followed(store: Store, t
 
 
 def test_a_folder_that_becomes_a_link_while_a_tree_is_deleted_goes_as_a_link(
-    store: Store, tmp_path: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
+    store: LocalStorage, tmp_path: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base, unlink = tmp_path / "lake/table/base", os.unlink
     (base / "inner").mkdir()
@@ -154,14 +156,14 @@ def test_the_root_itself_may_be_a_link(tmp_path: Path) -> None:
     """Whoever opens a lake says where it is."""
     (tmp_path / "real").mkdir()
     (tmp_path / "named").symlink_to(tmp_path / "real")
-    store = Store()
+    store = LocalStorage()
     store.places.trust(tmp_path / "named")
 
     store.make_folder(tmp_path / "named/folder")
-    store.replace(tmp_path / "named/folder/file", b"data")
+    store.put(tmp_path / "named/folder/file", b"data")
 
     assert (tmp_path / "real/folder/file").read_bytes() == b"data"
-    store.remove_folder(tmp_path / "named/folder")
+    store.delete_folder(tmp_path / "named/folder")
     assert _there(tmp_path / "real") == []
 
 
@@ -181,6 +183,6 @@ def test_the_longest_root_counts(tmp_path: Path, outside: Path) -> None:
 
 def test_a_store_without_roots_takes_the_callers_word(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=str(tmp_path / "missing")):
-        Store().read(tmp_path / "missing/file")
-    Store().replace(tmp_path / "file", b"data")
-    assert Store().read(tmp_path / "file") == b"data"
+        LocalStorage().read(tmp_path / "missing/file")
+    LocalStorage().put(tmp_path / "file", b"data")
+    assert LocalStorage().read(tmp_path / "file") == b"data"

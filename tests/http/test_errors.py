@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from lithify import LimitExceeded, LithifyError, Unavailable, errors
-from lithify.files.store import os_error
+from lithify.files.os_errors import os_error
 from lithify.http import protocol
 from lithify.http.errors import STATUS, WHAT_TO_DO, failure_of
 from lithify.http.logs import request_id

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from lithify import Lake, LimitExceeded
 from lithify.core.names import parse_table_name
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 from lithify.http.measures import Pending
 from lithify.http.metrics import OTHER, TABLES_MAX, Metrics, _pending
 
@@ -163,7 +163,7 @@ class TestCost:
             raise AssertionError("a file was looked at")
 
         for name in ("read", "names", "size", "modified_ms"):
-            monkeypatch.setattr(Store, name, refuse)
+            monkeypatch.setattr(LocalStorage, name, refuse)
         monkeypatch.setattr("lithify.delta.log.DeltaLog.refresh", refuse)
         assert b'lithify_pending_rows{table="shop.orders"} 3.0' in metrics.text()
 

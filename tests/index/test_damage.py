@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lithify.errors import Corruption
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 from lithify.index import writer
 from lithify.index.format import HEAD_PLACE, HEADER_BYTES
 from lithify.index.reader import Sidecar
@@ -97,8 +97,8 @@ def test_other_values_of_each_byte_of_header_and_footers_are_refused(folder: Pat
 def test_a_mask_of_other_files_of_the_same_number_is_refused(folder: Path) -> None:
     path = folder / "x.pm"
     both = writer.merge([(writer.parse(sample_entry(name, 0)), None) for name in "ab"])
-    writer.create(Store(), path, TABLE_ID, 0, [both])
-    writer.append(Store(), path, TABLE_ID, 1, [], ["a"])
+    writer.create(LocalStorage(), path, TABLE_ID, 0, [both])
+    writer.append(LocalStorage(), path, TABLE_ID, 1, [], ["a"])
     (reference,) = Sidecar.open(path, TABLE_ID).view().footer.references
     with flipping(path) as flip:
         flip(int(reference["mask"]), 0b11)

@@ -10,7 +10,7 @@ import pytest
 
 from lithify.errors import Corruption, NotFound
 from lithify.files.faults import RecordingStore
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 from lithify.index import writer
 from lithify.index.reader import Sidecar
 from support import children, sidecar_writes
@@ -47,9 +47,9 @@ def test_a_kill_at_every_step_leaves_the_old_state_or_the_new_one(name: str, fol
         assert found in (old, new), f"{name} killed at {point} {nth}"
         seen.append(found)
         if found is None:
-            writer.create(Store(), path, TABLE_ID, 200, [sample_entry("next", 1)])
+            writer.create(LocalStorage(), path, TABLE_ID, 200, [sample_entry("next", 1)])
         else:
-            writer.append(Store(), path, TABLE_ID, 200, [sample_entry("next", 1)], [])
+            writer.append(LocalStorage(), path, TABLE_ID, 200, [sample_entry("next", 1)], [])
         expected = {*(found or {}), "next"}
         assert state_at(path).keys() == expected, f"{name} killed at {point} {nth}"  # type: ignore[union-attr]
     assert seen[0] == old
@@ -63,7 +63,7 @@ def test_a_power_cut_leaves_a_state_that_was_there_or_a_file_that_is_refused(nam
     sidecar_writes.prepare(name, path)
     with Disk(root) as disk:
         old = state_at(path)
-        sidecar_writes.run(name, Store(), path)
+        sidecar_writes.run(name, LocalStorage(), path)
         new = state_at(path)
         strict = disk.strict(folder / "strict")
         torn = [disk.torn(folder / f"torn-{seed}", seed) for seed in range(40)]
@@ -73,5 +73,5 @@ def test_a_power_cut_leaves_a_state_that_was_there_or_a_file_that_is_refused(nam
         try:
             assert state_at(left / "index" / "x.pm") in (old, new)
         except Corruption:  # the disk has lost what it had promised to keep
-            writer.create(Store(), left / "index" / "x.pm", TABLE_ID, 200, [])
+            writer.create(LocalStorage(), left / "index" / "x.pm", TABLE_ID, 200, [])
             assert state_at(left / "index" / "x.pm") == {}

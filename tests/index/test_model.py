@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 from lithify.index import writer
 from lithify.index.block import parse
 from lithify.index.block_builder import merge
@@ -31,7 +31,7 @@ class Life:
     made: int = 0
 
     def start(self) -> None:
-        writer.create(Store(), self.path, TABLE_ID, 0, [])
+        writer.create(LocalStorage(), self.path, TABLE_ID, 0, [])
         self.history = {0: {}}
         self.sidecar = Sidecar.open(self.path, TABLE_ID)
 
@@ -53,11 +53,11 @@ class Life:
             after |= entries(parse(block))
         if together and blocks:
             blocks = [merge([(parse(block), None) for block in blocks])]
-        writer.append(Store(), self.path, TABLE_ID, version, blocks, removed, opened=self.sidecar)
+        writer.append(LocalStorage(), self.path, TABLE_ID, version, blocks, removed, opened=self.sidecar)
         self.history[version] = after
 
     def rewrite(self) -> None:
-        writer.rewrite(Store(), self.path, TABLE_ID)
+        writer.rewrite(LocalStorage(), self.path, TABLE_ID)
         self.history = {max(self.history): self.now}
 
     def check(self) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from lithify.errors import Corruption, LithifyError, NotFound, Unavailable
 from lithify.files.faults import FaultyStore, disk_full
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 from lithify.index import reader, writer
 from lithify.index.block import parse
 from lithify.index.format import (
@@ -42,12 +42,14 @@ def path(folder: Path) -> Path:
 
 
 def create(path: Path, names: Iterable[str] = ("a", "b"), version: int = 0) -> None:
-    writer.create(Store(), path, TABLE_ID, version, [sample_entry(name, place) for place, name in enumerate(names)])
+    writer.create(
+        LocalStorage(), path, TABLE_ID, version, [sample_entry(name, place) for place, name in enumerate(names)]
+    )
 
 
 def append(path: Path, version: int, names: Iterable[str] = (), removed: Iterable[str] = ()) -> None:
     blocks = [sample_entry(name, place + version) for place, name in enumerate(names)]
-    writer.append(Store(), path, TABLE_ID, version, blocks, list(removed))
+    writer.append(LocalStorage(), path, TABLE_ID, version, blocks, list(removed))
 
 
 def read(path: Path) -> set[str]:
@@ -67,7 +69,7 @@ def patched(path: Path, place: int, form: str, *values: int) -> None:
 def test_what_was_created_reads_back(path: Path) -> None:
     blocks = [sample_entry(name, kind) for kind, name in enumerate(["a", "b", "c", "d"])]
 
-    writer.create(Store(), path, TABLE_ID, 3, blocks)
+    writer.create(LocalStorage(), path, TABLE_ID, 3, blocks)
 
     sidecar = Sidecar.open(path, TABLE_ID)
     expected = {name: found for block in blocks for name, found in entries(parse(block)).items()}
@@ -80,7 +82,7 @@ def test_an_appended_file_reads_back_beside_the_others(path: Path) -> None:
     before = state(Sidecar.open(path, TABLE_ID).view())
     new = entry("c", pa.table({"id": range(10)}), row_group_size=5)
 
-    writer.append(Store(), path, TABLE_ID, 1, [new], [])
+    writer.append(LocalStorage(), path, TABLE_ID, 1, [new], [])
 
     assert state(Sidecar.open(path, TABLE_ID).view()) == before | entries(parse(new))
 
@@ -89,7 +91,7 @@ def test_a_file_is_replaced_by_another_under_its_name(path: Path) -> None:
     create(path)
     new = entry("a", pa.table({"id": range(10)}), row_group_size=5)
 
-    writer.append(Store(), path, TABLE_ID, 1, [new], ["a"])
+    writer.append(LocalStorage(), path, TABLE_ID, 1, [new], ["a"])
 
     found = states(Sidecar.open(path, TABLE_ID))
     assert found[1]["a"] == entries(parse(new))["a"]
@@ -139,7 +141,7 @@ def test_a_rewritten_file_holds_the_live_entries_and_nothing_dead(path: Path) ->
     append(path, 1, ["d"], ["a", "c"])
     before, old = state(Sidecar.open(path, TABLE_ID).view()), Sidecar.open(path, TABLE_ID)
 
-    writer.rewrite(Store(), path, TABLE_ID)
+    writer.rewrite(LocalStorage(), path, TABLE_ID)
 
     sidecar = Sidecar.open(path, TABLE_ID)
     assert (sidecar.version, state(sidecar.view())) == (1, before)
@@ -179,7 +181,7 @@ def test_a_whole_commit_without_its_head_is_passed_over_by_the_next(path: Path) 
     create(path)
     head = path.read_bytes()[HEAD_PLACE:HEADER_BYTES]
     append(path, 1, ["dead"], ["a"])
-    Store().patch(path, HEAD_PLACE, head)
+    LocalStorage().patch(path, HEAD_PLACE, head)
     assert read(path) == {"a", "b"}
 
     append(path, 2, ["c"], ["b"])
@@ -213,7 +215,7 @@ def chain(path: Path, *previous: int) -> None:
     shutil.copy(GOLDEN / "plain.pm", path)
     footers = [footer_at(64 + 72 * number, 10 * number, place) for number, place in enumerate(previous)]
     path.write_bytes(path.read_bytes()[:64] + b"".join(footers))
-    Store().patch(path, HEAD_PLACE, (64 + 72 * (len(footers) - 1)).to_bytes(8, "little"))
+    LocalStorage().patch(path, HEAD_PLACE, (64 + 72 * (len(footers) - 1)).to_bytes(8, "little"))
 
 
 def test_a_chain_that_goes_down_is_walked(folder: Path) -> None:
@@ -310,7 +312,7 @@ def test_a_file_replaced_while_a_reader_catches_up_is_no_damage(path: Path, monk
 
     def replace_then_read(mapping: reader._Mapping) -> int:
         for _ in rewrites:
-            writer.rewrite(Store(), path, TABLE_ID)
+            writer.rewrite(LocalStorage(), path, TABLE_ID)
         return head(mapping)
 
     monkeypatch.setattr(reader._Mapping, "head", replace_then_read)
@@ -360,7 +362,7 @@ def test_a_reader_keeps_what_it_has_when_the_file_is_replaced_by_rubbish(path: P
     before = state(sidecar.view())
     damaged = bytearray(path.read_bytes())
     damaged[-1] ^= 1
-    Store().replace(path, bytes(damaged))
+    LocalStorage().put(path, bytes(damaged))
 
     for _ in range(2):
         with pytest.raises(Corruption):
@@ -393,7 +395,7 @@ def test_two_writers_wait_for_each_other(path: Path, monkeypatch: pytest.MonkeyP
     create(path)
     monkeypatch.setattr(writer, "LOCK_WAIT_S_MAX", 0)
 
-    with Store().lock(path.with_name("base.pm.lock"), 0, "a test"), pytest.raises(Unavailable, match="lock"):
+    with LocalStorage().lock(path.with_name("base.pm.lock"), 0, "a test"), pytest.raises(Unavailable, match="lock"):
         append(path, 1, ["c"])
 
     append(path, 1, ["c"])
@@ -422,16 +424,16 @@ def test_the_sidecar_of_another_table_is_refused_and_can_be_created_anew(path: P
     with pytest.raises(Corruption, match="another table"):
         Sidecar.open(path, OTHER_TABLE)
     with pytest.raises(Corruption, match="another table"):
-        writer.append(Store(), path, OTHER_TABLE, 1, [], [])
+        writer.append(LocalStorage(), path, OTHER_TABLE, 1, [], [])
 
-    writer.create(Store(), path, OTHER_TABLE, 1, [sample_entry("z", 0)])
+    writer.create(LocalStorage(), path, OTHER_TABLE, 1, [sample_entry("z", 0)])
     assert set(state(Sidecar.open(path, OTHER_TABLE).view())) == {"z"}
 
 
 def test_a_reader_whose_table_was_made_anew_refuses_the_new_sidecar(path: Path) -> None:
     create(path)
     sidecar = Sidecar.open(path, TABLE_ID)
-    writer.create(Store(), path, OTHER_TABLE, 1, [])
+    writer.create(LocalStorage(), path, OTHER_TABLE, 1, [])
 
     with pytest.raises(Corruption, match="another table"):
         sidecar.refresh()

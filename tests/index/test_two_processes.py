@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lithify.errors import NotFound
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 from lithify.index import writer
 from lithify.index.block import parse
 from lithify.index.reader import Sidecar, View
@@ -33,7 +33,7 @@ def assert_one_version(view: View) -> None:
 @pytest.mark.slow
 def test_a_reader_sees_whole_versions_while_another_process_commits_many_times(folder: Path) -> None:
     path = folder / "x.pm"
-    writer.create(Store(), path, TABLE_ID, 0, [sample_entry(path_of(0), 0)])
+    writer.create(LocalStorage(), path, TABLE_ID, 0, [sample_entry(path_of(0), 0)])
     sidecar = Sidecar.open(path, TABLE_ID)
     held, seen = sidecar.view(), set()
     child = children.start(commit_all, str(path), VERSIONS, scratch=folder)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 from lithify.jobs.journal import Journal
 
 
 def test_the_newest_records_come_first(folder: Path) -> None:
-    journal = Journal(Store(), folder / "history" / "jobs.jsonl")
+    journal = Journal(LocalStorage(), folder / "history" / "jobs.jsonl")
     for number in range(5):
         journal.append({"n": number})
 
@@ -19,12 +19,12 @@ def test_the_newest_records_come_first(folder: Path) -> None:
 
 
 def test_a_journal_that_is_not_there_is_empty(folder: Path) -> None:
-    assert Journal(Store(), folder / "none.jsonl").read() == []
+    assert Journal(LocalStorage(), folder / "none.jsonl").read() == []
 
 
 def test_a_line_that_was_cut_off_costs_only_itself(folder: Path) -> None:
     path = folder / "jobs.jsonl"
-    journal = Journal(Store(), path)
+    journal = Journal(LocalStorage(), path)
     journal.append({"n": 1})
     path.write_bytes(path.read_bytes() + b'{"n": 2, "ta')
     journal.append({"n": 3})
@@ -34,7 +34,7 @@ def test_a_line_that_was_cut_off_costs_only_itself(folder: Path) -> None:
 
 def test_it_does_not_grow_without_end(folder: Path) -> None:
     path = folder / "jobs.jsonl"
-    journal = Journal(Store(), path, bytes_max=2_000)
+    journal = Journal(LocalStorage(), path, bytes_max=2_000)
     for number in range(1_000):
         journal.append({"n": number})
 
@@ -44,7 +44,7 @@ def test_it_does_not_grow_without_end(folder: Path) -> None:
 
 
 def test_many_may_append_at_once(folder: Path) -> None:
-    journal = Journal(Store(), folder / "jobs.jsonl")
+    journal = Journal(LocalStorage(), folder / "jobs.jsonl")
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda n: journal.append({"n": n, "text": "x" * 500}), range(200)))
 

@@ -267,14 +267,14 @@ def test_whoever_wakes_up_looks_before_it_starts_anything(here: Runtime, there: 
 def test_a_full_disk_does_not_end_the_heartbeat(here: Runtime) -> None:
     renewed = threading.Event()
 
-    class Store(FaultyStore):
+    class LocalStorage(FaultyStore):
         def step(self, name: str) -> None:
             super().step(name)
             if name == "lease.renewed":
                 renewed.set()
 
     lease = take(here, length_s=0.03)
-    store = Store("store.write", disk_full, times=3)
+    store = LocalStorage("store.write", disk_full, times=3)
     with leases.HeldLease(dataclasses.replace(here, store=store), lease) as held:
         assert renewed.wait(60)
         assert not held.lost.is_set()

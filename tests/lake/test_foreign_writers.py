@@ -13,12 +13,12 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lithify import Conflict, InvalidRequest, Lake, NotFound, Unavailable
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 
 pytestmark = pytest.mark.slow
 
 
-class Interrupted(Store):
+class Interrupted(LocalStorage):
     """Calls `meanwhile` once, at the named step."""
 
     at = ""

@@ -11,7 +11,7 @@ import pytest
 
 from lithify import Conflict, Lake, NotFound
 from lithify.core.names import parse_table_name
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 
@@ -48,7 +48,7 @@ def test_time_travel_ends_where_the_table_was_created(lake: Lake) -> None:
 
 
 def test_an_interrupted_drop_can_be_run_again(folder: Path) -> None:
-    class Stopped(Store):
+    class Stopped(LocalStorage):
         def step(self, name: str) -> None:
             if name == "drop.changes":
                 raise KeyboardInterrupt
@@ -67,7 +67,7 @@ def test_an_interrupted_drop_can_be_run_again(folder: Path) -> None:
 
 
 def test_a_half_added_column_goes_on_only_with_its_type(folder: Path) -> None:
-    class Stopped(Store):
+    class Stopped(LocalStorage):
         def step(self, name: str) -> None:
             if name == "add_column.committed":
                 raise KeyboardInterrupt
@@ -90,7 +90,7 @@ def test_a_half_added_column_goes_on_only_with_its_type(folder: Path) -> None:
 def test_a_reading_thread_cannot_move_the_log_under_a_commit(folder: Path) -> None:
     """Invariants 2 and 3: validated at one version, swapped at that version."""
 
-    class Paused(Store):
+    class Paused(LocalStorage):
         reader: threading.Thread | None = None
 
         def step(self, name: str) -> None:

@@ -17,7 +17,7 @@ from lithify import CommitUnknown, InvalidRequest, Lake, NotFound, Settings, Tab
 from lithify.core.names import parse_table_name
 from lithify.core.snapshot import Snapshot
 from lithify.files.faults import FaultyStore, Gate, RecordingStore, disk_full
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 from lithify.lake.open_tables import OpenTables
 from support import children, grouped
 from support.effort import thinned
@@ -40,7 +40,7 @@ class Held:
     """A table whose first write waits at a gate, so that the next ones gather behind it."""
 
     def __init__(
-        self, path: Path, at: str = "write.staged", store: Callable[[Gate], Store] | None = None, **settings: Any
+        self, path: Path, at: str = "write.staged", store: Callable[[Gate], LocalStorage] | None = None, **settings: Any
     ) -> None:
         self.gate = Gate()
         made = store(self.gate) if store else FaultyStore(at, self.gate.hold)
@@ -189,7 +189,7 @@ def test_a_batch_that_a_rival_wrote_meanwhile_drops_out_of_its_group(folder: Pat
         rival.create_table("a.t", SCHEMA, key="id")
         second = Gate()
 
-        class Twice(Store):
+        class Twice(LocalStorage):
             """The first write and the group behind it each wait at a gate."""
 
             commits = 0
@@ -199,7 +199,7 @@ def test_a_batch_that_a_rival_wrote_meanwhile_drops_out_of_its_group(folder: Pat
                     self.commits += 1
                     (gate, second)[self.commits > 1].hold() if self.commits <= 2 else None
 
-        def made(first: Gate) -> Store:
+        def made(first: Gate) -> LocalStorage:
             nonlocal gate
             gate = first
             return Twice()
@@ -680,7 +680,7 @@ def test_an_idle_table_with_a_fold_under_way_stays(clocked: tuple[Lake, OpenTabl
 
 
 def test_a_failed_refresh_is_told_once_until_it_works_again(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    class Moody(Store):
+    class Moody(LocalStorage):
         broken = False
 
         def step(self, name: str) -> None:

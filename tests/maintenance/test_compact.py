@@ -32,7 +32,7 @@ from lithify import (
 )
 from lithify.core.names import parse_table_name
 from lithify.files.faults import FaultyStore, Gate, disk_full
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 from lithify.jobs import jobs
 from lithify.maintenance.compact import Compactor
 from lithify.maintenance.table_work import TableMaintenance
@@ -540,7 +540,7 @@ def test_a_manifest_that_leaves_the_table_is_set_aside_and_obeyed_by_nobody(fold
     table = scattered(lake)
     precious = lake.path / "precious"
     precious.mkdir()
-    store = Store()
+    store = LocalStorage()
     job = jobs.begin(lake._runtime, "a.t", "pack", "base", [file.path for file in table.snapshot().base])
     manifest = lake.path / "_lithify" / "jobs" / f"{job.id}.json"
     described = json.loads(manifest.read_text())
@@ -555,7 +555,7 @@ def test_a_manifest_that_leaves_the_table_is_set_aside_and_obeyed_by_nobody(fold
         ]
     ):
         path = manifest.with_name(f"{number:032x}.json")
-        store.replace(path, json.dumps({**described, "owner": dead, **bad}).encode())
+        store.put(path, json.dumps({**described, "owner": dead, **bad}).encode())
     manifest.unlink()
 
     assert len(table.compact()) == 1
@@ -583,7 +583,7 @@ def test_a_manifest_that_cannot_be_read_just_now_stays_where_it_is(lake: Lake) -
     job = jobs.begin(lake._runtime, "a.t", "pack", "base", [file.path for file in table.snapshot().base])
     manifest = lake.path / "_lithify" / "jobs" / f"{job.id}.json"
 
-    class Failing(Store):
+    class Failing(LocalStorage):
         def read(self, path: Path) -> bytes:
             raise Unavailable("too many open files")
 

@@ -306,12 +306,12 @@ def test_a_full_disk_at_any_storage_call_leaves_no_job_that_only_a_restart_would
     prepared: tuple[Path, State, list[Point]], folder: Path, name: str, work: Callable[[Table], Any]
 ) -> None:
     """Without a cycle there is no newer lease that tells a job which was left behind from one under way."""
-    store = FaultyStore("store.remove", disk_full, 10**9)
+    store = FaultyStore("store.delete", disk_full, 10**9)
     with Lake(copied(prepared[0], folder / "lake"), settings=SETTINGS, store=store) as lake:
         table = lake.table(name)
         table.fold()
         for nth in range(1, 20):
-            for point in ("store.remove", "store.sync"):
+            for point in ("store.delete", "store.sync"):
                 table.upsert([{**maintained.rows(nth)[0], **({"at": None} if name == "a.e" else {})}])
                 if work is Table.compact:
                     table.fold()

@@ -534,7 +534,7 @@ def test_a_kill_at_every_step_leaves_a_table_that_works(folder: Path) -> None:
     vacuums.prepare(path)
     expected = vacuums.run(str(copied(path, folder / "rehearsal")))
     left = moments(vacuums.run_with, str(path), folder=folder / "child", copies=folder / "left")
-    assert sum(moment.points.count("store.remove") for moment in left) > 5
+    assert sum(moment.points.count("store.delete") for moment in left) > 5
     for moment in thinned(left, Moment.classes):
         assert_the_next_vacuum_ends_it(moment.path / "lake", expected, str(moment))
         shutil.rmtree(moment.path)
@@ -549,7 +549,7 @@ def assert_the_next_vacuum_ends_it(path: Path, expected: Counter[Any], what: str
 def test_a_delete_that_fails_is_named_and_the_next_vacuum_goes_on(lake: Lake) -> None:
     later = Clock(200 * HOUR_MS)
     with (
-        lake_with(later, lake.path, store=FaultyStore("store.remove", no_permission, nth=2)) as other,
+        lake_with(later, lake.path, store=FaultyStore("store.delete", no_permission, nth=2)) as other,
         pytest.raises(Unavailable, match=r"no permission for .*parquet"),
     ):
         other.table("a.t").vacuum(dry_run=False)

@@ -19,7 +19,7 @@ from lithify.core.schema import define
 from lithify.core.snapshot import Bounds, DataFile
 from lithify.delta import live_files
 from lithify.delta.log import DeltaLog
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 from lithify.index.key_ranges import split_by_keys
 from lithify.read import reader as reader_module
 from lithify.read.base_part import KEYS_AT_ONCE_MAX, BasePart
@@ -48,7 +48,7 @@ def newly_told(path: Path, version: int | None = None) -> list[dict[str, Any]]:
     known = dict(live_files.newest_known)
     live_files.newest_known.clear()
     try:
-        return told(DeltaLog.open(path, Store(), version))
+        return told(DeltaLog.open(path, LocalStorage(), version))
     finally:
         live_files.newest_known.update(known)
 
@@ -61,7 +61,7 @@ def test_a_list_that_is_built_holds_the_version_still(lake: Lake, monkeypatch: p
     table.upsert(rows(1))
     table.fold()
     live_files.newest_known.clear()
-    log = DeltaLog.open(table._handles.base_folder, Store())
+    log = DeltaLog.open(table._handles.base_folder, LocalStorage())
     taken: list[bool] = []
 
     def looked_at(*arguments: Any) -> Iterator[DataFile]:
@@ -104,7 +104,7 @@ def test_a_list_asked_for_without_bounds_first_gets_them_later(lake: Lake) -> No
     table.upsert(rows(1, 5))
     table.fold()
     live_files.newest_known.clear()
-    log = DeltaLog.open(table._handles.base_folder, Store())
+    log = DeltaLog.open(table._handles.base_folder, LocalStorage())
     assert log.files(())[0].bound("id") == (None, None, None)
     assert log.files(["id"])[0].bound("id") == (1, 5, 0)
     assert log.files(["v"])[0].bound("id") == (1, 5, 0)
@@ -112,7 +112,7 @@ def test_a_list_asked_for_without_bounds_first_gets_them_later(lake: Lake) -> No
 
 def test_a_file_that_another_writer_adds_again_is_read_anew(folder: Path) -> None:
     write_deltalake(folder / "d", pa.table({"id": [1]}))
-    log = DeltaLog.open(folder / "d", Store())
+    log = DeltaLog.open(folder / "d", LocalStorage())
     path = log.files(["id"])[0].path
     DeltaTable(folder / "d").delete()
     write_deltalake(folder / "d", pa.table({"id": [7]}), mode="append")

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from lithify import Conflict, InvalidRequest, Lake, LithifyDataSource, Table, Unavailable
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 from lithify.jobs import jobs
 from lithify.spark.datasource.write import TableWriter, TaskMessage
 from lithify.spark.types import spark_schema
@@ -156,11 +156,11 @@ def test_a_spool_that_cannot_be_removed_does_not_fail_a_write_that_is_committed(
     writer = begun(lake)
     messages = [task(writer, rows([1, 2]))]
 
-    def in_use(self: Store, path: Path) -> None:
+    def in_use(self: LocalStorage, path: Path) -> None:
         raise Unavailable(f"{path}: a task that ran twice still writes there")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "remove_folder", in_use)
+        patch.setattr(LocalStorage, "delete_folder", in_use)
         writer.commit(messages)
 
     assert sorted(table.to_arrow().column("id").to_pylist()) == [1, 2]

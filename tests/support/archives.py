@@ -14,7 +14,7 @@ from lithify.delta.archive import LogLimits
 from lithify.delta.log import DeltaLog
 from lithify.delta.trim import TrimReport
 from lithify.files.faults import FaultyStore, kill_process
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 SETTINGS = Settings(checkpoint_every=2)
@@ -23,7 +23,7 @@ LIMITS = LogLimits(2, retain_hours=24, commits_max=24, live_commits_min=4, live_
 
 
 @contextlib.contextmanager
-def opened(path: Path | str, store: Store | None = None, limits: LogLimits = LIMITS) -> Iterator[Table]:
+def opened(path: Path | str, store: LocalStorage | None = None, limits: LogLimits = LIMITS) -> Iterator[Table]:
     with Lake(path, settings=SETTINGS, store=store) as lake:
         table = lake.table("a.t")
         table._handles.changes.log.limits = lambda: limits
@@ -42,7 +42,7 @@ def log_of(table: Table) -> DeltaLog:
     return table._handles.changes.log
 
 
-def trim(path: Path | str, store: Store | None = None) -> TrimReport:
+def trim(path: Path | str, store: LocalStorage | None = None) -> TrimReport:
     with opened(path, store) as table:
         return log_of(table).trim_if_due()
 
@@ -52,7 +52,7 @@ def trim_until_killed(path: str, point: str, nth: int) -> None:
     trim_with(FaultyStore(point, kill_process, nth), path)
 
 
-def trim_with(store: Store, path: str) -> None:
+def trim_with(store: LocalStorage, path: str) -> None:
     with opened(path) as table:
         log = log_of(table)
         log._commits.store = store

@@ -20,7 +20,7 @@ from typing import Any
 from lithify import Conflict, Lake, NotFound, Settings, Table
 from lithify.core.snapshot import Snapshot
 from lithify.files.faults import FaultyStore, Gate
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 from lithify.jobs import jobs
 from lithify.lake.maintenance import Maintenance
 from lithify.maintenance.plans import MinorPlan
@@ -85,7 +85,7 @@ WORK: dict[str, Callable[[Table], Any]] = {
 class Sleeper:
     """Work in another process's stead: it falls asleep at a point, if it comes there, until it is woken."""
 
-    def __init__(self, open_lake: Callable[[Store], Lake], name: str, work: str, point: str) -> None:
+    def __init__(self, open_lake: Callable[[LocalStorage], Lake], name: str, work: str, point: str) -> None:
         self.name, self.work = name, work
         self._gate, self._asleep_or_done = Gate(600), threading.Event()
         self._lake = open_lake(FaultyStore(point, self._fall_asleep))
@@ -138,7 +138,7 @@ class BackgroundDriver(Driver):
         self.pins: list[Pinned] = []
         self.sleeper: Sleeper | None = None
 
-    def _open(self, store: Store | None = None, clock: Clock | None = None) -> Lake:
+    def _open(self, store: LocalStorage | None = None, clock: Clock | None = None) -> Lake:
         return lake_with(clock or self.clock, self._path, self._settings, store)
 
     def close(self) -> None:

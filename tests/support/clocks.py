@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lithify import Lake, Settings
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 from lithify.lake.catalog import Catalog
 from lithify.lake.open_tables import OpenTables
 
@@ -35,7 +35,7 @@ class Stopped(Clock):
         return self.at_ms
 
 
-def lake_with(clock: Clock, path: Path, settings: Settings | None = None, store: Store | None = None) -> Lake:
+def lake_with(clock: Clock, path: Path, settings: Settings | None = None, store: LocalStorage | None = None) -> Lake:
     lake = Lake(path, settings=settings, store=store)
     lake._runtime = replace(lake._runtime, now_ms=clock.now_ms)
     lake._catalog = Catalog(lake._runtime)

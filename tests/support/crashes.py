@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lithify import Lake, Settings
 from lithify.files.faults import FaultyStore, RecordingStore, kill_process
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 from lithify.maintenance.plans import MinorPlan
 from lithify.maintenance.table_work import TableMaintenance
 from support.bags import bag
@@ -173,7 +173,7 @@ def run_until_killed(name: str, path: str, acknowledged: str, point: str, nth: i
     run(FaultyStore(point, kill_process, nth), name, path, acknowledged)
 
 
-def run(store: Store, name: str, path: str, acknowledged: str) -> None:
+def run(store: LocalStorage, name: str, path: str, acknowledged: str) -> None:
     with Lake(path, settings=SETTINGS, store=store) as lake:
         for number, operation in enumerate(SCENARIOS[name].operations, 1):
             operation(lake)

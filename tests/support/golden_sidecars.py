@@ -19,8 +19,8 @@ from unittest import mock
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lithify.files.local import LocalStorage
 from lithify.files.open_parquet import footer_of
-from lithify.files.store import Store
 from lithify.index import writer
 from lithify.index.footers import entry_of
 from support.folders import memory_folder
@@ -95,7 +95,7 @@ def block(source: str, path: str) -> bytes:
 
 def build(folder: Path) -> None:
     """All golden sidecars, into a folder."""
-    store = Store()
+    store = LocalStorage()
     with mock.patch("secrets.randbits", return_value=FILE_ID):
         writer.create(store, folder / "plain.pm", TABLE_ID, 7, [block("plain", "part-0.parquet")])
         writer.create(store, folder / "types.pm", TABLE_ID, 0, [block("types", "all types.parquet")])
@@ -105,7 +105,7 @@ def build(folder: Path) -> None:
 
 def build_chain(path: Path) -> None:
     """Three versions: two files; one of them replaced, one added; one removed. Between them what a dead writer left."""
-    store = Store()
+    store = LocalStorage()
     with mock.patch("secrets.randbits", return_value=FILE_ID):
         both = writer.merge(
             [(writer.parse(block("plain", "a.parquet")), None), (writer.parse(block("more", "b.parquet")), None)]

@@ -12,7 +12,7 @@ import pyarrow as pa
 from lithify import Lake
 from lithify.core.names import parse_table_name
 from lithify.files.faults import FaultyStore, Gate, kill_process
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 WRITERS = 4
@@ -24,10 +24,10 @@ def prepare(path: Path, key: str | None) -> None:
         lake.create_table("a.t", SCHEMA, key=key)
 
 
-class Gathering(Store):
+class Gathering(LocalStorage):
     """Passes every step on, and holds the first write until the others wait behind it."""
 
-    def __init__(self, inner: Store, gate: Gate) -> None:
+    def __init__(self, inner: LocalStorage, gate: Gate) -> None:
         self._inner, self._gate, self._held = inner, gate, False
 
     def step(self, name: str) -> None:
@@ -37,7 +37,7 @@ class Gathering(Store):
         self._inner.step(name)
 
 
-def write(path: str, store: Store, acknowledged: str | None = None) -> None:
+def write(path: str, store: LocalStorage, acknowledged: str | None = None) -> None:
     """One write, then all others in one group; what is acknowledged is noted at once."""
     gate = Gate()
     with Lake(path, store=Gathering(store, gate)) as lake:
@@ -64,7 +64,7 @@ def write(path: str, store: Store, acknowledged: str | None = None) -> None:
             thread.join()
 
 
-def write_with(store: Store, path: str, acknowledged: str) -> None:
+def write_with(store: LocalStorage, path: str, acknowledged: str) -> None:
     write(path, store, acknowledged)
 
 

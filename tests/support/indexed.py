@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from lithify import Lake, Settings, Table
 from lithify.core.predicates import Compare, IsNull, Predicate, Prefix, both
 from lithify.core.read_plan import ReadPlan
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 from lithify.index.table_index import TableIndex
 
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.string()), ("x", pa.float64())])
@@ -91,7 +91,7 @@ def _sorted(found: Iterable[Row]) -> list[Row]:
     return sorted(found, key=lambda row: row["id"])
 
 
-def change_and_fold(store: Store, path: str) -> None:
+def change_and_fold(store: LocalStorage, path: str) -> None:
     """In a child: two folds, one of which rewrites a file, and a compaction."""
     with Lake(path, settings=SETTINGS, store=store) as lake:
         table = lake.table("a.t")

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lithify import Conflict, Lake, Settings
 from lithify.files.faults import FaultyStore, kill_process
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 from lithify.lake.maintenance import Maintenance
 from lithify.maintenance.reports import CycleReport
 from support.bags import bag
@@ -105,7 +105,7 @@ def cycle_until_killed(path: str, point: str, nth: int) -> None:
     run_cycle(FaultyStore(point, kill_process, nth), path)
 
 
-def run_cycle(store: Store, path: str) -> None:
+def run_cycle(store: LocalStorage, path: str) -> None:
     with lake_with(LATER, Path(path), SETTINGS, store) as lake:
         cycle(lake)
 

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 from support import children
 from support.cycles import fall_asleep, wait_until_stopped
 from support.folders import contents, copied
@@ -37,7 +37,7 @@ class Moment:
         return {(self.after, point) for point in self.points}
 
 
-class _Stopping(Store):
+class _Stopping(LocalStorage):
     def __init__(self, passed: Connection) -> None:
         self._passed, self._one_at_a_time = passed, threading.Lock()
 

@@ -26,7 +26,7 @@ from deltalake import write_deltalake
 from lithify import CommitUnknown, Conflict, Lake, NotFound
 from lithify.core.ops import Op
 from lithify.core.schema import TableSchema
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 from lithify.maintenance.plans import MinorPlan
 from lithify.maintenance.table_work import TableMaintenance
 from lithify.write.bulk import BulkWrite, Files, write_files
@@ -260,7 +260,7 @@ def checked_state(lake: Lake) -> State:
 
 
 @contextlib.contextmanager
-def opened(name: str, path: Path, store: Store | None = None) -> Iterator[Lake]:
+def opened(name: str, path: Path, store: LocalStorage | None = None) -> Iterator[Lake]:
     """With everything read once, as in a process that has been at work."""
     with Lake(path, settings=SETTINGS, store=store) as lake:
         state(lake)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from lithify.files.faults import FaultyStore, kill_process
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 from lithify.index import writer
 from support.sidecars import TABLE_ID, sample_entry
 
-Operation = Callable[[Store, Path], None]
+Operation = Callable[[LocalStorage, Path], None]
 LIVE_MAX = 40
 REWRITE_EVERY = 100
 
@@ -35,31 +35,31 @@ def removed_by(version: int) -> str:
 
 def commit_all(path: str, versions: int) -> None:
     """A table's life, for another process to look on: commit after commit, and now and then a new file."""
-    store, place = Store(), Path(path)
+    store, place = LocalStorage(), Path(path)
     for version in range(1, versions + 1):
         writer.append(store, place, TABLE_ID, version, [sample_entry(path_of(version), version)], [removed_by(version)])
         if version % REWRITE_EVERY == 0:
             writer.rewrite(store, place, TABLE_ID)
 
 
-def _create(store: Store, path: Path) -> None:
+def _create(store: LocalStorage, path: Path) -> None:
     writer.create(store, path, TABLE_ID, 100, [sample_entry("new.parquet", 4)])
 
 
-def _append(store: Store, path: Path) -> None:
+def _append(store: LocalStorage, path: Path) -> None:
     blocks = [sample_entry("new.parquet", 4), sample_entry("other.parquet", 5)]
     writer.append(store, path, TABLE_ID, 100, blocks, [path_of(1)])
 
 
-def _merge(store: Store, path: Path) -> None:
+def _merge(store: LocalStorage, path: Path) -> None:
     writer.append(store, path, TABLE_ID, 100, [sample_entry("new.parquet", 5)], [path_of(1)])
 
 
-def _rewrite(store: Store, path: Path) -> None:
+def _rewrite(store: LocalStorage, path: Path) -> None:
     writer.rewrite(store, path, TABLE_ID)
 
 
-def _remove(store: Store, path: Path) -> None:
+def _remove(store: LocalStorage, path: Path) -> None:
     writer.append(store, path, TABLE_ID, 100, [], [path_of(2), "unknown.parquet"])
 
 
@@ -79,12 +79,12 @@ def prepare(name: str, path: Path) -> None:
     for version in range(1, files + 1):
         block = sample_entry(path_of(version), 4 * version)
         if version == 1:
-            writer.create(Store(), path, TABLE_ID, version, [block])
+            writer.create(LocalStorage(), path, TABLE_ID, version, [block])
         else:
-            writer.append(Store(), path, TABLE_ID, version, [block], [])
+            writer.append(LocalStorage(), path, TABLE_ID, version, [block], [])
 
 
-def run(name: str, store: Store, path: Path) -> None:
+def run(name: str, store: LocalStorage, path: Path) -> None:
     SCENARIOS[name][1](store, path)
 
 

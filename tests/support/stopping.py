@@ -7,15 +7,15 @@ import resource
 from collections.abc import Callable
 from typing import Any
 
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 
 VERBS = (
-    *("write_new", "replace", "append", "extend", "patch", "read", "exists", "sync_file", "make_folder", "names"),
-    *("link_if_possible", "remove", "remove_folder", "remove_empty_folder", "move", "modified_ms", "size", "lock"),
+    *("create", "put", "swap", "append", "extend", "patch", "read", "exists", "sync_file", "make_folder", "names"),
+    *("link", "delete", "delete_folder", "delete_empty_folder", "move", "modified_ms", "size", "lock"),
 )
 
 
-class StoppingStore(Store):
+class StoppingStore(LocalStorage):
     """Once armed, notes its calls as (the named step before it, the verb); acts before the nth, and before the next."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ def _nothing() -> None:
 def _noted(verb: str) -> Callable[..., Any]:
     def call(self: StoppingStore, *args: Any, **options: Any) -> Any:
         self.called(verb)
-        return getattr(Store, verb)(self, *args, **options)
+        return getattr(LocalStorage, verb)(self, *args, **options)
 
     return call
 

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from lithify import Lake, Settings
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 from lithify.lake.table import Commit, Table
 from lithify.streams.apply import Checkpoint, apply_batch
 
@@ -86,7 +86,7 @@ def portion(number: int) -> list[Event]:
     return [] if number == 2 else [*events_of(number, 12, keys=6), Event(None, 0, f"lost {number}")]
 
 
-def bring(store: Store | None, path: str, told: str, table: str) -> None:
+def bring(store: LocalStorage | None, path: str, told: str, table: str) -> None:
     """Send the portions that nobody has heard of yet, as a streaming query does: told after each one that is in."""
     with Lake(path, store=store, settings=Settings(checkpoint_every=2)) as lake:
         begin = int(Path(told).read_text()) if Path(told).exists() else 0

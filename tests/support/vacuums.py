@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lithify import Lake
 from lithify.files.faults import FaultyStore, kill_process
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 from support.bags import bag
 from support.clocks import Clock, lake_with
 from support.leftovers import LOGS
@@ -71,13 +71,13 @@ def prepare(path: Path) -> None:
     (base / f"fold-{'b' * 32}" / "_day=2026-11-15" / "part-0.parquet").write_bytes(b"dead")
 
 
-def run(path: str, store: Store | None = None) -> Counter[Any]:
+def run(path: str, store: LocalStorage | None = None) -> Counter[Any]:
     with lake_with(LATER, Path(path), store=store) as lake:
         lake.table("a.t").vacuum(dry_run=False)
     return state_of(Path(path))
 
 
-def run_with(store: Store, path: str) -> None:
+def run_with(store: LocalStorage, path: str) -> None:
     run(path, store)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from lithify import Lake, LithifyError, Settings, Table
 from lithify.files.faults import FaultyStore, Gate, RecordingStore
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 from support.bags import bag
 from support.effort import Thinning
 from support.folders import contents
@@ -144,7 +144,7 @@ def test_a_power_cut_at_any_moment_loses_nothing_acknowledged(folder: Path, oper
     assert wrong == []
 
 
-class Cutting(Store):
+class Cutting(LocalStorage):
     """Acts at some steps of each class."""
 
     def __init__(self, action: Callable[[], None]) -> None:

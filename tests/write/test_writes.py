@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lithify import Conflict, InvalidRequest, Lake, NotFound, Settings
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 
@@ -187,7 +187,7 @@ def test_a_write_for_another_schema_is_refused_with_both_fingerprints(lake: Lake
 def test_a_schema_that_changes_under_a_write_is_seen_at_its_commit(folder: Path) -> None:
     """The rows were checked against the old columns: the commit looks again."""
 
-    class Overtaken(Store):
+    class Overtaken(LocalStorage):
         def step(self, name: str) -> None:
             if name == "write.staged" and not self.done:
                 self.done = True

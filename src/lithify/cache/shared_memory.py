@@ -24,7 +24,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from lithify.cache.extents import Extents, in_pages
-from lithify.files.store import translated
+from lithify.files.os_errors import translated
 
 SEGMENT_BYTES = 2**30
 # As Arrow wants buffers to lie; decimals must not lie any closer.

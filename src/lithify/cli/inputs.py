@@ -100,7 +100,7 @@ def _key(text: str, columns: pa.Schema, key: Sequence[str], table: str) -> dict[
 
 
 def _read(source: str) -> bytes:
-    from lithify.files.store import translated
+    from lithify.files.os_errors import translated
 
     if source == STDIN:
         data = sys.stdin.buffer.read(INPUT_BYTES_MAX + 1)

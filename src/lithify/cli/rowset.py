@@ -144,7 +144,7 @@ def _to_stdout(rows: pa.Table, format: RowFormat) -> None:
 
 def _to_file(rows: pa.Table, format: RowFormat, path: Path) -> None:
     """The file is there as a whole or not at all."""
-    from lithify.files.store import translated
+    from lithify.files.os_errors import translated
 
     with translated(path):
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

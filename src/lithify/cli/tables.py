@@ -317,7 +317,7 @@ def schema_of(columns: Sequence[str] | None, file: str | None) -> pa.Schema | No
 
 
 def _schema_file(path: Path) -> list[str]:
-    from lithify.files.store import translated
+    from lithify.files.os_errors import translated
 
     with translated(path):
         text = path.read_text("utf-8")

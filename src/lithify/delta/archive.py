@@ -73,7 +73,7 @@ class Archiver:
         hinted = hinted_checkpoint(commits.live, store)
         if hinted is not None and hinted < boundary:
             # Left by a process that was late. Readers do without a hint, but not with one that points at nothing.
-            store.remove(commits.live / HINT)
+            store.delete(commits.live / HINT)
         old = self._older_than(boundary)[:files_max]
         linked = self._link_all(old)
         store.sync_folder(commits.archive)
@@ -120,8 +120,8 @@ class Archiver:
                     continue
                 kept = version
             if not self._store.exists(target):
-                if not self._store.link_if_possible(source, target):
-                    self._store.move(source, target)
+                if not self._store.link(source, target):
+                    self._store.move(source, target, sync=False)
                 linked.add(name)
         return linked
 
@@ -134,7 +134,7 @@ class Archiver:
         try:
             gone = linked or not is_commit or (store.exists(target) and store.read(source) == store.read(target))
             if gone or self._now_ms - store.modified_ms(source) > HOUR_MS:
-                store.remove(source)
+                store.delete(source)
         except NotFound:
             logger.debug("%s was taken back by whoever put it there", source)
             return False
@@ -153,7 +153,7 @@ class Archiver:
         for version in range(oldest, min(start, first)):
             for kind, name in ((1, checkpoint_name(version)), (0, commit_name(version))):
                 if store.exists(commits.archive / name):
-                    store.remove(commits.archive / name)
+                    store.delete(commits.archive / name)
                     gone[kind] += 1
         return gone[0], gone[1]
 
@@ -181,5 +181,5 @@ def forget_archive(commits: Commits) -> None:
     store = commits.store
     with store.lock(commits.live / LOCK, LOCK_WAIT_S_MAX, f"clean-up of {commits.table}"):
         for name in store.names(commits.archive):
-            store.remove(commits.archive / name)
-        store.remove_empty_folder(commits.archive)
+            store.delete(commits.archive / name)
+        store.delete_empty_folder(commits.archive)

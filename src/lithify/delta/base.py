@@ -17,7 +17,7 @@ from lithify.delta.constraints import stricter
 from lithify.delta.log import DeltaLog
 from lithify.errors import Conflict, InvalidRequest, NotFound
 from lithify.files.parquet import Written
-from lithify.files.store import Store
+from lithify.files.storage import Storage
 
 FOLDED_TXN = "lithify.folded"
 OWNER = "lithify.owner"
@@ -55,7 +55,7 @@ class BaseLog:
         self._begun: dict[str, tuple[int, bool]] = {}
 
     @classmethod
-    def open(cls, path: Path, store: Store, table: str, checkpoint_every: int) -> BaseLog:
+    def open(cls, path: Path, store: Storage, table: str, checkpoint_every: int) -> BaseLog:
         return cls(DeltaLog.open(path, store, checkpoint_every=checkpoint_every), table)
 
     @property

@@ -24,7 +24,7 @@ from lithify.delta.commit_outcome import Intent
 from lithify.delta.log import CommitRecord, DeltaLog
 from lithify.errors import Corruption, NotFound
 from lithify.files.parquet import Written
-from lithify.files.store import Store
+from lithify.files.storage import Storage
 
 SEQ_TXN = "lithify.seq"
 EPOCH_TXN = "lithify.vacuum"
@@ -65,7 +65,7 @@ class ChangesLog:
     def open(
         cls,
         path: Path,
-        store: Store,
+        store: Storage,
         table: str,
         checkpoint_every: int,
         defaults: Mapping[str, Any] | None = None,

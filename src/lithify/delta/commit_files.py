@@ -16,11 +16,11 @@ from lithify.delta.actions import CommitRecord, parse_record
 from lithify.delta.folder import ARCHIVE_FOLDER, LOG_FOLDER, Listing, checkpoint_name, commit_name
 from lithify.delta.torn_log import is_parquet
 from lithify.errors import Corruption, NotFound
-from lithify.files.store import Store
+from lithify.files.storage import Storage
 
 
 class Commits:
-    def __init__(self, table: Path, store: Store) -> None:
+    def __init__(self, table: Path, store: Storage) -> None:
         self.table, self.store = table, store
         self.live, self.archive = table / LOG_FOLDER, table / ARCHIVE_FOLDER
 

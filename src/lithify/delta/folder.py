@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lithify.errors import NotFound
-from lithify.files.store import Store
+from lithify.files.storage import Storage
 
 LOG_FOLDER = "_delta_log"
 ARCHIVE_FOLDER = "_log_archive"
@@ -32,7 +32,7 @@ class Listing:
     checkpoints: tuple[int, ...]
 
     @classmethod
-    def of(cls, folder: Path, store: Store) -> Listing:
+    def of(cls, folder: Path, store: Storage) -> Listing:
         names = tuple(store.names(folder))
         # There may be very many commits: their names are told by their length before anything else is asked.
         commits = tuple(int(name[:20]) for name in names if len(name) == 25 and COMMIT_NAME.fullmatch(name))
@@ -77,7 +77,7 @@ def checkpoint_name(version: int) -> str:
     return f"{version:020d}.checkpoint.parquet"
 
 
-def hinted_checkpoint(folder: Path, store: Store) -> int | None:
+def hinted_checkpoint(folder: Path, store: Storage) -> int | None:
     """The newest checkpoint as the log's own pointer tells it: cheap, and only a hint."""
     try:
         hint = json.loads(store.read(folder / HINT))

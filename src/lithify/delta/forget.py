@@ -50,9 +50,9 @@ def checkpoint_without(commits: Commits, version: int, names: frozenset[str]) ->
         content, rows = _filtered(log / checkpoint_name(version), names)
         hint = json.loads((log / HINT).read_bytes())
     store = commits.store
-    store.write_new(commits.live / checkpoint_name(version), content)
+    store.create(commits.live / checkpoint_name(version), content)
     store.sync_folder(commits.live)
-    store.replace(commits.live / HINT, json.dumps({**hint, "size": rows, "sizeInBytes": len(content)}).encode())
+    store.put(commits.live / HINT, json.dumps({**hint, "size": rows, "sizeInBytes": len(content)}).encode())
 
 
 def _filtered(path: Path, names: frozenset[str]) -> tuple[bytes, int]:

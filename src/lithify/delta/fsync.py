@@ -1,6 +1,6 @@
 """What of a log is known to be on disk. deltalake does not fsync; before a commit is acknowledged, or built on, it and
 all earlier ones have to be. A commit whose fsync failed, here or in another process, is written anew if it is whole:
-syncing it again would prove nothing (`files/store.py`).
+syncing it again would prove nothing (`files/local.py`).
 """
 
 from __future__ import annotations

@@ -47,8 +47,9 @@ from lithify.delta.rebuild import keep, read_txns, rebuild
 from lithify.delta.torn_log import set_torn_commit_aside
 from lithify.delta.trim import TrimReport, lost_to_trim, trim
 from lithify.errors import CommitUnknown, Corruption, LithifyError, NotFound
+from lithify.files.os_errors import translated
 from lithify.files.parquet import Written
-from lithify.files.store import Store, translated
+from lithify.files.storage import Storage
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_lo
 
 
 class DeltaLog:
-    def __init__(self, path: Path, store: Store, table: DeltaTable, checkpoint_every: int) -> None:
+    def __init__(self, path: Path, store: Storage, table: DeltaTable, checkpoint_every: int) -> None:
         self.path, self._store, self._table = path, store, table
         self._commits = Commits(path, store)
         self.limits: Callable[[], LogLimits] = lambda: LogLimits(checkpoint_every)
@@ -80,7 +81,7 @@ class DeltaLog:
             return holds_log(path / LOG_FOLDER)
 
     @classmethod
-    def open(cls, path: Path, store: Store, version: int | None = None, checkpoint_every: int = 20) -> DeltaLog:
+    def open(cls, path: Path, store: Storage, version: int | None = None, checkpoint_every: int = 20) -> DeltaLog:
         if not cls.exists(path):
             raise NotFound(f"{path} holds no Delta table")
         if version is None:
@@ -93,7 +94,7 @@ class DeltaLog:
     def create(
         cls,
         path: Path,
-        store: Store,
+        store: Storage,
         columns: pa.Schema,
         partition_by: Sequence[str],
         properties: Mapping[str, str],
@@ -362,7 +363,7 @@ class DeltaLog:
         path = self._commits.live_path(version)
         with contextlib.suppress(NotFound):  # trimmed once more
             if parse_record(version, self._store.read(path)).info.get("write_id") == intent.id:
-                self._store.remove(path)
+                self._store.delete(path)
         self._table = open_table(self.path, self._store)
 
     def make_durable(self) -> None:

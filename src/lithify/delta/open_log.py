@@ -12,7 +12,8 @@ from lithify.delta.folder import ARCHIVE_FOLDER, LOG_FOLDER
 from lithify.delta.sidecar_paths import check_sidecar_paths
 from lithify.delta.torn_log import set_torn_checkpoint_aside
 from lithify.errors import Corruption, InvalidRequest, LithifyError, NotFound, Unavailable
-from lithify.files.store import Store, os_error, translated
+from lithify.files.os_errors import os_error, translated
+from lithify.files.storage import Storage
 
 ATTEMPTS_MAX = 10
 _SIGNS = (
@@ -27,7 +28,7 @@ _SIGNS = (
 )
 
 
-def open_table(path: Path, store: Store, version: int | None = None) -> DeltaTable:
+def open_table(path: Path, store: Storage, version: int | None = None) -> DeltaTable:
     """At its newest version, or pinned to an older one."""
     check_plain(path, store)
     try:
@@ -42,7 +43,7 @@ def open_table(path: Path, store: Store, version: int | None = None) -> DeltaTab
         raise translated_error(error, path) from error
 
 
-def check_plain(path: Path, store: Store) -> None:
+def check_plain(path: Path, store: Storage) -> None:
     """deltalake follows links, so none may lie in a log; what is in the archive is looked at when it is read."""
     with translated(path):
         store.places.check_entries(path / LOG_FOLDER)
@@ -50,7 +51,7 @@ def check_plain(path: Path, store: Store) -> None:
         check_sidecar_paths(path / LOG_FOLDER, store)
 
 
-def _opened(path: Path, store: Store, version: int | None) -> DeltaTable:
+def _opened(path: Path, store: Storage, version: int | None) -> DeltaTable:
     """deltalake first lists the log, then reads it. Files may be moved to the archive in between: try again while the
     folder changes.
     """

@@ -24,8 +24,8 @@ from lithify.delta.commit_files import Commits
 from lithify.delta.folder import LOG_FOLDER, commit_name
 from lithify.errors import Corruption, NotFound
 from lithify.files.open_parquet import open_file
+from lithify.files.os_errors import translated
 from lithify.files.scratch import Scratch
-from lithify.files.store import translated
 
 T = TypeVar("T")
 
@@ -77,11 +77,11 @@ def keep(commits: Commits, version: int, folder: Path) -> None:
 
 def _keep(commits: Commits, version: int, folder: Path) -> None:
     store, target = commits.store, folder / LOG_FOLDER
-    store.remove_folder(target)
+    store.delete_folder(target)
     checkpoint, needed = commits.needed_for(version)
     store.make_folder(target)
     for source in ([] if checkpoint is None else [checkpoint]) + [commits.path(number) for number in needed]:
-        store.link(source, target / source.name)
+        store.copy(source, target / source.name)
     store.sync_folder(target)
 
 

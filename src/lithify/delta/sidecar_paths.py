@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lithify.errors import Corruption, NotFound
 from lithify.files.open_parquet import open_file
-from lithify.files.store import Store
+from lithify.files.storage import Storage
 
 FOLDER = "_sidecars"
 _CHECKPOINT = re.compile(r"\d{20}\.checkpoint\.(?:.*\.)?(parquet|json)")
@@ -25,7 +25,7 @@ _CHECKED_MAX = 10_000
 _checked: set[tuple[str, int, float]] = set()
 
 
-def check_sidecar_paths(log: Path, store: Store) -> None:
+def check_sidecar_paths(log: Path, store: Storage) -> None:
     store.places.check_entries(log / FOLDER)
     for name in store.names(log):
         found = _CHECKPOINT.fullmatch(name)

@@ -14,17 +14,17 @@ from pathlib import Path
 from lithify.delta.folder import CHECKPOINT_NAME, HINT, LOCK, Listing, commit_name, hinted_checkpoint
 from lithify.errors import Corruption, NotFound
 from lithify.files.open_parquet import open_file
-from lithify.files.store import Store
+from lithify.files.storage import Storage
 
 logger = logging.getLogger(__name__)
 
 
-def set_torn_commit_aside(folder: Path, store: Store) -> None:
+def set_torn_commit_aside(folder: Path, store: Storage) -> None:
     if not _tail_is_whole(folder, store):
         _set_aside(folder, store)
 
 
-def _tail_is_whole(folder: Path, store: Store) -> bool:
+def _tail_is_whole(folder: Path, store: Storage) -> bool:
     """The usual case, found without listing the folder: every commit after the hinted checkpoint parses."""
     version = hinted_checkpoint(folder, store)
     if version is None:
@@ -36,7 +36,7 @@ def _tail_is_whole(folder: Path, store: Store) -> bool:
     return True
 
 
-def _set_aside(folder: Path, store: Store) -> None:
+def _set_aside(folder: Path, store: Storage) -> None:
     listing = Listing.of(folder, store)
     newest_checkpoint = max(listing.checkpoints, default=-1)
     tail = [commit_name(version) for version in listing.commits if version > newest_checkpoint]
@@ -53,10 +53,10 @@ def _set_aside(folder: Path, store: Store) -> None:
         path = folder / torn[0]
         if store.exists(path) and not _parses(path, store):
             logger.warning("setting aside %s: it was cut off before it was acknowledged", path)
-            store.rename(path, path.with_name(f".torn-{path.name}-{time.time_ns()}"))
+            store.move(path, path.with_name(f".torn-{path.name}-{time.time_ns()}"))
 
 
-def _parses(path: Path, store: Store) -> bool:
+def _parses(path: Path, store: Storage) -> bool:
     try:
         return is_whole(store.read(path))
     except NotFound:
@@ -71,7 +71,7 @@ def is_whole(commit: bytes) -> bool:
         return False
 
 
-def set_torn_checkpoint_aside(folder: Path, store: Store) -> bool:
+def set_torn_checkpoint_aside(folder: Path, store: Storage) -> bool:
     """A checkpoint repeats what the commits say. One that cannot be read is dropped while an older one, or the
     beginning of the log, and all commits since are there.
     """
@@ -84,11 +84,11 @@ def set_torn_checkpoint_aside(folder: Path, store: Store) -> bool:
     }
     for name, version in torn.items():
         if listing.can_read(version, without=torn.values()):
-            store.remove(folder / name)
+            store.delete(folder / name)
             dropped = True
     # Only a hint, but one that points at nothing stops readers.
     if HINT in store.names(folder):
-        store.remove(folder / HINT)
+        store.delete(folder / HINT)
         dropped = True
     return dropped
 

@@ -25,7 +25,7 @@ from lithify.delta.commit_files import Commits
 from lithify.delta.folder import CHECKPOINT_NAME, HINT, LOCK, checkpoint_name, commit_name, hinted_checkpoint
 from lithify.delta.torn_log import is_parquet
 from lithify.errors import CommitUnknown, NotFound, Unavailable
-from lithify.files.store import DOUBTED
+from lithify.files.local import DOUBTED
 
 logger = logging.getLogger(__name__)
 
@@ -84,9 +84,9 @@ class _Trim:
         hinted = hinted_checkpoint(self._folder, self._store)
         if hinted is not None and any(name.startswith(f"{hinted:020d}.checkpoint") for name in doomed):
             # Left by a process that was late. Readers do without a hint, but not with one that points at nothing.
-            self._store.remove(self._folder / HINT)
+            self._store.delete(self._folder / HINT)
         for name in doomed:
-            self._store.remove(self._folder / name)
+            self._store.delete(self._folder / name)
         gone = set(doomed)
         return TrimReport(
             commits=sum(name.endswith(".json") for name in old if name in gone),

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lithify.errors import LithifyError
-from lithify.files.store import Store
+from lithify.files.storage import Storage
 
 ASKED_EVERY_S = 1.0
 CLOCK_FILE = "clock"
@@ -26,7 +26,7 @@ def own_clock_ms() -> int:
 
 
 class LakeClock:
-    def __init__(self, store: Store, control: Path, own_ms: Callable[[], int] = own_clock_ms) -> None:
+    def __init__(self, store: Storage, control: Path, own_ms: Callable[[], int] = own_clock_ms) -> None:
         self._store, self._path, self._own_ms = store, control / CLOCK_FILE, own_ms
         self._asked: tuple[float, float] | None = None  # when, by the monotonic clock, and what the answer was
 

@@ -17,12 +17,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
 
 ANY = "*"
 
 
-class RecordingStore(Store):
+class RecordingStore(LocalStorage):
     """Notes every point it passes, in order."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class RecordingStore(Store):
         return found
 
 
-class FaultyStore(Store):
+class FaultyStore(LocalStorage):
     """Runs `action` from the `nth` time that the point `at` is reached, `times` times in a row (None: always)."""
 
     def __init__(self, at: str, action: Callable[[], None], nth: int = 1, times: int | None = 1) -> None:

@@ -6,11 +6,11 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import PurePath
 
 from lithify.core.disk_files import DiskFile, is_small_write, lies_inside
 from lithify.core.names import is_job_folder
-from lithify.files.store import translated
+from lithify.files.os_errors import translated
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Listing:
     folders: list[Folder] = field(default_factory=list)
 
 
-def list_own(root: Path) -> Listing:
+def list_own(root: PurePath) -> Listing:
     """Everything whose name only Lithify gives out: small writes at the top, and folders of jobs."""
     found = Listing()
     for entry in _entries(root):
@@ -39,7 +39,7 @@ def list_own(root: Path) -> Listing:
     return found
 
 
-def _add_folder(found: Listing, root: Path, path: str) -> bool:
+def _add_folder(found: Listing, root: PurePath, path: str) -> bool:
     """Whether it is empty."""
     try:
         status = os.lstat(root / path)
@@ -58,12 +58,12 @@ def _add_folder(found: Listing, root: Path, path: str) -> bool:
     return empty
 
 
-def _add_file(found: Listing, root: Path, path: str) -> None:
+def _add_file(found: Listing, root: PurePath, path: str) -> None:
     if (file := _status(str(root / path), path)) is not None:
         found.files.append(file)
 
 
-def look_at(root: Path, path: str) -> DiskFile | None:
+def look_at(root: PurePath, path: str) -> DiskFile | None:
     """One regular file below `root`, or None if it is gone, is no file, or can only be reached through a link."""
     if not lies_inside(path):
         return None
@@ -83,7 +83,7 @@ def _status(place: str, path: str) -> DiskFile | None:
     return DiskFile(path, status.st_size, status.st_mtime_ns // 1_000_000, inode, status.st_nlink)
 
 
-def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+def _entries(folder: PurePath) -> Iterator[os.DirEntry[str]]:
     with translated(folder):
         try:
             with os.scandir(folder) as entries:

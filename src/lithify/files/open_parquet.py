@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lithify.errors import Corruption, InvalidRequest, LithifyError, NotFound
+from lithify.files.os_errors import os_error
 from lithify.files.read_proof import Vanished, check_size, tag_of
-from lithify.files.store import os_error
 
 FOOTER_GUESS_BYTES = 16_384
 INT96_UNIT = "us"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import PurePath
 
 from lithify.errors import Corruption, LithifyError, NotFound, Unavailable
 
 
 @contextlib.contextmanager
-def translated(path: Path | str) -> Iterator[None]:
+def translated(path: PurePath | str) -> Iterator[None]:
     """Foreign errors of file access become ours, named after the path."""
     try:
         yield
@@ -23,7 +23,7 @@ def translated(path: Path | str) -> Iterator[None]:
         raise os_error(error, path) from error
 
 
-def os_error(error: OSError, path: Path | str) -> LithifyError:
+def os_error(error: OSError, path: PurePath | str) -> LithifyError:
     place = _named(error, path)
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
@@ -43,7 +43,7 @@ def os_error(error: OSError, path: Path | str) -> LithifyError:
             return Unavailable(f"{place}: {error.strerror or error}")
 
 
-def _named(error: OSError, path: Path | str) -> Path | str:
+def _named(error: OSError, path: PurePath | str) -> PurePath | str:
     """What an error is about; a name inside of an open folder says less than the path."""
     named = error.filename
     return named if isinstance(named, str) and named.startswith("/") else path

@@ -33,8 +33,8 @@ from lithify.core.schema import TableSchema
 from lithify.errors import Unavailable
 from lithify.files.modes import follow_folder
 from lithify.files.open_parquet import corrupt, footer_in, footer_of, open_file, read_footer
+from lithify.files.os_errors import translated
 from lithify.files.statistics import stats_json
-from lithify.files.store import translated
 
 GROUP_ROWS_SMALL, GROUP_ROWS_LARGE = 32_768, 131_072
 # Small pages, so that a lookup decodes little; a dictionary that has grown beyond this costs more than it saves.

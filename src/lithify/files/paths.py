@@ -17,7 +17,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from pathlib import PurePath
 
 from lithify.errors import Corruption, Unavailable
 from lithify.files.os_errors import translated
@@ -38,21 +38,21 @@ class Places:
         # Where data files really lie that a log names by links, by the folder of the log.
         self.linked: dict[str, frozenset[str]] = {}
 
-    def trust(self, folder: Path) -> None:
+    def trust(self, folder: PurePath) -> None:
         """A folder that the opener named itself. The longest root of a path counts."""
         if (text := str(folder)) not in self.roots:
             self.roots = tuple(sorted((*self.roots, text), key=len, reverse=True))
 
-    def allow(self, folder: Path) -> None:
+    def allow(self, folder: PurePath) -> None:
         if (text := os.path.realpath(folder)) not in self.allowed:
             self.allowed = (*self.allowed, text)
 
-    def allows(self, path: Path | str) -> bool:
+    def allows(self, path: PurePath | str) -> bool:
         """Whether it really lies in an allowed place, whatever links lead there."""
         real = os.path.realpath(path)
         return any(real == place or real.startswith(f"{place.rstrip('/')}/") for place in self.allowed)
 
-    def split(self, path: Path | str) -> tuple[str, list[str]]:
+    def split(self, path: PurePath | str) -> tuple[str, list[str]]:
         """The root of a path, and the names below it."""
         text = str(path)
         for root in self.roots:
@@ -70,7 +70,7 @@ class Places:
         return root, names
 
     @contextlib.contextmanager
-    def entry(self, path: Path | str) -> Iterator[tuple[int, str]]:
+    def entry(self, path: PurePath | str) -> Iterator[tuple[int, str]]:
         """The open folder that holds the last name of a path, and that name."""
         root, names = self.split(path)
         at = os.open(root, _WALKED & ~os.O_NOFOLLOW)
@@ -85,7 +85,7 @@ class Places:
         finally:
             os.close(at)
 
-    def is_there(self, path: Path | str) -> bool:
+    def is_there(self, path: PurePath | str) -> bool:
         """Raises if it is a link."""
         with translated(path):
             try:
@@ -96,7 +96,7 @@ class Places:
                 raise is_link(path)
             return True
 
-    def check_folder(self, folder: Path) -> None:
+    def check_folder(self, folder: PurePath) -> None:
         """None of the folders from its root to this one, as far as they are there, is a link."""
         root, names = self.split(folder)
         here = root
@@ -105,7 +105,7 @@ class Places:
             if _is_link(here):
                 raise is_link(here)
 
-    def check_entries(self, folder: Path) -> None:
+    def check_entries(self, folder: PurePath) -> None:
         """Nor is anything that lies in it."""
         self.check_folder(folder)
         with (
@@ -117,7 +117,7 @@ class Places:
                 if entry.is_symlink():
                     raise is_link(entry.path)
 
-    def check_tree(self, folder: Path) -> None:
+    def check_tree(self, folder: PurePath) -> None:
         """Nor anything below it."""
         self.check_entries(folder)
         for at, folders, files in os.walk(folder):
@@ -125,7 +125,7 @@ class Places:
                 if _is_link(f"{at}/{name}"):
                     raise is_link(f"{at}/{name}")
 
-    def check_files(self, folder: Path, paths: Iterable[str]) -> None:
+    def check_files(self, folder: PurePath, paths: Iterable[str]) -> None:
         """Files that a log names by their path below its folder: no level of it is a link out of allowed places."""
         text, plain, linked = str(folder), set[str](), set[str]()
         for path in paths:
@@ -170,14 +170,14 @@ def _step(at: int, name: str, path: str) -> int:
     return following
 
 
-def is_link(path: Path | str) -> Corruption:
+def is_link(path: PurePath | str) -> Corruption:
     return Corruption(
         f"{path} is a link, and a lake is not followed out of its folder: put the file or folder itself there; a data "
         "file may also be a link to a place that the setting allowed_paths names"
     )
 
 
-def not_allowed(path: Path | str, what: str) -> Unavailable:
+def not_allowed(path: PurePath | str, what: str) -> Unavailable:
     return Unavailable(
         f"{what} lies at {path}, outside of this lake, and only your own settings can allow that: set "
         f'LITHIFY_ALLOWED_PATHS={path}, or write allowed_paths = ["{path}"] into a file that you pass with --config or '
@@ -209,7 +209,7 @@ def remove_tree(at: int, name: str) -> None:
     os.rmdir(name, dir_fd=at)
 
 
-def discard_tree(folder: Path) -> None:
+def discard_tree(folder: PurePath) -> None:
     """Delete a folder that only saves time, as far as that is possible; also the folder it lies in is no link."""
     places = Places()
     places.trust(folder.parent.parent)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from lithify.errors import Conflict, Corruption
-from lithify.files.store import os_error
+from lithify.files.os_errors import os_error
 
 T = TypeVar("T")
 

@@ -25,10 +25,10 @@ from lithify.core.arrow_rows import lookup, take
 from lithify.core.rows import sort_by_key
 from lithify.errors import Corruption
 from lithify.files.open_parquet import open_file
+from lithify.files.os_errors import translated
 from lithify.files.parquet import Layout, PartWriter, Written, batches_of, part_path
 from lithify.files.read_proof import check_whole
 from lithify.files.statistics import ranges_of
-from lithify.files.store import translated
 
 SHOWN = "_lithify_shown"
 

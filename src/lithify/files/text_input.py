@@ -19,7 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from lithify.errors import InvalidRequest
-from lithify.files.store import translated
+from lithify.files.os_errors import translated
 
 BLOCK_BYTES = 4 * 2**20
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}

@@ -27,7 +27,9 @@ from typing import Any, Literal, get_args
 
 from lithify.core.names import CONTROL_FOLDER, parse_table_name
 from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound, Unavailable
-from lithify.files.store import Store, os_error
+from lithify.files.local import LocalStorage
+from lithify.files.os_errors import os_error
+from lithify.files.storage import Storage
 
 Scope = Literal["read", "write", "maintain", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
@@ -84,8 +86,8 @@ class Token:
 
 
 class Tokens:
-    def __init__(self, lake: Path, store: Store | None = None, clock: Callable[[], float] = time.time) -> None:
-        self._folder, self._store, self._clock = lake / CONTROL_FOLDER, store or Store(), clock
+    def __init__(self, lake: Path, store: Storage | None = None, clock: Callable[[], float] = time.time) -> None:
+        self._folder, self._store, self._clock = lake / CONTROL_FOLDER, store or LocalStorage(), clock
         self._lock = threading.Lock()
         self._looked_at = float("-inf")
         self._stamp: tuple[int, int, int] | None = None
@@ -257,7 +259,7 @@ class Tokens:
     def _write(self, tokens: list[Token]) -> None:
         listed = [{**token.document(), "sha256": token.sha256} for token in tokens]
         document = json.dumps({"format": FORMAT, "tokens": listed}, indent=1) + "\n"
-        self._store.replace(self.path, document.encode(), mode=0o600)
+        self._store.put(self.path, document.encode(), mode=0o600)
         with self._lock:
             self._looked_at, self._stamp = float("-inf"), None
 

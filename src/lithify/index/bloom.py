@@ -14,7 +14,7 @@ from typing import Any
 
 import xxhash
 
-from lithify.files.store import translated
+from lithify.files.os_errors import translated
 from lithify.index.block import ColumnInfo
 from lithify.index.sort_keys import point_of
 from lithify.index.stats import Kind

@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lithify.errors import Corruption, NotFound
-from lithify.files.store import translated
+from lithify.files.os_errors import translated
 from lithify.index.block import Block
 from lithify.index.format import (
     FOOTER,

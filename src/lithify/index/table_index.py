@@ -215,7 +215,7 @@ class TableIndex:
             self._sidecar, self._beside = None, []
             self._tried.clear()
             if self.path.exists():
-                self._runtime.store.remove(self.path)
+                self._runtime.store.delete(self.path)
 
     def _look_up(self, version: int | None, files: Files, places: Sequence[int]) -> Block | None:
         """Read a few footers now. `version`: of the head, where the entries are worth keeping."""
@@ -261,7 +261,7 @@ class TableIndex:
             self._note("corrupt", error)
             self._sidecar = None
             try:
-                self._runtime.store.remove(self.path)
+                self._runtime.store.delete(self.path)
             except Exception as failure:
                 self.failed("removed", failure)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from lithify.files.store import Store
+from lithify.files.storage import Storage
 from lithify.index.block import Block, parse, path_hash
 from lithify.index.block_builder import merge
 from lithify.index.format import (
@@ -85,14 +85,14 @@ class _Growing:
         return self._put(body + crc32(body).to_bytes(4, "little") + FOOTER_END)
 
 
-def create(store: Store, path: Path, table_id: str, version: int, blocks: Iterable[bytes]) -> None:
+def create(store: Storage, path: Path, table_id: str, version: int, blocks: Iterable[bytes]) -> None:
     """A sidecar of these blocks, in place of the one that may be there."""
     with _locked(store, path):
         _create(store, path, table_id, version, blocks)
 
 
 def append(
-    store: Store,
+    store: Storage,
     path: Path,
     table_id: str,
     version: int,
@@ -127,7 +127,7 @@ def append(
         store.patch(path, HEAD_PLACE, footer.to_bytes(8, "little"))
 
 
-def rewrite(store: Store, path: Path, table_id: str) -> None:
+def rewrite(store: Storage, path: Path, table_id: str) -> None:
     """The live entries of the newest version, in a new file."""
     with _locked(store, path):
         view = Sidecar.open(path, table_id).view()
@@ -140,7 +140,7 @@ def worth_rewriting(sidecar: Sidecar) -> bool:
     return (view.dead_share > 0.5 and view.dead_bytes > DEAD_BYTES_MIN) or len(view.blocks) > BLOCKS_MAX
 
 
-def _create(store: Store, path: Path, table_id: str, version: int, blocks: Iterable[bytes]) -> None:
+def _create(store: Storage, path: Path, table_id: str, version: int, blocks: Iterable[bytes]) -> None:
     file_id = secrets.randbits(64)
     growing = _Growing(HEADER_BYTES)
     for block in blocks:
@@ -153,12 +153,12 @@ def _create(store: Store, path: Path, table_id: str, version: int, blocks: Itera
     for name in store.names(path.parent):
         # Of a writer that died: whoever holds the lock is alone.
         if name.startswith(f".{path.name}."):
-            store.remove(path.parent / name)
+            store.delete(path.parent / name)
     store.step("sidecar.create")
-    store.replace(path, b"".join([start, *growing.parts]))
+    store.put(path, b"".join([start, *growing.parts]))
 
 
-def _locked(store: Store, path: Path) -> contextlib.AbstractContextManager[None]:
+def _locked(store: Storage, path: Path) -> contextlib.AbstractContextManager[None]:
     store.make_folder(path.parent)
     return store.lock(path.with_name(f"{path.name}.lock"), LOCK_WAIT_S_MAX, f"the sidecar {path}")
 

@@ -135,7 +135,7 @@ def drop_leftovers(runtime: Runtime, root: Path, job: Job, paths: Iterable[str])
         found = [path for path in sorted((root / job.folder).rglob("*")) if path.is_file()]
     for path in found:
         if path not in reported:
-            runtime.store.remove(path)
+            runtime.store.delete(path)
 
 
 def check_outputs(runtime: Runtime, root: Path, files: Iterable[Written]) -> None:
@@ -153,7 +153,7 @@ def finish(runtime: Runtime, job: Job, outcome: str = "done", **facts: Any) -> N
     """The log has decided. A manifest that cannot be removed now is recovery's: the job has not failed for that."""
     _under_way.discard(job.id)
     try:
-        runtime.store.remove(_manifest(runtime, job.id))
+        runtime.store.delete(_manifest(runtime, job.id))
     except Exception as error:
         logger.warning("the manifest of %s %s of %s is left to recovery: %s", job.kind, job.id, job.table, error)
         return
@@ -375,14 +375,14 @@ def _delete_folder(runtime: Runtime, job: Job, log: DeltaLog) -> None:
     referenced = next((f.path for f in log.files(()) if PurePosixPath(f.path).parts[0] == job.folder), None)
     if referenced is not None:
         raise Conflict(f"job {job.id} is fenced, but the log names {referenced}: nothing was deleted")
-    runtime.store.remove_folder(log.path / job.folder)
+    runtime.store.delete_folder(log.path / job.folder)
 
 
 def _remove_unborn(runtime: Runtime, path: Path) -> None:
     """A manifest that was never renamed into place: its job died before it began, and wrote nothing."""
     with contextlib.suppress(ValueError, TypeError, KeyError, LithifyError):
         if not _parsed(runtime, path).owner.may_be_alive():
-            runtime.store.remove(path)
+            runtime.store.delete(path)
 
 
 # -- manifests
@@ -399,7 +399,7 @@ def _manifest(runtime: Runtime, job_id: str) -> Path:
 
 
 def _write(runtime: Runtime, job: Job) -> None:
-    runtime.store.replace(_manifest(runtime, job.id), json.dumps(asdict(job)).encode())
+    runtime.store.put(_manifest(runtime, job.id), json.dumps(asdict(job)).encode())
 
 
 def _parsed(runtime: Runtime, path: Path) -> Job:
@@ -426,7 +426,7 @@ def _read(runtime: Runtime, path: Path, set_aside: bool) -> Job | None:
             aside = path.with_suffix(".unreadable")
             logger.warning("setting aside manifest %s as %s, it cannot be trusted: %s", path, aside.name, error)
             with contextlib.suppress(NotFound):
-                runtime.store.rename(path, aside)
+                runtime.store.move(path, aside)
         return None
 
 

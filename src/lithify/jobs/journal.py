@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from lithify.errors import NotFound
-from lithify.files.store import Store
+from lithify.files.storage import Storage
 
 BYTES_MAX = 1 << 20
 
 
 class Journal:
-    def __init__(self, store: Store, path: Path, bytes_max: int = BYTES_MAX) -> None:
+    def __init__(self, store: Storage, path: Path, bytes_max: int = BYTES_MAX) -> None:
         self._store, self._path, self._bytes_max = store, path, bytes_max
 
     def append(self, record: dict[str, Any]) -> None:
@@ -53,4 +53,4 @@ class Journal:
             data = self._store.read(self._path)
             if len(data) > self._bytes_max:
                 middle = data.index(b"\n", len(data) // 2) + 1
-                self._store.replace(self._path, data[middle:])
+                self._store.put(self._path, data[middle:])

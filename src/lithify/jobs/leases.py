@@ -203,7 +203,7 @@ def _look(runtime: Runtime, name: str, *, set_aside: bool = False) -> tuple[Leas
         if set_aside:
             aside = path.with_suffix(".unreadable")
             logger.warning("setting aside unreadable lease %s as %s: %s", path, aside.name, error)
-            runtime.store.rename(path, aside)
+            runtime.store.move(path, aside)
         # How many holders there were is lost; the time in ms is more than that.
         return None, max(runtime.now_ms(), 0)
     return lease, lease.token
@@ -219,7 +219,7 @@ def _parsed(fields: dict[str, Any]) -> Lease:
 
 
 def _write(runtime: Runtime, lease: Lease) -> None:
-    runtime.store.replace(_path(runtime, lease.name), json.dumps(asdict(lease)).encode())
+    runtime.store.put(_path(runtime, lease.name), json.dumps(asdict(lease)).encode())
 
 
 def _path(runtime: Runtime, name: str) -> Path:

@@ -183,7 +183,7 @@ def _link_into(
         store.make_folder(root / folder)
         for number, source in enumerate(paths):
             target = f"{folder}/part-{number:05d}.parquet"
-            store.link(source, root / target)
+            store.copy(source, root / target)
             store.sync_file(root / target)
             footer = read_footer(source)
             known = footer_of(footer, source)
@@ -202,7 +202,7 @@ def _link_into(
     except BaseException as error:
         if not intent.may_stand:
             with contextlib.suppress(LithifyError):  # vacuum finds it
-                store.remove_folder(root / folder)
+                store.delete_folder(root / folder)
         if isinstance(error, Lost):
             raise Conflict(f"the base of {base.table} was changed while it was filled: adopt again") from None
         raise

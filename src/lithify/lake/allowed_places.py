@@ -13,8 +13,8 @@ import os
 from pathlib import Path
 
 from lithify.errors import LithifyError, NotFound
+from lithify.files.local import LocalStorage
 from lithify.files.paths import not_allowed
-from lithify.files.store import Store
 from lithify.settings import user_folder
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ def remembered(lake: Path) -> list[Path]:
 
 def remember(lake: Path, place: Path) -> None:
     """Where that cannot be written down, the next to open the lake is told what to set."""
-    path, store = _path(), Store()
+    path, store = _path(), LocalStorage()
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with store.lock(path.with_suffix(".lock"), LOCK_WAIT_S_MAX, "allowed places"):
@@ -41,14 +41,14 @@ def remember(lake: Path, place: Path) -> None:
             of_lake = known.setdefault(os.path.realpath(lake), [])
             if str(place) not in of_lake:
                 of_lake.append(str(place))
-                store.replace(path, (json.dumps(known, indent=1) + "\n").encode(), mode=0o600)
+                store.put(path, (json.dumps(known, indent=1) + "\n").encode(), mode=0o600)
     except (LithifyError, OSError) as error:
         logger.warning("%s could not be written (%s): %s", path, error, not_allowed(place, "the adopted table"))
 
 
 def _read() -> dict[str, list[str]]:
     try:
-        found = json.loads(Store().read(_path()))
+        found = json.loads(LocalStorage().read(_path()))
         return {str(lake): [str(place) for place in places] for lake, places in found.items()}
     except NotFound:
         return {}

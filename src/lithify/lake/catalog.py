@@ -25,8 +25,9 @@ from lithify.delta.commit_outcome import Intent, Lost
 from lithify.delta.folder import LOG_FOLDER, commit_name
 from lithify.delta.log import DeltaLog
 from lithify.errors import CommitUnknown, Conflict, Corruption, InvalidRequest, LithifyError, NotFound, Unavailable
+from lithify.files.os_errors import translated
 from lithify.files.paths import is_link
-from lithify.files.store import Store, translated
+from lithify.files.storage import Storage
 from lithify.options.table_options import stored
 from lithify.tables.handles import (
     Handles,
@@ -47,7 +48,7 @@ LAKE_FORMAT = 1
 LOOKS_MAX = 10_000
 
 
-def open_lake(root: Path, store: Store, *, create: bool) -> None:
+def open_lake(root: Path, store: Storage, *, create: bool) -> None:
     """Check that `root` is a lake this version can use; make it one if it is empty."""
     marker = root / CONTROL_FOLDER / "lake.json"
     _check_control(root / CONTROL_FOLDER, store)
@@ -75,10 +76,10 @@ def open_lake(root: Path, store: Store, *, create: bool) -> None:
     if any(name != CONTROL_FOLDER for name in store.names(root)):
         raise InvalidRequest(f"{root} is no lake and not empty: give an empty or a new folder")
     store.make_folder(root / CONTROL_FOLDER / "jobs")
-    store.replace(marker, json.dumps({"format": LAKE_FORMAT}).encode())
+    store.put(marker, json.dumps({"format": LAKE_FORMAT}).encode())
 
 
-def _check_control(folder: Path, store: Store) -> None:
+def _check_control(folder: Path, store: Storage) -> None:
     """No link lies in the control folder, nor in the folders in it; what streams keep deeper is looked at when used."""
     with translated(folder):
         store.places.check_entries(folder)
@@ -266,7 +267,7 @@ class Catalog:
         for own in ("changes", "base"):
             self._delete_data(folder / own)
         for derived in self._derived(folder, changes):
-            store.remove_folder(derived)
+            store.delete_folder(derived)
         forget_tags(self._runtime, name)
 
     def _remains(self, name: TableName, changes: ChangesLog, base_path: Path) -> bool:
@@ -316,7 +317,7 @@ class Catalog:
         """Nothing of a dropped table can be asked for any more; only its logs stay, for the version numbers."""
         for entry in self._runtime.store.names(folder):
             if entry != LOG_FOLDER:
-                self._runtime.store.remove_folder(folder / entry)
+                self._runtime.store.delete_folder(folder / entry)
 
     def finish_drops(self, problem: Callable[[str], None]) -> list[str]:
         """Clear away what interrupted drops have left. What was done is answered; what cannot be done now is told."""

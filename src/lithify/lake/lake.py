@@ -24,7 +24,8 @@ from lithify.core.read_plan import PlannedTable
 from lithify.core.schema import define
 from lithify.errors import CommitUnknown, Forbidden, InvalidRequest, LithifyError, NotFound
 from lithify.files.clock import LakeClock
-from lithify.files.store import Store
+from lithify.files.local import LocalStorage
+from lithify.files.storage import Storage
 from lithify.files.text_input import check_encoding
 from lithify.lake.allowed_places import remember, remembered
 from lithify.lake.cache import Cache
@@ -73,12 +74,12 @@ class Lake:
         *,
         create: bool = True,
         settings: Settings | None = None,
-        store: Store | None = None,
+        store: Storage | None = None,
     ) -> None:
         self.path = _local_path(path)
         self._settings = settings or load_settings(of_lake=self.path)
         policy_of(self._settings)  # tiers that cannot be, said now and not in the middle of the night
-        self._store = store or Store()
+        self._store = store or LocalStorage()
         if self._settings.file_mode is not None:
             self._store.give_modes(self.path, self._settings.file_mode)
         self._trust()

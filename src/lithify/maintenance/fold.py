@@ -222,7 +222,7 @@ class FoldJob:
                     f"{source} has {rows} rows instead of {file.rows}: restore this file from a copy",
                     path=str(source),
                 )
-            store.link(source, root / target)
+            store.copy(source, root / target)
             stats = stats_json(known, snapshot.schema.columns, layout.stats_columns)
             adds.append((Written(target, file.size_bytes, file.rows, stats, footer), partition))
         jobs.sync_outputs(self._runtime, root, [written.path for written, _ in adds])
@@ -261,7 +261,7 @@ class FoldJob:
         store.step("fold.written")
         # A fold that only deletes has no output: then nothing of its folder is left to clean up later.
         wrote = any(result.written for result in results)
-        store.remove_folder(scratch if wrote else root / job.folder)
+        store.delete_folder(scratch if wrote else root / job.folder)
         if engine != "local":
             jobs.drop_leftovers(self._runtime, root, job, [result.written.path for result in results if result.written])
         jobs.sync_outputs(self._runtime, root, [result.written.path for result in results if result.written])

@@ -110,7 +110,7 @@ class ChangeMerger:
                 layout = replace(layout, stats_columns=schema.key)
             data, stats = encode(rows, layout)
             name = f"{job.folder}/part-{op.value}.parquet"
-            store.write_new(root / name, data)
+            store.create(root / name, data)
             files.append((Written(name, len(data), rows.num_rows, stats, footer_in(data)), op))
         jobs.sync_outputs(self._runtime, root, [written.path for written, _ in files])
         store.step("minor.written")

@@ -284,7 +284,7 @@ class Vacuum:
                 seen = look_at(place.log.path, file.path)
                 if seen is None or seen.inode != file.inode:
                     continue
-                store.remove(place.log.path / file.path)
+                store.delete(place.log.path / file.path)
                 place.gone.add(file.path)
                 tally.add(place, file, file.size_bytes if seen.links == 1 else 0)
                 emptied += [(place, str(parent)) for parent in PurePosixPath(file.path).parents]
@@ -321,7 +321,7 @@ class Vacuum:
         """Deepest first. One that holds anything stays, and so does that of a job which is not done."""
         distinct = {place.log.path / path for place, path in folders if is_job_folder(path.partition("/")[0])}
         for folder in sorted(distinct, key=lambda path: -len(path.parts)):
-            self._runtime.store.remove_empty_folder(folder)
+            self._runtime.store.delete_empty_folder(folder)
 
 
 def _add_files(paths: dict[str, set[str]], snapshot: Snapshot) -> None:

@@ -148,7 +148,7 @@ class Ledgers:
         files = [[file.path, file.size_bytes, file.modified_ns] for file in ledger.files.values()]
         data = gzip.compress(json.dumps({"columns": ledger.columns, "files": files}).encode(), 3)
         self._runtime.store.make_folder(self._folder)
-        self._runtime.store.write_new(self._path(number), data)
+        self._runtime.store.create(self._path(number), data)
         self._runtime.store.sync_folder(self._folder)
         self._runtime.store.step("pipeline.ledger")
         return number
@@ -158,7 +158,7 @@ class Ledgers:
         of a run that follows.
         """
         for name in names:
-            self._runtime.store.remove(self._folder / name)
+            self._runtime.store.delete(self._folder / name)
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{number:015x}.json.gz"

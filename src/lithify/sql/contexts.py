@@ -13,8 +13,8 @@ from pathlib import Path
 from datafusion import RuntimeEnvBuilder, SessionConfig, SessionContext
 
 from lithify.core.read_plan import Source
+from lithify.files.os_errors import translated
 from lithify.files.scratch import Scratch
-from lithify.files.store import translated
 from lithify.sql.analysis import Care
 from lithify.sql.scan_files import LinkFolder, must_doubt, scanning_config
 

@@ -58,7 +58,7 @@ def _translated(error: BaseException, files: Sequence[Source]) -> LithifyError:
                 f"write {CATALOG}.namespace.table, or namespace.table"
             )
         return NotFound(f"table {name} does not exist in this lake: `lithify tables` lists what does")
-    reading = ("Parquet", "External error", "Object at location", "Object Store")
+    reading = ("Parquet", "External error", "Object at location", "Object Storage")
     if any(sign in first for sign in reading) and (damage := _damage(files, first)) is not None:
         return damage
     if is_exhausted(error):

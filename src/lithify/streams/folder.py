@@ -212,7 +212,7 @@ class FileStream:
         started = time.monotonic()
         spark = self._runtime.session()
         self._runtime.store.make_folder(self.checkpoint)
-        self._runtime.store.replace(self.checkpoint / LABEL, json.dumps(asdict(self._label)).encode())
+        self._runtime.store.put(self.checkpoint / LABEL, json.dumps(asdict(self._label)).encode())
         query = start_file_query(
             spark, self._source, self.checkpoint, self._sink, every_s=every_s, files_max=self._files_max
         )

@@ -64,7 +64,7 @@ def pinned(handles: Handles, as_of: int | str | dt.datetime | Snapshot | None) -
         with lock:
             snapshot = handles.snapshot(as_of)
             pin = _pin_of(runtime, snapshot)
-            undo.callback(runtime.store.remove, _path(runtime, pin))
+            undo.callback(runtime.store.delete, _path(runtime, pin))
             _write(runtime, pin)
             runtime.store.step("pin.written")
             handles.check_present(snapshot)
@@ -105,7 +105,7 @@ def pins_of(runtime: Runtime, name: TableName) -> list[Pin]:
 
 
 def remove_pin(runtime: Runtime, pin: Pin) -> None:
-    runtime.store.remove(_path(runtime, pin))
+    runtime.store.delete(_path(runtime, pin))
 
 
 def renew(runtime: Runtime, pin: Pin) -> Pin:
@@ -121,7 +121,7 @@ def forget_temporaries(runtime: Runtime, name: TableName, cutoff_ms: int) -> Non
         if entry.startswith(f".{name}-"):
             seen = look_at(folder, entry)
             if seen is not None and seen.mtime_ms < cutoff_ms:
-                runtime.store.remove(folder / entry)
+                runtime.store.delete(folder / entry)
 
 
 @contextlib.contextmanager
@@ -163,7 +163,7 @@ def _pin_of(runtime: Runtime, snapshot: Snapshot) -> Pin:
 
 
 def _write(runtime: Runtime, pin: Pin) -> None:
-    runtime.store.replace(_path(runtime, pin), json.dumps(asdict(pin)).encode())
+    runtime.store.put(_path(runtime, pin), json.dumps(asdict(pin)).encode())
 
 
 def _read(runtime: Runtime, path: Path) -> Pin:

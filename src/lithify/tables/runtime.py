@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lithify.compute.compute import Compute
-from lithify.files.store import Store
+from lithify.files.storage import Storage
 from lithify.metrics.activity import Activity
 from lithify.settings import Settings
 
@@ -71,7 +71,7 @@ def process_start(pid: int) -> str | None:
 class Runtime:
     root: Path
     settings: Settings
-    store: Store
+    store: Storage
     serving: ServingEngine
     spark: Callable[[], SparkSession]
     compute: Compute

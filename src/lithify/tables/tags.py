@@ -74,7 +74,7 @@ def tag(handles: Handles, name: str, as_of: int | str | dt.datetime | Snapshot |
         snapshot = handles.snapshot(as_of)
         handles.check_present(snapshot)
         folder = _folder(runtime, handles.name) / name
-        runtime.store.remove_folder(folder)  # of a tag that was cut off
+        runtime.store.delete_folder(folder)  # of a tag that was cut off
         handles.changes.log.keep(snapshot.changes_version, folder / "changes")
         handles.base.log.keep(snapshot.base_version, folder / "base")
         stored = _Stored(
@@ -91,7 +91,7 @@ def tag(handles: Handles, name: str, as_of: int | str | dt.datetime | Snapshot |
             tuple(file.path for file in snapshot.base),
         )
         runtime.store.step("tag.kept")
-        runtime.store.replace(folder / _FILE, json.dumps(asdict(stored)).encode())
+        runtime.store.put(folder / _FILE, json.dumps(asdict(stored)).encode())
     return stored.shown()
 
 
@@ -102,9 +102,9 @@ def untag(handles: Handles, name: str) -> None:
         if _found(handles, name) is None:
             raise _no_tag(handles, name)
         store, folder = handles.runtime.store, _folder(handles.runtime, handles.name) / name
-        store.remove(folder / _FILE)
+        store.delete(folder / _FILE)
         store.sync_folder(folder)
-        store.remove_folder(folder)
+        store.delete_folder(folder)
 
 
 def tags(handles: Handles) -> list[Tag]:
@@ -132,7 +132,7 @@ def tagged(handles: Handles, name: str) -> Snapshot:
 
 def forget_tags(runtime: Runtime, name: TableName) -> None:
     """Of a dropped table."""
-    runtime.store.remove_folder(_folder(runtime, name))
+    runtime.store.delete_folder(_folder(runtime, name))
 
 
 def _found(handles: Handles, name: str) -> _Stored | None:

@@ -29,11 +29,11 @@ from lithify.core.rows import rows_of
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import DataFile, Snapshot
 from lithify.errors import Conflict, InvalidRequest, LithifyError, NotFound
+from lithify.files.local import LocalStorage
 from lithify.files.open_parquet import open_file
 from lithify.files.os_errors import translated
 from lithify.files.parquet import Layout, PartWriter, Written, batches_of, part_path, read
 from lithify.files.read_proof import check_whole
-from lithify.files.store import Store
 from lithify.write.bulk import BulkWrite, Files, write_files
 from lithify.write.small_writes import Commit, Request, SeqMoved
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ROUNDS_MAX = 5
-OUTSIDE = Store()  # the folder is the caller's own word, and no part of the lake
+OUTSIDE = LocalStorage()  # the folder is the caller's own word, and no part of the lake
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def detach(table: Table, day: dt.date | str, to: Path | str, info: dict[str, str
         try:
             commit = table._write(request)
         except SeqMoved:
-            OUTSIDE.remove_folder(folder)
+            OUTSIDE.delete_folder(folder)
             continue
         try:
             table.fold()
@@ -106,12 +106,12 @@ def _lay_out(table: Table, files: Iterable[DataFile], folder: Path) -> None:
     try:
         for number, file in enumerate(files):
             check_whole(f"{root}/{file.path}", file.size_bytes)
-            OUTSIDE.link(root / file.path, draft / f"part-{number:05d}.parquet")
+            OUTSIDE.copy(root / file.path, draft / f"part-{number:05d}.parquet")
             OUTSIDE.sync_file(draft / f"part-{number:05d}.parquet")
         OUTSIDE.sync_folder(draft)
-        OUTSIDE.rename(draft, folder)
+        OUTSIDE.move(draft, folder)
     except BaseException:
-        OUTSIDE.remove_folder(draft)
+        OUTSIDE.delete_folder(draft)
         raise
 
 

@@ -28,21 +28,21 @@ def set_aside(
                     count += sum(1 for _ in lines)
                 store.sync_file(file)
                 store.make_folder(folder)
-                store.move(file, folder / file.name)
+                store.move(file, folder / file.name, sync=False)
                 kept.append(file.name)
         finally:
-            store.remove_folder(staging)
+            store.delete_folder(staging)
     elif texts := [dumps(record) + "\n" for record in records]:
         count, kept = len(texts), ["part-00000.json"]
         store.make_folder(folder)
-        store.replace(folder / kept[0], "".join(texts).encode())
+        store.put(folder / kept[0], "".join(texts).encode())
     if not count:
-        store.remove_folder(folder)
+        store.delete_folder(folder)
         return {}
     store.sync_folder(folder)
     for older in store.names(folder):
         if older not in kept:
-            store.remove(folder / older)
+            store.delete(folder / older)
     store.sync_folder(folder.parent)
     store.step("arrival.set_aside")
     return {"quarantined": count, "quarantine": str(folder.relative_to(handles.folder))}

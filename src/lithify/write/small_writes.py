@@ -265,7 +265,7 @@ class Writer:
                 layout = replace(layout, stats_columns=tuple(rows.column_names))
             data, stats = encode(rows, layout)
             name = f"write-{self._runtime.new_id()}.parquet"
-            store.write_new(changes.log.path / name, data)
+            store.create(changes.log.path / name, data)
             staged.files.append((Written(name, len(data), rows.num_rows, stats, footer_in(data)), op))
             staged.rows.append(rows)
         store.sync_folder(changes.log.path)
@@ -275,7 +275,7 @@ class Writer:
         """Files of a commit that may stand are left alone: vacuum takes them if the log does not name them."""
         for file, _ in () if staged.intent.may_stand else staged.files:
             with contextlib.suppress(LithifyError):
-                self._runtime.store.remove(self._handles.changes.log.path / file.path)
+                self._runtime.store.delete(self._handles.changes.log.path / file.path)
         staged.files.clear()
         staged.rows.clear()
         staged.members = []

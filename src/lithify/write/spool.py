@@ -26,9 +26,9 @@ from lithify.core.ops import Op
 from lithify.core.read_plan import Source
 from lithify.core.schema import TableSchema
 from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError
+from lithify.files.os_errors import translated
 from lithify.files.parquet import Written, read
 from lithify.files.read_proof import check_whole
-from lithify.files.store import translated
 from lithify.jobs import jobs
 from lithify.spark.datasource.table import Spooled, SpoolPlace
 from lithify.tables.runtime import Owner, process_start
@@ -223,5 +223,5 @@ def _job(table: Table, place: SpoolPlace) -> jobs.Job:
 
 def _end(table: Table, job: jobs.Job, outcome: str, **facts: object) -> None:
     handles = table._handles
-    handles.runtime.store.remove_folder(handles.changes.log.path / job.folder)
+    handles.runtime.store.delete_folder(handles.changes.log.path / job.folder)
     jobs.finish(handles.runtime, job, outcome, **facts)

@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from lithify.core.names import CONTROL_FOLDER
 from lithify.errors import LithifyError, NotFound, Unavailable
-from lithify.files.store import translated
+from lithify.files.os_errors import translated
 from lithify.http.auth import Caller, needs, public
 from lithify.http.metrics import CONTENT_TYPE
 from lithify.http.service import Service, ServiceDep

@@ -28,8 +28,8 @@ from pyspark.sql.datasource import InputPartition
 from lithify.core.read_plan import ReadPlan, Source
 from lithify.errors import LimitExceeded
 from lithify.files.modes import follow_folder
+from lithify.files.os_errors import translated
 from lithify.files.paths import discard_tree
-from lithify.files.store import translated
 
 PARTITION_BYTES_MAX = 64 * 2**20
 PARTITION_BYTES_MIN = 8 * 2**20

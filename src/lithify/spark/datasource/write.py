@@ -25,8 +25,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from lithify.core.rows import check_rows, conform
 from lithify.errors import InvalidRequest, LimitExceeded, LithifyError
+from lithify.files.os_errors import translated
 from lithify.files.parquet import Written, part_path
-from lithify.files.store import translated
 from lithify.spark.datasource.table import Source, Spooled, SpoolPlace
 from lithify.spark.write import WriteTask, write_batches
 

@@ -30,8 +30,8 @@ import pyarrow as pa
 
 from lithify.cache.shared_memory import SharedMemory
 from lithify.errors import ComputeFailed, InvalidRequest, LithifyError, OutOfResources, Unavailable
+from lithify.files.os_errors import translated
 from lithify.files.scratch import Scratch
-from lithify.files.store import translated
 from lithify.sql.empty_catalog import Names, TableOf
 from lithify.sql.isolated import cage
 from lithify.sql.isolated.answers import HotStates, OutOfView, Seen, Told

@@ -1,9 +1,9 @@
-"""A POSIX folder as a store.
+"""Storage in folders of a POSIX file system.
 
-Every call that touches the disk goes through one object, so that a test can hand in a store that records, fails or
-stops at any of them. `step` names the places between storage calls where a process may die; a real store does
-nothing there. Errors of the operating system are translated here, once, with their cause kept. No call follows a link
-that lies in a lake, nor leaves it (`paths`).
+Every call that touches the disk goes through one object, so that a test can hand in one that records, fails or stops at
+any of them. `step` names the places between storage calls where a process may die; a real storage does nothing there.
+Errors of the operating system are translated here, once, with their cause kept. No call follows a link that lies in a
+lake, nor leaves it (`paths`).
 
 When an fsync fails, the kernel may drop what it could not write and call the file clean, so that the next fsync of it
 succeeds, in any process. Such a file is in doubt: a mark beside it says so, which every process sees for as long as the
@@ -22,48 +22,46 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePath
 
+from lithify.core.disk_files import DiskFile
 from lithify.errors import LithifyError, NotFound, Unavailable
+from lithify.files.listing import Listing, list_own, look_at
 from lithify.files.modes import folder_mode, give_mode
-from lithify.files.os_errors import os_error as os_error
-from lithify.files.os_errors import translated as translated
+from lithify.files.os_errors import translated
 from lithify.files.paths import Places, is_link, remove_tree
+from lithify.files.storage import Data, Storage
 
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY
 _OPEN = os.O_NOFOLLOW | os.O_CLOEXEC
 DOUBTED = ".doubted-"
 
 
-class Store:
+class LocalStorage(Storage):
+    locks = links = grows = True
     _modes: tuple[str, int] | None = None
 
     @cached_property
     def places(self) -> Places:
-        """Where this store may reach."""
         return Places()
 
     @cached_property
-    def _doubted(self) -> set[Path]:
+    def _doubted(self) -> set[PurePath]:
         """In case no mark could be left."""
         return set()
 
-    def give_modes(self, root: Path, file_mode: int) -> None:
-        """What is made below `root` from now on gets this mode, folders one made from it."""
+    def give_modes(self, root: PurePath, file_mode: int) -> None:
+        """Folders get a mode made from it."""
         self._modes = str(root), file_mode
 
-    def _mode_of(self, path: Path) -> int | None:
+    def _mode_of(self, path: PurePath) -> int | None:
         """None: what the umask leaves."""
         if self._modes is None:
             return None
         (root, mode), text = self._modes, str(path)
         return mode if text == root or text.startswith(f"{root}/") else None
 
-    def step(self, name: str) -> None:
-        """A named place where a crash test may stop the process."""
-
-    def write_new(self, path: Path, data: bytes | memoryview, mode: int | None = None) -> None:
-        """Create `path` with `data`, durable but for its directory entry. Fails if it exists."""
+    def create(self, path: PurePath, data: Data, mode: int | None = None) -> None:
         with translated(path):
             self.step("store.write")
             fd = self._open(path, _NEW, mode)
@@ -79,14 +77,14 @@ class Store:
             finally:
                 os.close(fd)
 
-    def _open(self, path: Path, flags: int, mode: int | None = None) -> int:
+    def _open(self, path: PurePath, flags: int, mode: int | None = None) -> int:
         with self.places.entry(path) as (at, name):
             fd = os.open(name, flags | _OPEN, mode or self._mode_of(path) or 0o644, dir_fd=at)
         if flags & os.O_CREAT and mode is None:
             self._give_mode(fd, path)
         return fd
 
-    def _give_mode(self, fd: int, path: Path) -> None:
+    def _give_mode(self, fd: int, path: PurePath) -> None:
         if (mode := self._mode_of(path)) is not None:
             try:
                 give_mode(fd, mode)
@@ -94,14 +92,14 @@ class Store:
                 os.close(fd)
                 raise
 
-    def _unlink(self, path: Path) -> None:
+    def _unlink(self, path: PurePath) -> None:
         with self.places.entry(path) as (at, name):
             os.unlink(name, dir_fd=at)
 
-    def replace(self, path: Path, data: bytes, mode: int | None = None) -> None:
-        """Write `path` as a whole: temporary file, fsync, rename, fsync of the folder."""
+    def put(self, path: PurePath, data: Data, mode: int | None = None) -> None:
+        """Temporary file, fsync, rename, fsync of the folder."""
         temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
-        self.write_new(temporary, data, mode)
+        self.create(temporary, data, mode)
         with translated(path):
             try:
                 self.step("store.rename")
@@ -113,8 +111,24 @@ class Store:
                 raise
         self.sync_folder(path.parent)
 
-    def append(self, path: Path, data: bytes) -> int:
-        """Add a line to the end in one write, not durable; the file's size afterwards."""
+    def swap(
+        self,
+        path: PurePath,
+        change: Callable[[bytes | None], bytes | None],
+        wait_s_max: float,
+        what: str,
+        mode: int | None = None,
+    ) -> None:
+        """All who swap hold the lock beside the file."""
+        with self.lock(path.with_suffix(".lock"), wait_s_max, what):
+            try:
+                before = self.read(path)
+            except NotFound:
+                before = None
+            if (after := change(before)) is not None:
+                self.put(path, after, mode)
+
+    def append(self, path: PurePath, data: bytes) -> int:
         with translated(path):
             fd = self._open(path, os.O_CREAT | os.O_APPEND | os.O_RDWR)
             try:
@@ -126,8 +140,7 @@ class Store:
             finally:
                 os.close(fd)
 
-    def extend(self, path: Path, parts: Sequence[bytes]) -> None:
-        """Add to the end of a file, at a multiple of 8 bytes, durable."""
+    def extend(self, path: PurePath, parts: Sequence[bytes]) -> None:
         with translated(path):
             self.step("store.write")
             fd = self._open(path, os.O_WRONLY | os.O_APPEND)
@@ -142,22 +155,32 @@ class Store:
             finally:
                 os.close(fd)
 
-    def patch(self, path: Path, place: int, data: bytes) -> None:
-        """Overwrite a few bytes in one write, not durable."""
+    def patch(self, path: PurePath, start: int, data: bytes) -> None:
         with translated(path):
             self.step("store.patch")
             fd = self._open(path, os.O_WRONLY)
             try:
-                os.pwrite(fd, data, place)
+                os.pwrite(fd, data, start)
             finally:
                 os.close(fd)
 
-    def read(self, path: Path) -> bytes:
+    def read(self, path: PurePath) -> bytes:
         with translated(path), open(self._open(path, os.O_RDONLY), "rb") as file:
             return file.read()
 
-    def exists(self, path: Path) -> bool:
-        """Whether it is there. Not being able to look is an error, not a no."""
+    def read_range(self, path: PurePath, start: int, length: int) -> bytes:
+        with translated(path):
+            fd = self._open(path, os.O_RDONLY)
+            try:
+                return os.pread(fd, length, start)
+            finally:
+                os.close(fd)
+
+    def local(self, path: PurePath) -> Path:
+        return Path(path)
+
+    def exists(self, path: PurePath) -> bool:
+        """Also what a link leads to: one to an allowed place counts."""
         with translated(path):
             try:
                 os.stat(path)
@@ -165,7 +188,14 @@ class Store:
                 return False
             return True
 
-    def sync_file(self, path: Path) -> None:
+    def is_folder(self, path: PurePath) -> bool:
+        with translated(path):
+            try:
+                return stat.S_ISDIR(os.stat(path).st_mode)
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+
+    def sync_file(self, path: PurePath) -> None:
         if self.is_doubted(path):
             raise Unavailable(
                 f"{path} could not be written to disk before, and what is on the disk now is unknown: check the disk, "
@@ -173,11 +203,11 @@ class Store:
             )
         self._sync(path, self._doubt)
 
-    def sync_folder(self, path: Path) -> None:
+    def sync_folder(self, path: PurePath) -> None:
         """A file system that cannot write its folders down takes no more writes: there is nothing to remember."""
         self._sync(path, lambda path: None)
 
-    def _sync(self, path: Path, on_failure: Callable[[Path], None]) -> None:
+    def _sync(self, path: PurePath, on_failure: Callable[[PurePath], None]) -> None:
         with translated(path):
             self.step("store.sync")
             fd = self._open(path, os.O_RDONLY)
@@ -190,23 +220,22 @@ class Store:
             finally:
                 os.close(fd)
 
-    def is_doubted(self, path: Path) -> bool:
-        """Whether an fsync of this file has failed."""
+    def is_doubted(self, path: PurePath) -> bool:
         return path in self._doubted or self.exists(path.with_name(f"{DOUBTED}{path.name}"))
 
-    def _doubt(self, path: Path) -> None:
+    def _doubt(self, path: PurePath) -> None:
         self._doubted.add(path)
         with contextlib.suppress(OSError, LithifyError):
             os.close(self._open(path.with_name(f"{DOUBTED}{path.name}"), os.O_CREAT | os.O_WRONLY))
 
-    def write_anew(self, path: Path, data: bytes) -> None:
-        """Put a file in doubt there once more: another one with the same content, durable."""
-        self.replace(path, data)
-        self.remove(path.with_name(f"{DOUBTED}{path.name}"))
+    def write_anew(self, path: PurePath, data: Data) -> None:
+        """Another file, with the same content."""
+        self.put(path, data)
+        self.delete(path.with_name(f"{DOUBTED}{path.name}"))
         self._doubted.discard(path)
 
-    def make_folder(self, path: Path) -> None:
-        """Create a folder and its parents, with durable entries for what was created."""
+    def make_folder(self, path: PurePath) -> None:
+        """What was made has entries that last."""
         missing = []
         current = path
         while not self.exists(current):
@@ -215,51 +244,52 @@ class Store:
         with translated(path):
             self.step("store.make_folder")
             self.places.check_folder(path)
-            path.mkdir(parents=True, exist_ok=True)
+            os.makedirs(path, exist_ok=True)
             for folder in missing:
                 if (mode := self._mode_of(folder)) is not None:
-                    folder.chmod(folder_mode(mode))
+                    os.chmod(folder, folder_mode(mode))
         for folder in missing:
             self.sync_folder(folder)
         if missing:
             self.sync_folder(current)
 
-    def link(self, source: Path, target: Path) -> None:
-        """The same bytes under a second name; a copy where the file system has no hard links."""
-        if not self.link_if_possible(source, target):
+    def copy(self, path: PurePath, target: PurePath) -> None:
+        """A hard link, where the file system has them."""
+        if not self.link(path, target):
             with translated(target):
-                with source.open("rb") as old, open(self._open(target, _NEW), "wb") as new:
+                with open(path, "rb") as old, open(self._open(target, _NEW), "wb") as new:
                     shutil.copyfileobj(old, new)
                 self.sync_file(target)
 
-    def link_if_possible(self, source: Path, target: Path) -> bool:
-        """A second name, unless the file system has no hard links. Fails if `target` exists."""
+    def upload(self, file: Path, path: PurePath) -> None:
+        self.copy(file, path)
+
+    def link(self, path: PurePath, target: PurePath) -> bool:
         with translated(target):
             self.step("store.link")
             try:
                 with self.places.entry(target) as (at, name):
-                    os.link(source, name, dst_dir_fd=at, follow_symlinks=False)
+                    os.link(path, name, dst_dir_fd=at, follow_symlinks=False)
             except OSError as error:
                 if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
                     raise
                 return False
         return True
 
-    def remove(self, path: Path) -> None:
+    def delete(self, path: PurePath) -> None:
         with translated(path), contextlib.suppress(FileNotFoundError):
-            self.step("store.remove")
+            self.step("store.delete")
             self._unlink(path)
 
-    def remove_folder(self, path: Path) -> None:
+    def delete_folder(self, path: PurePath) -> None:
         with translated(path), contextlib.suppress(FileNotFoundError):
-            self.step("store.remove_folder")
+            self.step("store.delete_folder")
             with self.places.entry(path) as (at, name):
                 remove_tree(at, name)
 
-    def remove_empty_folder(self, path: Path) -> None:
-        """Remove a folder that holds nothing; one that holds something, or is gone, stays as it is."""
+    def delete_empty_folder(self, path: PurePath) -> None:
         with translated(path):
-            self.step("store.remove_folder")
+            self.step("store.delete_folder")
             try:
                 with self.places.entry(path) as (at, name):
                     os.rmdir(name, dir_fd=at)
@@ -269,18 +299,15 @@ class Store:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
 
-    def rename(self, source: Path, target: Path) -> None:
-        self.move(source, target)
-        self.sync_folder(target.parent)
-
-    def move(self, source: Path, target: Path) -> None:
-        """Rename, durable when both folders are synced, that of the target first."""
-        with translated(source):
+    def move(self, path: PurePath, target: PurePath, *, sync: bool = True) -> None:
+        with translated(path):
             self.step("store.rename")
-            with self.places.entry(source) as (old, name), self.places.entry(target) as (new, new_name):
+            with self.places.entry(path) as (old, name), self.places.entry(target) as (new, new_name):
                 os.rename(name, new_name, src_dir_fd=old, dst_dir_fd=new)
+        if sync:
+            self.sync_folder(target.parent)
 
-    def names(self, folder: Path) -> list[str]:
+    def names(self, folder: PurePath) -> list[str]:
         try:
             with translated(folder):
                 fd = self._open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -291,11 +318,24 @@ class Store:
         except NotFound:
             return []
 
-    def modified_ms(self, path: Path) -> float:
+    def below(self, folder: PurePath) -> Iterator[str]:
+        """Links are neither followed nor told."""
+        for name in self.names(folder):
+            if self.is_folder(folder / name) and not os.path.islink(folder / name):
+                yield from (f"{name}/{inner}" for inner in self.below(folder / name))
+            elif self.look_at(folder, name) is not None:
+                yield name
+
+    def own(self, folder: PurePath) -> Listing:
+        return list_own(folder)
+
+    def look_at(self, folder: PurePath, path: str) -> DiskFile | None:
+        return look_at(folder, path)
+
+    def modified_ms(self, path: PurePath) -> float:
         return self._status(path).st_mtime_ns / 1_000_000
 
-    def touch_ms(self, path: Path, at_ms: int | None = None) -> float:
-        """Give a file another time: by default that of the file system's clock, which is so told."""
+    def touch_ms(self, path: PurePath, at_ms: int | None = None) -> float:
         times = None if at_ms is None else (at_ms / 1000, at_ms / 1000)
         with translated(path):
             fd = self._open(path, os.O_CREAT | os.O_WRONLY)
@@ -305,10 +345,17 @@ class Store:
             finally:
                 os.close(fd)
 
-    def size(self, path: Path) -> int:
+    def size(self, path: PurePath) -> int:
         return self._status(path).st_size
 
-    def _status(self, path: Path) -> os.stat_result:
+    def tag(self, path: PurePath) -> str | None:
+        try:
+            found = self._status(path)
+        except NotFound:
+            return None
+        return f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}"
+
+    def _status(self, path: PurePath) -> os.stat_result:
         with translated(path), self.places.entry(path) as (at, name):
             found = os.stat(name, dir_fd=at, follow_symlinks=False)
             if stat.S_ISLNK(found.st_mode):
@@ -316,8 +363,8 @@ class Store:
             return found
 
     @contextlib.contextmanager
-    def lock(self, path: Path, wait_s_max: float, what: str) -> Iterator[None]:
-        """Hold an advisory lock for rare, short, lake-wide work. The kernel releases it when the process dies."""
+    def lock(self, path: PurePath, wait_s_max: float, what: str) -> Iterator[None]:
+        """Advisory. The kernel releases it when the process dies."""
         with translated(path):
             fd = self._open(path, os.O_CREAT | os.O_RDWR)
         try:
