@@ -39,6 +39,16 @@ def list_own(root: PurePath) -> Listing:
     return found
 
 
+def files_below(root: PurePath, folder: str = "") -> Iterator[str]:
+    """Every regular file, by its path from `root`."""
+    for entry in _entries(root / folder):
+        path = f"{folder}/{entry.name}" if folder else entry.name
+        if entry.is_dir(follow_symlinks=False):
+            yield from files_below(root, path)
+        elif entry.is_file(follow_symlinks=False):
+            yield path
+
+
 def _add_folder(found: Listing, root: PurePath, path: str) -> bool:
     """Whether it is empty."""
     try:

@@ -26,7 +26,7 @@ from pathlib import Path, PurePath
 
 from lithify.core.disk_files import DiskFile
 from lithify.errors import LithifyError, NotFound, Unavailable
-from lithify.files.listing import Listing, list_own, look_at
+from lithify.files.listing import Listing, files_below, list_own, look_at
 from lithify.files.modes import folder_mode, give_mode
 from lithify.files.os_errors import translated
 from lithify.files.paths import Places, is_link, remove_tree
@@ -319,12 +319,7 @@ class LocalStorage(Storage):
             return []
 
     def below(self, folder: PurePath) -> Iterator[str]:
-        """Links are neither followed nor told."""
-        for name in self.names(folder):
-            if self.is_folder(folder / name) and not os.path.islink(folder / name):
-                yield from (f"{name}/{inner}" for inner in self.below(folder / name))
-            elif self.look_at(folder, name) is not None:
-                yield name
+        return files_below(folder)
 
     def own(self, folder: PurePath) -> Listing:
         return list_own(folder)

@@ -36,7 +36,6 @@ from lithify.delta.commit import swap_with_retries
 from lithify.delta.commit_outcome import Intent, Lost
 from lithify.delta.log import DeltaLog
 from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
-from lithify.files.os_errors import translated
 from lithify.files.parquet import Written
 from lithify.index.table_index import solid
 from lithify.jobs.journal import Journal
@@ -130,12 +129,10 @@ def drop_leftovers(runtime: Runtime, root: Path, job: Job, paths: Iterable[str])
     """Remove what failed or doubled attempts at tasks have left in the job's folder: only files that were reported
     count.
     """
-    reported = {root / path for path in paths}
-    with translated(root / job.folder):
-        found = [path for path in sorted((root / job.folder).rglob("*")) if path.is_file()]
-    for path in found:
-        if path not in reported:
-            runtime.store.delete(path)
+    reported = set(paths)
+    for path in list(runtime.store.below(root / job.folder)):
+        if f"{job.folder}/{path}" not in reported:
+            runtime.store.delete(root / job.folder / path)
 
 
 def check_outputs(runtime: Runtime, root: Path, files: Iterable[Written]) -> None:

@@ -49,8 +49,9 @@ class Journal:
         return records
 
     def _shorten(self) -> None:
-        with self._store.lock(self._path.with_suffix(".lock"), 30, f"shortening {self._path}"):
-            data = self._store.read(self._path)
-            if len(data) > self._bytes_max:
-                middle = data.index(b"\n", len(data) // 2) + 1
-                self._store.put(self._path, data[middle:])
+        def newer_half(data: bytes | None) -> bytes | None:
+            if data is None or len(data) <= self._bytes_max:
+                return None
+            return data[data.index(b"\n", len(data) // 2) + 1 :]
+
+        self._store.swap(self._path, newer_half, 30, f"shortening {self._path}")

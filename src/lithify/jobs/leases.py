@@ -1,7 +1,7 @@
 """Leases: who does a kind of work for the lake now, so that several processes share it without a coordinator.
 
-A lease is a small file that names its holder and when it ends; reading and writing it happens under a file lock that
-is held for milliseconds. It saves double work and is never what keeps rows safe: a holder that sleeps past its end
+A lease is a small object that names its holder and when it ends; each change of it is one swap (`files/storage.py`). It
+saves double work and is never what keeps rows safe: a holder that sleeps past its end
 is overtaken, and whatever it commits afterwards is decided by the log. Each new holder gets the next token, so that
 a job which notes its token can be told from those of the holder after it.
 
@@ -11,12 +11,13 @@ twice the length the lease was granted for cannot be true, and is not honoured, 
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import logging
 import re
 import threading
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -74,32 +75,42 @@ def acquire(runtime: Runtime, name: str, lease_id: str, length_s: float, what: s
     if not 0 < length_s <= LEASE_S_MAX:
         raise InvalidRequest(f"a lease lasts more than 0 and at most {LEASE_S_MAX} s, not {length_s}")
     length_ms = int(length_s * 1000)
-    with _locked(runtime, name):
+
+    def take(found: Lease | None, token: int) -> Lease | None:
         now_ms = runtime.now_ms()
-        found, token = _look(runtime, name, set_aside=True)
         if found is not None and found.holds_at(now_ms):
-            return False, found
+            return None
         if found is not None and found.expires_ms > 0:
             logger.info("lease %s is taken over from %s, token %d", name, found.holder, found.token)
-        lease = Lease(name, lease_id, runtime.owner, token + 1, now_ms, now_ms + length_ms, length_ms, what)
-        _write(runtime, lease)
-        runtime.store.step("lease.acquired")
-        return True, lease
+        return Lease(name, lease_id, runtime.owner, token + 1, now_ms, now_ms + length_ms, length_ms, what)
+
+    before, after = _swap(runtime, name, take)
+    if after is None:
+        assert before is not None
+        return False, before
+    runtime.store.step("lease.acquired")
+    return True, after
 
 
 def renew(runtime: Runtime, lease: Lease) -> Lease:
     """Extend our lease. One that has ended but that nobody took is still ours."""
-    with _locked(runtime, lease.name):
-        check(runtime, lease)
-        renewed = replace(lease, expires_ms=runtime.now_ms() + lease.length_ms)
-        _write(runtime, renewed)
-        runtime.store.step("lease.renewed")
-        return renewed
+
+    def extend(found: Lease | None, token: int) -> Lease:
+        _check_ours(lease, found)
+        return replace(lease, expires_ms=runtime.now_ms() + lease.length_ms)
+
+    _, renewed = _swap(runtime, lease.name, extend)
+    assert renewed is not None
+    runtime.store.step("lease.renewed")
+    return renewed
 
 
 def check(runtime: Runtime, lease: Lease) -> None:
     """Raise `LeaseLost` if somebody has taken the lease over."""
-    found, _ = _look(runtime, lease.name)
+    _check_ours(lease, _look(runtime, lease.name)[0])
+
+
+def _check_ours(lease: Lease, found: Lease | None) -> None:
     if found is not None and (found.token, found.id, found.owner) != (lease.token, lease.id, lease.owner):
         raise LeaseLost(
             f"lease {lease.name} was taken over by {found.holder}: this process slept past its end",
@@ -110,12 +121,13 @@ def check(runtime: Runtime, lease: Lease) -> None:
 
 def release(runtime: Runtime, lease: Lease) -> None:
     """Give our lease back; the file stays, because it knows the token. A lease that was taken over is left alone."""
-    with _locked(runtime, lease.name):
-        try:
-            check(runtime, lease)
-        except LeaseLost:
-            return
-        _write(runtime, replace(lease, expires_ms=0))
+
+    def end(found: Lease | None, token: int) -> Lease:
+        _check_ours(lease, found)
+        return replace(lease, expires_ms=0)
+
+    with contextlib.suppress(LeaseLost):
+        _swap(runtime, lease.name, end)
         runtime.store.step("lease.released")
 
 
@@ -180,20 +192,37 @@ class HeldLease:
             self.lost.set()
 
 
-def _locked(runtime: Runtime, name: str) -> AbstractContextManager[None]:
-    path = _path(runtime, name).with_suffix(".lock")
-    runtime.store.make_folder(path.parent)
-    return runtime.store.lock(path, runtime.settings.lock_wait_s_max, f"lease {name}")
+def _swap(
+    runtime: Runtime, name: str, change: Callable[[Lease | None, int], Lease | None]
+) -> tuple[Lease | None, Lease | None]:
+    """What the lease was, and what it is now; None where it stays as it was. `change` gets what `_told` answers."""
+    path, store = _path(runtime, name), runtime.store
+    seen: tuple[Lease | None, Lease | None] = None, None
+
+    def changed(content: bytes | None) -> bytes | None:
+        nonlocal seen
+        found, token = _told(runtime, name, content, set_aside=True)
+        seen = found, change(found, token)
+        return None if seen[1] is None else json.dumps(asdict(seen[1])).encode()
+
+    store.make_folder(path.parent)
+    store.swap(path, changed, runtime.settings.lock_wait_s_max, f"lease {name}")
+    return seen
 
 
-def _look(runtime: Runtime, name: str, *, set_aside: bool = False) -> tuple[Lease | None, int]:
-    """What the file says, and the newest token given out. A file that cannot be read counts as ended, and is set
-    aside by who holds the lock: anybody else could set aside the good one that has just taken its place.
-    """
-    path = _path(runtime, name)
+def _look(runtime: Runtime, name: str) -> tuple[Lease | None, int]:
     try:
-        content = runtime.store.read(path)
+        content = runtime.store.read(_path(runtime, name))
     except NotFound:
+        content = None
+    return _told(runtime, name, content)
+
+
+def _told(runtime: Runtime, name: str, content: bytes | None, *, set_aside: bool = False) -> tuple[Lease | None, int]:
+    """The lease, and the newest token given out. What cannot be read counts as ended; who is about to take its place
+    keeps a copy.
+    """
+    if content is None:
         return None, 0
     try:
         lease = _parsed(json.loads(content))
@@ -201,9 +230,10 @@ def _look(runtime: Runtime, name: str, *, set_aside: bool = False) -> tuple[Leas
             raise ValueError(f"it is of lease {lease.name!r}")
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         if set_aside:
+            path = _path(runtime, name)
             aside = path.with_suffix(".unreadable")
             logger.warning("setting aside unreadable lease %s as %s: %s", path, aside.name, error)
-            runtime.store.move(path, aside)
+            runtime.store.put(aside, content)
         # How many holders there were is lost; the time in ms is more than that.
         return None, max(runtime.now_ms(), 0)
     return lease, lease.token
@@ -216,10 +246,6 @@ def _parsed(fields: dict[str, Any]) -> Lease:
     if not all(type(number) is int for number in numbers) or not all(isinstance(text, str) for text in texts):
         raise TypeError("a field has the wrong type")
     return lease
-
-
-def _write(runtime: Runtime, lease: Lease) -> None:
-    runtime.store.put(_path(runtime, lease.name), json.dumps(asdict(lease)).encode())
 
 
 def _path(runtime: Runtime, name: str) -> Path:
