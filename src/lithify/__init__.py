@@ -6,8 +6,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lithify.cache.hot_tables import CacheStats, HotTableStats
     from lithify.client.lake import connect
+    from lithify.core.results import (
+        CacheStats,
+        Commit,
+        CompactReport,
+        FoldPlan,
+        FoldReport,
+        HistoryEntry,
+        HotTableStats,
+        PartitionStats,
+        TableExplanation,
+        TableStats,
+        Tag,
+        VacuumReport,
+    )
     from lithify.core.snapshot import Snapshot
     from lithify.errors import (
         Cancelled,
@@ -23,46 +36,38 @@ if TYPE_CHECKING:
         OutOfResources,
         Unavailable,
     )
-    from lithify.index.partitions import PartitionStats
     from lithify.index.rebuild import IndexBuild, IndexCheck, IndexInspection
     from lithify.lake.datasource import LithifyDataSource
     from lithify.lake.lake import Lake
     from lithify.lake.table import Table
-    from lithify.maintenance.compact import CompactReport
-    from lithify.maintenance.fold_report import FoldPlan, FoldReport
     from lithify.maintenance.plans import CompactPlan
     from lithify.maintenance.reports import CycleReport
-    from lithify.maintenance.vacuum import VacuumReport
     from lithify.pipelines.pipeline import Pipeline
     from lithify.pipelines.reports import PipelinePlan, PipelineReport
-    from lithify.read.history import HistoryEntry, TableStats
     from lithify.settings import Settings
-    from lithify.sql.explain import TableExplanation
     from lithify.sql.limits import Answer, RunningQuery
-    from lithify.tables.tags import Tag
     from lithify.write.ingest import IngestReport
-    from lithify.write.small_writes import Commit
 
 __version__ = "0.1.0"
 
 # Imported when first asked for: `lithify --help` should not wait for Arrow, Delta and DataFusion.
 _HOMES = {
     "Answer": "sql.limits",
-    "CacheStats": "cache.hot_tables",
+    "CacheStats": "core.results",
     "Cancelled": "errors",
-    "Commit": "write.small_writes",
+    "Commit": "core.results",
     "CommitUnknown": "errors",
     "CompactPlan": "maintenance.plans",
-    "CompactReport": "maintenance.compact",
+    "CompactReport": "core.results",
     "ComputeFailed": "errors",
     "Conflict": "errors",
     "Corruption": "errors",
     "CycleReport": "maintenance.reports",
-    "FoldPlan": "maintenance.fold_report",
-    "FoldReport": "maintenance.fold_report",
+    "FoldPlan": "core.results",
+    "FoldReport": "core.results",
     "Forbidden": "errors",
-    "HistoryEntry": "read.history",
-    "HotTableStats": "cache.hot_tables",
+    "HistoryEntry": "core.results",
+    "HotTableStats": "core.results",
     "IndexBuild": "index.rebuild",
     "IndexCheck": "index.rebuild",
     "IndexInspection": "index.rebuild",
@@ -74,7 +79,7 @@ _HOMES = {
     "LithifyError": "errors",
     "NotFound": "errors",
     "OutOfResources": "errors",
-    "PartitionStats": "index.partitions",
+    "PartitionStats": "core.results",
     "Pipeline": "pipelines.pipeline",
     "PipelinePlan": "pipelines.reports",
     "PipelineReport": "pipelines.reports",
@@ -82,11 +87,11 @@ _HOMES = {
     "Settings": "settings",
     "Snapshot": "core.snapshot",
     "Table": "lake.table",
-    "TableExplanation": "sql.explain",
-    "TableStats": "read.history",
+    "TableExplanation": "core.results",
+    "TableStats": "core.results",
     "Unavailable": "errors",
-    "Tag": "tables.tags",
-    "VacuumReport": "maintenance.vacuum",
+    "Tag": "core.results",
+    "VacuumReport": "core.results",
     "connect": "client.lake",
 }
 

@@ -13,8 +13,8 @@ import pytest
 from deltalake import write_deltalake
 
 from lithify import Lake, Settings
+from lithify.core.results import Condition
 from lithify.index.table_index import SOLID_ROWS_MIN
-from lithify.sql.explain import Condition
 from support.folders import memory_folder
 
 Run = Callable[..., Any]

@@ -466,9 +466,8 @@ class TestUpkeep:
             local.append([{"id": n}])
             local.fold()
         there, here = table.compact(dry_run=True), local.compact(dry_run=True)
-        assert [dataclasses.asdict(plan) for plan in there] == [
-            {field.name: getattr(plan, field.name) for field in dataclasses.fields(there[0])} for plan in here
-        ]
+        assert there == [plan.summary() for plan in here]
+        assert [plan.file_count for plan in there] == [plan.file_count for plan in here]
         told: list[Any] = []
         reports = table.compact(progress=told.append)
         assert [(r.origin, r.files_written) for r in reports] == [("pack", 1)] * len(here)

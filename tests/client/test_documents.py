@@ -19,7 +19,7 @@ from lithify.client.documents import (
     rebuilt,
     rows_in,
 )
-from lithify.maintenance.backoff import Waiting, Work
+from lithify.maintenance.backoff import Waiting
 from lithify.maintenance.reports import JobOutcome, Skipped
 
 COMMIT = {"table": "a.b", "seq": 7, "operation": "upsert", "rows": 1}
@@ -55,7 +55,7 @@ def test_a_report_of_a_cycle_comes_back() -> None:
         jobs=(JobOutcome("a.b", "fold", None, "", "due", "failed", 1.0, reason="disk"),),
         skipped=(Skipped("a.c", "waits"),),
         recovered=("cleared up",),
-        waiting=(Waiting(Work("a.b", "fold"), "disk", 2, 1, 900),),
+        waiting=(Waiting("a.b", "fold", "", "disk", 2, 1, 900),),
         problems=("trouble",),
         owner="host-1",
     )

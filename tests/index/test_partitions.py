@@ -14,9 +14,10 @@ from deltalake import write_deltalake
 
 from lithify import Lake, Table
 from lithify.cli.tables import describe_document
+from lithify.core.results import PartitionStats
 from lithify.core.schema import define
 from lithify.core.snapshot import Bounds, DataFile
-from lithify.index.partitions import FileFacts, PartitionStats, partitions_of
+from lithify.index.partitions import FileFacts, partitions_of
 
 EVENTS = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("country", pa.string())])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from lithify.maintenance.backoff import FORGET_MS, WAIT_MS_MAX, WAITING_MAX, BackOff, Work
 
 WORK = Work("a.t", "fold")
@@ -28,14 +30,14 @@ def test_many_failures_stay_within_bounds() -> None:
 def test_it_travels_as_documents() -> None:
     backoff = BackOff()
     backoff.failed(WORK, "bad", 5)
-    documents = [entry.document() for entry in backoff.waiting()]
+    documents = [asdict(entry) for entry in backoff.waiting()]
     assert BackOff.of_documents(documents, 6).waiting() == backoff.waiting()
 
 
 def test_old_ones_and_those_from_the_future_are_dropped() -> None:
     backoff = BackOff()
     backoff.failed(WORK, "bad", FORGET_MS)
-    documents = [entry.document() for entry in backoff.waiting()]
+    documents = [asdict(entry) for entry in backoff.waiting()]
     assert BackOff.of_documents(documents, 2 * FORGET_MS).waiting() == ()
     assert BackOff.of_documents(documents, FORGET_MS - 1).waiting() == ()
 

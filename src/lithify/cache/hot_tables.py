@@ -24,9 +24,9 @@ import pyarrow as pa
 from lithify.cache.load import expected_bytes, load
 from lithify.cache.memory_account import Budget
 from lithify.cache.refresh import HotSnapshot, advance, is_older
-from lithify.cache.results import ResultCacheStats
 from lithify.cache.rows import HotRows
 from lithify.core.read_plan import ReadPlan
+from lithify.core.results import HotTableStats
 from lithify.core.snapshot import Snapshot
 from lithify.errors import Cancelled, Conflict, InvalidRequest, LimitExceeded, LithifyError
 from lithify.files.read_proof import look_again
@@ -46,20 +46,6 @@ PIN_ROUNDS_MAX = 8
 RECENT_BYTES_MAX, RECENT_FILES_MAX = 64 * 2**10, 64
 # After a load that failed.
 AGAIN_S = 60.0
-
-
-@dataclass(frozen=True)
-class HotTableStats:
-    """`seq` is the state that its rows are of; they move to the head when they are next asked for."""
-
-    table: str
-    rows: int
-    bytes: int
-    age_s: float
-    pinned: bool
-    seq: int
-    columns: tuple[str, ...]
-    hits: int
 
 
 @dataclass
@@ -391,18 +377,3 @@ def _too_large(snapshot: Snapshot, takes: str, room: int) -> LimitExceeded:
         "fewer columns, evict another table, or raise cache_bytes_max",
         limit="size",
     )
-
-
-@dataclass(frozen=True)
-class CacheStats:
-    """`hits` and `misses` count tables that queries asked for; `refreshes`, how often changes were applied in place."""
-
-    bytes_max: int
-    bytes: int
-    hits: int
-    misses: int
-    loads: int
-    refreshes: int
-    evictions: int
-    answers: ResultCacheStats
-    tables: tuple[HotTableStats, ...]

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lithify.cache.memory_account import Budget
+from lithify.core.results import ResultCacheStats
 from lithify.errors import LimitExceeded
 
 SHARE_OF_BUDGET, BYTES_MAX = 16, 256 * 2**20
@@ -40,14 +41,6 @@ class Kept:
     tables: Mapping[Place, Identity]
     seqs: Mapping[str, int]
     bytes: int
-
-
-@dataclass(frozen=True)
-class ResultCacheStats:
-    count: int
-    bytes: int
-    hits: int
-    misses: int
 
 
 class ResultCache:

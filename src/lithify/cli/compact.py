@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,8 +17,7 @@ from lithify.errors import InvalidRequest, LithifyError
 
 if TYPE_CHECKING:
     from lithify.cli.command import AnyTable
-    from lithify.client.documents import RemotePlan
-    from lithify.maintenance.compact import CompactReport
+    from lithify.core.results import CompactReport, PlannedCompaction
     from lithify.maintenance.plans import CompactPlan
 
 PANEL = "Upkeep"
@@ -121,20 +121,8 @@ def optimize(
     _show(session, rows, dry_run, "optimizations", why)
 
 
-def _planned(plans: Sequence[CompactPlan | RemotePlan]) -> list[dict[str, Any]]:
-    return [
-        {
-            "table": plan.table,
-            "origin": plan.origin,
-            "partition": dict(plan.partition),
-            "files": plan.file_count,
-            "bytes_in": plan.bytes_in,
-            "bytes_out": plan.bytes_out,
-            "gain": plan.gain,
-            "why": plan.why,
-        }
-        for plan in plans
-    ]
+def _planned(plans: Sequence[CompactPlan | PlannedCompaction]) -> list[dict[str, Any]]:
+    return [asdict(plan.summary()) for plan in plans]
 
 
 def _done(

@@ -15,7 +15,7 @@ from lithify.core.wording import plural
 from lithify.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from lithify.sql.explain import TableExplanation
+    from lithify.core.results import TableExplanation
 
 
 def explain(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lithify.client.documents import field_of, rebuilt
 from lithify.client.transport import Call, Transport
-
-if TYPE_CHECKING:
-    from lithify.cache.hot_tables import CacheStats, HotTableStats
+from lithify.core.results import CacheStats, HotTableStats
 
 
 class RemoteCache:
@@ -18,8 +16,6 @@ class RemoteCache:
 
     def pin(self, name: str, columns: Sequence[str] | None = None) -> HotTableStats:
         """Load a table, or these columns of it, on the server now, and keep it there until it is unpinned."""
-        from lithify.cache.hot_tables import HotTableStats
-
         return rebuilt(HotTableStats, self._post("pin", {"table": name, "columns": columns and list(columns)}))
 
     def unpin(self, name: str) -> bool:
@@ -31,8 +27,6 @@ class RemoteCache:
         return int(field_of(self._post("evict", {"table": name}), "bytes"))
 
     def stats(self) -> CacheStats:
-        from lithify.cache.hot_tables import CacheStats
-
         return rebuilt(CacheStats, self._transport.ask(Call("GET", "/query/cache/stats", again=True)))
 
     def _post(self, verb: str, document: dict[str, Any]) -> Any:

@@ -13,20 +13,18 @@ import json
 import types
 from collections.abc import Hashable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 
 from lithify.core.json_out import dumps, jsonable
+from lithify.core.results import PartitionStats, SnapshotStats
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import Snapshot
 from lithify.core.types import parse_type, type_name
 from lithify.errors import InvalidRequest, Unavailable
 from lithify.maintenance.reports import CycleReport
 from lithify.options.table_options import OPTIONS, parse, stored
-
-if TYPE_CHECKING:
-    from lithify.index.partitions import PartitionStats
 
 HEADER = "x-lithify-"
 T = TypeVar("T")
@@ -92,24 +90,6 @@ def field_of(document: Any, name: str) -> Any:
 # -- tables
 
 
-@dataclasses.dataclass(frozen=True)
-class RemotePlan:
-    """What a compaction would do, without the names of the server's files."""
-
-    table: str
-    origin: str
-    partition: Mapping[str, str | None]
-    file_count: int
-    bytes_in: int
-    bytes_out: int
-    gain: str
-    why: str
-
-
-def plan_of(document: Mapping[str, Any]) -> RemotePlan:
-    return rebuilt(RemotePlan, {**document, "file_count": field_of(document, "files")})
-
-
 def columns_document(columns: pa.Schema) -> list[dict[str, Any]]:
     return [{"name": f.name, "type": type_name(f.type), "nullable": f.nullable} for f in columns]
 
@@ -137,11 +117,7 @@ def columns_of(document: Any) -> pa.Schema:
 
 def cycle_report_of(document: Mapping[str, Any]) -> CycleReport:
     """The inverse of `CycleReport.document`, as far as that is complete."""
-    waiting = [
-        {**entry, "work": {name: entry.get(name, "") for name in ("table", "kind", "place")}}
-        for entry in document.get("waiting") or ()
-    ]
-    return rebuilt(CycleReport, {**document, "id": field_of(document, "cycle"), "waiting": waiting})
+    return rebuilt(CycleReport, {**document, "id": field_of(document, "cycle")})
 
 
 def typed(value: Any, kind: pa.DataType) -> Any:
@@ -156,8 +132,6 @@ def typed(value: Any, kind: pa.DataType) -> Any:
 
 
 def partition_of(document: Mapping[str, Any], definition: TableSchema) -> PartitionStats:
-    from lithify.index.partitions import PartitionStats
-
     columns = definition.base_columns
     time = None if definition.time is None else columns.field(definition.time).type
     values = {name: typed(value, columns.field(name).type) for name, value in field_of(document, "values").items()}
@@ -216,25 +190,14 @@ def answered_rows(body: bytes, facts: Mapping[str, str]) -> pa.Table:
 # -- moments
 
 
-@dataclasses.dataclass(frozen=True)
-class RemoteSnapshot:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RemoteSnapshot(SnapshotStats):
     """One state of a table, as a number and how much is in it: which files those are is the server's business.
 
     `as_of=snapshot` reads the rows of this state again.
     """
 
-    table: str
     schema: TableSchema
-    seq: int
-    watermark: int
-    changes_version: int
-    base_version: int
-    base_files: int
-    base_rows: int
-    base_bytes: int
-    pending_files: int
-    pending_rows: int
-    pending_bytes: int
 
 
 def as_of_document(as_of: Any) -> int | str | None:

@@ -31,16 +31,15 @@ from lithify.client.table import HISTORY_MAX, RemoteTable, only_local
 from lithify.client.transport import ARROW, TIMEOUT_S, Call, Transport
 from lithify.core.html import Listed
 from lithify.core.names import parse_table_name
+from lithify.core.results import TableExplanation, TableStats
 from lithify.core.schema import define
 from lithify.errors import InvalidRequest, LimitExceeded, NotFound, Unavailable
+from lithify.maintenance.reports import CycleReport, RunningJob
 from lithify.options.tiers import TierNames, tier_names
+from lithify.sql.limits import Answer, RunningQuery, Source
 
 if TYPE_CHECKING:
     from lithify.client.table import AsOf
-    from lithify.maintenance.reports import CycleReport, RunningJob
-    from lithify.read.history import TableStats
-    from lithify.sql.explain import TableExplanation
-    from lithify.sql.limits import Answer, RunningQuery, Source
 
 CYCLE_LOOK_S = 0.5
 
@@ -166,8 +165,6 @@ class RemoteLake:
         """Run a SELECT within limits. `cut`: the answer was longer than `rows_max`, or than the service allows.
         `id`: for `cancel`.
         """
-        from lithify.sql.limits import Answer
-
         wishes = {"as_of": as_of_document(as_of), "id": id, "timeout_s": timeout_s, "rows_max": rows_max}
         document = {"sql": query} | {name: value for name, value in wishes.items() if value is not None}
         response = self._transport.send(Call("POST", "/query/sql", json=document, accept=ARROW, again=True))
@@ -183,10 +180,8 @@ class RemoteLake:
 
     def explain(self, query: str, as_of: AsOf = None) -> list[TableExplanation]:
         """What `sql` would read of each table that the query names, and why. Nothing is run."""
-        from lithify.sql.explain import TableExplanation
-
         found = self._ask("POST", "/query/explain", json={"sql": query, "as_of": as_of_document(as_of)}, again=True)
-        return [rebuilt(TableExplanation, table) for table in field_of(found, "tables")]
+        return Listed(rebuilt(TableExplanation, table) for table in field_of(found, "tables"))
 
     def cancel(self, id: str) -> bool:
         """Stop a query of this token. True if one of this id ran or waited."""
@@ -198,9 +193,7 @@ class RemoteLake:
 
     def queries(self) -> list[RunningQuery]:
         """Queries that run or wait now."""
-        from lithify.sql.limits import RunningQuery
-
-        return [rebuilt(RunningQuery, query) for query in field_of(self._get("/query/running"), "queries")]
+        return Listed(rebuilt(RunningQuery, query) for query in field_of(self._get("/query/running"), "queries"))
 
     # -- upkeep
 
@@ -232,9 +225,7 @@ class RemoteLake:
 
     def jobs(self) -> list[RunningJob]:
         """Background jobs under way, in whichever process."""
-        from lithify.maintenance.reports import RunningJob
-
-        return [rebuilt(RunningJob, job) for job in field_of(self._get("/compaction/jobs"), "jobs")]
+        return Listed(rebuilt(RunningJob, job) for job in field_of(self._get("/compaction/jobs"), "jobs"))
 
     def ended_jobs(self, limit: int | None = None, table: str | None = None) -> list[dict[str, Any]]:
         """Jobs that ended, newest first."""

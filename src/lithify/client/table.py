@@ -16,7 +16,6 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from lithify.client.documents import (
-    RemotePlan,
     RemoteSnapshot,
     answered_rows,
     as_of_document,
@@ -27,15 +26,26 @@ from lithify.client.documents import (
     key_text,
     named_as,
     partition_of,
-    plan_of,
     rebuilt,
 )
 from lithify.client.transport import ARROW, Call, Transport
-from lithify.core.arguments import check_count
+from lithify.core.arguments import check_batch_id, check_count
 from lithify.core.frames import Frames
 from lithify.core.html import Listed
 from lithify.core.json_out import jsonable
 from lithify.core.names import parse_table_name, quoted
+from lithify.core.results import (
+    Commit,
+    CompactReport,
+    FoldPlan,
+    FoldReport,
+    HistoryEntry,
+    PartitionStats,
+    PlannedCompaction,
+    TableStats,
+    Tag,
+    VacuumReport,
+)
 from lithify.core.rows import keys_of, rows_of_newest
 from lithify.core.schema import TableSchema, check_key_type
 from lithify.errors import InvalidRequest, LimitExceeded, NotFound
@@ -45,13 +55,6 @@ if TYPE_CHECKING:
     import datetime as dt
 
     from lithify.core.snapshot import Snapshot
-    from lithify.index.partitions import PartitionStats
-    from lithify.maintenance.compact import CompactReport
-    from lithify.maintenance.fold_report import FoldPlan, FoldReport
-    from lithify.maintenance.vacuum import VacuumReport
-    from lithify.read.history import HistoryEntry, TableStats
-    from lithify.tables.tags import Tag
-    from lithify.write.small_writes import Commit
 
     OnReport = Callable[[CompactReport], None]
     AsOf = int | str | dt.datetime | Snapshot | RemoteSnapshot | None
@@ -156,8 +159,6 @@ class RemoteTable(Frames):
             ) from error
 
     def _write(self, path: str, batch_id: str | None, **request: Any) -> Commit:
-        from lithify.write.small_writes import Commit, check_batch_id
-
         check_batch_id(batch_id)
         given = contextlib.nullcontext(checked_batch_id(batch_id)) if batch_id is not None else None
         with given or self._transport.lanes.key() as key:
@@ -288,14 +289,10 @@ class RemoteTable(Frames):
 
     def tag(self, name: str, as_of: AsOf = None) -> Tag:
         """Give a version a name: `as_of=name` reads it, until `untag`."""
-        from lithify.tables.tags import Tag
-
         order = {"as_of": as_of_document(as_of)} if as_of is not None else {}
         return rebuilt(Tag, self._transport.ask(Call("PUT", f"{self._path}/tags/{quote(name, safe='')}", json=order)))
 
     def tags(self) -> list[Tag]:
-        from lithify.tables.tags import Tag
-
         return Listed(rebuilt(Tag, entry) for entry in field_of(self._get("/tags"), "tags"))
 
     def untag(self, name: str) -> None:
@@ -305,14 +302,10 @@ class RemoteTable(Frames):
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         """Writes, deletes (who, when, why), schema changes and folds, newest first."""
-        from lithify.read.history import HistoryEntry
-
         found = field_of(self._get("/history", {"limit": HISTORY_MAX if limit is None else limit}), "history")
         return Listed(rebuilt(HistoryEntry, entry) for entry in found)
 
     def stats(self) -> TableStats:
-        from lithify.read.history import TableStats
-
         return rebuilt(TableStats, self._get("/stats"))
 
     def partitions(self, as_of: AsOf = None) -> list[PartitionStats]:
@@ -328,8 +321,6 @@ class RemoteTable(Frames):
     def fold(self, dry_run: Literal[True]) -> FoldPlan: ...
     def fold(self, dry_run: bool = False) -> FoldReport | FoldPlan:
         """Move pending changes into base. Readers and writers go on meanwhile."""
-        from lithify.maintenance.fold_report import FoldPlan, FoldReport
-
         document = self._work("/fold", dry_run)
         return rebuilt(FoldPlan, document) if dry_run else rebuilt(FoldReport, document)
 
@@ -338,10 +329,10 @@ class RemoteTable(Frames):
         self, tier: TierNames = None, dry_run: Literal[False] = False, *, progress: OnReport = ...
     ) -> list[CompactReport]: ...
     @overload
-    def compact(self, tier: TierNames = None, *, dry_run: Literal[True]) -> list[RemotePlan]: ...
+    def compact(self, tier: TierNames = None, *, dry_run: Literal[True]) -> list[PlannedCompaction]: ...
     def compact(
         self, tier: TierNames = None, dry_run: bool = False, *, progress: OnReport = _quietly
-    ) -> list[CompactReport] | list[RemotePlan]:
+    ) -> list[CompactReport] | list[PlannedCompaction]:
         """Merge small base files into larger ones, as far as the table's tiers (or packing) call for it now.
         `progress` is called with each report, all of them at the end.
         """
@@ -352,18 +343,16 @@ class RemoteTable(Frames):
         self, by: str | Sequence[str] | None = None, dry_run: Literal[False] = False, *, progress: OnReport = ...
     ) -> list[CompactReport]: ...
     @overload
-    def optimize(self, by: str | Sequence[str] | None = None, *, dry_run: Literal[True]) -> list[RemotePlan]: ...
+    def optimize(self, by: str | Sequence[str] | None = None, *, dry_run: Literal[True]) -> list[PlannedCompaction]: ...
     def optimize(
         self, by: str | Sequence[str] | None = None, dry_run: bool = False, *, progress: OnReport = _quietly
-    ) -> list[CompactReport] | list[RemotePlan]:
+    ) -> list[CompactReport] | list[PlannedCompaction]:
         """Write base anew in z-order of the given columns (default: key, then time)."""
         columns = [by] if isinstance(by, str) else by if by is None else list(by)
         return self._compaction("/optimize", dry_run, progress, {"by": columns})
 
     def vacuum(self, retain_hours: float = 168, dry_run: bool = True) -> VacuumReport:
         """Delete files that no version of the last `retain_hours` needs. Shows them only, unless `dry_run=False`."""
-        from lithify.maintenance.vacuum import VacuumReport
-
         return rebuilt(VacuumReport, self._work("/vacuum", dry_run, retain_hours=retain_hours))
 
     def why_idle(self, tier: str) -> str | None:
@@ -372,13 +361,11 @@ class RemoteTable(Frames):
 
     def _compaction(
         self, path: str, dry_run: bool, progress: OnReport, wishes: dict[str, Any]
-    ) -> list[CompactReport] | list[RemotePlan]:
-        from lithify.maintenance.compact import CompactReport
-
+    ) -> list[CompactReport] | list[PlannedCompaction]:
         document = self._work(path, dry_run, **wishes)
         if dry_run:
-            return [plan_of(plan) for plan in field_of(document, "planned")]
-        reports = [rebuilt(CompactReport, report) for report in field_of(document, "done")]
+            return Listed(rebuilt(PlannedCompaction, plan) for plan in field_of(document, "planned"))
+        reports = Listed(rebuilt(CompactReport, report) for report in field_of(document, "done"))
         for report in reports:
             progress(report)
         return reports

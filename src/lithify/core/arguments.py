@@ -7,6 +7,8 @@ from typing import Any
 
 from lithify.errors import InvalidRequest
 
+BATCH_ID_LENGTH_MAX = 256
+
 
 def check_text(what: str, value: Any) -> None:
     if not isinstance(value, str):
@@ -39,6 +41,17 @@ def check_place(what: str, value: Any) -> None:
     """A folder or file."""
     if not (isinstance(value, str) or hasattr(value, "__fspath__")) or "\0" in str(value) or not str(value):
         raise InvalidRequest(f"{what} is a path, not {_shown(value)}")
+
+
+def check_batch_id(batch_id: str | None) -> None:
+    if batch_id is None:
+        return
+    if not isinstance(batch_id, str):
+        raise InvalidRequest(f"batch_id is a text, not {type(batch_id).__name__}")
+    if not 0 < len(batch_id) <= BATCH_ID_LENGTH_MAX:
+        raise InvalidRequest(f"batch_id must have 1 to {BATCH_ID_LENGTH_MAX} characters")
+    if any("\ud800" <= letter <= "\udfff" for letter in batch_id):
+        raise InvalidRequest("batch_id holds half a character (a lone surrogate): give whole ones")
 
 
 def _shown(value: Any) -> str:

@@ -11,6 +11,7 @@ from html import escape
 from itertools import islice
 from typing import Any, TypeVar
 
+from lithify.core.fields import Documented
 from lithify.core.wording import plural
 
 ROWS_MAX = 20
@@ -21,7 +22,7 @@ ITEMS_MAX = 5
 T = TypeVar("T")
 
 
-class Shown:
+class Shown(Documented):
     """A dataclass that a notebook shows by its fields."""
 
     def _html_facts(self) -> Mapping[str, Any]:

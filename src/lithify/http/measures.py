@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lithify.cache.hot_tables import CacheStats
 from lithify.compute.worker import WorkerCompute, WorkerStatus
+from lithify.core.results import CacheStats
 from lithify.lake.lake import Lake
 from lithify.maintenance.disk_use import DiskUse
 from lithify.maintenance.disk_watch import DiskWatches

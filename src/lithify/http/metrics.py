@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lithify.cache.hot_tables import CacheStats
+from lithify.core.results import CacheStats
 from lithify.http.logs import template
 from lithify.http.measures import Disk, Measures, Pending, background_registry, measures
 from lithify.lake.lake import Lake

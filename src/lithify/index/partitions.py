@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lithify.core.results import PartitionStats, Time
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import DataFile
 from lithify.index.stats import EXACT, NULLS_KNOWN, ColumnStats, Kind, value_of
@@ -23,22 +23,7 @@ from lithify.index.stats import EXACT, NULLS_KNOWN, ColumnStats, Kind, value_of
 if TYPE_CHECKING:
     from lithify.index.reader import View
 
-Time = dt.date | dt.datetime
 _TIMES = (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_UTC)
-
-
-@dataclass(frozen=True)
-class PartitionStats:
-    """`values`: by partition column, empty for a table that has none. `rows` and both times are None if unknown; the
-    times also where no row has one.
-    """
-
-    values: Mapping[str, Any]
-    files: int
-    rows: int | None
-    size_bytes: int
-    time_min: Time | None
-    time_max: Time | None
 
 
 class FileFacts(NamedTuple):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from lithify.cache.hot_tables import CacheStats, HotTableStats
 from lithify.core.names import parse_table_name
+from lithify.core.results import CacheStats, HotTableStats
 from lithify.read.reader import Reader
 from lithify.sql.engine import ServingEngine
 from lithify.tables.runtime import Runtime

@@ -21,6 +21,7 @@ from lithify.core.arguments import check_text
 from lithify.core.html import ROWS_MAX, Listed, table_html
 from lithify.core.names import CONTROL_FOLDER, TableName, is_table_name, parse_table_name
 from lithify.core.read_plan import PlannedTable
+from lithify.core.results import TableExplanation, TableStats
 from lithify.core.schema import define
 from lithify.errors import CommitUnknown, Forbidden, InvalidRequest, LithifyError, NotFound
 from lithify.files.clock import LakeClock
@@ -34,11 +35,10 @@ from lithify.lake.open_tables import Listener, OpenTables
 from lithify.lake.table import AsOf, Table
 from lithify.options.policy import policy_of
 from lithify.options.tiers import TierNames
-from lithify.read.history import TableStats
 from lithify.read.reader import Reader
 from lithify.settings import Settings, load_settings
 from lithify.sql.engine import ServingEngine
-from lithify.sql.explain import TableExplanation, explanation_of
+from lithify.sql.explain import explanation_of
 from lithify.sql.isolated.cage import TABLES_KNOWN_MAX, MayRead
 from lithify.sql.isolated.pool import ProcessLimits
 from lithify.sql.limits import Answer, Limits, RunningQuery

@@ -7,23 +7,27 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, TypeVar
 
-from lithify.cache.hot_tables import HotTableStats
 from lithify.compute.worker import WorkerCompute, WorkerStatus
 from lithify.core.arguments import check_count
+from lithify.core.fields import Bytes, Count, Example, OfTable, Seconds
+from lithify.core.html import Shown
 from lithify.core.names import TableName, parse_table_name
+from lithify.core.results import HotTableStats, TableStats
 from lithify.errors import Conflict, InvalidRequest, LithifyError, NotFound
 from lithify.jobs import jobs, leases
 from lithify.lake.lake import Lake
 from lithify.lake.table import Table
+from lithify.maintenance.backoff import Waiting
 from lithify.maintenance.compact_plan import PACK
 from lithify.maintenance.cycle import LEASE, Cycle, check_may_compact, cycle_history
 from lithify.maintenance.cycle_run import OnEvent
+from lithify.maintenance.disk_use import DiskUse
 from lithify.maintenance.job_slots import JobSlot, JobSlots
-from lithify.maintenance.plans import CompactPlan, Plan
-from lithify.maintenance.reports import DONE, FAILED, CycleReport, RunningJob, Skipped
+from lithify.maintenance.plans import CompactPlan, FileCount, Plan
+from lithify.maintenance.reports import DONE, FAILED, CycleReport, EndedJob, RunningJob, Skipped
 from lithify.maintenance.scheduler import STOP_GRACE_S, Scheduler, cron_trigger, tier_is_off
 from lithify.maintenance.table_work import TableMaintenance
 from lithify.options.tiers import Tier, TierNames, declared, tier_named, tier_names
@@ -198,26 +202,22 @@ class _OpenLogs:
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """What a cycle would do. `tier`: of a compaction, the tier or `pack`; `partition` is empty for the others.
+class Candidate(Shown):
+    """One job that a cycle would run now."""
 
-    `paths` are its files (at most `PATHS_MAX`), below base or changes. `window_s`: rows are divided by windows of that
-    length. A partition with many files is done in batches: this is number `batch` of `batches`.
-    """
-
-    table: str
-    kind: str
-    tier: str | None
-    partition: Mapping[str, str | None]
-    files: int
-    bytes_in: int
-    bytes_out: int
-    why: str
-    gain: str
-    paths: tuple[str, ...] = ()
-    window_s: float | None = None
-    batch: int = 1
-    batches: int = 1
+    table: OfTable
+    kind: Annotated[str, "fold, minor or compact.", Example("compact")]
+    tier: Annotated[str | None, "The tier of a compaction, or pack.", Example("hourly")]
+    partition: Annotated[Mapping[str, str | None], "The partition of a compaction."]
+    files: Annotated[Count, "Files that it would take."]
+    bytes_in: Annotated[Bytes, "Their bytes."]
+    bytes_out: Annotated[Bytes, "Bytes that it would write."]
+    why: Annotated[str, "What calls for it."]
+    gain: Annotated[str, "What it would gain."]
+    paths: Annotated[tuple[str, ...], "Its files, below base or changes; at most 500 are named."] = ()
+    window_s: Annotated[Seconds | None, "Rows are divided by windows of the time column this long."] = None
+    batch: Annotated[Count, "Which of the batches of its partition and tier this is, from 1."] = 1
+    batches: Annotated[Count, "How many there are."] = 1
 
 
 def _candidates(plans: Sequence[Plan]) -> list[Candidate]:
@@ -316,6 +316,21 @@ def running_cycle(lake: Lake) -> dict[str, Any] | None:
 def past_cycles(lake: Lake, limit: int | None = None) -> list[dict[str, Any]]:
     """Newest first."""
     return cycle_history(lake._runtime, limit)
+
+
+@dataclass(frozen=True)
+class TableUpkeep(DiskUse, TableStats):
+    """State and debt of one table."""
+
+    error: Annotated[str | None, "Why the table cannot be looked at; then all else is empty."] = None
+    origins: Annotated[Mapping[str, FileCount], "Files of base by what wrote them, tiers among it."] = field(
+        default_factory=dict
+    )
+    read_overhead: Annotated[float, "Expected time of a read, relative to a folded table."] = 1.0
+    debt: Annotated[FileCount, "Files that would be compacted."] = field(default_factory=FileCount)
+    due: Annotated[tuple[str, ...], "What is due, and why."] = ()
+    last_job: Annotated[EndedJob | None, "Its last job that ended."] = None
+    waiting: Annotated[tuple[Waiting, ...], "Its work that failed and waits to be tried again."] = ()
 
 
 def table_upkeep(lake: Lake, name: str) -> dict[str, Any]:

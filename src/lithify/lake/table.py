@@ -12,46 +12,47 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import pyarrow as pa
 
-from lithify.core.arguments import check_count, check_names, check_place, check_text
+from lithify.core.arguments import check_batch_id, check_count, check_names, check_place, check_text
 from lithify.core.frames import Frames
 from lithify.core.html import Listed, table_html
 from lithify.core.names import TableName
 from lithify.core.ops import Op
 from lithify.core.read_plan import PlannedTable, ReadPlan
+from lithify.core.results import (
+    Commit,
+    CompactReport,
+    FoldPlan,
+    FoldReport,
+    HistoryEntry,
+    PartitionStats,
+    TableStats,
+    Tag,
+    VacuumReport,
+)
 from lithify.core.rows import keys_of, rows_of_newest
 from lithify.core.schema import TableSchema, check_key_type
 from lithify.core.snapshot import DataFile, Snapshot
 from lithify.errors import Conflict, InvalidRequest, NotFound
 from lithify.files.read_proof import Vanished, look_again
-from lithify.index.partitions import FileFacts, PartitionStats, facts_in, partitions_of
+from lithify.index.partitions import FileFacts, facts_in, partitions_of
 from lithify.index.rebuild import IndexBuild, IndexCheck, IndexInspection, Progress, build, check, inspect, quiet
 from lithify.lake.open_tables import OpenTable, OpenTables
-from lithify.maintenance.compact import CompactReport
 from lithify.maintenance.fold import FoldJob
-from lithify.maintenance.fold_report import FoldPlan, FoldReport
 from lithify.maintenance.plans import CompactPlan
 from lithify.maintenance.table_work import OnReport, TableMaintenance, quietly
 from lithify.maintenance.triggers import idle_tier
-from lithify.maintenance.vacuum import Vacuum, VacuumReport
+from lithify.maintenance.vacuum import Vacuum
 from lithify.options.tiers import TierNames
 from lithify.read.change_feed import Feed, Net, Place
-from lithify.read.history import (
-    ChangesPage,
-    HistoryEntry,
-    TableStats,
-    changes_page,
-    history_of,
-    incremental,
-    stats_of,
-)
+from lithify.read.history import ChangesPage, changes_page, history_of, incremental, stats_of
 from lithify.read.reader import Reader
 from lithify.tables.handles import Handles, dropped
 from lithify.tables.pins import pinned
-from lithify.tables.tags import Tag, tag, tags, untag
+from lithify.tables.tags import tag, tags, untag
 from lithify.write.options import policy_for, set_options
 from lithify.write.queue import QueueClosed
 from lithify.write.schema_change import add_column
-from lithify.write.small_writes import Commit, Request, SeqMoved, check_batch_id
+from lithify.write.small_writes import Request, SeqMoved
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -498,7 +499,7 @@ class Table(Frames):
         return Listed(history_of(self._handles, limit))
 
     def stats(self) -> TableStats:
-        return stats_of(self.snapshot())
+        return stats_of(self.snapshot(), TableStats)
 
     def partitions(self, as_of: AsOf = None) -> list[PartitionStats]:
         """Files, rows, bytes and times of each partition of base, told by log and sidecar: no data file is opened.

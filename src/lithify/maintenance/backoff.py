@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
+
+from lithify.core.fields import Count, OfTable
+from lithify.core.html import Shown
 
 WAIT_MS_MAX = 3_600_000
 FORGET_MS = 24 * WAIT_MS_MAX
@@ -26,23 +29,20 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Waiting:
-    work: Work
-    reason: str
-    failures: int
-    turns_left: int
-    failed_ms: int
+class Waiting(Shown):
+    """Work that failed and is tried less and less often."""
 
-    def document(self) -> dict[str, Any]:
-        return {
-            "table": self.work.table,
-            "kind": self.work.kind,
-            "place": self.work.place,
-            "reason": self.reason,
-            "failures": self.failures,
-            "turns_left": self.turns_left,
-            "failed_ms": self.failed_ms,
-        }
+    table: OfTable
+    kind: Annotated[str, "fold, minor, vacuum, or the tier of a compaction."]
+    place: Annotated[str, "Which of several batches."]
+    reason: Annotated[str, "Why it failed the last time."]
+    failures: Annotated[Count, "How often it failed for that reason."]
+    turns_left: Annotated[Count, "How many turns it sits out."]
+    failed_ms: Annotated[int, "When it failed last, in milliseconds since 1970."]
+
+    @property
+    def work(self) -> Work:
+        return Work(self.table, self.kind, self.place)
 
 
 class BackOff:
@@ -55,12 +55,15 @@ class BackOff:
         found = []
         for fields in documents:
             try:
-                work = Work(str(fields["table"]), str(fields["kind"]), str(fields["place"]))
-                numbers = [int(fields[name]) for name in ("failures", "turns_left", "failed_ms")]
+                table, kind, place = (str(fields[name]) for name in ("table", "kind", "place"))
+                failures, turns_left, failed_ms = (
+                    int(fields[name]) for name in ("failures", "turns_left", "failed_ms")
+                )
             except (KeyError, TypeError, ValueError):
                 continue
-            if 0 <= now_ms - numbers[2] < FORGET_MS:
-                found.append(Waiting(work, str(fields.get("reason", "")), *numbers))
+            if 0 <= now_ms - failed_ms < FORGET_MS:
+                reason = str(fields.get("reason", ""))
+                found.append(Waiting(table, kind, place, reason, failures, turns_left, failed_ms))
         return cls(found)
 
     def hold_back(self, work: Work, now_ms: int) -> Waiting | None:
@@ -75,7 +78,7 @@ class BackOff:
         before = self._waiting.get(work)
         failures = before.failures + 1 if before is not None and before.reason == reason else 1
         turns = min(1 << min(failures - 1, 20), TURNS_MAX)
-        entry = self._waiting[work] = Waiting(work, reason, failures, turns, now_ms)
+        entry = self._waiting[work] = Waiting(work.table, work.kind, work.place, reason, failures, turns, now_ms)
         return entry
 
     def succeeded(self, work: Work) -> None:

@@ -11,13 +11,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lithify.compute.compute import HereCompute
-from lithify.core.html import Shown
 from lithify.core.partitioning import output_folder
 from lithify.core.read_plan import constants_of
+from lithify.core.results import CompactReport
 from lithify.core.snapshot import DataFile, Snapshot
 from lithify.core.wording import plural
 from lithify.delta.commit import PlannedAgain, swap_with_retries
@@ -39,24 +39,6 @@ logger = logging.getLogger(__name__)
 
 HALVINGS_MAX = 4
 HERE = HereCompute()
-
-
-@dataclass(frozen=True)
-class CompactReport(Shown):
-    """What one plan came to. `problems`: inputs that were left out, and why."""
-
-    table: str
-    origin: str
-    partition: Mapping[str, str | None]
-    files_read: int = 0
-    files_written: int = 0
-    rows: int = 0
-    bytes_read: int = 0
-    bytes_written: int = 0
-    seconds: float = 0.0
-    engine: str = "none"
-    halvings: int = 0
-    problems: tuple[str, ...] = field(default=())
 
 
 class Compactor:

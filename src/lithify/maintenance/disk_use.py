@@ -9,24 +9,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Annotated
 
+from lithify.core.html import Shown
 from lithify.maintenance.retention_limits import RetentionLimits
 
 MINUTE_MS = 60_000
 
 
 @dataclass(frozen=True)
-class DiskUse:
+class DiskUse(Shown):
     """`removed`: kept for versions of the past; `reclaimable`, a part of it, would go with the next vacuum.
 
     `write_amplification`: bytes written by folds, merges and compactions per byte of changes, which count as large as
     their rows are in base; None before there was a change.
     """
 
-    removed_files: int = 0
-    removed_bytes: int = 0
-    reclaimable_bytes: int = 0
-    write_amplification: float | None = None
+    removed_files: Annotated[int, "Files that only versions of the past need."] = 0
+    removed_bytes: Annotated[int, "Bytes in them."] = 0
+    reclaimable_bytes: Annotated[int, "Those of them that the next vacuum takes."] = 0
+    write_amplification: Annotated[
+        float | None, "Bytes that upkeep writes per byte of changes; null before there was one."
+    ] = None
 
 
 @dataclass

@@ -24,6 +24,7 @@ from lithify.core.arrow_rows import lookup
 from lithify.core.ops import Op
 from lithify.core.partitioning import output_folder
 from lithify.core.read_plan import constants_of
+from lithify.core.results import FoldPlan, FoldReport, added
 from lithify.core.snapshot import DataFile, Snapshot
 from lithify.delta.base import FOLDED_TXN
 from lithify.delta.commit import PlannedAgain, swap_with_retries
@@ -37,7 +38,6 @@ from lithify.files.statistics import stats_json
 from lithify.index.key_ranges import split_by_keys
 from lithify.jobs import jobs
 from lithify.maintenance.fold_plan import Distribution, FoldStep, distribute, next_step
-from lithify.maintenance.fold_report import FoldPlan, FoldReport, added
 from lithify.maintenance.triggers import fold_due, read_overhead
 from lithify.read.reader import Reader
 from lithify.tables.handles import Handles

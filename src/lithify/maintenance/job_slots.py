@@ -10,16 +10,21 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Annotated
 
+from lithify.core.fields import Example, OfTable
+from lithify.core.html import Shown
 from lithify.core.wording import plural
 from lithify.errors import Conflict, LimitExceeded
 
 
 @dataclass(frozen=True)
-class JobSlot:
-    table: str
-    kind: str
-    started_ms: int
+class JobSlot(Shown):
+    """A fold, compact, optimize or vacuum that somebody asked this service for."""
+
+    table: OfTable
+    kind: Annotated[str, "fold, compact, optimize or vacuum.", Example("fold")]
+    started_ms: Annotated[int, "When it began, in milliseconds since 1970."]
 
 
 class JobSlots:

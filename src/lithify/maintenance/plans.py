@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
 
+from lithify.core.fields import Bytes, Count
 from lithify.core.html import Shown
+from lithify.core.results import PlannedCompaction
 from lithify.core.snapshot import DataFile
 
 
@@ -40,6 +43,18 @@ class CompactPlan(Shown):
     @property
     def bytes_in(self) -> int:
         return sum(file.size_bytes for file in self.files)
+
+    def summary(self) -> PlannedCompaction:
+        return PlannedCompaction(
+            self.table,
+            self.origin,
+            dict(self.partition),
+            self.file_count,
+            self.bytes_in,
+            self.bytes_out,
+            self.gain,
+            self.why,
+        )
 
 
 @dataclass(frozen=True)
@@ -75,9 +90,11 @@ Plan = CompactPlan | MinorPlan | FoldDue
 
 
 @dataclass(frozen=True)
-class FileCount:
-    files: int = 0
-    bytes: int = 0
+class FileCount(Shown):
+    """So many files."""
+
+    files: Annotated[Count, "How many."] = 0
+    bytes: Annotated[Bytes, "Their bytes."] = 0
 
 
 @dataclass(frozen=True)

@@ -10,21 +10,21 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from lithify.core.results import CompactReport, FoldReport, VacuumReport
 from lithify.core.snapshot import Snapshot
 from lithify.delta.commit import PlannedAgain
 from lithify.errors import Conflict
 from lithify.jobs import jobs
-from lithify.maintenance.compact import Compactor, CompactReport
+from lithify.maintenance.compact import Compactor
 from lithify.maintenance.disk_use import DiskUse
 from lithify.maintenance.disk_watch import DiskWatches
 from lithify.maintenance.fold import FoldJob
-from lithify.maintenance.fold_report import FoldReport
 from lithify.maintenance.merge_changes import ChangeMerger, MinorReport
 from lithify.maintenance.optimize_plan import cluster_plans, columns_to_cluster
 from lithify.maintenance.plans import CompactPlan, Debt, FoldDue, MinorPlan, Plan
 from lithify.maintenance.retention_limits import RetentionLimits
 from lithify.maintenance.triggers import compactions, debt, fold_due, minor_due
-from lithify.maintenance.vacuum import Vacuum, VacuumReport
+from lithify.maintenance.vacuum import Vacuum
 from lithify.options.policy import MaintenancePolicy
 from lithify.options.tiers import TierNames
 from lithify.read.reader import Reader

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from lithify.core.disk_files import DiskFile
-from lithify.core.html import Shown
 from lithify.core.names import is_job_folder
+from lithify.core.results import VacuumReport
 from lithify.core.snapshot import Snapshot
 from lithify.delta.changes import EPOCH_TXN
 from lithify.delta.commit import swap_with_retries
@@ -53,26 +53,6 @@ logger = logging.getLogger(__name__)
 
 RETAIN_HOURS_MIN = 1
 PATHS_MAX = 20
-
-
-@dataclass(frozen=True)
-class VacuumReport(Shown):
-    """What went, or would go in a dry run. `orphans`, a part of `files`, were never committed by anyone. `bytes_freed`
-    counts bytes that have a second name (a linked file) with the last of them. `kept_by_pins` and `kept_by_jobs` count
-    files that would have gone otherwise; `paths` shows some of those that went.
-    """
-
-    table: str
-    dry_run: bool
-    retain_hours: float
-    files: int = 0
-    bytes_freed: int = 0
-    orphans: int = 0
-    orphan_bytes: int = 0
-    kept_by_pins: int = 0
-    kept_by_jobs: int = 0
-    paths: tuple[str, ...] = ()
-    seconds: float = 0.0
 
 
 @dataclass

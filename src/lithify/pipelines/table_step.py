@@ -49,9 +49,9 @@ from lithify.streams.apply import apply_batch
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from lithify.core.results import Commit
     from lithify.lake.lake import Lake
     from lithify.lake.table import Table
-    from lithify.write.small_writes import Commit
 
 GROUPS_MAX = 200_000
 HERE_ROWS_MAX = 200_000

@@ -5,16 +5,16 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from heapq import merge
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from lithify.core.html import Shown
 from lithify.core.names import OP, SEQ
 from lithify.core.ops import Op
+from lithify.core.results import HistoryEntry, Log, TableStats
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import Snapshot
 from lithify.delta.log import CommitRecord
@@ -26,33 +26,7 @@ from lithify.tables.handles import Handles
 
 # Of one commit that a page of changes has to hold as a whole.
 PAGE_COMMIT_ROWS_MAX = 2_000_000
-
-
-@dataclass(frozen=True)
-class HistoryEntry(Shown):
-    time: dt.datetime
-    log: str
-    version: int
-    operation: str
-    seq: int | None
-    rows: int | None
-    actor: str | None
-    reason: str | None
-    batch_id: str | None
-    detail: str | None
-
-
-@dataclass(frozen=True)
-class TableStats(Shown):
-    table: str
-    seq: int
-    watermark: int
-    base_files: int
-    base_rows: int
-    base_bytes: int
-    pending_files: int
-    pending_rows: int
-    pending_bytes: int
+Stats = TypeVar("Stats", bound=TableStats)
 
 
 def history_of(handles: Handles, limit: int | None) -> list[HistoryEntry]:
@@ -71,7 +45,7 @@ def history_of(handles: Handles, limit: int | None) -> list[HistoryEntry]:
     return shown[:limit] if limit else shown
 
 
-def _entries(handles: Handles, which: str, limit: int | None) -> list[HistoryEntry]:
+def _entries(handles: Handles, which: Log, limit: int | None) -> list[HistoryEntry]:
     log = handles.changes.log if which == "changes" else handles.base.log
     # Not those of a table that was dropped at the same path before.
     versions = handles.changes.versions() if which == "changes" else [v for v in log.versions() if v <= log.version]
@@ -83,7 +57,7 @@ def _entries(handles: Handles, which: str, limit: int | None) -> list[HistoryEnt
     return found
 
 
-def _of_commit(record: CommitRecord, which: str) -> list[HistoryEntry]:
+def _of_commit(record: CommitRecord, which: Log) -> list[HistoryEntry]:
     """One entry per write, newest first: several writers may have shared the commit."""
     writes = record.info.get("writes")
     if not writes:
@@ -91,7 +65,7 @@ def _of_commit(record: CommitRecord, which: str) -> list[HistoryEntry]:
     return [_entry(record, which, {"seq": record.info.get("seq"), **write}) for write in reversed(writes)]
 
 
-def _entry(record: CommitRecord, which: str, info: Mapping[str, Any]) -> HistoryEntry:
+def _entry(record: CommitRecord, which: Log, info: Mapping[str, Any]) -> HistoryEntry:
     return HistoryEntry(
         time=dt.datetime.fromtimestamp(record.timestamp_ms / 1000, dt.UTC),
         log=which,
@@ -238,15 +212,6 @@ def add_is_original(record: CommitRecord) -> bool:
     return all(add.get("dataChange", True) for add in record.adds)
 
 
-def stats_of(snapshot: Snapshot) -> TableStats:
-    return TableStats(
-        snapshot.table,
-        snapshot.seq,
-        snapshot.watermark,
-        len(snapshot.base),
-        snapshot.base_rows,
-        snapshot.base_bytes,
-        len(snapshot.changes),
-        snapshot.pending_rows,
-        snapshot.pending_bytes,
-    )
+def stats_of(snapshot: Snapshot, kind: type[Stats]) -> Stats:
+    """What a snapshot says by the same names."""
+    return kind(**{each.name: getattr(snapshot, each.name) for each in fields(kind)})

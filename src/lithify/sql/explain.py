@@ -2,55 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from lithify.core.html import Shown
 from lithify.core.read_plan import PruningReport
+from lithify.core.results import Condition, TableExplanation
 from lithify.sql.engine import TableUse
 from lithify.sql.pushdown import NOT_READ
-
-
-@dataclass(frozen=True)
-class Condition:
-    """A condition of the query on one table, and how many row groups it rules out by its bounds alone."""
-
-    text: str
-    groups_ruled_out: int
-
-
-@dataclass(frozen=True)
-class TableExplanation(Shown):
-    """Files, row groups and bytes are those of base, and of pending change files that stand beside it as they are
-    (`pending_beside`); bytes are of whole row groups, so a query of few columns reads less. A file that the sidecar
-    does not know (`files_unknown`) counts as one row group.
-
-    `otherwise_ruled_out`: row groups that no condition rules out by bounds, but bloom filters or partition values do,
-    at least. `note`: why nothing could be ruled out, or that the optimised query does not read the table at all.
-    `from_sidecar`: the answer stands in the sidecar, and no file is read. `hot`: the rows are in memory, and no file is
-    read for them. `resolved`: whether pending changes are
-    resolved and kept already; None: they are too many, and are merged while base is read.
-    """
-
-    table: str
-    seq: int
-    changes_version: int
-    base_version: int
-    files_total: int
-    files_read: int
-    groups_total: int
-    groups_read: int
-    bytes_total: int
-    bytes_read: int
-    files_unknown: int
-    conditions: tuple[Condition, ...]
-    otherwise_ruled_out: int
-    note: str | None
-    pending_files: int
-    pending_rows: int
-    pending_beside: int
-    resolved: bool | None
-    from_sidecar: bool
-    hot: bool
 
 
 def explanation_of(use: TableUse, *, resolved: bool) -> TableExplanation:

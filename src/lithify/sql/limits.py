@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import pyarrow as pa
 
 from lithify.core.arguments import check_count, check_seconds
+from lithify.core.fields import Example
+from lithify.core.html import Shown
 from lithify.errors import LimitExceeded
 
 Source = Literal["answer", "hot", "files"]
@@ -44,13 +46,13 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class RunningQuery:
-    """`seconds`: since it was asked."""
+class RunningQuery(Shown):
+    """A query under way."""
 
-    id: str
-    sql: str
-    state: State
-    seconds: float
+    id: Annotated[str, "Its id, to cancel it by.", Example("report-7")]
+    sql: Annotated[str, "What it asks.", Example("select count(*) from shop.orders")]
+    state: Annotated[State, "waiting or running.", Example("running")]
+    seconds: Annotated[float, "Since it came.", Example(1.5)]
 
 
 def out_of_time(timeout_s: float) -> LimitExceeded:

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from lithify.core.json_out import dumps
 from lithify.core.ops import Op
+from lithify.core.results import Commit
 from lithify.core.rows import check_convertible, check_rows, conform
 from lithify.core.schema import TableSchema
 from lithify.core.wording import plural
@@ -28,7 +29,7 @@ from lithify.merge.events import check_events, settle, with_null_key
 from lithify.streams.checkpoint import Checkpoint, check_feed, recall
 from lithify.tables.handles import Handles
 from lithify.write.quarantine import set_aside
-from lithify.write.small_writes import Commit, Request, Writer
+from lithify.write.small_writes import Request, Writer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from lithify.core.names import parse_table_name
+from lithify.core.results import Commit
 from lithify.errors import InvalidRequest
 from lithify.streams.apply import BatchMode, Checkpoint, OnNullKeys, apply_batch, check_batch, checkpoint_of
 from lithify.streams.checkpoint import check_feed
 from lithify.tables.handles import dropped
-from lithify.write.small_writes import Commit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

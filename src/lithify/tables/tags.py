@@ -14,8 +14,8 @@ import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lithify.core.html import Shown
 from lithify.core.names import TableName
+from lithify.core.results import Tag
 from lithify.core.snapshot import Snapshot
 from lithify.errors import Conflict, Corruption, InvalidRequest, NotFound
 from lithify.tables.handles import Handles
@@ -24,18 +24,6 @@ from lithify.tables.runtime import Runtime
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _FILE = "tag.json"
-
-
-@dataclass(frozen=True)
-class Tag(Shown):
-    """A named version of a table: `as_of=name` reads it."""
-
-    name: str
-    table: str
-    seq: int
-    created: dt.datetime
-    actor: str
-    bytes: int
 
 
 @dataclass(frozen=True)

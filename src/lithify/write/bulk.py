@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from lithify.core.arguments import check_batch_id
 from lithify.core.ops import Op
+from lithify.core.results import Commit
 from lithify.core.rows import check_convertible
 from lithify.core.schema import TableSchema
 from lithify.delta.changes import batch_txn
@@ -22,7 +24,7 @@ from lithify.files.parquet import Written
 from lithify.index.table_index import solid
 from lithify.jobs import jobs
 from lithify.tables.handles import Handles
-from lithify.write.small_writes import Commit, Portion, Writer, check_batch_id
+from lithify.write.small_writes import Portion, Writer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -25,6 +25,7 @@ from lithify.core.html import Shown
 from lithify.core.names import DAY
 from lithify.core.ops import Op
 from lithify.core.read_plan import Source, constants_of
+from lithify.core.results import Commit
 from lithify.core.rows import rows_of
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import DataFile, Snapshot
@@ -35,7 +36,7 @@ from lithify.files.os_errors import translated
 from lithify.files.parquet import Layout, PartWriter, Written, batches_of, part_path, read
 from lithify.files.read_proof import check_whole
 from lithify.write.bulk import BulkWrite, Files, write_files
-from lithify.write.small_writes import Commit, Request, SeqMoved
+from lithify.write.small_writes import Request, SeqMoved
 
 if TYPE_CHECKING:
     from lithify.lake.table import Table

@@ -19,8 +19,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from lithify.core.results import Commit
 from lithify.errors import Unavailable
-from lithify.write.small_writes import Commit, Request, Writer
+from lithify.write.small_writes import Request, Writer
 
 GROUP_ROWS_MAX = 500_000
 GROUP_BYTES_MAX = 64 * 2**20

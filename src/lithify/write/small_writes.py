@@ -21,8 +21,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lithify.core.html import Shown
+from lithify.core.arguments import check_batch_id
 from lithify.core.ops import Change, Op
+from lithify.core.results import Commit
 from lithify.core.rows import conform, latest_per_key, sort_by_key
 from lithify.core.schema import TableSchema
 from lithify.delta.batch_ids import InLane, fingerprint_of, in_lane
@@ -38,24 +39,6 @@ from lithify.metrics.events import tell
 from lithify.tables.handles import Handles
 
 logger = logging.getLogger(__name__)
-
-BATCH_ID_LENGTH_MAX = 256
-
-
-@dataclass(frozen=True)
-class Commit(Shown):
-    """An acknowledged write. `replayed`: the batch id, or the portion of a feed, had been committed before, and this is
-    that answer.
-    """
-
-    table: str
-    seq: int
-    operation: str
-    rows: int
-    upserted: int = 0
-    deleted: int = 0
-    batch_id: str | None = None
-    replayed: bool = False
 
 
 class Portion(Protocol):
@@ -98,17 +81,6 @@ class Request:
         """Whether it must not share a commit: it relies on one exact state, or a delete must not meet appends."""
         keyless_delete = not keyed and Op.DELETE in self.parts
         return self.only_at_seq is not None or bool(self.txns) or self.portion is not None or keyless_delete
-
-
-def check_batch_id(batch_id: str | None) -> None:
-    if batch_id is None:
-        return
-    if not isinstance(batch_id, str):
-        raise InvalidRequest(f"batch_id is a text, not {type(batch_id).__name__}")
-    if not 0 < len(batch_id) <= BATCH_ID_LENGTH_MAX:
-        raise InvalidRequest(f"batch_id must have 1 to {BATCH_ID_LENGTH_MAX} characters")
-    if any("\ud800" <= letter <= "\udfff" for letter in batch_id):
-        raise InvalidRequest("batch_id holds half a character (a lone surrogate): give whole ones")
 
 
 class SeqMoved(Exception):

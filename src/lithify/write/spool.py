@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from lithify.core.ops import Op
 from lithify.core.read_plan import Source
+from lithify.core.results import Commit
 from lithify.core.schema import TableSchema
 from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError
 from lithify.files.os_errors import translated
@@ -33,7 +34,7 @@ from lithify.jobs import jobs
 from lithify.spark.datasource.table import Spooled, SpoolPlace
 from lithify.tables.runtime import Owner, process_start
 from lithify.write.bulk import BulkWrite, Files, write_files
-from lithify.write.small_writes import Commit, Request
+from lithify.write.small_writes import Request
 
 if TYPE_CHECKING:
     from lithify.lake.table import Table

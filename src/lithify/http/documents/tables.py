@@ -6,9 +6,14 @@ guessed at.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from lithify.core.fields import Documented, Example
+from lithify.core.results import Commit, TableExplanation
+from lithify.sql.limits import RunningQuery
 
 SQL_LENGTH_MAX = 200_000
 COLUMNS_MAX = 5_000
@@ -132,19 +137,6 @@ class DroppedTable(_Said):
 # -- rows
 
 
-class CommitDocument(_Said):
-    """A durable write."""
-
-    table: str = Field(description="The table.", examples=["shop.orders"])
-    seq: int = Field(description="Its number; reads and `changes` take it.", examples=[42])
-    operation: str = Field(description="append, upsert, replace, delete or delete where.", examples=["upsert"])
-    rows: int = Field(description="Rows written and keys deleted; -1 if a repeated write is too old to tell.")
-    upserted: int = Field(description="Rows written, one per key.", examples=[2])
-    deleted: int = Field(description="Keys deleted, whether they were there or not.", examples=[0])
-    batch_id: str | None = Field(description="The Idempotency-Key.", examples=["feed-2026-11-15"])
-    replayed: bool = Field(description="This key had been written before; nothing was changed now.")
-
-
 COMMIT_EXAMPLE = {
     "table": "shop.orders",
     "seq": 42,
@@ -157,18 +149,20 @@ COMMIT_EXAMPLE = {
 }
 
 
-class RefusedKey(_Said):
+@dataclass(frozen=True)
+class RefusedKey(Documented):
     """A key that was not deleted."""
 
-    index: int = Field(description="Its place in `keys`, from 0.", examples=[1])
-    code: str = Field(description="The kind of error.", examples=["invalid_request"])
-    message: str = Field(description="What is wrong with it.")
+    index: Annotated[int, "Its place in `keys`, from 0.", Example(1)]
+    code: Annotated[str, "The kind of error.", Example("invalid_request")]
+    message: Annotated[str, "What is wrong with it."]
 
 
-class PartlyDeleted(CommitDocument):
+@dataclass(frozen=True, kw_only=True)
+class PartlyDeleted(Commit):
     """Some keys were deleted, in one commit; others were refused."""
 
-    refused: list[RefusedKey] = Field(description="What was refused, and why.")
+    refused: Annotated[list[RefusedKey], "What was refused, and why."]
 
 
 class DeleteKeys(_Asked):
@@ -293,57 +287,16 @@ class ExplainRequest(_Asked):
     as_of: AsOf | None = Field(None, description="A seq, a time in ISO 8601, or a tag; default: now.", examples=[42])
 
 
-class ConditionDocument(_Said):
-    """A condition, and what it is good for."""
-
-    text: str = Field(description="The condition.", examples=["id = 7"])
-    groups_ruled_out: int = Field(description="Row groups that its bounds rule out.", examples=[11])
-
-
-class ExplainedTable(_Said):
-    """What a query would read of one table."""
-
-    table: str = Field(description="The table.", examples=["shop.orders"])
-    seq: int = Field(description="The state that it would see.", examples=[42])
-    changes_version: int = Field(description="Version of the changes log.")
-    base_version: int = Field(description="Version of base.")
-    files_total: int = Field(description="Files there are.")
-    files_read: int = Field(description="Files that would be read.")
-    groups_total: int = Field(description="Row groups there are.")
-    groups_read: int = Field(description="Row groups that would be read.")
-    bytes_total: int = Field(description="Bytes of those files.")
-    bytes_read: int = Field(description="Bytes of the row groups that would be read.")
-    files_unknown: int = Field(description="Files that the index does not know; they count as one row group.")
-    conditions: list[ConditionDocument] = Field(description="Conditions of the query on this table.")
-    otherwise_ruled_out: int = Field(description="Row groups ruled out by bloom filters or partition values, at least.")
-    note: str | None = Field(description="Why nothing could be ruled out, or that the table is not read at all.")
-    pending_files: int = Field(description="Files of pending changes.")
-    pending_rows: int = Field(description="Pending changes.")
-    pending_beside: int = Field(description="Change files that stand beside base as they are.")
-    resolved: bool | None = Field(description="Pending changes are resolved already; null: too many for memory.")
-    from_sidecar: bool = Field(description="The index alone answers it.")
-    hot: bool = Field(description="Its rows are in memory, and no file is read.")
-
-
 class ExplainDocument(_Said):
     """What a query would read, table by table."""
 
-    tables: list[ExplainedTable] = Field(description="In the order in which the query names them.")
-
-
-class RunningQueryDocument(_Said):
-    """A query under way."""
-
-    id: str = Field(description="Its id, to cancel it by.", examples=["report-7"])
-    sql: str = Field(description="What it asks.", examples=["select count(*) from shop.orders"])
-    state: str = Field(description="waiting or running.", examples=["running"])
-    seconds: float = Field(description="Since it came.", examples=[1.5])
+    tables: list[TableExplanation] = Field(description="In the order in which the query names them.")
 
 
 class RunningQueries(_Said):
     """Queries that run or wait."""
 
-    queries: list[RunningQueryDocument] = Field(description="Those of this token; for an admin all of them.")
+    queries: list[RunningQuery] = Field(description="Those of this token; for an admin all of them.")
 
 
 class CancelledQuery(_Said):

@@ -7,12 +7,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body
 
+from lithify.core.results import CacheStats, HotTableStats
 from lithify.http.auth import Caller, needs
 from lithify.http.documents.maintenance import (
-    CacheDocument,
     EvictedDocument,
     EvictOrder,
-    HotTableDocument,
     PinOrder,
     UnpinnedDocument,
     UnpinOrder,
@@ -47,12 +46,12 @@ def pin(
     ],
     lake: LakeDep,
     caller: Annotated[Caller, needs("maintain", per_table=True)],
-) -> HotTableDocument:
+) -> HotTableStats:
     """Answers when it is loaded. It then follows the table's changes, and stays until it is evicted. 404 for an unknown
     table, 400 for an unknown column, 413 if it does not fit beside what is pinned already.
     """
     caller.check("maintain", order.table)
-    return HotTableDocument.model_validate(lake.maintenance.pin(order.table, order.columns))
+    return lake.maintenance.pin(order.table, order.columns)
 
 
 @router.post(
@@ -105,8 +104,8 @@ def evict(
 
 
 @router.get("/stats", summary="What is in memory, and how often it served")
-def stats(lake: LakeDep, caller: Annotated[Caller, needs("read", "maintain", per_table=True)]) -> CacheDocument:
+def stats(lake: LakeDep, caller: Annotated[Caller, needs("read", "maintain", per_table=True)]) -> CacheStats:
     """A token for some tables sees only those of them; the sums are of all."""
     found = lake.cache.stats()
     mine = tuple(hot for hot in found.tables if caller.may("read", hot.table) or caller.may("maintain", hot.table))
-    return CacheDocument.model_validate(replace(found, tables=mine))
+    return replace(found, tables=mine)

@@ -7,15 +7,13 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from lithify.core.json_out import jsonable
+from lithify.core.results import SnapshotStats, TableStats
 from lithify.http.auth import Caller, needs
 from lithify.http.documents.table_maintenance import (
     HISTORY_MAX,
     HistoryDocument,
-    HistoryEntryDocument,
     PartitionDocument,
     PartitionsDocument,
-    SnapshotDocument,
-    StatsDocument,
 )
 from lithify.http.openapi import failing
 from lithify.http.routes.tables import DAMAGED, TablePath
@@ -35,30 +33,24 @@ FAILING = failing(_424=DAMAGED)
 
 
 @router.get("/snapshot", summary="The version that a read would see", responses=FAILING)
-def snapshot(name: TablePath, lake: LakeDep, _: Reader, as_of: AsOf = None) -> SnapshotDocument:
+def snapshot(name: TablePath, lake: LakeDep, _: Reader, as_of: AsOf = None) -> SnapshotStats:
     """Its `seq` is a token: `as_of` reads the same rows again, and `changes?since=` what came after them.
 
     404 if the table is not there, or no longer as of that moment.
     """
-    taken = lake.table(name).snapshot(as_of)
-    return SnapshotDocument(
-        table_id=taken.table_id,
-        changes_version=taken.changes_version,
-        base_version=taken.base_version,
-        **jsonable(stats_of(taken)),
-    )
+    return stats_of(lake.table(name).snapshot(as_of), SnapshotStats)
 
 
 @router.get("/stats", summary="Size of a table and of its pending changes", responses=FAILING)
-def stats(name: TablePath, lake: LakeDep, _: Reader) -> StatsDocument:
+def stats(name: TablePath, lake: LakeDep, _: Reader) -> TableStats:
     """Told by the logs: no data file is opened."""
-    return StatsDocument.model_validate(lake.table(name).stats())
+    return lake.table(name).stats()
 
 
 @router.get("/partitions", summary="Partitions of base with their files, rows, bytes and times", responses=FAILING)
 def partitions(name: TablePath, lake: LakeDep, _: Reader, as_of: AsOf = None) -> PartitionsDocument:
     """Told by log and index: no data file is opened. A table that is not partitioned has one, without values."""
-    found = [PartitionDocument.model_validate(jsonable(part)) for part in lake.table(name).partitions(as_of)]
+    found = [PartitionDocument(**jsonable(part)) for part in lake.table(name).partitions(as_of)]
     return PartitionsDocument(table=name, partitions=found)
 
 
@@ -70,5 +62,4 @@ def history(
     limit: Annotated[int, Query(description="Entries at most.", ge=1, le=HISTORY_MAX)] = 100,
 ) -> HistoryDocument:
     """Writes, deletes (who, when, why), schema changes, folds and compactions."""
-    entries = [HistoryEntryDocument.model_validate(entry) for entry in lake.table(name).history(limit)]
-    return HistoryDocument(table=name, history=entries)
+    return HistoryDocument(table=name, history=lake.table(name).history(limit))

@@ -10,30 +10,22 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, TypeAdapter
 
 from lithify.core.json_out import jsonable
 from lithify.core.names import plain_name
 from lithify.errors import LithifyError, NotFound
 from lithify.http.auth import Caller, Scope, needs
 from lithify.http.documents.maintenance import (
-    CandidateDocument,
     CandidatesDocument,
     CompactionHistoryDocument,
     CompactionStatsDocument,
-    EndedJobDocument,
-    FileCountDocument,
-    JobDocument,
     JobsDocument,
     JobTotalsDocument,
-    PastCycleDocument,
     RunningCycleDocument,
-    SkippedDocument,
     StatusDocument,
-    TableUpkeepDocument,
     TierDocument,
     TriggeredDocument,
-    TurnDocument,
     WorkerDocument,
     known,
 )
@@ -41,8 +33,9 @@ from lithify.http.documents.table_maintenance import HISTORY_MAX
 from lithify.http.openapi import failing
 from lithify.http.service import LakeDep, ServiceDep
 from lithify.lake.lake import Lake
-from lithify.lake.maintenance import Maintenance, chosen_tables, no_namespace
-from lithify.maintenance.reports import job_totals
+from lithify.lake.maintenance import Maintenance, TableUpkeep, chosen_tables, no_namespace
+from lithify.maintenance.plans import FileCount
+from lithify.maintenance.reports import EndedJob, PastCycle, Skipped, job_totals
 
 TABLES_MAX = 1_000
 Watcher = Annotated[Caller, needs("read", "maintain", per_table=True)]
@@ -80,7 +73,7 @@ def status(service: ServiceDep, caller: Watcher) -> StatusDocument:
         jobs_max=settings.jobs_max,
         cycle=_running(lake),
         last_cycle=last[0] if last else None,
-        asked=[TurnDocument.model_validate(turn) for turn in maintenance.turns() if seen(turn.table)],
+        asked=[turn for turn in maintenance.turns() if seen(turn.table)],
         worker=_worker(maintenance),
         tiers=[TierDocument.model_validate(tier) for tier in maintenance.tiers()],
     )
@@ -104,9 +97,7 @@ def stats(
         base_bytes=sum(each.base_bytes for each in found),
         pending_files=sum(each.pending_files for each in found),
         pending_rows=sum(each.pending_rows for each in found),
-        debt=FileCountDocument(
-            files=sum(each.debt.files for each in found), bytes=sum(each.debt.bytes for each in found)
-        ),
+        debt=FileCount(files=sum(each.debt.files for each in found), bytes=sum(each.debt.bytes for each in found)),
         jobs=_job_totals(lake, names),
     )
 
@@ -130,9 +121,9 @@ def candidates(
     names = _chosen(lake, caller, ("read", "maintain"), table, namespace)
     found, skipped = lake.maintenance.candidates(names[:TABLES_MAX], tier)
     return CandidatesDocument(
-        candidates=[CandidateDocument.model_validate(candidate) for candidate in found[:limit]],
+        candidates=found[:limit],
         more=len(found) > limit or len(names) > TABLES_MAX,
-        skipped=known(SkippedDocument, _placeless(lake, skipped)),
+        skipped=known(Skipped, _placeless(lake, skipped)),
     )
 
 
@@ -140,7 +131,7 @@ def candidates(
 def jobs(lake: LakeDep, caller: Watcher, limit: Limit = 100) -> JobsDocument:
     """Those whose process is gone are cleared up by the next cycle."""
     seen = _seen_by(caller)
-    found = [JobDocument.model_validate(job) for job in lake.jobs() if seen(job.table)]
+    found = [job for job in lake.jobs() if seen(job.table)]
     return JobsDocument(jobs=found[:limit], cycle=_running(lake))
 
 
@@ -152,7 +143,7 @@ def history(lake: LakeDep, caller: Watcher, limit: Limit = 20, table: TableQuery
         _chosen(lake, caller, ("read", "maintain"), table, None)
     ended = [job for job in lake.ended_jobs(None, table) if seen(str(job.get("table")))]
     return CompactionHistoryDocument(
-        cycles=_cycles(lake, seen, limit), jobs=known(EndedJobDocument, _placeless(lake, ended[:limit]))
+        cycles=_cycles(lake, seen, limit), jobs=known(EndedJob, _placeless(lake, ended[:limit]))
     )
 
 
@@ -232,8 +223,8 @@ def _running(lake: Lake) -> RunningCycleDocument | None:
     return RunningCycleDocument.model_validate(found) if found is not None else None
 
 
-def _cycles(lake: Lake, seen: Callable[[str], bool], limit: int) -> list[PastCycleDocument]:
-    cycles: list[PastCycleDocument] = known(PastCycleDocument, _placeless(lake, lake.past_cycles(limit)))
+def _cycles(lake: Lake, seen: Callable[[str], bool], limit: int) -> list[PastCycle]:
+    cycles = known(PastCycle, _placeless(lake, lake.past_cycles(limit)))
     for cycle in cycles:
         cycle.jobs = [job for job in cycle.jobs if seen(job.table)]
         cycle.skipped = [entry for entry in cycle.skipped if seen(entry.table)]
@@ -241,13 +232,13 @@ def _cycles(lake: Lake, seen: Callable[[str], bool], limit: int) -> list[PastCyc
     return cycles
 
 
-def _upkeep(lake: Lake, name: str) -> TableUpkeepDocument:
+def _upkeep(lake: Lake, name: str) -> TableUpkeep:
     try:
-        return TableUpkeepDocument.model_validate(_placeless(lake, lake.table_upkeep(name)))
+        return TypeAdapter(TableUpkeep).validate_python(_placeless(lake, lake.table_upkeep(name)))
     except NotFound:
-        return TableUpkeepDocument(table=name, error=f"table {name} was dropped meanwhile, or its files are gone")
+        return TableUpkeep(table=name, error=f"table {name} was dropped meanwhile, or its files are gone")
     except LithifyError as error:
-        return TableUpkeepDocument(table=name, error=_placeless(lake, error.public))
+        return TableUpkeep(table=name, error=_placeless(lake, error.public))
 
 
 def _worker(maintenance: Maintenance) -> WorkerDocument | None:

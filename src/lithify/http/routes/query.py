@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Header, Path, Query, Request
 from starlette.responses import Response
 
-from lithify.core.json_out import jsonable
+from lithify.core.results import TableExplanation
 from lithify.errors import NotFound
 from lithify.http.auth import Caller, needs
 from lithify.http.documents.tables import (
     SQL_EXAMPLES,
     CancelledQuery,
     ExplainDocument,
-    ExplainedTable,
     ExplainRequest,
     QueryAnswer,
     RunningQueries,
-    RunningQueryDocument,
     SqlRequest,
 )
 from lithify.http.formats.negotiate import ARROW, CSV, JSON, NDJSON, accepted, check_json
@@ -27,7 +26,6 @@ from lithify.http.openapi import failing
 from lithify.http.paging import Paged
 from lithify.http.queries import answer_of, facts_of, in_thread, inner_id, outer_id, response_of, while_there
 from lithify.http.service import LakeDep, ServiceDep
-from lithify.sql.explain import TableExplanation
 
 router = APIRouter(prefix="/query", tags=["query"], route_class=JsonRoute)
 
@@ -161,7 +159,7 @@ async def explain(
             return service.lake.explain(ask.sql, ask.as_of, may_read=caller.may_read, within=within)
 
     found = await while_there(request, service, caller, run)
-    return ExplainDocument(tables=[ExplainedTable.model_validate(jsonable(table)) for table in found])
+    return ExplainDocument(tables=found)
 
 
 @router.get("/running", summary="Queries that run or wait")
@@ -171,7 +169,7 @@ def running(lake: LakeDep, caller: Reader) -> RunningQueries:
     for query in lake.queries():
         id = outer_id(caller, query.id) or (query.id if caller.may("admin") else None)
         if id is not None:
-            shown.append(RunningQueryDocument(id=id, sql=query.sql, state=query.state, seconds=query.seconds))
+            shown.append(replace(query, id=id))
     return RunningQueries(queries=shown)
 
 

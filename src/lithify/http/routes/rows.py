@@ -9,6 +9,7 @@ import pyarrow as pa
 from fastapi import APIRouter, Body, Header, Query, Request, Response
 
 from lithify.core.names import parse_table_name, quoted
+from lithify.core.results import Commit
 from lithify.errors import Conflict, InvalidRequest, NotFound
 from lithify.http.auth import Caller, needs
 from lithify.http.bodies import BodyDep
@@ -17,7 +18,6 @@ from lithify.http.documents.tables import (
     COMMIT_EXAMPLE,
     SQL_LENGTH_MAX,
     ChangesDocument,
-    CommitDocument,
     DeleteKeys,
     DeleteWhere,
     PartlyDeleted,
@@ -33,7 +33,7 @@ from lithify.http.queries import answer_of, facts_of, in_thread, outer_id, respo
 from lithify.http.routes.query import ROW_ANSWERS, Format, TakesJson
 from lithify.http.routes.tables import DAMAGED, IdempotencyKey, SchemaFingerprint, TablePath
 from lithify.http.service import LakeDep, ServiceDep
-from lithify.lake.table import Commit, Table
+from lithify.lake.table import Table
 
 router = APIRouter(prefix="/tables/{name}", tags=["rows"], route_class=JsonRoute)
 Mode = Literal["upsert", "append", "replace"]
@@ -94,13 +94,13 @@ def write(
     content_type: Annotated[str | None, Header(include_in_schema=False)] = None,
     idempotency_key: IdempotencyKey = None,
     schema_fingerprint: SchemaFingerprint = None,
-) -> CommitDocument:
+) -> Commit:
     """All of them in one commit, durable when the answer comes, or none of them.
 
     Values are spelled as in answers: integers beyond ±2^53, decimals, dates, times and binary (base64) as texts.
     """
 
-    def put(table: Table) -> CommitDocument:
+    def put(table: Table) -> Commit:
         known = table.known_definition
         chosen: Mode = mode or ("upsert" if known.keyed else "append")
         table.check_schema(chosen, idempotency_key, schema_fingerprint)
@@ -119,13 +119,13 @@ def write(
     return service.with_table(name, put)
 
 
-def _committed(commit: Commit, operation: str) -> CommitDocument:
+def _committed(commit: Commit, operation: str) -> Commit:
     if commit.replayed and commit.operation != operation:
         raise Conflict(
             f"this Idempotency-Key was used for another operation on table {commit.table} ({commit.operation}, seq "
             f"{commit.seq}); nothing was changed: use a key of its own for each write"
         )
-    return CommitDocument.model_validate(commit)
+    return commit
 
 
 @router.post(
@@ -158,7 +158,7 @@ def delete(
     response: Response,
     idempotency_key: IdempotencyKey = None,
     schema_fingerprint: SchemaFingerprint = None,
-) -> CommitDocument | PartlyDeleted:
+) -> Commit | PartlyDeleted:
     """In one commit. A key that is not there is no failure. Keys that are no keys of this table are refused, each with
     its place: 207 if the others are deleted, 400 if there are no others.
     """
@@ -175,7 +175,7 @@ def delete(
         return commit
     response.status_code = 207
     shown = [RefusedKey(index=one.index, code=one.error.code, message=one.error.public) for one in refused]
-    return PartlyDeleted(**commit.model_dump(), refused=shown)
+    return PartlyDeleted(**vars(commit), refused=shown)
 
 
 @router.post(
@@ -202,7 +202,7 @@ async def delete_where(
     caller: Annotated[Caller, needs("read", "write", table=True, every=True)],
     body: BodyDep,
     idempotency_key: IdempotencyKey = None,
-) -> CommitDocument:
+) -> Commit:
     """As of one exact state of the table, in one commit. The condition stands in the history.
 
     It needs both scopes: what a condition deletes tells what stands in the rows.

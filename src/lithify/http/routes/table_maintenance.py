@@ -11,18 +11,16 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Header
 
+from lithify.core.results import CompactReport, VacuumReport
 from lithify.http.auth import Caller, needs
 from lithify.http.documents.table_maintenance import (
-    CompactionDocument,
     CompactionsDocument,
     CompactOrder,
+    DoneFold,
     FoldOrder,
-    FoldPlanDocument,
-    FoldReportDocument,
     OptimizeOrder,
-    PlannedCompactionDocument,
     PlannedCompactionsDocument,
-    VacuumDocument,
+    PlannedFold,
     VacuumOrder,
 )
 from lithify.http.formats.negotiate import check_json
@@ -30,7 +28,6 @@ from lithify.http.json_route import JsonRoute
 from lithify.http.openapi import failing
 from lithify.http.routes.tables import DAMAGED, TablePath
 from lithify.http.service import LakeDep
-from lithify.maintenance.compact import CompactReport
 from lithify.maintenance.plans import CompactPlan
 from lithify.options.tiers import tier_names
 
@@ -67,12 +64,11 @@ def fold(
         FoldOrder | None,
         Body(openapi_examples={"look": _example("Only look", dry_run=True), "do": _example("Do it", dry_run=False)}),
     ] = None,
-) -> FoldReportDocument | FoldPlanDocument:
+) -> DoneFold | PlannedFold:
     """Readers and writers go on meanwhile. Answers when it is done; one that dies harms nothing."""
     if order is not None and order.dry_run:
-        return FoldPlanDocument.model_validate(lake.table(name).fold(dry_run=True))
-    report = lake.maintenance.asked(name, "fold", lambda table: table.fold())
-    return FoldReportDocument.model_validate(report)
+        return PlannedFold(**vars(lake.table(name).fold(dry_run=True)))
+    return DoneFold(**vars(lake.maintenance.asked(name, "fold", lambda table: table.fold())))
 
 
 @router.post("/compact", summary="Merge small base files into larger ones, as far as it is due", responses=FAILING)
@@ -143,35 +139,20 @@ def vacuum(
             }
         ),
     ] = None,
-) -> VacuumDocument:
+) -> VacuumReport:
     """Without `"dry_run": false` it only shows what would go. Files of pinned snapshots, running jobs and writes under
     way stay.
     """
     order = order or VacuumOrder()
     hours = order.retain_hours
     if order.dry_run:
-        return VacuumDocument.model_validate(lake.table(name).vacuum(hours, dry_run=True))
-    report = lake.maintenance.asked(name, "vacuum", lambda table: table.vacuum(hours, dry_run=False))
-    return VacuumDocument.model_validate(report)
+        return lake.table(name).vacuum(hours, dry_run=True)
+    return lake.maintenance.asked(name, "vacuum", lambda table: table.vacuum(hours, dry_run=False))
 
 
 def _planned(name: str, plans: Sequence[CompactPlan], note: str | None = None) -> PlannedCompactionsDocument:
-    found = [
-        PlannedCompactionDocument(
-            table=plan.table,
-            origin=plan.origin,
-            partition=dict(plan.partition),
-            files=len(plan.files),
-            bytes_in=plan.bytes_in,
-            bytes_out=plan.bytes_out,
-            gain=plan.gain,
-            why=plan.why,
-        )
-        for plan in plans
-    ]
-    return PlannedCompactionsDocument(table=name, planned=found, note=note)
+    return PlannedCompactionsDocument(table=name, planned=[plan.summary() for plan in plans], note=note)
 
 
 def _done(name: str, reports: Sequence[CompactReport], note: str | None = None) -> CompactionsDocument:
-    done = [CompactionDocument.model_validate(report) for report in reports]
-    return CompactionsDocument(table=name, done=done, note=note)
+    return CompactionsDocument(table=name, done=list(reports), note=note)

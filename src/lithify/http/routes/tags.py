@@ -6,8 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Path
 
+from lithify.core.results import Tag
 from lithify.http.auth import Caller, needs
-from lithify.http.documents.table_maintenance import TagDocument, TagOrder, TagsDocument, UntaggedDocument
+from lithify.http.documents.table_maintenance import TagOrder, TagsDocument, UntaggedDocument
 from lithify.http.json_route import JsonRoute
 from lithify.http.openapi import failing
 from lithify.http.routes.history import Reader
@@ -26,8 +27,7 @@ router = APIRouter(prefix="/tables/{name}/tags", tags=["tables"], route_class=Js
 @router.get("", summary="The tags of a table", responses=failing(_424=DAMAGED))
 def list_tags(name: TablePath, lake: LakeDep, _: Reader) -> TagsDocument:
     """`as_of` takes their names wherever it takes a seq or a time."""
-    found = [TagDocument.model_validate(tag) for tag in lake.table(name).tags()]
-    return TagsDocument(table=name, tags=found)
+    return TagsDocument(table=name, tags=lake.table(name).tags())
 
 
 @router.put(
@@ -44,10 +44,10 @@ def put_tag(
     order: Annotated[
         TagOrder | None, Body(openapi_examples={"then": {"summary": "An earlier version", "value": {"as_of": 42}}})
     ] = None,
-) -> TagDocument:
+) -> Tag:
     """It stays readable under that name, and no vacuum takes its files, until the tag is deleted."""
     as_of = order.as_of if order is not None else None
-    return TagDocument.model_validate(lake.table(name).tag(tag, as_of))
+    return lake.table(name).tag(tag, as_of)
 
 
 @router.delete("/{tag}", summary="Take a name away", responses=failing(_424=DAMAGED))
