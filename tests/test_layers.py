@@ -13,8 +13,8 @@ SOURCE = Path(__file__).parents[1] / "src" / "lithify"
 ROOMS = [
     {"errors"},
     {"settings_files"},
-    {"settings", "metrics"},
-    {"options"},
+    {"options", "metrics"},
+    {"settings"},
     {"core"},
     {"text", "merge"},
     {"files"},

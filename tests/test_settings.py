@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import types
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
@@ -11,26 +10,19 @@ import pytest
 from pydantic import ValidationError
 
 from lithify import InvalidRequest, Lake, Settings
+from lithify.options.table_options import OPTIONS
 from lithify.settings import load_settings
 from lithify.settings_files import HARMLESS, OPENERS_ONLY, TOLD_ONLY
-
-PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
-DOCUMENTED = {
-    match.group(1): match.group(2)
-    for match in re.finditer(r"^\| `(\w+)` \|[^|]*\| (.*?) \|$", PAGE.read_text(), re.MULTILINE)
-}
+from support.settings_page import PAGE, made
 
 
-def test_every_setting_is_documented_and_nothing_else_is() -> None:
-    assert list(DOCUMENTED) == list(Settings.model_fields)
+def test_the_page_says_what_is_declared() -> None:
+    assert PAGE.read_text() == made(PAGE.read_text()), "write it anew: python tests/support/settings_page.py"
 
 
 @pytest.mark.parametrize("name", Settings.model_fields)
-def test_the_page_says_what_the_help_says(name: str) -> None:
-    help_text = Settings.model_fields[name].description
-    assert help_text
-    assert help_text.endswith(".")
-    assert DOCUMENTED[name].replace("\\|", "|") == help_text
+def test_every_setting_has_a_help_text(name: str) -> None:
+    assert (Settings.model_fields[name].description or OPTIONS[name].help).endswith(".")
 
 
 def test_the_environment_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

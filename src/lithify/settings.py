@@ -24,6 +24,7 @@ from pydantic_settings import (
 )
 
 from lithify.errors import InvalidRequest
+from lithify.options.table_options import TableOptions
 from lithify.settings_files import ENV_PREFIX, NAME, SettingsFiles
 
 logger = logging.getLogger(__name__)
@@ -90,7 +91,9 @@ def _owners_too(mode: int) -> int:
     return mode
 
 
-class Settings(BaseSettings):
+class Settings(BaseSettings, TableOptions):  # type: ignore[misc]  # frozen too, as its configuration says
+    """Those of `TableOptions`, which a table may set otherwise, and the ones of a lake or a process."""
+
     model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, extra="forbid", frozen=True)
     _files: SettingsFiles = PrivateAttr()
     _roles_read: tuple[str, ...] = PrivateAttr(())
@@ -141,15 +144,6 @@ class Settings(BaseSettings):
     )
     commit_attempts_max: int = Field(200, ge=1, description="How often a commit that lost a race is tried again.")
     commit_wait_s_max: float = Field(60, gt=0, description="How long all those attempts may take together, in seconds.")
-    checkpoint_every: int = Field(20, ge=2, le=100_000, description="Commits between two checkpoints of a log.")
-    log_retain_hours: float = Field(168, ge=1, le=87_600, description="Age at which commits may leave the log.")
-    log_commits_max: int = Field(10_000, ge=100, le=10_000_000, description="Commits that a log keeps at most.")
-    row_group_rows: int | None = Field(
-        None, ge=1_024, le=16_777_216, description="Rows of a Parquet row group; default by size."
-    )
-    compression_level: int = Field(3, ge=1, le=19, description="ZSTD level of data files.")
-    bloom_fpp: float = Field(0.01, ge=0.0001, le=0.5, description="Wanted share of false positives of a bloom filter.")
-    stats_columns_max: int = Field(32, ge=0, le=1_000, description="Further columns with statistics in the log.")
     queue_commands_max: int = Field(50, ge=1, le=10_000, description="Writes that may wait for one table's writer.")
     queue_wait_s_max: float = Field(
         30, gt=0, description="How long a write waits for room in a full queue, in seconds, before it is refused."
@@ -279,63 +273,11 @@ class Settings(BaseSettings):
     vacuum_cron: str | None = Field(
         None, description="When `lithify run` vacuums every table besides, as a cron expression in UTC."
     )
-    vacuum_retain_hours: float = Field(168, ge=1, le=87_600, description="Hours that removed files are kept at most.")
-    vacuum_retain_versions: int = Field(
-        10_000, ge=1, le=10_000_000, description="Newest writes whose versions stay readable at most."
-    )
-    vacuum_retain_size_multiple: float = Field(
-        2, ge=0, le=1_000, description="Size of removed files that are kept, relative to the live ones, at most."
-    )
-    vacuum_retain_bytes_min: int = Field(
-        2**30, ge=0, le=2**50, description="Size of removed files that is never too much, however small the table."
-    )
-    vacuum_retain_hours_min: float = Field(
-        1, ge=0, le=87_600, description="Hours that removed files are kept whatever they take."
-    )
     index_folder: Path | None = Field(
         None, description="A local folder for the tables' indexes, for a lake on a slow or remote mount."
     )
     log_format: Literal["text", "json"] = Field(
         "text", description="How `lithify run` and `lithify serve` write their log lines: text (key=value) or json."
-    )
-    fold_share_max: float = Field(
-        0.1, ge=0.0001, le=100, description="Share of changed rows above which changes are folded."
-    )
-    fold_rows_min: int = Field(
-        10_000, ge=0, le=1_000_000_000, description="Changed rows below which their share is no reason to fold."
-    )
-    fold_files_max: int = Field(100, ge=1, le=100_000, description="Number of change files at which they are folded.")
-    fold_age_s_max: int = Field(
-        3_600, ge=1, le=31_536_000, description="Age of the oldest change at which changes are folded, in seconds."
-    )
-    read_overhead_max: float = Field(
-        1.5,
-        ge=1.01,
-        le=1_000,
-        description="Expected time of a read, relative to a folded table, above which changes are folded.",
-    )
-    write_amplification_max: float = Field(
-        12,
-        ge=1,
-        le=1_000_000,
-        description="Bytes that a fold may write per byte of changes; until then changes gather, unless reads suffer.",
-    )
-    minor_files_min: int = Field(20, ge=2, le=500, description="Small change files in a row that are merged into one.")
-    minor_bytes_max: int = Field(
-        32 * 2**20, ge=2**10, le=2**30, description="Change files larger than this are left to the fold."
-    )
-    minor_rows_max: int = Field(
-        2_000_000, ge=1_000, le=100_000_000, description="Rows that one merge of change files takes at most."
-    )
-    pack_target_bytes: int = Field(
-        512 * 2**20, ge=2**20, le=100 * 2**30, description="Size that small files without a time are merged to."
-    )
-    pack_files_min: int = Field(10, ge=2, le=100_000, description="Small files of a partition that are worth merging.")
-    batch_files_max: int = Field(
-        30, ge=2, le=500, description="Files that one compaction job takes at most; a remainder of one joins the last."
-    )
-    cluster_target_bytes: int = Field(
-        128 * 2**20, ge=2**20, le=100 * 2**30, description="Size of the files that optimize writes."
     )
     tiers: tuple[dict[str, Any], ...] = Field(
         (), description="Changes to the tiers of tables with a time column, by name, and further tiers."

@@ -1,9 +1,11 @@
-"""What can be tuned per table: one row per option, kept as a Delta table property `lithify.<name>` of the changes log.
+"""What can be tuned, each declared once: type, default, help text and bounds in one line.
 
-A value that is not set is the lake's setting of the same name, or else the option's own default. `parse` turns what a
-user gives (a value, or its text) into a checked value; `stored` and `effective` go to the properties and back. Delta
-has no way to take a property away, so an empty text means "not set". A stored value that this version cannot read
-counts as not set too: options decide how work is done, never which rows a table has.
+`TableOptions` are settings of a lake and options of a table: `Settings` and `MaintenancePolicy` inherit their fields.
+An option is kept as a Delta table property `lithify.<name>` of the changes log; one that is not set is the lake's
+setting of the same name, or else its own default. `parse` turns what a user gives (a value, or its text) into a checked
+value; `stored` and `effective` go to the properties and back. Delta has no way to take a property away, so an empty
+text means "not set". A stored value that this version cannot read counts as not set too: options decide how work is
+done, never which rows a table has.
 """
 
 from __future__ import annotations
@@ -11,160 +13,130 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any, get_type_hints
 
 from lithify.errors import InvalidRequest
 from lithify.options.tiers import parse_declarations
 
 PREFIX = "lithify."
 DEFAULT, NONE = "default", "none"
-INTEGER, NUMBER, FLAG, NAMES, TEXT, TIERS = "integer", "number", "flag", "names", "text", "tiers"
-_KIND_SHOWN = {
-    INTEGER: "a whole number",
-    NUMBER: "a number",
-    FLAG: "true or false",
-    NAMES: "column names with commas between them, or none",
-    TEXT: "a text",
-    TIERS: "a list of tiers",
-}
+GIB, MIB = 2**30, 2**20
 
 
 @dataclass(frozen=True)
 class Option:
-    """`check` may refuse a parsed value with a ValueError that says what is allowed."""
-
-    name: str
-    kind: str
-    default: Any
     help: str
     low: float | None = None
     high: float | None = None
-    check: Callable[[Any], None] | None = None
+    name: str = ""
+    default: Any = None
+    kind: Any = None
 
     @property
     def allowed(self) -> str:
-        match self.low, self.high:
-            case None, None:
-                return _KIND_SHOWN[self.kind]
-            case low, None:
-                return f"{_KIND_SHOWN[self.kind]} of at least {low:,}"
-            case None, high:
-                return f"{_KIND_SHOWN[self.kind]} of at most {high:,}"
-            case low, high:
-                return f"{_KIND_SHOWN[self.kind]} from {low:,} to {high:,}"
+        within = "" if self.low is None else f" from {self.low:,} to {self.high:,}"
+        return _KINDS[self.kind][0] + within
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
+        """The bounds, for a setting of this name."""
+        schema = handler(source)
+        number = schema["schema"] if schema["type"] == "nullable" else schema
+        number.update(ge=self.low, le=self.high)
+        return schema
 
 
-OPTIONS: dict[str, Option] = {
-    option.name: option
-    for option in (
-        Option("row_group_rows", INTEGER, None, "Rows of a Parquet row group; default by size.", 1_024, 16_777_216),
-        Option("compression_level", INTEGER, 3, "ZSTD level of data files.", 1, 19),
-        Option("bloom_columns", NAMES, None, "Columns with bloom filters; default key, *_id and *_key columns."),
-        Option("bloom_fpp", NUMBER, 0.01, "Wanted share of false positives of a bloom filter.", 0.0001, 0.5),
-        Option("stats_columns_max", INTEGER, 32, "Further columns with statistics in the log.", 0, 1_000),
-        Option("checkpoint_every", INTEGER, 20, "Commits between two checkpoints of a log.", 2, 100_000),
-        Option("log_retain_hours", NUMBER, 168, "Age at which commits may leave the log.", 1, 87_600),
-        Option("log_commits_max", INTEGER, 10_000, "Commits that a log keeps at most.", 100, 10_000_000),
-        Option("fold_share_max", NUMBER, 0.1, "Share of changed rows above which changes are folded.", 0.0001, 100),
+@dataclass(frozen=True)
+class MaintenanceOptions:
+    """When a table's changes are folded and its files merged."""
+
+    fold_share_max: Annotated[float, Option("Share of changed rows above which changes are folded.", 0.0001, 100)] = 0.1
+    fold_rows_min: Annotated[
+        int, Option("Changed rows below which their share is no reason to fold.", 0, 1_000_000_000)
+    ] = 10_000
+    fold_files_max: Annotated[int, Option("Number of change files at which they are folded.", 1, 100_000)] = 100
+    fold_age_s_max: Annotated[
+        int, Option("Age of the oldest change at which changes are folded, in seconds.", 1, 31_536_000)
+    ] = 3_600
+    read_overhead_max: Annotated[
+        float,
+        Option("Expected time of a read, relative to a folded table, above which changes are folded.", 1.01, 1_000),
+    ] = 1.5
+    write_amplification_max: Annotated[
+        float,
         Option(
-            "fold_rows_min",
-            INTEGER,
-            10_000,
-            "Changed rows below which their share is no reason to fold.",
-            0,
-            1_000_000_000,
-        ),
-        Option("fold_files_max", INTEGER, 100, "Number of change files at which they are folded.", 1, 100_000),
-        Option(
-            "fold_age_s_max",
-            INTEGER,
-            3_600,
-            "Age of the oldest change at which changes are folded, in seconds.",
-            1,
-            31_536_000,
-        ),
-        Option(
-            "read_overhead_max",
-            NUMBER,
-            1.5,
-            "Expected time of a read, relative to a folded table, above which changes are folded.",
-            1.01,
-            1_000,
-        ),
-        Option(
-            "write_amplification_max",
-            NUMBER,
-            12,
             "Bytes that a fold may write per byte of changes; until then changes gather, unless reads suffer.",
             1,
             1_000_000,
         ),
-        Option("vacuum_retain_hours", NUMBER, 168, "Hours that removed files are kept at most.", 1, 87_600),
-        Option(
-            "vacuum_retain_versions",
-            INTEGER,
-            10_000,
-            "Newest writes whose versions stay readable at most.",
-            1,
-            10_000_000,
-        ),
-        Option(
-            "vacuum_retain_size_multiple",
-            NUMBER,
-            2,
-            "Size of removed files that are kept, relative to the live ones, at most.",
-            0,
-            1_000,
-        ),
-        Option(
-            "vacuum_retain_bytes_min",
-            INTEGER,
-            2**30,
-            "Size of removed files that is never too much, however small the table.",
-            0,
-            2**50,
-        ),
-        Option(
-            "vacuum_retain_hours_min", NUMBER, 1, "Hours that removed files are kept whatever they take.", 0, 87_600
-        ),
-        Option("minor_files_min", INTEGER, 20, "Small change files in a row that are merged into one.", 2, 500),
-        Option(
-            "minor_bytes_max", INTEGER, 32 * 2**20, "Change files larger than this are left to the fold.", 2**10, 2**30
-        ),
-        Option(
-            "minor_rows_max",
-            INTEGER,
-            2_000_000,
-            "Rows that one merge of change files takes at most.",
-            1_000,
-            100_000_000,
-        ),
-        Option(
-            "pack_target_bytes",
-            INTEGER,
-            512 * 2**20,
-            "Size that small files without a time are merged to.",
-            2**20,
-            100 * 2**30,
-        ),
-        Option("pack_files_min", INTEGER, 10, "Small files of a partition that are worth merging.", 2, 100_000),
-        Option(
-            "batch_files_max",
-            INTEGER,
-            30,
-            "Files that one compaction job takes at most; a remainder of one joins the last.",
-            2,
-            500,
-        ),
-        Option(
-            "cluster_target_bytes", INTEGER, 128 * 2**20, "Size of the files that optimize writes.", 2**20, 100 * 2**30
-        ),
-        Option("sort_by", NAMES, None, "Columns that compactions sort rows by; default the key, else the time column."),
-        Option("tiers", TIERS, (), "Changes to the lake's tiers for this table, by name."),
+    ] = 12
+    minor_files_min: Annotated[int, Option("Small change files in a row that are merged into one.", 2, 500)] = 20
+    minor_bytes_max: Annotated[int, Option("Change files larger than this are left to the fold.", 2**10, GIB)] = (
+        32 * MIB
     )
-}
-DEFAULTS: dict[str, Any] = {name: option.default for name, option in OPTIONS.items()}
+    minor_rows_max: Annotated[int, Option("Rows that one merge of change files takes at most.", 1_000, 100_000_000)] = (
+        2_000_000
+    )
+    pack_target_bytes: Annotated[int, Option("Size that small files without a time are merged to.", MIB, 100 * GIB)] = (
+        512 * MIB
+    )
+    pack_files_min: Annotated[int, Option("Small files of a partition that are worth merging.", 2, 100_000)] = 10
+    batch_files_max: Annotated[
+        int, Option("Files that one compaction job takes at most; a remainder of one joins the last.", 2, 500)
+    ] = 30
+    cluster_target_bytes: Annotated[int, Option("Size of the files that optimize writes.", MIB, 100 * GIB)] = 128 * MIB
+
+
+@dataclass(frozen=True)
+class TableOptions(MaintenanceOptions):
+    """What a lake sets for all its tables, and a table for itself."""
+
+    row_group_rows: Annotated[
+        int | None, Option("Rows of a Parquet row group; default by size.", 1_024, 16_777_216)
+    ] = None
+    compression_level: Annotated[int, Option("ZSTD level of data files.", 1, 19)] = 3
+    bloom_fpp: Annotated[float, Option("Wanted share of false positives of a bloom filter.", 0.0001, 0.5)] = 0.01
+    stats_columns_max: Annotated[int, Option("Further columns with statistics in the log.", 0, 1_000)] = 32
+    checkpoint_every: Annotated[int, Option("Commits between two checkpoints of a log.", 2, 100_000)] = 20
+    log_retain_hours: Annotated[float, Option("Age at which commits may leave the log.", 1, 87_600)] = 168
+    log_commits_max: Annotated[int, Option("Commits that a log keeps at most.", 100, 10_000_000)] = 10_000
+    vacuum_retain_hours: Annotated[float, Option("Hours that removed files are kept at most.", 1, 87_600)] = 168
+    vacuum_retain_versions: Annotated[
+        int, Option("Newest writes whose versions stay readable at most.", 1, 10_000_000)
+    ] = 10_000
+    vacuum_retain_size_multiple: Annotated[
+        float, Option("Size of removed files that are kept, relative to the live ones, at most.", 0, 1_000)
+    ] = 2
+    vacuum_retain_bytes_min: Annotated[
+        int, Option("Size of removed files that is never too much, however small the table.", 0, 2**50)
+    ] = GIB
+    vacuum_retain_hours_min: Annotated[
+        float, Option("Hours that removed files are kept whatever they take.", 0, 87_600)
+    ] = 1
+
+
+@dataclass(frozen=True)
+class OwnOptions(TableOptions):
+    """What only a table sets, because it is about its columns, or changes what the lake says."""
+
+    bloom_columns: Annotated[
+        tuple[str, ...] | None, Option("Columns with bloom filters; default key, *_id and *_key columns.")
+    ] = None
+    sort_by: Annotated[
+        tuple[str, ...] | None,
+        Option("Columns that compactions sort rows by; default the key, else the time column."),
+    ] = None
+    tiers: Annotated[tuple[Mapping[str, Any], ...], Option("Changes to the lake's tiers for this table, by name.")] = ()
+
+
+def _declared() -> dict[str, Option]:
+    hints, plain = get_type_hints(OwnOptions, include_extras=True), get_type_hints(OwnOptions)
+    return {
+        each.name: replace(
+            hints[each.name].__metadata__[0], name=each.name, default=each.default, kind=plain[each.name]
+        )
+        for each in fields(OwnOptions)
+    }
 
 
 def defaults_of(settings: object) -> dict[str, Any]:
@@ -180,15 +152,12 @@ def parse(name: str, value: Any) -> Any:
     if value is None or (isinstance(value, str) and value.strip() == DEFAULT):
         return None
     try:
-        parsed = _READERS[option.kind](value)
-        if (option.low is not None and parsed < option.low) or (option.high is not None and parsed > option.high):
+        parsed = _KINDS[option.kind][1](value)
+        if option.low is not None and option.high is not None and not option.low <= parsed <= option.high:
             raise ValueError
-        if option.check is not None:
-            option.check(parsed)
     except (ValueError, TypeError, OverflowError) as error:
-        allowed = str(error) if option.check is not None and str(error) else option.allowed
         raise InvalidRequest(
-            f"option {name} cannot be {value!r}: it is {allowed} ({DEFAULT!r} goes back to the default)"
+            f"option {name} cannot be {value!r}: it is {option.allowed} ({DEFAULT!r} goes back to the default)"
         ) from error
     return parsed
 
@@ -247,15 +216,6 @@ def _number(value: Any) -> float:
     return int(number) if number.is_integer() else number
 
 
-def _flag(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    word = str(value).strip().lower()
-    if word not in ("true", "false"):
-        raise ValueError
-    return word == "true"
-
-
 def _names(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         text = value.strip()
@@ -270,17 +230,12 @@ def _names(value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _any_text(value: Any) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError
-    return value.strip()
-
-
-_READERS: dict[str, Callable[[Any], Any]] = {
-    INTEGER: _integer,
-    NUMBER: _number,
-    FLAG: _flag,
-    NAMES: _names,
-    TEXT: _any_text,
-    TIERS: parse_declarations,
+_KINDS: dict[Any, tuple[str, Callable[[Any], Any]]] = {
+    int: ("a whole number", _integer),
+    int | None: ("a whole number", _integer),
+    float: ("a number", _number),
+    tuple[str, ...] | None: ("column names with commas between them, or none", _names),
+    tuple[Mapping[str, Any], ...]: ("a list of tiers", parse_declarations),
 }
+OPTIONS: dict[str, Option] = _declared()
+DEFAULTS: dict[str, Any] = {name: option.default for name, option in OPTIONS.items()}
