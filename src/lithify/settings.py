@@ -157,7 +157,7 @@ class Settings(BaseSettings, TableOptions):  # type: ignore[misc]  # frozen too,
         64 * 2**20,
         ge=0,
         description="A fold that reads less than this, and a compaction that reads less than a quarter of it, runs in "
-        "this process; a larger one on Spark. 0: always Spark.",
+        "this process; a larger one on Spark, where that is installed. 0: always Spark.",
     )
     resolve_rows_max: int = Field(
         20_000_000,

@@ -26,12 +26,12 @@ from lithify.delta.archive import LogLimits
 from lithify.delta.commit_outcome import Intent, Lost
 from lithify.delta.folder import Listing
 from lithify.delta.log import DeltaLog
-from lithify.files.faults import FaultyStore, Gate, RecordingStore
 from lithify.files.local import LocalStorage
 from support import archives, children
 from support.archives import LIMITS, SCHEMA, SETTINGS, build, log_of, opened, trim
 from support.clocks import Clock, lake_with
 from support.effort import SOAK, thinned
+from support.faults import FaultyStore, Gate, RecordingStore
 from support.folders import contents, copied, memory_folder, repeat
 from support.leftovers import unsettled
 from support.moments import Moment, moments

@@ -16,12 +16,12 @@ import pytest
 from deltalake import write_deltalake
 
 from lithify import CommitUnknown, Conflict, Lake, LithifyError, NotFound, Settings
-from lithify.files.faults import FaultyStore, disk_full
 from lithify.files.local import LocalStorage
 from lithify.files.os_errors import translated
 from lithify.lake.maintenance import Maintenance
 from support import children, log_oracle
 from support.effort import SOAK
+from support.faults import FaultyStore, disk_full
 from support.operations import OPERATIONS, Answer, expected, judge, made, made_ready, opened
 from support.stopping import StoppingStore, raising
 from support.trouble import write_short_of_descriptors

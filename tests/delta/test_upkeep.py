@@ -20,8 +20,8 @@ from lithify.delta.commit_outcome import Intent, Lost
 from lithify.delta.folder import Listing
 from lithify.delta.log import DeltaLog
 from lithify.delta.trim import TrimReport, lost_to_trim
-from lithify.files.faults import FaultyStore, Gate, RecordingStore
 from lithify.files.local import LocalStorage
+from support.faults import FaultyStore, Gate, RecordingStore
 from support.folders import copied, memory_folder, repeat
 
 pytestmark = pytest.mark.slow

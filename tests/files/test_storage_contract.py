@@ -13,9 +13,9 @@ from pathlib import Path, PurePath
 import pytest
 
 from lithify.errors import Corruption, LithifyError, NotFound, Unavailable
-from lithify.files.faults import FaultyStore, os_failure
 from lithify.files.local import LocalStorage
 from lithify.files.storage import Storage
+from support.faults import FaultyStore, os_failure
 
 
 def local(root: Path) -> Storage:

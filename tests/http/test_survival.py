@@ -14,7 +14,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from lithify import Lake, Settings
-from lithify.files.faults import FaultyStore, disk_full
+from support.faults import FaultyStore, disk_full
 from support.waiting import session_is_gone
 
 ORDERS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("status", pa.string())])

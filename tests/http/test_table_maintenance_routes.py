@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from lithify import Lake, Settings
 from lithify.errors import Unavailable
-from lithify.files.faults import FaultyStore, Gate
+from support.faults import FaultyStore, Gate
 
 WAIT_S = 60
 KINDS = ("fold", "compact", "optimize", "vacuum")

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from lithify import Conflict, Corruption, InvalidRequest, Lake, NotFound, Unavailable
-from lithify.files.faults import FaultyStore, disk_full
 from lithify.http import tokens as module
 from lithify.http.tokens import PREFIX, Tokens
+from support.faults import FaultyStore, disk_full
 
 
 class Clock:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from lithify.errors import Corruption, NotFound
-from lithify.files.faults import RecordingStore
 from lithify.files.local import LocalStorage
 from lithify.index import writer
 from lithify.index.reader import Sidecar
 from support import children, sidecar_writes
+from support.faults import RecordingStore
 from support.powercut import Disk
 from support.sidecars import TABLE_ID, State, sample_entry, state
 

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 from lithify.errors import Corruption, LithifyError, NotFound, Unavailable
-from lithify.files.faults import FaultyStore, disk_full
 from lithify.files.local import LocalStorage
 from lithify.index import reader, writer
 from lithify.index.block import parse
@@ -29,6 +28,7 @@ from lithify.index.format import (
 )
 from lithify.index.reader import Sidecar
 from support import children, sidecar_writes
+from support.faults import FaultyStore, disk_full
 from support.golden_sidecars import FILE_ID, GOLDEN, build_chain
 from support.sidecars import TABLE_ID, entries, entry, readable_states, repaired, sample_entry, state, states
 

@@ -21,7 +21,6 @@ from lithify import Corruption, Lake, Settings, Table
 from lithify.compute.compute import HereCompute
 from lithify.core.predicates import Compare, IsNull, Predicate, both
 from lithify.core.read_plan import PruningReport
-from lithify.files.faults import FaultyStore, Gate, RecordingStore, disk_full
 from lithify.files.open_parquet import footer_of, read_footer
 from lithify.files.parquet import NAN_FREE
 from lithify.index import rebuild, table_index
@@ -31,6 +30,7 @@ from lithify.index.writer import create as create_index
 from lithify.read import reader
 from support import children, indexed
 from support.effort import thinned
+from support.faults import FaultyStore, Gate, RecordingStore, disk_full
 from support.indexed import FILE_ROWS, FILES, SETTINGS, index_of, index_path, wrong_answers
 from support.moments import Moment, moments
 

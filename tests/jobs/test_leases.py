@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from lithify import Conflict, InvalidRequest, Lake, LithifyError, Settings
-from lithify.files.faults import FaultyStore, disk_full
 from lithify.jobs import leases
 from lithify.tables.runtime import Owner, Runtime
+from support.faults import FaultyStore, disk_full
 
 DAY_MS = 86_400_000
 

@@ -16,11 +16,11 @@ import pytest
 from lithify import CommitUnknown, InvalidRequest, Lake, NotFound, Settings, Table, Unavailable
 from lithify.core.names import parse_table_name
 from lithify.core.snapshot import Snapshot
-from lithify.files.faults import FaultyStore, Gate, RecordingStore, disk_full
 from lithify.files.local import LocalStorage
 from lithify.lake.open_tables import OpenTables
 from support import children, grouped
 from support.effort import thinned
+from support.faults import FaultyStore, Gate, RecordingStore, disk_full
 from support.folders import copied
 from support.moments import Moment, moments
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from lithify import Conflict, InvalidRequest, Lake, LimitExceeded, NotFound, Settings
-from lithify.files.faults import FaultyStore, Gate
 from lithify.http.measures import measures
 from lithify.lake.maintenance import Maintenance, chosen_tables, past_cycles, running_cycle
+from support.faults import FaultyStore, Gate
 
 pytestmark = pytest.mark.slow
 

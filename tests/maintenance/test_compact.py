@@ -31,7 +31,6 @@ from lithify import (
     Unavailable,
 )
 from lithify.core.names import parse_table_name
-from lithify.files.faults import FaultyStore, Gate, disk_full
 from lithify.files.local import LocalStorage
 from lithify.jobs import jobs
 from lithify.maintenance.compact import Compactor
@@ -39,6 +38,7 @@ from lithify.maintenance.table_work import TableMaintenance
 from lithify.read.reader import Reader
 from lithify.tables.handles import Handles
 from support.bags import bag
+from support.faults import FaultyStore, Gate, disk_full
 from support.leftovers import unsettled
 
 pytestmark = pytest.mark.slow

@@ -22,7 +22,6 @@ from lithify import Conflict, Corruption, Lake, Settings, Table
 from lithify.compute.compute import HereCompute
 from lithify.core.names import parse_table_name
 from lithify.delta.commit import PlannedAgain
-from lithify.files.faults import FaultyStore, RecordingStore, os_failure
 from lithify.jobs import jobs
 from lithify.lake.maintenance import Maintenance
 from lithify.maintenance.fold import FoldJob
@@ -33,6 +32,7 @@ from lithify.tables.handles import Handles
 from support import children, maintained
 from support.bags import bag
 from support.clocks import Stopped, lake_with
+from support.faults import FaultyStore, RecordingStore, os_failure
 from support.leftovers import unsettled
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])

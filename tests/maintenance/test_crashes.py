@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 from lithify import CommitUnknown, Conflict, Lake, Table, Unavailable
-from lithify.files.faults import FaultyStore, Gate, RecordingStore, disk_full
 from lithify.jobs import jobs
 from lithify.lake.maintenance import Maintenance
 from support import children, maintained
@@ -27,6 +26,7 @@ from support.bags import bag
 from support.clocks import HOUR_MS, Clock, lake_with
 from support.cycles import wait_until_stopped
 from support.effort import staged, thinned
+from support.faults import FaultyStore, Gate, RecordingStore, disk_full
 from support.folders import copied, memory_folder
 from support.leftovers import not_needed, unsettled
 from support.maintained import LATER, SETTINGS, State, cycle, settle, state_of

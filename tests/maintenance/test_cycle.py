@@ -16,7 +16,6 @@ import pyarrow as pa
 import pytest
 
 from lithify import ComputeFailed, Conflict, Corruption, InvalidRequest, Lake, NotFound, Settings, Unavailable
-from lithify.files.faults import FaultyStore, Gate, disk_full
 from lithify.jobs import leases
 from lithify.maintenance.cycle import LEASE, Cycle, cycle_history
 from lithify.maintenance.plans import Plan
@@ -24,6 +23,7 @@ from lithify.tables.runtime import Owner, Runtime
 from support import children, cycles
 from support.bags import bag
 from support.cycles import PlayedTable, Result, compact, fold, folding_cycle, minor, wait_until_stopped
+from support.faults import FaultyStore, Gate, disk_full
 from support.leftovers import unsettled
 
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.string())])

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 from lithify import Conflict, Lake, Settings, Table
-from lithify.files.faults import FaultyStore, Gate
 from lithify.maintenance.merge_changes import MinorReport
 from lithify.maintenance.plans import MinorPlan
 from lithify.maintenance.table_work import TableMaintenance
 from support.bags import bag
+from support.faults import FaultyStore, Gate
 from support.leftovers import unsettled
 
 pytestmark = pytest.mark.slow

@@ -22,12 +22,12 @@ from hypothesis import strategies as st
 
 from lithify import InvalidRequest, Lake, NotFound, Settings, Unavailable
 from lithify.core.results import VacuumReport
-from lithify.files.faults import FaultyStore, Gate, no_permission
 from lithify.maintenance.merge_changes import ChangeMerger
 from lithify.maintenance.plans import MinorPlan
 from support import children, vacuums
 from support.clocks import HOUR_MS, Clock, Stopped, lake_with, next_ms
 from support.effort import examples, thinned
+from support.faults import FaultyStore, Gate, no_permission
 from support.folders import copied, memory_folder
 from support.moments import Moment, moments
 from support.program import TABLES, Driver, programs

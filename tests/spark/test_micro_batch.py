@@ -18,10 +18,10 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from lithify import InvalidRequest, Lake
-from lithify.files.faults import FaultyStore, disk_full
 from lithify.lake.table import Table
 from lithify.streams.apply import Checkpoint, apply_batch, checkpoint_of
 from support.bags import bag
+from support.faults import FaultyStore, disk_full
 from support.streams import EVENTS, SCHEMA, Event, applied, events_of, write_file
 
 if TYPE_CHECKING:

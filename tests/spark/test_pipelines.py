@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 
 from lithify import Cancelled, Conflict, InvalidRequest, Lake, NotFound, Settings
 from lithify.cli.main import app
-from lithify.files.faults import FaultyStore
 from lithify.jobs import leases
+from support.faults import FaultyStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

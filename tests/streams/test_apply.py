@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 from lithify import InvalidRequest, Lake, Settings, Unavailable
-from lithify.files.faults import FaultyStore, Gate
 from lithify.lake.table import Table
 from lithify.streams.apply import Checkpoint, apply_batch, checkpoint_of
 from lithify.streams.sink import follows
 from support.bags import bag
+from support.faults import FaultyStore, Gate
 from support.leftovers import unsettled
 from support.moments import moments
 from support.streams import PORTIONS, SCHEMA, Event, applied, bring, events_of, portion, send, table_of

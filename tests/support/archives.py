@@ -13,8 +13,8 @@ from lithify import Lake, Settings, Table
 from lithify.delta.archive import LogLimits
 from lithify.delta.log import DeltaLog
 from lithify.delta.trim import TrimReport
-from lithify.files.faults import FaultyStore, kill_process
 from lithify.files.local import LocalStorage
+from support.faults import FaultyStore, kill_process
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 SETTINGS = Settings(checkpoint_every=2)

@@ -19,7 +19,6 @@ from typing import Any
 
 from lithify import Conflict, Lake, NotFound, Settings, Table
 from lithify.core.snapshot import Snapshot
-from lithify.files.faults import FaultyStore, Gate
 from lithify.files.local import LocalStorage
 from lithify.jobs import jobs
 from lithify.lake.maintenance import Maintenance
@@ -29,6 +28,7 @@ from lithify.maintenance.table_work import TableMaintenance
 from support.bags import bag
 from support.clocks import HOUR_MS, Clock, Stopped, lake_with, next_ms
 from support.effort import some_back
+from support.faults import FaultyStore, Gate
 from support.leftovers import not_needed, unsettled
 from support.program import Driver, Read
 

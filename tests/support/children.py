@@ -16,7 +16,7 @@ from typing import Any
 
 _context = multiprocessing.get_context("forkserver")
 # pyarrow.dataset is what Arrow itself imports with its first join.
-_context.set_forkserver_preload(["lithify.lake.maintenance", "lithify.files.faults", "pyarrow.dataset"])
+_context.set_forkserver_preload(["lithify.lake.maintenance", "pyarrow.dataset"])
 
 event, queue = _context.Event, _context.Queue
 WAIT_S_MAX = 120

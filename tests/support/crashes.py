@@ -15,11 +15,11 @@ from typing import Any
 import pyarrow as pa
 
 from lithify import Lake, Settings
-from lithify.files.faults import FaultyStore, RecordingStore, kill_process
 from lithify.files.local import LocalStorage
 from lithify.maintenance.plans import MinorPlan
 from lithify.maintenance.table_work import TableMaintenance
 from support.bags import bag
+from support.faults import FaultyStore, RecordingStore, kill_process
 
 KEYED = pa.schema([("id", pa.int64()), ("v", pa.string())])
 ORDERED = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("v", pa.string())])

@@ -15,13 +15,13 @@ from typing import Any
 from lithify import Lake, Settings
 from lithify.core.names import parse_table_name
 from lithify.core.snapshot import DataFile
-from lithify.files.faults import FaultyStore, kill_process
 from lithify.maintenance.cycle import Cycle
 from lithify.maintenance.fold import FoldJob
 from lithify.maintenance.plans import CompactPlan, FoldDue, MinorPlan, Plan
 from lithify.read.reader import Reader
 from lithify.tables.handles import Handles
 from lithify.tables.runtime import Runtime, process_start
+from support.faults import FaultyStore, kill_process
 
 SETTINGS = Settings(actor="cycle", checkpoint_every=4)
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from lithify import Lake
 from lithify.core.names import parse_table_name
-from lithify.files.faults import FaultyStore, Gate, kill_process
 from lithify.files.local import LocalStorage
+from support.faults import FaultyStore, Gate, kill_process
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 WRITERS = 4

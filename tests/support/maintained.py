@@ -16,13 +16,13 @@ from typing import Any
 import pyarrow as pa
 
 from lithify import Conflict, Lake, Settings
-from lithify.files.faults import FaultyStore, kill_process
 from lithify.files.local import LocalStorage
 from lithify.lake.maintenance import Maintenance
 from lithify.maintenance.reports import CycleReport
 from support.bags import bag
 from support.clocks import HOUR_MS, Clock, lake_with
 from support.cycles import fall_asleep
+from support.faults import FaultyStore, kill_process
 
 KEYED = pa.schema([("id", pa.int64()), ("v", pa.string())])
 EVENTS = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", tz="UTC")), ("v", pa.string())])

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lithify.files.faults import FaultyStore, kill_process
 from lithify.files.local import LocalStorage
 from lithify.index import writer
+from support.faults import FaultyStore, kill_process
 from support.sidecars import TABLE_ID, sample_entry
 
 Operation = Callable[[LocalStorage, Path], None]

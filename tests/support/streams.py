@@ -109,8 +109,8 @@ def send(table: Table, number: int, feed: str = "stream.q") -> Commit:
 
 def stream_until_killed(path: str, folder: str) -> None:
     """In a child: a streaming query that dies when its second batch is committed, before Spark knows."""
-    from lithify.files.faults import FaultyStore, kill_process
     from lithify.spark.session import SparkOptions, local_session
+    from support.faults import FaultyStore, kill_process
 
     spark = local_session(SparkOptions(master="local[1]", driver_memory="1g", shuffle_partitions=1))
     store = FaultyStore("write.durable", kill_process, nth=2)

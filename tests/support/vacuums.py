@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from lithify import Lake
-from lithify.files.faults import FaultyStore, kill_process
 from lithify.files.local import LocalStorage
 from support.bags import bag
 from support.clocks import Clock, lake_with
+from support.faults import FaultyStore, kill_process
 from support.leftovers import LOGS
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from lithify import Corruption, InvalidRequest, Lake, NotFound, Settings, Unavailable
-from lithify.files.faults import FaultyStore, Gate
 from lithify.tables import pins
 from support import children, vacuums
 from support.clocks import Clock, lake_with
+from support.faults import FaultyStore, Gate
 from support.unchanged import nothing_changes
 from support.vacuums import SCHEMA, data_files, ids, live_files, rows
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from lithify import Conflict, Corruption, InvalidRequest, Lake, NotFound, Settings, Table
-from lithify.files.faults import FaultyStore
 from support.clocks import Clock, lake_with
+from support.faults import FaultyStore
 from support.folders import memory_folder
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string()), ("v", pa.string())])

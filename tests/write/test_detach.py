@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lithify import Conflict, InvalidRequest, Lake, NotFound, Settings, Table
-from lithify.files.faults import FaultyStore
 from support.bags import bag
+from support.faults import FaultyStore
 
 SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("v", pa.string())])
 KINDS: list[dict[str, Any]] = [{"key": "id"}, {}, {"key": "id", "order_by": "v"}]

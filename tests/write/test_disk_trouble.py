@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 from lithify import CommitUnknown, Lake, Unavailable
-from lithify.files.faults import FaultyStore, RecordingStore, disk_full, no_permission, os_failure
 from support import children, trouble
 from support.effort import staged, thinned
+from support.faults import FaultyStore, RecordingStore, disk_full, no_permission, os_failure
 from support.folders import copied, memory_folder
 from support.leftovers import unsettled
 from support.unchanged import nothing_changes

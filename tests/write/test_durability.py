@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 from lithify import Lake, LithifyError, Settings, Table
-from lithify.files.faults import FaultyStore, Gate, RecordingStore
 from lithify.files.local import LocalStorage
 from support.bags import bag
 from support.effort import Thinning
+from support.faults import FaultyStore, Gate, RecordingStore
 from support.folders import contents
 from support.powercut import Disk
 

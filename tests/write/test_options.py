@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lithify import InvalidRequest, Lake, NotFound, Settings
-from lithify.files.faults import FaultyStore, Gate, RecordingStore
+from support.faults import FaultyStore, Gate, RecordingStore
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("tags", pa.list_(pa.string()))])
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from lithify import Conflict, Lake, NotFound, Settings
-from lithify.files.faults import FaultyStore, Gate
 from support import children, racers
+from support.faults import FaultyStore, Gate
 from support.leftovers import unsettled
 
 pytestmark = pytest.mark.slow

@@ -13,6 +13,7 @@ from lithify.cli.command import HANDLED, Session, command
 from lithify.cli.output import Column
 from lithify.cli.values import human_seconds
 from lithify.core.json_out import jsonable
+from lithify.core.optional import need
 
 if TYPE_CHECKING:
     from lithify.tools.demo import DemoReport, Narrator, Step
@@ -57,6 +58,7 @@ def demo(
     Takes about a minute. Makes the folder lithify-demo (or --lake), replaces one that an earlier demo made, and
     touches nothing else.
     """
+    need("spark")
     from lithify.tools.demo import Demo
 
     folder = Path(session.lake_given or DEMO_FOLDER)

@@ -19,6 +19,7 @@ import typer
 
 from lithify.cli.command import HANDLED, INTERRUPTED, Session, command
 from lithify.cli.logs import logging_to
+from lithify.core.optional import need
 from lithify.errors import LithifyError
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def serve(
     shows it once, or writes it to --token-file; `lithify tokens` makes further ones. Background work runs inside, Spark
     only when it is needed.
     """
+    need("server")
     given = {"host": host, "port": port, "tls_cert": tls_cert, "tls_key": tls_key}
     settings = session.settings.model_copy(update={name: value for name, value in given.items() if value is not None})
     if demo and session.lake_path:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import pyarrow as pa
 
+from lithify.core.optional import has_spark
 from lithify.errors import OutOfResources
 
 if TYPE_CHECKING:
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+def engine_for(bytes_read: int, local_bytes_max: int, *, as_query: bool = False) -> str:
+    """`local` or `spark`: large work runs on Spark, or here task by task where Spark is not installed. `as_query`: it
+    is one query on Spark, and here would take all of its rows into memory.
+    """
+    return "local" if bytes_read < local_bytes_max or not (as_query or has_spark()) else "spark"
 
 
 class Compute(Protocol):

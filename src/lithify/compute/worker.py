@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lithify.compute import wire
 from lithify.compute.worker_process import End, WorkerProcess
 from lithify.core.compute_errors import classify_exit
+from lithify.core.optional import need
 from lithify.core.wording import plural
 from lithify.errors import ComputeFailed, InvalidRequest, LithifyError, OutOfResources
 from lithify.settings import Settings, memory_bytes
@@ -218,6 +219,7 @@ class WorkerCompute:
     def _order(
         self, function: Callable[..., Any], where: str, tasks: Sequence[Any], on_progress: OnProgress | None
     ) -> list[Any]:
+        need("spark")
         order = _Order(wire.name_of(function), len(tasks))
         packed = [wire.pack(task) for task in tasks]
         line = wire.line({"id": order.id, "function": order.function, "where": where, "tasks": packed})

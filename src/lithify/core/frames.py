@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lithify.errors import Unavailable
+from lithify.core.optional import missing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +30,7 @@ class Frames(ABC):
         try:
             return rows.to_pandas()
         except ModuleNotFoundError as error:
-            raise _missing("pandas") from error
+            raise missing("pandas") from error
 
     def to_polars(
         self, columns: Sequence[str] | None = None, where: str | None = None, as_of: Any = None
@@ -39,11 +39,7 @@ class Frames(ABC):
         try:
             import polars
         except ModuleNotFoundError as error:
-            raise _missing("polars") from error
+            raise missing("polars") from error
         frame = polars.from_arrow(self.to_arrow(columns, where, as_of))
         assert isinstance(frame, polars.DataFrame)
         return frame
-
-
-def _missing(package: str) -> Unavailable:
-    return Unavailable(f"{package} is not installed here: `pip install {package}`, or use to_arrow()")

@@ -16,7 +16,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lithify.core.arrow_rows import sort_by, take
 from lithify.core.containers import arrow_table, is_arrow, not_rows, one_column
 from lithify.core.schema import TableSchema
 from lithify.errors import InvalidRequest
@@ -367,6 +366,8 @@ def check_row_sizes(table: pa.Table, bytes_max: int = ROW_BYTES_MAX) -> None:
 
 def latest_per_key(table: pa.Table, key: Sequence[str], order_by: str | None = None) -> pa.Table:
     """One row per key: the highest order_by (nulls lowest), then the last one given. Sorted by key."""
+    from lithify.core.arrow_rows import take  # NumPy, which a client need not have
+
     rank = pa.array(range(table.num_rows), pa.int64())
     if order_by:
         order = pc.sort_indices(
@@ -381,6 +382,8 @@ def latest_per_key(table: pa.Table, key: Sequence[str], order_by: str | None = N
 
 
 def sort_by_key(table: pa.Table, key: Sequence[str]) -> pa.Table:
+    from lithify.core.arrow_rows import sort_by
+
     return sort_by(table, key)
 
 

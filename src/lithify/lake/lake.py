@@ -20,6 +20,7 @@ from lithify.compute.worker import WorkerCompute
 from lithify.core.arguments import check_text
 from lithify.core.html import ROWS_MAX, Listed, table_html
 from lithify.core.names import CONTROL_FOLDER, TableName, is_table_name, parse_table_name
+from lithify.core.optional import need
 from lithify.core.read_plan import PlannedTable
 from lithify.core.results import TableExplanation, TableStats
 from lithify.core.schema import define
@@ -305,6 +306,7 @@ class Lake:
         (`on_bad_record="quarantine"`). Text is UTF-8, or what a byte order mark or `encoding` says; files packed with
         gzip, zstd or bzip2 are recognised.
         """
+        need("spark")
         encoding = check_encoding(encoding)
         parsed = parse_table_name(name)
         files = find_files(paths)
@@ -560,6 +562,7 @@ class Lake:
         return self._spark()
 
     def _spark(self) -> SparkSession:
+        need("spark")
         from lithify.spark.executors import prepare
 
         session = self._session()

@@ -17,6 +17,7 @@ from lithify.core.frames import Frames
 from lithify.core.html import Listed, table_html
 from lithify.core.names import TableName
 from lithify.core.ops import Op
+from lithify.core.optional import need
 from lithify.core.read_plan import PlannedTable, ReadPlan
 from lithify.core.results import (
     Commit,
@@ -439,6 +440,7 @@ class Table(Frames):
         """Fresh rows as a Spark DataFrame over native Parquet scans: the fast path into Spark. `where` also keeps files
         from being listed that can hold no such row; a filter on the DataFrame comes too late for that.
         """
+        need("spark")
         from lithify.spark.read import frame_of
         from lithify.sql.spark_conditions import spark_predicate
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lithify.compute.compute import HereCompute
+from lithify.compute.compute import HereCompute, engine_for
 from lithify.core.partitioning import output_folder
 from lithify.core.read_plan import constants_of
 from lithify.core.results import CompactReport
@@ -102,7 +102,8 @@ class Compactor:
         base = self._handles.base.log
         try:
             # Unlike a fold, a merge may hold all of its rows in memory, ten times their size on disk.
-            engine = "local" if plan.bytes_in < runtime.settings.local_job_bytes_max // 4 else "spark"
+            bytes_max = runtime.settings.local_job_bytes_max // 4
+            engine = engine_for(plan.bytes_in, bytes_max, as_query=bool(plan.by))
             runtime.store.make_folder(self._handles.base_folder / job.folder)
             results = (self._cluster if plan.by else self._merge)(plan, snapshot, job, engine)
             runtime.store.step("compact.written")

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from lithify.compute.compute import HereCompute
+from lithify.compute.compute import HereCompute, engine_for
 from lithify.core.arrow_rows import lookup
 from lithify.core.ops import Op
 from lithify.core.partitioning import output_folder
@@ -93,7 +93,7 @@ class FoldJob:
         )
 
     def _engine(self, bytes_read: int) -> str:
-        return "local" if bytes_read < self._runtime.settings.local_job_bytes_max else "spark"
+        return engine_for(bytes_read, self._runtime.settings.local_job_bytes_max)
 
     # -- doing
 

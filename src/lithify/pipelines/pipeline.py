@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from lithify.core.optional import need
 from lithify.errors import Cancelled, Conflict, InvalidRequest, LithifyError
 from lithify.jobs import leases
 from lithify.jobs.journal import Journal
@@ -210,6 +211,7 @@ class _Run:
 
     def _tag(self, tagged: ExitStack) -> None:
         """Spark's jobs of this thread can be ended by `cancel`. An error is told by us, and once."""
+        need("spark")
         from lithify.spark.transforms import told_once
 
         tagged.enter_context(told_once())

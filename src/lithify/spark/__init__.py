@@ -15,4 +15,4 @@ def __getattr__(name: str) -> Any:
     """The data source is looked for here, and put together further up, where tables are opened."""
     if name != "LithifyDataSource":
         raise AttributeError(f"module 'lithify.spark' has no attribute {name!r}")
-    return import_module("lithify.lake.datasource").LithifyDataSource
+    return import_module("lithify").LithifyDataSource

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lithify.core.optional import need
 from lithify.errors import InvalidRequest, LithifyError, NotFound, Unavailable
 from lithify.files.text_files import EXAMPLES_MAX, refused
 from lithify.files.text_input import check_encoding
@@ -207,6 +208,7 @@ class FileStream:
 
     def run(self, every_s: float | None = None) -> StreamReport:
         """Take the files that are there, or with `every_s` look for new ones that often until `stop`."""
+        need("spark")
         from lithify.spark.micro_batch import start_file_query
 
         started = time.monotonic()

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from lithify.core.names import parse_table_name
+from lithify.core.optional import has_spark
 from lithify.core.wording import plural
 from lithify.errors import LithifyError
 from lithify.settings import Settings
@@ -34,6 +35,7 @@ TESTED = {
     "numpy": "2",
     "pandas": "2",
 }
+FOR_SPARK = ("pyspark", "pandas")
 DISK_FREE_BYTES_MIN = 2**30
 DISK_FREE_BYTES_LOW = 10 * 2**30
 FSYNC_MS_SLOW = 10.0
@@ -61,8 +63,9 @@ class Check:
 
 def examine(settings: Settings, lake: Path | None) -> list[Check]:
     folder = lake if lake is not None and lake.is_dir() else Path.cwd()
-    checks = [check_python(), *check_libraries(), check_java(), check_cores(), check_memory(), check_cage()]
-    checks += _safely("spark", lambda: [check_spark(settings)])
+    checks = [check_python(), *check_libraries(), check_cores(), check_memory(), check_cage()]
+    if has_spark():
+        checks += [check_java(), *_safely("spark", lambda: [check_spark(settings)])]
     checks += _safely("disk", lambda: [check_disk(folder)])
     checks += _safely("fsync", lambda: [check_fsync(folder)])
     if lake is not None:
@@ -97,7 +100,10 @@ def check_libraries(tested: dict[str, str] | None = None) -> Iterator[Check]:
         try:
             version = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            yield Check(name, Status.fail, "not installed", f"pip install '{name}=={wanted}.*'")
+            if name in FOR_SPARK and not has_spark():
+                yield Check(name, Status.ok, 'not installed; Spark needs it: pip install "lithify[spark]"')
+            else:
+                yield Check(name, Status.fail, "not installed", f"pip install '{name}=={wanted}.*'")
             continue
         values = {"version": version, "tested": wanted}
         if version == wanted or version.startswith(f"{wanted}."):
