@@ -15,6 +15,8 @@ import pyarrow as pa
 from benchmarks.report import Report, median, timed
 from lithify import Lake, Settings
 from lithify.core.ops import Op
+from lithify.delta.actions import LogChange
+from lithify.delta.changes import ChangesLog
 from lithify.delta.commit_outcome import Intent
 from lithify.files.parquet import Layout, Written, encode
 
@@ -93,6 +95,12 @@ def _upserts(path: Path, names: list[str]) -> dict[str, list[float]]:
     return times
 
 
+def _remove_folded(changes: ChangesLog, watermark: int, write_id: str) -> None:
+    folded = [file for file in changes.files() if file.seq <= watermark]
+    info = {"operation": "remove folded", "seq": changes.seq, "watermark": watermark}
+    changes.log.try_commit(LogChange(info, removes=folded), Intent(write_id))
+
+
 def _write(lake: Lake, name: str, commits: int) -> None:
     """Commits as upserts make them, and as folds remove them again, all naming one real file."""
     handles = lake.create_table(name, SCHEMA, key="id")._handles
@@ -103,10 +111,11 @@ def _write(lake: Lake, name: str, commits: int) -> None:
         if number > commits - PENDING:
             (changes.log.path / path).write_bytes(data)
         files = [(Written(path, len(data), 1, stats), Op.UPSERT)]
-        changes.commit(files, {}, {"operation": "upsert", "rows": 1, "actor": "bench"}, Intent(runtime.new_id()))
+        info = {"operation": "upsert", "rows": 1, "actor": "bench"}
+        changes.log.try_commit(changes.added(files, {}, info), Intent(runtime.new_id()))
         changes.log.checkpoint_if_due()
         if number % FOLD_EVERY == 0 and number <= commits - PENDING:
-            changes.remove_folded(changes.seq, runtime.new_id())
+            _remove_folded(changes, changes.seq, runtime.new_id())
             changes.log.checkpoint_if_due()
-    changes.remove_folded(changes.seq - PENDING, runtime.new_id())
+    _remove_folded(changes, changes.seq - PENDING, runtime.new_id())
     changes.log.make_durable()

@@ -132,6 +132,17 @@ def test_only_delta_knows_the_log_folder(path: Path) -> None:
         assert room_of(path) == "delta" or path.relative_to(SOURCE) == Path("lake/catalog.py")
 
 
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_there_is_one_way_to_commit(path: Path) -> None:
+    """Whoever neither swaps nor holds an intent cannot decide by itself that a commit does not stand (invariant 2)."""
+    if path.relative_to(SOURCE).as_posix() in {"delta/commit.py", "delta/commit_outcome.py", "delta/log.py"}:
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        named = {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom) else set()
+        swaps = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "try_commit"
+        assert not swaps and "Intent" not in named, f"{path}:{node.lineno}: use delta.commit.commit"
+
+
 # What opens a Parquet file, and the only modules that may say so: they read INT96 as microseconds and name the file.
 PARQUET_DOORS = {
     "ParquetFile": {"files/open_parquet.py"},

@@ -22,6 +22,7 @@ from deltalake.exceptions import DeltaError
 
 from lithify import Lake, NotFound, Table
 from lithify.delta import open_log
+from lithify.delta.actions import LogChange
 from lithify.delta.archive import LogLimits
 from lithify.delta.commit_outcome import Intent, Lost
 from lithify.delta.folder import Listing
@@ -347,7 +348,7 @@ def test_a_writer_finds_its_own_commit_in_the_archive(path: Path, answer: str) -
     def land() -> None:
         with opened(path) as table:
             other = log_of(table)
-            other.commit((), (), {}, {"seq": WRITES}, Intent("mine"), data_change=False)
+            other.try_commit(LogChange({"seq": WRITES}), Intent("mine"))
         write_here(path)
         if answer == "lost":
             raise DeltaError("no answer")

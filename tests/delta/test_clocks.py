@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lithify import Lake, Settings
+from lithify.delta.actions import LogChange
 from lithify.delta.commit_outcome import Intent
 from lithify.delta.folder import checkpoint_name
 from lithify.delta.forget import KEEP_TXNS, RETENTION, checkpoint_without, forgotten_at
@@ -181,7 +182,8 @@ def test_a_checkpoint_leaves_out_what_is_forgotten_and_nothing_else(path: Path) 
 def test_a_table_that_was_made_to_forget_by_the_clock_is_told_not_to(path: Path) -> None:
     with made(path) as lake:
         handles = lake.table("a.t")._handles
-        handles.changes.log.set_properties({RETENTION: "interval 30 days"}, {"operation": "as it was"}, Intent("x"))
+        before = LogChange({"operation": "as it was"}, properties={RETENTION: "interval 30 days"})
+        handles.changes.log.try_commit(before, Intent("x"))
         for number in range(4):
             lake.table("a.t").upsert([{"id": number, "v": "x"}])
         assert handles.changes.log.properties[RETENTION] == KEEP_TXNS[RETENTION]

@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lithify import CommitUnknown, Lake, NotFound, Settings, Table
+from lithify.delta.actions import LogChange
 from lithify.delta.commit_files import Commits
 from lithify.delta.commit_outcome import Intent, Lost
 from lithify.delta.folder import Listing
@@ -156,10 +157,10 @@ def test_beyond_the_number_of_commits_an_hour_is_enough(path: Path, hours: float
 
 def test_checkpoints_are_thinned_out(folder: Path) -> None:
     log = DeltaLog.create(
-        folder / "t", LocalStorage(), SCHEMA, [], {}, {"operation": "create"}, Intent("0"), checkpoint_every=2
+        folder / "t", LocalStorage(), SCHEMA, [], {}, {"operation": "create"}, "0", checkpoint_every=2
     )
     for number in range(20):
-        log.commit((), (), {"n": number}, {}, Intent(str(number)), data_change=False)
+        log.try_commit(LogChange({}, txns={"n": number}), Intent(str(number)))
         log.checkpoint_if_due()
     log.trim(later(0.5), RETAIN_HOURS, COMMITS_MAX)
     found = Listing.of(folder / "t" / "_delta_log", LocalStorage())

@@ -94,7 +94,7 @@ def test_a_reading_thread_cannot_move_the_log_under_a_commit(folder: Path) -> No
         reader: threading.Thread | None = None
 
         def step(self, name: str) -> None:
-            if name == "write.staged" and self.reader is not None:
+            if name == "write.commit" and self.reader is not None:
                 reader, self.reader = self.reader, None
                 other.table("a.t").append([{"id": 1, "v": "x"}], batch_id="b")
                 reader.start()

@@ -40,7 +40,7 @@ class Held:
     """A table whose first write waits at a gate, so that the next ones gather behind it."""
 
     def __init__(
-        self, path: Path, at: str = "write.staged", store: Callable[[Gate], LocalStorage] | None = None, **settings: Any
+        self, path: Path, at: str = "write.commit", store: Callable[[Gate], LocalStorage] | None = None, **settings: Any
     ) -> None:
         self.gate = Gate()
         made = store(self.gate) if store else FaultyStore(at, self.gate.hold)
@@ -195,7 +195,7 @@ def test_a_batch_that_a_rival_wrote_meanwhile_drops_out_of_its_group(folder: Pat
             commits = 0
 
             def step(self, name: str) -> None:
-                if name == "write.staged":
+                if name == "write.commit":
                     self.commits += 1
                     (gate, second)[self.commits > 1].hold() if self.commits <= 2 else None
 
@@ -353,7 +353,7 @@ def test_a_group_that_cannot_be_staged_is_tried_one_by_one(folder: Path) -> None
 
     with Lake(folder / "lake") as lake:
         lake.create_table("a.t", SCHEMA, key="id")
-    with Held(folder / "lake", store=lambda gate: FullOnce("write.staged", gate.hold)) as held:
+    with Held(folder / "lake", store=lambda gate: FullOnce("write.commit", gate.hold)) as held:
         table = held.lake.table("a.t")
         held.hold(lambda: table.upsert(rows(0)))
         waiting = [held.queue(lambda i=i: table.upsert(rows(i))) for i in (1, 2, 3)]
@@ -373,14 +373,14 @@ def test_an_unforeseen_error_reaches_all_of_its_group_and_the_next_write_works(f
 
         def step(self, name: str) -> None:
             super().step(name)
-            if name == "write.staged":
+            if name == "write.commit":
                 self.commits += 1
                 if self.commits == 2:
                     raise Bug
 
     with Lake(folder / "lake") as lake:
         lake.create_table("a.t", SCHEMA, key="id")
-    with Held(folder / "lake", store=lambda gate: Broken("write.staged", gate.hold)) as held:
+    with Held(folder / "lake", store=lambda gate: Broken("write.commit", gate.hold)) as held:
         table = held.lake.table("a.t")
         held.hold(lambda: table.upsert(rows(0)))
         waiting = [held.queue(lambda i=i: table.upsert(rows(i))) for i in (1, 2)]
@@ -406,7 +406,7 @@ def test_a_commit_that_cannot_be_made_durable_is_unknown_to_all_of_its_group(fol
 
     with Lake(folder / "lake") as lake:
         lake.create_table("a.t", SCHEMA, key="id")
-    with Held(folder / "lake", store=lambda gate: NoSync("write.staged", gate.hold)) as held:
+    with Held(folder / "lake", store=lambda gate: NoSync("write.commit", gate.hold)) as held:
         table = held.lake.table("a.t")
         held.hold(lambda: table.upsert(rows(0)))
         waiting = [held.queue(lambda i=i: table.upsert(rows(i))) for i in (1, 2)]
@@ -498,8 +498,8 @@ def test_a_kill_by_a_real_signal_leaves_all_of_a_group_or_nothing(folder: Path, 
     store = RecordingStore()
     grouped.write(str(copied(prepared, folder / "rehearsal")), store)
     points = store.occurrences()
-    assert ("write.staged", 2) in points
-    assert ("write.staged", 3) not in points, "one commit took all that waited"
+    assert ("write.commit", 2) in points
+    assert ("write.commit", 3) not in points, "one commit took all that waited"
     second = points.index(("store.write", 2))
     chosen = [(point, nth) for point, nth in points[second:] if not point.startswith("store.")]
     assert chosen
@@ -517,7 +517,7 @@ def test_a_kill_at_every_step_of_a_group_leaves_all_of_it_or_nothing(folder: Pat
     path, acknowledged = folder / "child" / "lake", folder / "child" / "acknowledged"
     grouped.prepare(path, key)
     left = moments(grouped.write_with, str(path), str(acknowledged), folder=folder / "child", copies=folder / "left")
-    assert sum(moment.points.count("write.staged") for moment in left) == 2, "one commit took all that waited"
+    assert sum(moment.points.count("write.commit") for moment in left) == 2, "one commit took all that waited"
     for moment in thinned(left, Moment.classes):
         assert_all_or_nothing(moment.path / "lake", moment.path / "acknowledged", str(moment))
 

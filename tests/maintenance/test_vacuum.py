@@ -424,7 +424,7 @@ def test_what_happens_during_a_vacuum_is_safe(folder: Path, lake: Lake, clock: C
 # -- writers
 
 
-@pytest.mark.parametrize("at", ["write.files", "write.staged"])
+@pytest.mark.parametrize("at", ["write.files", "write.commit"])
 def test_a_writer_that_slept_through_a_vacuum_writes_its_file_again(lake: Lake, clock: Clock, at: str) -> None:
     gate = Gate()
     known = data_files(lake)

@@ -267,7 +267,7 @@ def test_a_run_that_died_anywhere_is_taken_up_without_losing_or_doubling_a_row(
             "key": "day",
         },
     ]
-    points = ("pipeline.ledger", "write.staged", "write.committed", "pipeline.step", "pipeline.computed")
+    points = ("pipeline.ledger", "write.commit", "write.committed", "pipeline.step", "pipeline.computed")
     for turn, point in enumerate(points):
         write_events(inbox, turn)
         nth = 2 if point == "pipeline.computed" else 1  # that of the second step

@@ -89,7 +89,7 @@ def test_a_portion_that_two_send_at_once_is_committed_by_one(folder: Path, table
     """The slower one has written its files, and finds the portion in the log at the version it wants to swap."""
     gate = Gate()
     with (
-        Lake(folder / "lake", store=FaultyStore("write.staged", gate.hold)) as slow,
+        Lake(folder / "lake", store=FaultyStore("write.commit", gate.hold)) as slow,
         ThreadPoolExecutor(1) as background,
     ):
         late = background.submit(send, slow.table("a.t"), 0)
@@ -108,7 +108,7 @@ def test_a_portion_that_is_overtaken_by_its_successor_is_not_committed_after_it(
     send(table, 0)
     gate = Gate()
     with (
-        Lake(folder / "lake", store=FaultyStore("write.staged", gate.hold)) as slow,
+        Lake(folder / "lake", store=FaultyStore("write.commit", gate.hold)) as slow,
         ThreadPoolExecutor(1) as background,
     ):
         jump = Checkpoint("stream.q", 9, 0)

@@ -31,7 +31,7 @@ class Gathering(LocalStorage):
         self._inner, self._gate, self._held = inner, gate, False
 
     def step(self, name: str) -> None:
-        if name == "write.staged" and not self._held:
+        if name == "write.commit" and not self._held:
             self._held = True
             self._gate.hold()
         self._inner.step(name)

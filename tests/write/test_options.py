@@ -78,7 +78,7 @@ def test_setting_while_another_process_writes_loses_neither(path: Path) -> None:
     gate = Gate()
     with Lake(path) as first:
         first.create_table("a.t", SCHEMA, key="id")
-        with Lake(path, store=FaultyStore("write.staged", gate.hold)) as second:
+        with Lake(path, store=FaultyStore("write.commit", gate.hold)) as second:
             table = second.table("a.t")
             writing = threading.Thread(target=lambda: table.upsert([{"id": 1}]))
             writing.start()
@@ -97,7 +97,14 @@ def test_setting_is_durable_before_it_returns(path: Path) -> None:
         table.upsert([{"id": 1}])
         store.points.clear()
         table.set_options({"compression_level": 9})
-        assert store.points == ["log.swap", "store.sync", "store.sync", "set_options.committed"]
+        assert store.points == [
+            "set_options.commit",
+            "log.swap",
+            "set_options.committed",
+            "store.sync",
+            "store.sync",
+            "set_options.durable",
+        ]
 
 
 def test_a_dropped_table_takes_no_options_and_a_new_one_begins_without(path: Path) -> None:

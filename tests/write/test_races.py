@@ -118,7 +118,7 @@ def lake(folder: Path) -> Any:
 
 
 def test_a_writer_that_lost_the_race_takes_the_next_seq(lake: Lake) -> None:
-    with Asleep(lake.path, "write.staged") as other:
+    with Asleep(lake.path, "write.commit") as other:
         writing = other.start(lambda: other.lake.table("a.t").upsert(rows(1, v="later")))
         assert lake.table("a.t").upsert(rows(1, v="sooner")).seq == 2
 
@@ -128,7 +128,7 @@ def test_a_writer_that_lost_the_race_takes_the_next_seq(lake: Lake) -> None:
 
 
 def test_a_batch_that_a_rival_has_written_meanwhile_is_not_written_again(lake: Lake) -> None:
-    with Asleep(lake.path, "write.staged") as other:
+    with Asleep(lake.path, "write.commit") as other:
         writing = other.start(lambda: other.lake.table("a.t").upsert(rows(9, v="mine"), batch_id="b"))
         first = lake.table("a.t").upsert(rows(9, v="first"), batch_id="b")
 
@@ -141,7 +141,7 @@ def test_a_batch_that_a_rival_has_written_meanwhile_is_not_written_again(lake: L
 
 def test_a_writer_that_may_not_retry_is_refused_and_leaves_nothing(lake: Lake) -> None:
     changes = lake.path / "a" / "t" / "changes"
-    with Asleep(lake.path, "write.staged", commit_attempts_max=1) as other:
+    with Asleep(lake.path, "write.commit", commit_attempts_max=1) as other:
         writing = other.start(lambda: other.lake.table("a.t").upsert(rows(9)))
         lake.table("a.t").upsert(rows(4))
         files = len(list(changes.glob("*.parquet")))
@@ -155,7 +155,7 @@ def test_a_writer_that_may_not_retry_is_refused_and_leaves_nothing(lake: Lake) -
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_writer_that_slept_through_a_drop_is_refused(lake: Lake, again: bool) -> None:
-    with Asleep(lake.path, "write.staged") as other:
+    with Asleep(lake.path, "write.commit") as other:
         writing = other.start(lambda: other.lake.table("a.t").upsert(rows(9)))
         lake.drop_table("a.t")
         if again:
@@ -184,7 +184,7 @@ def test_a_fold_that_slept_through_a_drop_is_refused(lake: Lake) -> None:
 
 
 def test_delete_where_is_evaluated_again_when_it_lost_the_race(lake: Lake) -> None:
-    with Asleep(lake.path, "write.staged") as other:
+    with Asleep(lake.path, "write.commit") as other:
         deleting = other.start(lambda: other.lake.table("a.t").delete_where("v = 'x'"))
         lake.table("a.t").upsert([*rows(1, v="kept"), *rows(4, v="x")])
 

@@ -189,7 +189,7 @@ def test_a_schema_that_changes_under_a_write_is_seen_at_its_commit(folder: Path)
 
     class Overtaken(LocalStorage):
         def step(self, name: str) -> None:
-            if name == "write.staged" and not self.done:
+            if name == "write.commit" and not self.done:
                 self.done = True
                 with Lake(folder / "lake") as other:
                     other.table("a.t").add_column(pa.field("w", pa.int64()))

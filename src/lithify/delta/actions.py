@@ -1,15 +1,36 @@
-"""One commit as the log holds it: what Lithify adds to it, and reading it back."""
+"""One commit: what it changes, what Lithify adds to it, and reading it back from the log."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 from deltalake import CommitProperties, Transaction
 
+from lithify.core.snapshot import DataFile
 from lithify.delta.forget_rules import may_expire
+from lithify.files.parquet import Written
+
+Adds = Sequence[tuple[Written, Mapping[str, str | None]]]
+
+
+@dataclass(frozen=True)
+class LogChange:
+    """What a commit is to do: to files, or to the table's properties, or a new column. `time_ms`: how old the rows of
+    added files are, if not new.
+    """
+
+    info: Mapping[str, Any]
+    adds: Adds = ()
+    removes: Sequence[DataFile] = ()
+    txns: Mapping[str, int] = field(default_factory=dict)
+    data_change: bool = False
+    time_ms: int | None = None
+    properties: Mapping[str, str] | None = None
+    column: pa.Field | None = None
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,16 @@ planned on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import DataFile
-from lithify.delta.commit_outcome import Intent
+from lithify.delta.actions import LogChange
 from lithify.delta.constraints import stricter
 from lithify.delta.log import DeltaLog
 from lithify.errors import Conflict, InvalidRequest, NotFound
-from lithify.files.parquet import Written
 from lithify.files.storage import Storage
 
 FOLDED_TXN = "lithify.folded"
@@ -108,19 +107,9 @@ class BaseLog:
             [*schema.key, *filter(None, (schema.time,)), *schema.partition_by, *schema.sort_columns[:1]]
         )
 
-    def commit(
-        self,
-        adds: Sequence[tuple[Written, Mapping[str, str | None]]],
-        removes: Sequence[DataFile],
-        txns: Mapping[str, int],
-        info: Mapping[str, Any],
-        intent: Intent,
-        *,
-        data_change: bool,
-    ) -> int:
-        """Raises Lost."""
-        watermark = txns.get(FOLDED_TXN, self.watermark)
-        return self.log.commit(adds, removes, txns, {**info, "watermark": watermark}, intent, data_change=data_change)
+    def with_watermark(self, change: LogChange) -> LogChange:
+        """Every commit to base says up to where it holds everything."""
+        return replace(change, info={**change.info, "watermark": change.txns.get(FOLDED_TXN, self.watermark)})
 
     def version_up_to(self, seq: int) -> int:
         """The newest version whose watermark is at most `seq`."""

@@ -18,9 +18,9 @@ from lithify.core.names import OP, SEQ
 from lithify.core.ops import Op
 from lithify.core.schema import TableSchema, from_properties
 from lithify.core.snapshot import DataFile
+from lithify.delta.actions import LogChange
 from lithify.delta.archive import LogLimits
 from lithify.delta.batch_ids import in_lane
-from lithify.delta.commit_outcome import Intent
 from lithify.delta.log import CommitRecord, DeltaLog
 from lithify.errors import Corruption, NotFound
 from lithify.files.parquet import Written
@@ -116,26 +116,11 @@ class ChangesLog:
         schema = self.schema
         return self.log.files([*schema.key, *filter(None, (schema.time,)), *schema.partition_by])
 
-    def commit(
-        self,
-        files: Sequence[tuple[Written, Op]],
-        txns: Mapping[str, int],
-        info: Mapping[str, Any],
-        intent: Intent,
-    ) -> int:
-        """Add files under the next seq, which is returned. Raises Lost."""
+    def added(self, files: Sequence[tuple[Written, Op]], txns: Mapping[str, int], info: Mapping[str, Any]) -> LogChange:
+        """Files under the next seq."""
         seq = self.seq + 1
         adds = [(file, {SEQ: str(seq), OP: op.value}) for file, op in files]
-        self.log.commit(adds, (), {SEQ_TXN: seq, **txns}, {**info, "seq": seq}, intent, data_change=True)
-        return seq
-
-    def remove_folded(self, watermark: int, intent: Intent) -> int:
-        """Forget changes that base holds. Returns how many files. Raises Lost."""
-        folded = [file for file in self.files() if file.seq <= watermark]
-        if folded:
-            info = {"operation": "remove folded", "seq": self.seq, "watermark": watermark}
-            self.log.commit((), folded, {}, info, intent, data_change=False)
-        return len(folded)
+        return LogChange({**info, "seq": seq}, adds, txns={SEQ_TXN: seq, **txns}, data_change=True)
 
     # -- time travel
 

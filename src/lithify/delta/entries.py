@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -14,9 +14,9 @@ from lithify.core.disk_files import lies_inside
 from lithify.core.names import OP, SEQ, is_job_folder
 from lithify.core.ops import Op
 from lithify.core.snapshot import Bounds, DataFile
+from lithify.delta.actions import LogChange
 from lithify.delta.foreign_bounds import believed
 from lithify.errors import Conflict, Corruption
-from lithify.files.parquet import Written
 
 # What deltalake escapes in the paths of its log, besides control characters and everything beyond ASCII.
 _ESCAPED = frozenset('\\{^}%`]">[<#|*?')
@@ -78,22 +78,14 @@ def check_removable(file: DataFile, table: Path) -> None:
         )
 
 
-def actions_of(
-    table: Path,
-    adds: Iterable[tuple[Written, Mapping[str, str | None]]],
-    removes: Iterable[DataFile],
-    *,
-    data_change: bool,
-    now_ms: int,
-    time_ms: int | None,
-) -> list[AddAction | RemoveAction]:
-    """What deltalake is to commit. `time_ms`: how old the added rows are, if not new."""
-    added_ms = now_ms if time_ms is None else time_ms
+def actions_of(table: Path, change: LogChange, now_ms: int) -> list[AddAction | RemoveAction]:
+    """What deltalake is to commit."""
+    added_ms = now_ms if change.time_ms is None else change.time_ms
     actions: list[AddAction | RemoveAction] = [
-        AddAction(file.path, file.size_bytes, dict(partition), added_ms, data_change, file.stats)
-        for file, partition in adds
+        AddAction(file.path, file.size_bytes, dict(partition), added_ms, change.data_change, file.stats)
+        for file, partition in change.adds
     ]
-    for file in removes:
+    for file in change.removes:
         check_removable(file, table)
-        actions.append(RemoveAction(file.path, data_change, now_ms, file.size_bytes))
+        actions.append(RemoveAction(file.path, change.data_change, now_ms, file.size_bytes))
     return actions

@@ -1,6 +1,6 @@
 """One Delta log, with the two things that deltalake leaves to its caller: compare-and-swap and durability.
 
-`commit` succeeds only at the version after the one this handle has validated; otherwise it raises `Lost`, and the
+`try_commit` succeeds only at the version after the one this handle has validated; otherwise it raises `Lost`, and the
 caller refreshes, validates everything again and retries. After any failure the log decides what became of the commit:
 if the version carries our own write id, it had succeeded after all; if it is not there, the failure is told; if the log
 cannot be read, the outcome is unknown (`commit_outcome`). `make_durable` fsyncs this log's commits up to the handle's
@@ -20,7 +20,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from lithify.core.snapshot import DataFile
 from lithify.delta.actions import CommitRecord as CommitRecord
-from lithify.delta.actions import commit_properties, parse_record
+from lithify.delta.actions import LogChange, commit_properties, parse_record
 from lithify.delta.archive import LogLimits, forget_archive
 from lithify.delta.commit_files import Commits
 from lithify.delta.commit_outcome import Intent, Lost, NotCommitted
@@ -65,6 +65,8 @@ class DeltaLog:
         self._commits = Commits(path, store)
         self.limits: Callable[[], LogLimits] = lambda: LogLimits(checkpoint_every)
         self.now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
+        # Told what was added and removed, once it is durable. It must not fail: the commit stands.
+        self.after_commit: Callable[[int, Sequence[Written], Sequence[DataFile]], None] = lambda *_: None
         self._synced = Synced(self._commits)
         self._pinned = False
         self._live: LiveFiles | None = None
@@ -99,7 +101,7 @@ class DeltaLog:
         partition_by: Sequence[str],
         properties: Mapping[str, str],
         info: Mapping[str, Any],
-        intent: Intent,
+        write_id: str,
         checkpoint_every: int = 20,
     ) -> DeltaLog:
         """Create, or replace in place: version numbers and txns at a path never start again. Raises Lost."""
@@ -112,6 +114,7 @@ class DeltaLog:
             before.sync_commits()
             target = before.version + 1
         configuration = {"delta.enableExpiredLogCleanup": "false", **KEEP_TXNS, **properties}
+        intent = Intent(write_id)
         said = {"lithify": {**info, "write_id": intent.id}}
         with intent.attempt(f"version {target} of {path}"):
             try:
@@ -293,38 +296,26 @@ class DeltaLog:
             self._time = self.version, known_ms
         return known_ms
 
-    def commit(
-        self,
-        adds: Iterable[tuple[Written, Mapping[str, str | None]]],
-        removes: Iterable[DataFile],
-        txns: Mapping[str, int],
-        info: Mapping[str, Any],
-        intent: Intent,
-        *,
-        data_change: bool,
-        time_ms: int | None = None,
-    ) -> int:
-        """Swap the log from this handle's version to the next, or raise Lost. `time_ms`: of added rows, if not now."""
-        now_ms = self.next_ms()
-        actions = actions_of(self.path, adds, removes, data_change=data_change, now_ms=now_ms, time_ms=time_ms)
-        options = _options(txns, info, intent, now_ms)
+    def try_commit(self, change: LogChange, intent: Intent) -> int:
+        """Move the log from this handle's version to the next, or raise Lost. `delta/commit.py` does: nobody else."""
+        table, now_ms = self._table, self.next_ms()
+        properties = commit_properties(change.txns, change.info, intent.id, now_ms)
+        options: dict[str, Any] = {"commit_properties": properties, "post_commithook_properties": _NO_HOOKS}
+        if change.properties is not None:
+            given = dict(change.properties)
+            return self._swap(
+                intent, lambda: table.alter.set_table_properties(given, raise_if_not_exists=False, **options)
+            )
+        if change.column is not None:
+            fields = [Field.from_arrow(change.column)]
+            return self._swap(intent, lambda: table.alter.add_columns(fields, **options))
+        actions = actions_of(self.path, change, now_ms)
         return self._swap(
             intent,
-            lambda: self._table.create_write_transaction(
-                actions, "append", self._table.schema(), self.partition_columns, **options
+            lambda: table.create_write_transaction(
+                actions, "append", table.schema(), self.partition_columns, **options
             ),
-            txns,
-        )
-
-    def add_column(self, column: pa.Field, info: Mapping[str, Any], intent: Intent) -> int:
-        fields, options = [Field.from_arrow(column)], _options({}, info, intent, self.next_ms())
-        return self._swap(intent, lambda: self._table.alter.add_columns(fields, **options))
-
-    def set_properties(self, properties: Mapping[str, str], info: Mapping[str, Any], intent: Intent) -> int:
-        options = _options({}, info, intent, self.next_ms())
-        return self._swap(
-            intent,
-            lambda: self._table.alter.set_table_properties(dict(properties), raise_if_not_exists=False, **options),
+            change.txns,
         )
 
     def _swap(self, intent: Intent, attempt: Callable[[], object], txns: Mapping[str, int] | None = None) -> int:
@@ -387,7 +378,8 @@ class DeltaLog:
     def _keep_txns(self) -> None:
         """A table that was made to forget by deltalake's clock is told not to, before a checkpoint would forget."""
         if self._is_ours() and self.properties.get(RETENTION) not in (None, *KEEP_TXNS.values()):
-            self.set_properties(KEEP_TXNS, {"operation": "keep transactions"}, Intent(uuid.uuid4().hex))
+            change = LogChange({"operation": "keep transactions"}, properties=KEEP_TXNS)
+            self.try_commit(change, Intent(uuid.uuid4().hex))
 
     def checkpoint_if_due(self) -> None:
         """Keep opening and committing fast. Derived data: a failure costs time later, never an answer."""
@@ -452,8 +444,3 @@ def _settle(commits: Commits, target: int, intent: Intent, error: Exception) -> 
     if isinstance(error, CommitFailedError) and "Concurrent" in str(error):
         raise Lost from error
     raise NotCommitted(translated_error(error, commits.table)) from error
-
-
-def _options(txns: Mapping[str, int], info: Mapping[str, Any], intent: Intent, time_ms: int) -> dict[str, Any]:
-    properties = commit_properties(txns, info, intent.id, time_ms)
-    return {"commit_properties": properties, "post_commithook_properties": _NO_HOOKS}

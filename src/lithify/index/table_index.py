@@ -118,6 +118,12 @@ class TableIndex:
         except Exception as error:
             self.failed("written to", error)
 
+    def after_solid(self, version: int, written: Sequence[Written], removed: Sequence[DataFile]) -> None:
+        """The same for a log of changes: small files are always read whole, and worth no entry."""
+        came, went = solid(written), solid(removed)
+        if came or went:
+            self.after_commit(version, came, went)
+
     def add(self, version: int, blocks: Sequence[bytes], removed: Sequence[str] = ()) -> None:
         """Make entries durable, in a new index if there is none that can be used. Raises what the store raises."""
         store = self._runtime.store

@@ -24,20 +24,20 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from lithify.core.disk_files import lies_inside
 from lithify.core.names import is_job_folder, parse_table_name
+from lithify.delta.actions import LogChange
 from lithify.delta.changes import ChangesLog, job_txn
-from lithify.delta.commit import swap_with_retries
-from lithify.delta.commit_outcome import Intent, Lost
+from lithify.delta.commit import Build, Committed, commit
+from lithify.delta.commit_outcome import Lost
 from lithify.delta.log import DeltaLog
 from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
 from lithify.files.parquet import Written
-from lithify.index.table_index import solid
 from lithify.jobs.journal import Journal
 from lithify.metrics.events import tell
 from lithify.tables.handles import Handles, table_folder
@@ -107,6 +107,65 @@ def begin(
         raise
     runtime.store.step(f"{kind}.manifest")
     return job
+
+
+class RunningJob:
+    """A job inside of its bracket. `facts`: what its line in the history says, if it is done."""
+
+    def __init__(self, handles: Handles, job: Job, point: str) -> None:
+        self.handles, self.job, self.point = handles, job, point
+        self.log = handles.base.log if job.log == "base" else handles.changes.log
+        self.facts: dict[str, Any] = {}
+        self.committed: Committed | None = None
+        self.left = False
+
+    def commit(self, what: str, build: Build) -> Committed | None:
+        """Its one commit, which says that it is done. None: it turned out not to be needed."""
+        self.job = advance(self.handles.runtime, self.job, COMMITTING)
+
+        def checked() -> LogChange | None:
+            check_not_fenced(self.job, self.log)
+            change = build()
+            return None if change is None else replace(change, txns={**change.txns, **self.job.txn})
+
+        self.committed = self.handles.commit(self.log, what, checked, point=self.point)
+        return self.committed
+
+    def clean_up(self, act: Callable[[Handles], None]) -> None:
+        """After the commit: what fails now is left to recovery, which does the same."""
+        try:
+            act(self.handles)
+        except Exception as error:
+            leave(self.job, error)
+            self.left = True
+
+
+@contextlib.contextmanager
+def running(
+    handles: Handles,
+    kind: str,
+    log: str,
+    inputs: Sequence[str] = (),
+    *,
+    lease: int | None = None,
+    why: str = "",
+    point: str | None = None,
+) -> Iterator[RunningJob]:
+    """A job from its manifest to its line in the history. Whatever stops it, the log decides: its files go only
+    behind a fence, and recovery finishes what has committed. Without a commit it was not needed, and is put away.
+    """
+    runtime = handles.runtime
+    run = RunningJob(handles, begin(runtime, str(handles.name), kind, log, inputs, lease=lease, why=why), point or kind)
+    try:
+        yield run
+    except BaseException as error:
+        give_up(runtime, run.job, run.log, error)
+        raise
+    if run.committed is None:
+        put_away(runtime, run.job, run.log)
+    elif not run.left:
+        finish(runtime, run.job, **run.facts)
+        runtime.store.step(f"{run.point}.done")
 
 
 def advance(runtime: Runtime, job: Job, state: str) -> Job:
@@ -242,20 +301,15 @@ def given_up(job: Job) -> Conflict:
 
 def fence(runtime: Runtime, job: Job, log: DeltaLog) -> bool:
     """Make sure that the job can never commit. False: it has committed."""
-    info: dict[str, Any] = {"operation": "fence job", "detail": f"{job.kind} {job.id}"}
-    for _ in range(runtime.settings.commit_attempts_max):
-        with log.lock:
-            state = _settled(job, log)
-            if state is not None:
-                log.make_durable()
-                return state == FENCED
-            try:
-                log.commit((), (), {job_txn(job.id): FENCED}, info, Intent(runtime.new_id()), data_change=False)
-                log.make_durable()
-                return True
-            except Lost:
-                continue
-    raise Conflict(f"job {job.id} of {job.table} could not be fenced: other writers are too busy; try again")
+    info = {"operation": "fence job", "detail": f"{job.kind} {job.id}"}
+    state: int | None = None
+
+    def build() -> LogChange | None:
+        nonlocal state
+        state = log.txn(job_txn(job.id))
+        return None if state is not None else LogChange(info, txns={job_txn(job.id): FENCED})
+
+    return commit(runtime, log, f"giving up job {job.id} of {job.table}", build) is not None or state == FENCED
 
 
 # -- looking at them
@@ -344,28 +398,18 @@ def _settle(runtime: Runtime, job: Job) -> str:
 
 def forget_folded(handles: Handles) -> None:
     """Remove changes that base holds durably. Anyone may do this, any number of times."""
-    runtime = handles.runtime
-    with handles.changes.log.lock:
-        handles.changes.log.refresh()
-        handles.check_alive()
-        handles.base.log.refresh()
-        watermark = handles.base.watermark
-        folded = [file for file in handles.changes.files() if file.seq <= watermark]
-        if not folded:
-            return
-        handles.base.log.make_durable()
-        intent = Intent(runtime.new_id())
-        swap_with_retries(
-            runtime,
-            handles.changes.log,
-            f"removing folded changes of {handles.name}",
-            lambda: handles.changes.remove_folded(watermark, intent),
-        )
-        handles.changes.log.make_durable()
-        handles.changes.log.checkpoint_if_due()
-        version = handles.changes.log.version
-    if large := solid(folded):
-        handles.changes_index.after_commit(version, (), large)
+    changes, base = handles.changes, handles.base
+
+    def build() -> LogChange | None:
+        folded = [file for file in changes.files() if file.seq <= watermark]
+        info = {"operation": "remove folded", "seq": changes.seq, "watermark": watermark}
+        return LogChange(info, removes=folded) if folded else None
+
+    with changes.log.lock:
+        base.log.refresh()
+        watermark = base.watermark
+        base.log.make_durable()
+        handles.commit(changes.log, "removing folded changes of", build)
 
 
 def _delete_folder(runtime: Runtime, job: Job, log: DeltaLog) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,10 @@ from lithify.core.read_plan import Source
 from lithify.core.schema import TableSchema, define
 from lithify.core.snapshot import ADOPTED
 from lithify.core.wording import plural
+from lithify.delta.actions import LogChange
 from lithify.delta.base import OWNER, BaseLog, refuse_demands, refuse_features
 from lithify.delta.changes import BASE_PATH, plain_types
-from lithify.delta.commit import swap_with_retries
-from lithify.delta.commit_outcome import Intent, Lost
+from lithify.delta.commit import commit
 from lithify.delta.entries import check_removable
 from lithify.delta.log import DeltaLog
 from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
@@ -32,6 +32,7 @@ from lithify.files.open_parquet import footer_of, hive_partitions, open_file, re
 from lithify.files.os_errors import translated
 from lithify.files.parquet import Layout, Written
 from lithify.files.statistics import stats_json
+from lithify.files.storage import Storage
 from lithify.index.examine import examine
 from lithify.index.rebuild import build_after_adoption
 from lithify.lake.catalog import Catalog, owner_of
@@ -116,16 +117,13 @@ def _adopt_delta(
 
     def own(base: BaseLog) -> None:
         """Two tables on one base would take each other's watermark for their own."""
-        if (other := base.log.properties.get(OWNER)) and other != owner:
-            raise Conflict(f"{path} is the base of table {other} already: drop that table first")
-        intent = Intent(runtime.new_id())
-        swap_with_retries(
-            runtime,
-            base.log,
-            f"adopting {path}",
-            lambda: base.log.set_properties({OWNER: owner}, {"operation": "adopt"}, intent),
-        )
-        base.log.make_durable()
+
+        def build() -> LogChange:
+            if (other := base.log.properties.get(OWNER)) and other != owner:
+                raise Conflict(f"{path} is the base of table {other} already: drop that table first")
+            return LogChange({"operation": "adopt"}, properties={OWNER: owner})
+
+        commit(runtime, base.log, f"adopting {path}", build)
 
     allowed(path)
     catalog.create(name, schema, if_not_exists=False, settings={BASE_PATH: str(path)}, fill=own)
@@ -174,39 +172,52 @@ def _link_into(
     paths: Sequence[Path],
     constants: dict[Path, dict[str, Any]],
 ) -> None:
-    store, root = runtime.store, base.log.path
+    root, opened_at = base.log.path, base.log.version
     folder = f"{ADOPTED}-{runtime.new_id()}"
-    layout = Layout.of(schema)
-    adds = []
-    intent = Intent(runtime.new_id())
-    try:
-        store.make_folder(root / folder)
-        for number, source in enumerate(paths):
-            target = f"{folder}/part-{number:05d}.parquet"
-            store.copy(source, root / target)
-            store.sync_file(root / target)
-            footer = read_footer(source)
-            known = footer_of(footer, source)
-            stats = stats_json(known, schema.columns, layout.stats_columns)
-            written = Written(target, store.size(root / target), known.metadata.num_rows, stats, footer)
-            adds.append((written, partition_strings(schema, constants[source])))
-        store.sync_folder(root / folder)
-        store.sync_folder(root)
+
+    def build() -> LogChange:
+        if base.log.version != opened_at:
+            raise Conflict(f"the base of {base.table} was changed while it was filled: adopt again")
+        adds = _linked(runtime.store, root, folder, schema, paths, constants)
         info = {
             "operation": "adopt",
             "detail": str(path),
             "rows": sum(written.rows for written, _ in adds),
             "actor": runtime.settings.actor,
         }
-        base.commit(adds, (), {}, info, intent, data_change=True)
-    except BaseException as error:
-        if not intent.may_stand:
-            with contextlib.suppress(LithifyError):  # vacuum finds it
-                store.delete_folder(root / folder)
-        if isinstance(error, Lost):
-            raise Conflict(f"the base of {base.table} was changed while it was filled: adopt again") from None
-        raise
-    base.log.make_durable()
+        return base.with_watermark(LogChange(info, adds, data_change=True))
+
+    def discard() -> None:
+        with contextlib.suppress(LithifyError):  # vacuum finds it
+            runtime.store.delete_folder(root / folder)
+
+    commit(runtime, base.log, f"filling {root}", build, discard=discard)
+
+
+def _linked(
+    store: Storage,
+    root: Path,
+    folder: str,
+    schema: TableSchema,
+    paths: Sequence[Path],
+    constants: dict[Path, dict[str, Any]],
+) -> list[tuple[Written, Mapping[str, str | None]]]:
+    """Second names for the files, durable, in a folder below `root`."""
+    layout = Layout.of(schema)
+    adds: list[tuple[Written, Mapping[str, str | None]]] = []
+    store.make_folder(root / folder)
+    for number, source in enumerate(paths):
+        target = f"{folder}/part-{number:05d}.parquet"
+        store.copy(source, root / target)
+        store.sync_file(root / target)
+        footer = read_footer(source)
+        known = footer_of(footer, source)
+        stats = stats_json(known, schema.columns, layout.stats_columns)
+        written = Written(target, store.size(root / target), known.metadata.num_rows, stats, footer)
+        adds.append((written, partition_strings(schema, constants[source])))
+    store.sync_folder(root / folder)
+    store.sync_folder(root)
+    return adds
 
 
 def _parquet_columns(root: Path, paths: Sequence[Path]) -> tuple[pa.Schema, list[str], dict[Path, dict[str, Any]]]:

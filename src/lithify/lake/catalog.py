@@ -18,10 +18,11 @@ from typing import Any
 from lithify.core.names import CONTROL_FOLDER, TableName
 from lithify.core.schema import TableSchema
 from lithify.core.types import type_name
+from lithify.delta.actions import LogChange
 from lithify.delta.base import FOLDED_TXN, OWNER, BaseLog
 from lithify.delta.changes import BASE_PATH, CREATED_AT_SEQ, CREATED_AT_VERSION, DROPPED, ChangesLog
-from lithify.delta.commit import swap_with_retries
-from lithify.delta.commit_outcome import Intent, Lost
+from lithify.delta.commit import commit
+from lithify.delta.commit_outcome import Lost
 from lithify.delta.folder import LOG_FOLDER, commit_name
 from lithify.delta.log import DeltaLog
 from lithify.errors import CommitUnknown, Conflict, Corruption, InvalidRequest, LithifyError, NotFound, Unavailable
@@ -181,8 +182,8 @@ class Catalog:
         }
         with _nothing_created_yet(name):
             if BASE_PATH not in settings:
-                intent = Intent(self._runtime.new_id())
-                DeltaLog.create(base_path, store, schema.base_columns, schema.partitions, {}, info, intent, every)
+                write_id = self._runtime.new_id()
+                DeltaLog.create(base_path, store, schema.base_columns, schema.partitions, {}, info, write_id, every)
                 store.step("create.base")
             if fill is not None:
                 fill(BaseLog.open(base_path, store, str(name), every))
@@ -202,8 +203,8 @@ class Catalog:
         }
         columns, partitions = schema.changes_columns, ["_seq", "_op"]
         try:
-            intent = Intent(self._runtime.new_id())
-            DeltaLog.create(folder / "changes", store, columns, partitions, properties, info, intent, every)
+            write_id = self._runtime.new_id()
+            DeltaLog.create(folder / "changes", store, columns, partitions, properties, info, write_id, every)
         except Lost as error:
             raise Conflict(f"{folder / 'changes'} was written to meanwhile: look at it, then create {name}") from error
         store.step("create.changes")
@@ -227,17 +228,16 @@ class Catalog:
                 raise not_found(name)
             base_path = base_folder(self._runtime, name, changes.schema)
             cleared = changes.dropped and not self._remains(name, changes, base_path)
-            intent = Intent(self._runtime.new_id())
 
-            def mark() -> None:
+            def mark() -> LogChange | None:
+                if changes.dropped:
+                    return None
                 if only_at_seq is not None and changes.seq != only_at_seq:
                     raise Conflict(f"table {name} was written to meanwhile: it was not dropped")
                 info = {"operation": "drop table", "actor": self._runtime.settings.actor, "seq": changes.seq}
-                changes.log.set_properties({DROPPED: "true"}, info, intent)
+                return LogChange(info, properties={DROPPED: "true"})
 
-            if not changes.dropped:
-                swap_with_retries(self._runtime, changes.log, f"dropping {name}", mark)
-            changes.log.make_durable()
+            commit(self._runtime, changes.log, f"dropping {name}", mark)
             if cleared:
                 raise not_found(name)
             self._runtime.store.step("drop.changes")
@@ -293,25 +293,14 @@ class Catalog:
 
     def _give_back(self, base: DeltaLog) -> None:
         """An adopted base may be adopted again."""
-        intent = Intent(self._runtime.new_id())
-        swap_with_retries(
-            self._runtime,
-            base,
-            f"giving back {base.path}",
-            lambda: base.set_properties({OWNER: ""}, {"operation": "give back"}, intent),
-        )
-        base.make_durable()
+        change = LogChange({"operation": "give back"}, properties={OWNER: ""})
+        commit(self._runtime, base, f"giving back {base.path}", lambda: change)
 
     def _empty(self, log: DeltaLog, info: Mapping[str, object], txns: Mapping[str, int]) -> None:
-        intent = Intent(self._runtime.new_id())
-        log.refresh()
-        swap_with_retries(
-            self._runtime,
-            log,
-            f"emptying {log.path}",
-            lambda: log.commit((), log.files(()), txns, info, intent, data_change=True),
-        )
-        log.make_durable()
+        def build() -> LogChange:
+            return LogChange(info, removes=log.files(()), txns=txns, data_change=True)
+
+        commit(self._runtime, log, f"emptying {log.path}", build)
 
     def _delete_data(self, folder: Path) -> None:
         """Nothing of a dropped table can be asked for any more; only its logs stay, for the version numbers."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,12 +20,12 @@ from lithify.core.read_plan import constants_of
 from lithify.core.results import CompactReport
 from lithify.core.snapshot import DataFile, Snapshot
 from lithify.core.wording import plural
-from lithify.delta.commit import PlannedAgain, swap_with_retries
-from lithify.delta.commit_outcome import Intent
+from lithify.delta.actions import Adds, LogChange
+from lithify.delta.commit import PlannedAgain
 from lithify.errors import Corruption, NotFound, OutOfResources
 from lithify.files.key_checksum import added, columns_to_check
 from lithify.files.merge_sorted import MergeResult, MergeSource, MergeTask, merge_files
-from lithify.files.parquet import Layout, Written
+from lithify.files.parquet import Layout
 from lithify.files.read_proof import Vanished, check_whole
 from lithify.files.zorder import ClusterTask, cluster_here
 from lithify.jobs import jobs
@@ -94,54 +94,49 @@ class Compactor:
         return replace(plan, files=tuple(kept)), problems
 
     def _job(self, plan: CompactPlan) -> CompactReport:
-        runtime = self._runtime
         snapshot = self._handles.snapshot()
         self._check_inputs(plan, snapshot)
         inputs = [file.path for file in plan.files]
-        job = jobs.begin(runtime, plan.table, plan.origin, "base", inputs, lease=self._lease, why=plan.why)
-        base = self._handles.base.log
         try:
-            # Unlike a fold, a merge may hold all of its rows in memory, ten times their size on disk.
-            bytes_max = runtime.settings.local_job_bytes_max // 4
-            engine = engine_for(plan.bytes_in, bytes_max, as_query=bool(plan.by))
-            runtime.store.make_folder(self._handles.base_folder / job.folder)
-            results = (self._cluster if plan.by else self._merge)(plan, snapshot, job, engine)
-            runtime.store.step("compact.written")
-            self._verify(plan, results)
-            adds = [(written, result.partition) for result in results for written in result.written]
-            if engine != "local":
-                jobs.drop_leftovers(runtime, self._handles.base_folder, job, [written.path for written, _ in adds])
-            jobs.sync_outputs(runtime, self._handles.base_folder, [written.path for written, _ in adds])
-            report = CompactReport(
-                plan.table,
-                plan.origin,
-                dict(plan.partition),
-                len(plan.files),
-                len(adds),
-                sum(result.rows_read for result in results),
-                plan.bytes_in,
-                sum(written.size_bytes for written, _ in adds),
-                engine=engine,
-            )
-            job = jobs.advance(runtime, job, jobs.COMMITTING)
-            version, removes = self._commit(plan, snapshot, job, report, adds)
-        except BaseException as error:
-            jobs.give_up(runtime, job, base, error)
-            if isinstance(error, NotFound):
-                self._check_alive()
+            with jobs.running(
+                self._handles, plan.origin, "base", inputs, lease=self._lease, why=plan.why, point="compact"
+            ) as run:
+                return self._run_job(plan, snapshot, run)
+        except NotFound:
+            self._check_alive()
             raise
-        runtime.store.step("compact.durable")
-        self._handles.base_index.after_commit(version, [written for written, _ in adds], removes)
-        jobs.finish(
-            runtime,
-            job,
-            files_in=report.files_read,
-            files_out=report.files_written,
-            bytes_in=report.bytes_read,
-            bytes_out=report.bytes_written,
-            rows=report.rows,
+
+    def _run_job(self, plan: CompactPlan, snapshot: Snapshot, run: jobs.RunningJob) -> CompactReport:
+        runtime, root, job = self._runtime, self._handles.base_folder, run.job
+        # Unlike a fold, a merge may hold all of its rows in memory, ten times their size on disk.
+        engine = engine_for(plan.bytes_in, runtime.settings.local_job_bytes_max // 4, as_query=bool(plan.by))
+        runtime.store.make_folder(root / job.folder)
+        results = (self._cluster if plan.by else self._merge)(plan, snapshot, job, engine)
+        runtime.store.step("compact.written")
+        self._verify(plan, results)
+        adds = [(written, result.partition) for result in results for written in result.written]
+        if engine != "local":
+            jobs.drop_leftovers(runtime, root, job, [written.path for written, _ in adds])
+        jobs.sync_outputs(runtime, root, [written.path for written, _ in adds])
+        report = CompactReport(
+            plan.table,
+            plan.origin,
+            dict(plan.partition),
+            len(plan.files),
+            len(adds),
+            sum(result.rows_read for result in results),
+            plan.bytes_in,
+            sum(written.size_bytes for written, _ in adds),
+            engine=engine,
         )
-        runtime.store.step("compact.done")
+        self._commit(plan, snapshot, run, report, adds)
+        run.facts = {
+            "files_in": report.files_read,
+            "files_out": report.files_written,
+            "bytes_in": report.bytes_read,
+            "bytes_out": report.bytes_written,
+            "rows": report.rows,
+        }
         return report
 
     def _check_alive(self) -> None:
@@ -223,42 +218,25 @@ class Compactor:
             )
 
     def _commit(
-        self,
-        plan: CompactPlan,
-        snapshot: Snapshot,
-        job: jobs.Job,
-        report: CompactReport,
-        adds: Sequence[tuple[Written, Mapping[str, str | None]]],
-    ) -> tuple[int, list[DataFile]]:
-        runtime, handles = self._runtime, self._handles
+        self, plan: CompactPlan, snapshot: Snapshot, run: jobs.RunningJob, report: CompactReport, adds: Adds
+    ) -> None:
+        handles = self._handles
         inputs = {file.log_path for file in plan.files}
         info = {
             "operation": f"compact ({plan.origin})",
             "rows": report.rows,
             "detail": f"{plural(report.files_read, 'file')} became {report.files_written}",
-            "actor": runtime.settings.actor,
+            "actor": self._runtime.settings.actor,
         }
-        intent = Intent(runtime.new_id())
 
-        def attempt() -> tuple[int, list[DataFile]]:
-            jobs.check_not_fenced(job, handles.base.log)
-            handles.changes.log.refresh()
-            handles.check_alive()
+        def build() -> LogChange:
             handles.base.check_readable(snapshot.schema)
             live = {file.log_path: file for file in handles.base.files(handles.changes.schema)}
             if not inputs <= live.keys() or handles.changes.schema.columns != snapshot.schema.columns:
                 raise PlannedAgain
-            runtime.store.step("compact.commit")
-            removes = [live[path] for path in sorted(inputs)]
-            return handles.base.commit(adds, removes, job.txn, info, intent, data_change=False), removes
+            return handles.base.with_watermark(LogChange(info, adds, [live[path] for path in sorted(inputs)]))
 
-        with handles.changes.log.lock:
-            handles.base.log.refresh()
-            done = swap_with_retries(runtime, handles.base.log, f"compaction of {handles.name}", attempt)
-            runtime.store.step("compact.committed")
-            handles.base.log.make_durable()
-            handles.base.log.checkpoint_if_due()
-        return done
+        run.commit("compaction of", build)
 
 
 def cluster_on_spark(spark: SparkSession, task: ClusterTask) -> MergeResult:

@@ -26,9 +26,9 @@ from lithify.core.partitioning import output_folder
 from lithify.core.read_plan import constants_of
 from lithify.core.results import FoldPlan, FoldReport, added
 from lithify.core.snapshot import DataFile, Snapshot
+from lithify.delta.actions import Adds, LogChange
 from lithify.delta.base import FOLDED_TXN
-from lithify.delta.commit import PlannedAgain, swap_with_retries
-from lithify.delta.commit_outcome import Intent
+from lithify.delta.commit import PlannedAgain
 from lithify.errors import Conflict, Corruption, NotFound, OutOfResources
 from lithify.files.open_parquet import footer_of, read_footer
 from lithify.files.parquet import Layout, Written
@@ -155,38 +155,27 @@ class FoldJob:
         return next((file.seq for file in pending if str(folder / file.path) == error.details.get("path")), None)
 
     def _run_step(self, snapshot: Snapshot, step: FoldStep) -> FoldReport:
-        runtime = self._runtime
         inputs = [file.path for file in step.change_files]
-        job = jobs.begin(runtime, str(self._handles.name), "fold", "base", inputs, lease=self._lease, why=self._why)
-        base = self._handles.base.log
         try:
-            report, adds, removes = (self._link if step.partitions is not None else self._rewrite)(snapshot, job, step)
-            job = jobs.advance(runtime, job, jobs.COMMITTING)
-            version = self._commit(snapshot, job, report, adds, removes)
-        except BaseException as error:
-            jobs.give_up(runtime, job, base, error)
-            if isinstance(error, Corruption | NotFound) and self._moved(snapshot, step):
+            with jobs.running(self._handles, "fold", "base", inputs, lease=self._lease, why=self._why) as run:
+                make = self._link if step.partitions is not None else self._rewrite
+                report, adds, removes = make(snapshot, run.job, step)
+                self._commit(snapshot, run, report, adds, removes)
+                run.clean_up(jobs.forget_folded)
+                self._runtime.store.step("fold.removed")
+                run.facts = {
+                    "files_in": report.files_read + report.files_linked,
+                    "files_out": report.files_written + report.files_linked,
+                    "bytes_in": report.bytes_read,
+                    "bytes_out": report.bytes_written,
+                    "rows": report.change_rows,
+                    "change_files": report.change_files,
+                    "tombstones": report.tombstones,
+                }
+        except (Corruption, NotFound) as error:
+            if self._moved(snapshot, step):
                 raise PlannedAgain from error
             raise
-        self._handles.base_index.after_commit(version, [written for written, _ in adds], removes)
-        try:
-            jobs.forget_folded(self._handles)
-        except Exception as error:
-            jobs.leave(job, error)
-            return report
-        runtime.store.step("fold.removed")
-        jobs.finish(
-            runtime,
-            job,
-            files_in=report.files_read + report.files_linked,
-            files_out=report.files_written + report.files_linked,
-            bytes_in=report.bytes_read,
-            bytes_out=report.bytes_written,
-            rows=report.change_rows,
-            change_files=report.change_files,
-            tombstones=report.tombstones,
-        )
-        runtime.store.step("fold.done")
         return report
 
     def _moved(self, snapshot: Snapshot, step: FoldStep) -> bool:
@@ -355,28 +344,19 @@ class FoldJob:
             )
 
     def _commit(
-        self,
-        snapshot: Snapshot,
-        job: jobs.Job,
-        report: FoldReport,
-        adds: Sequence[tuple[Written, Mapping[str, str | None]]],
-        removes: Sequence[DataFile],
-    ) -> int:
-        runtime, handles = self._runtime, self._handles
+        self, snapshot: Snapshot, run: jobs.RunningJob, report: FoldReport, adds: Adds, removes: Sequence[DataFile]
+    ) -> None:
+        handles = self._handles
         planned = {file.log_path for file in snapshot.base}
         info = {
             "operation": "fold",
             "rows": report.change_rows,
             "detail": f"{report.inserted} inserted, {report.updated} updated, {report.deleted} deleted",
-            "actor": runtime.settings.actor,
+            "actor": self._runtime.settings.actor,
             **({"linked": True} if report.files_linked else {}),
         }
-        intent = Intent(runtime.new_id())
 
-        def attempt() -> int:
-            jobs.check_not_fenced(job, handles.base.log)
-            handles.changes.log.refresh()
-            handles.check_alive()
+        def build() -> LogChange:
             # A watermark over a change that a power cut takes back would swallow the write that gets its seq next.
             handles.changes.log.sync_commits()
             handles.base.check_readable(snapshot.schema)
@@ -386,15 +366,7 @@ class FoldJob:
             moved = handles.base.watermark != snapshot.watermark or live != planned
             if moved or handles.changes.schema.columns != snapshot.schema.columns:
                 raise PlannedAgain
-            txns = {FOLDED_TXN: report.seq, **job.txn}
-            runtime.store.step("fold.commit")
-            return handles.base.commit(adds, removes, txns, info, intent, data_change=True)
+            change = LogChange(info, adds, removes, {FOLDED_TXN: report.seq}, data_change=True)
+            return handles.base.with_watermark(change)
 
-        with handles.changes.log.lock:
-            handles.base.log.refresh()
-            version = swap_with_retries(runtime, handles.base.log, f"fold of {handles.name}", attempt)
-            runtime.store.step("fold.committed")
-            handles.base.log.make_durable()
-            runtime.store.step("fold.durable")
-            handles.base.log.checkpoint_if_due()
-        return version
+        run.commit("fold of", build)

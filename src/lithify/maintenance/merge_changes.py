@@ -18,13 +18,12 @@ from lithify.core.names import OP, SEQ
 from lithify.core.ops import Op
 from lithify.core.snapshot import DataFile, Snapshot
 from lithify.core.wording import plural
-from lithify.delta.commit import PlannedAgain, swap_with_retries
-from lithify.delta.commit_outcome import Intent
+from lithify.delta.actions import LogChange
+from lithify.delta.commit import PlannedAgain
 from lithify.errors import InvalidRequest
 from lithify.files.open_parquet import footer_in
 from lithify.files.parquet import Layout, Written, encode
 from lithify.files.read_proof import Vanished
-from lithify.index.table_index import solid
 from lithify.jobs import jobs
 from lithify.maintenance.plans import MinorPlan
 from lithify.merge.compose import compose
@@ -53,7 +52,6 @@ class ChangeMerger:
     def run(self, plan: MinorPlan) -> MinorReport:
         """Raises PlannedAgain if the run is not there any more."""
         started = time.monotonic()
-        runtime = self._runtime
         snapshot = self._handles.snapshot()
         if not snapshot.schema.keyed:
             raise InvalidRequest(
@@ -61,40 +59,32 @@ class ChangeMerger:
             )
         check_run(plan.files, snapshot.changes)
         inputs = [file.path for file in plan.files]
-        job = jobs.begin(runtime, plan.table, "minor", "changes", inputs, lease=self._lease, why=plan.why)
         try:
-            files = self._write(plan, snapshot, job)
-            job = jobs.advance(runtime, job, jobs.COMMITTING)
-            version = self._commit(plan, snapshot, job, files)
-        except BaseException as error:
-            jobs.give_up(runtime, job, self._handles.changes.log, error)
-            if isinstance(error, Vanished):
-                # Gone because a fold took it, and a vacuum after that, is no damage.
-                check_run(plan.files, self._handles.snapshot().changes)
+            with jobs.running(self._handles, "minor", "changes", inputs, lease=self._lease, why=plan.why) as run:
+                files = self._write(plan, snapshot, run.job)
+                self._commit(plan, snapshot, run, files)
+                report = MinorReport(
+                    plan.table,
+                    max(file.seq for file in plan.files),
+                    len(plan.files),
+                    len(files),
+                    sum(file.rows for file in plan.files),
+                    sum(written.rows for written, _ in files),
+                    plan.bytes_in,
+                    sum(written.size_bytes for written, _ in files),
+                    time.monotonic() - started,
+                )
+                run.facts = {
+                    "files_in": report.files_read,
+                    "files_out": report.files_written,
+                    "bytes_in": report.bytes_read,
+                    "bytes_out": report.bytes_written,
+                    "rows": report.rows,
+                }
+        except Vanished:
+            # Gone because a fold took it, and a vacuum after that, is no damage.
+            check_run(plan.files, self._handles.snapshot().changes)
             raise
-        runtime.store.step("minor.durable")
-        self._handles.changes_index.after_commit(version, solid(written for written, _ in files), solid(plan.files))
-        report = MinorReport(
-            plan.table,
-            max(file.seq for file in plan.files),
-            len(plan.files),
-            len(files),
-            sum(file.rows for file in plan.files),
-            sum(written.rows for written, _ in files),
-            plan.bytes_in,
-            sum(written.size_bytes for written, _ in files),
-            time.monotonic() - started,
-        )
-        jobs.finish(
-            runtime,
-            job,
-            files_in=report.files_read,
-            files_out=report.files_written,
-            bytes_in=report.bytes_read,
-            bytes_out=report.bytes_written,
-            rows=report.rows,
-        )
-        runtime.store.step("minor.done")
         return report
 
     def _write(self, plan: MinorPlan, snapshot: Snapshot, job: jobs.Job) -> list[tuple[Written, Op]]:
@@ -116,16 +106,15 @@ class ChangeMerger:
         store.step("minor.written")
         return files
 
-    def _commit(self, plan: MinorPlan, snapshot: Snapshot, job: jobs.Job, files: Sequence[tuple[Written, Op]]) -> int:
-        runtime, changes = self._runtime, self._handles.changes
+    def _commit(
+        self, plan: MinorPlan, snapshot: Snapshot, run: jobs.RunningJob, files: Sequence[tuple[Written, Op]]
+    ) -> None:
+        changes = self._handles.changes
         inputs = {file.log_path for file in plan.files}
         seq = max(file.seq for file in plan.files)
         adds = [(written, {SEQ: str(seq), OP: op.value}) for written, op in files]
-        intent = Intent(runtime.new_id())
 
-        def attempt() -> int:
-            jobs.check_not_fenced(job, changes.log)
-            self._handles.check_alive()
+        def build() -> LogChange:
             live = changes.files()
             check_run(plan.files, live)
             if changes.schema.columns != snapshot.schema.columns:
@@ -133,21 +122,13 @@ class ChangeMerger:
             info = {
                 "operation": "merge changes",
                 "detail": f"{plural(len(inputs), 'file')} became {len(files)}",
-                "actor": runtime.settings.actor,
+                "actor": self._runtime.settings.actor,
                 "seq": changes.seq,
             }
-            runtime.store.step("minor.commit")
             removes = [file for file in live if file.log_path in inputs]
-            oldest_ms = min(file.time_ms for file in removes)
-            return changes.log.commit(adds, removes, job.txn, info, intent, data_change=False, time_ms=oldest_ms)
+            return LogChange(info, adds, removes, time_ms=min(file.time_ms for file in removes))
 
-        with changes.log.lock:
-            changes.log.refresh()
-            version = swap_with_retries(runtime, changes.log, f"merging changes of {self._handles.name}", attempt)
-            runtime.store.step("minor.committed")
-            changes.log.make_durable()
-            changes.log.checkpoint_if_due()
-        return version
+        run.commit("merging changes of", build)
 
 
 def check_run(run: Sequence[DataFile], live: Sequence[DataFile]) -> None:

@@ -25,9 +25,8 @@ from lithify.core.disk_files import DiskFile
 from lithify.core.names import is_job_folder
 from lithify.core.results import VacuumReport
 from lithify.core.snapshot import Snapshot
+from lithify.delta.actions import LogChange
 from lithify.delta.changes import EPOCH_TXN
-from lithify.delta.commit import swap_with_retries
-from lithify.delta.commit_outcome import Intent
 from lithify.delta.log import DeltaLog
 from lithify.errors import InvalidRequest, NotFound
 from lithify.files.listing import Listing, list_own, look_at
@@ -274,24 +273,18 @@ class Vacuum:
         return tally
 
     def _commit_epoch(self, cutoff_ms: int) -> None:
-        handles, changes = self._handles, self._handles.changes
-        intent = Intent(self._runtime.new_id())
+        changes = self._handles.changes
 
-        def attempt() -> None:
-            handles.check_alive()
+        def build() -> LogChange:
             info = {
                 "operation": "vacuum",
                 "seq": changes.seq,
                 "actor": self._runtime.settings.actor,
                 "cutoff_ms": cutoff_ms,
             }
-            changes.log.commit((), (), {EPOCH_TXN: changes.epoch + 1}, info, intent, data_change=False)
+            return LogChange(info, txns={EPOCH_TXN: changes.epoch + 1})
 
-        with changes.log.lock:
-            changes.log.refresh()
-            swap_with_retries(self._runtime, changes.log, f"vacuum of {handles.name}", attempt)
-            changes.log.make_durable()
-            changes.log.checkpoint_if_due()
+        self._handles.commit(changes.log, "vacuum of", build)
 
     def _empty_folders(self, place: _Place, cutoff_ms: int) -> list[str]:
         found = (folder for folder in place.listing.folders if folder.empty and folder.mtime_ms < cutoff_ms)

@@ -20,8 +20,10 @@ from lithify.core.names import TableName
 from lithify.core.position import seq_of
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import DataFile, Snapshot
+from lithify.delta.actions import LogChange
 from lithify.delta.base import BaseLog
 from lithify.delta.changes import BASE_PATH, ChangesLog
+from lithify.delta.commit import Build, Committed, commit
 from lithify.delta.commit_outcome import Lost
 from lithify.delta.log import DeltaLog
 from lithify.errors import Corruption, InvalidRequest, NotFound
@@ -60,6 +62,8 @@ class Handles:
         self.changes_index = runtime.indexes.of(
             f"{name} (changes)", self.incarnation, index / "changes.pm", self.changes.log.path
         )
+        self.base.log.after_commit = self.base_index.after_commit
+        self.changes.log.after_commit = self.changes_index.after_solid
         self._snapshot: Snapshot | None = None
         _handles[id(self)] = self
 
@@ -74,6 +78,26 @@ class Handles:
         """The table that this handle was opened on must not have been dropped (or dropped and created anew)."""
         if self.changes.dropped or self.changes.log.id != self.incarnation:
             raise NotFound(f"table {self.name} was dropped: open it again if it was created anew")
+
+    def commit(
+        self,
+        log: DeltaLog,
+        what: str,
+        build: Build,
+        *,
+        discard: Callable[[], None] = lambda: None,
+        point: str = "log",
+        look: bool = True,
+    ) -> Committed | None:
+        """One commit to one of the two logs, of a table that is still there."""
+
+        def checked() -> LogChange | None:
+            if log is self.base.log:
+                self.changes.log.refresh()
+            self.check_alive()
+            return build()
+
+        return commit(self.runtime, log, f"{what} {self.name}", checked, discard=discard, point=point, look=look)
 
     def snapshot(self, as_of: int | str | dt.datetime | Snapshot | None = None) -> Snapshot:
         if isinstance(as_of, Snapshot):

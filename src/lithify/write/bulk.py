@@ -16,12 +16,10 @@ from lithify.core.ops import Op
 from lithify.core.results import Commit
 from lithify.core.rows import check_convertible
 from lithify.core.schema import TableSchema
-from lithify.delta.changes import batch_txn
-from lithify.delta.commit import swap_with_retries
-from lithify.delta.commit_outcome import Intent
+from lithify.delta.actions import LogChange
+from lithify.delta.changes import SEQ_TXN, batch_txn
 from lithify.errors import Conflict, InvalidRequest
 from lithify.files.parquet import Written
-from lithify.index.table_index import solid
 from lithify.jobs import jobs
 from lithify.tables.handles import Handles
 from lithify.write.small_writes import Portion, Writer
@@ -104,71 +102,58 @@ def write_files(handles: Handles, write: BulkWrite, produce: Produce) -> Commit:
     if (replayed := write.before(handles)) is not None:
         return replayed
     jobs.recover(runtime, str(handles.name))
-    job = jobs.begin(runtime, str(handles.name), "bulk", "changes")
-    log = handles.changes.log
-    store.make_folder(log.path / job.folder)
-    try:
-        files = produce(schema, str(log.path), job.folder)
+    with jobs.running(handles, "bulk", "changes") as run:
+        job, root = run.job, run.log.path
+        store.make_folder(root / job.folder)
+        files = produce(schema, str(root), job.folder)
         if write.portion is None and not any(file.rows for file, _ in files):
             raise InvalidRequest("the batch is empty: the DataFrame has no rows")
         store.step("bulk.written")
-        jobs.check_outputs(runtime, log.path, [file for file, _ in files])
-        jobs.drop_leftovers(runtime, log.path, job, [file.path for file, _ in files])
-        store.sync_folder(log.path / job.folder)
-        store.sync_folder(log.path)
-        job = jobs.advance(runtime, job, jobs.COMMITTING)
-        commit = _commit(handles, job, schema, files, write)
-        store.step("bulk.committed")
-        log.make_durable()
-    except BaseException as error:
-        jobs.give_up(runtime, job, log, error)
-        raise
-    store.step("bulk.durable")
-    log.checkpoint_if_due()
-    if commit.replayed:
-        jobs.put_away(runtime, job, log)
-    else:
-        handles.changes_index.after_commit(log.version, solid(file for file, _ in files), ())
-        runtime.activity.committed(1, commit.rows)
-        jobs.finish(runtime, job)
+        jobs.check_outputs(runtime, root, [file for file, _ in files])
+        jobs.drop_leftovers(runtime, root, job, [file.path for file, _ in files])
+        store.sync_folder(root / job.folder)
+        store.sync_folder(root)
+        commit = _commit(handles, run, schema, files, write)
+        if not commit.replayed:
+            runtime.activity.committed(1, commit.rows)
     return commit
 
 
-def _commit(handles: Handles, job: jobs.Job, schema: TableSchema, files: Files, write: BulkWrite) -> Commit:
-    changes, runtime = handles.changes, handles.runtime
-    intent = Intent(runtime.new_id())
+def _commit(handles: Handles, run: jobs.RunningJob, schema: TableSchema, files: Files, write: BulkWrite) -> Commit:
+    changes, table = handles.changes, str(handles.name)
     deleted = sum(file.rows for file, op in files if op is Op.DELETE)
     upserted = sum(file.rows for file, op in files if op is not Op.DELETE)
     rows = upserted + deleted
+    before: Commit | None = None
 
-    def attempt() -> Commit:
-        handles.check_alive()
-        jobs.check_not_fenced(job, changes.log)
-        if (replayed := write.before(handles)) is not None:
-            return replayed
-        changes.schema.check_fingerprint(write.schema_fingerprint, str(handles.name))
+    def build() -> LogChange | None:
+        nonlocal before
+        if (before := write.before(handles)) is not None:
+            return None
+        changes.schema.check_fingerprint(write.schema_fingerprint, table)
         if changes.schema.columns.names[: len(schema.names)] != schema.names:
             raise Conflict(
-                f"the columns of table {handles.name} changed while the rows were written; nothing was committed: "
-                "write again"
+                f"the columns of table {table} changed while the rows were written; nothing was committed: write again"
             )
         info = {
             "operation": write.operation,
             "rows": rows,
             "upserted": upserted,
             "deleted": deleted,
-            "actor": runtime.settings.actor,
+            "actor": handles.runtime.settings.actor,
             **write.info,
         }
-        txns = dict(job.txn)
+        txns: dict[str, int] = {}
         if write.batch_id is not None:
             info["batch_id"] = write.batch_id
             txns[batch_txn(write.batch_id)] = changes.seq + 1
         if write.portion is not None:
             txns |= write.portion.txns(changes.seq + 1)
-        seq = changes.commit(files, txns, info, intent)
-        return Commit(str(handles.name), seq, write.operation, rows, upserted, deleted, write.batch_id)
+        return changes.added(files, txns, info)
 
-    with changes.log.lock:
-        changes.log.refresh()
-        return swap_with_retries(runtime, changes.log, f"{write.operation} on {handles.name}", attempt)
+    done = run.commit(f"{write.operation} on", build)
+    if done is not None:
+        seq = done.change.txns[SEQ_TXN]
+        return Commit(table, seq, write.operation, rows, upserted, deleted, write.batch_id)
+    assert before is not None
+    return before

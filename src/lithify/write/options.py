@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lithify.core.schema import TableSchema, check_key_type
-from lithify.delta.commit import swap_with_retries
-from lithify.delta.commit_outcome import Intent
+from lithify.delta.actions import LogChange
 from lithify.errors import InvalidRequest
 from lithify.files.parquet import can_have_bloom
 from lithify.options.policy import MaintenancePolicy, policy_of
@@ -66,16 +65,9 @@ def set_options(handles: Handles, values: Mapping[str, Any]) -> None:
     texts = {name: DEFAULT if value is None else shown(value) for name, value in sorted(parsed.items())}
     detail = ", ".join(f"{name}={text}" for name, text in texts.items())
     info = {"operation": "set options", "detail": detail, "actor": runtime.settings.actor}
-    intent = Intent(runtime.new_id())
 
-    def attempt() -> None:
-        handles.check_alive()
+    def build() -> LogChange:
         check_columns(parsed, changes.schema)
-        changes.log.set_properties(stored(parsed), {**info, "seq": changes.seq}, intent)
+        return LogChange({**info, "seq": changes.seq}, properties=stored(parsed))
 
-    with changes.log.lock:
-        changes.log.refresh()
-        swap_with_retries(runtime, changes.log, f"setting options of {handles.name}", attempt)
-        changes.log.make_durable()
-        runtime.store.step("set_options.committed")
-        changes.log.checkpoint_if_due()
+    handles.commit(changes.log, "setting options of", build, point="set_options")

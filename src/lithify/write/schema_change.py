@@ -9,9 +9,8 @@ import pyarrow as pa
 
 from lithify.core.names import check_column_name
 from lithify.core.schema import normalise
+from lithify.delta.actions import LogChange
 from lithify.delta.changes import plain_types
-from lithify.delta.commit import swap_with_retries
-from lithify.delta.commit_outcome import Intent
 from lithify.delta.log import DeltaLog
 from lithify.errors import Conflict, InvalidRequest
 from lithify.tables.handles import Handles
@@ -33,31 +32,26 @@ def add_column(handles: Handles, column: pa.Field) -> None:
         "actor": runtime.settings.actor,
     }
     with handles.changes.log.lock:
-        handles.changes.log.refresh()
-        for log, extra in ((handles.base.log, {}), (handles.changes.log, {"seq": 0})):
-            intent = Intent(runtime.new_id())
+        for log in (handles.base.log, handles.changes.log):
 
-            def attempt(log=log, extra=extra, intent=intent) -> None:  # type: ignore[no-untyped-def]
-                handles.check_alive()
+            def build(log: DeltaLog = log) -> LogChange | None:
+                in_base = log is handles.base.log
                 present = {name.lower(): name for name in log.columns().names}
                 if column.name.lower() in present:
                     # Left by an attempt that was interrupted, or by another writer of an adopted base.
-                    begun = log is handles.base.log and column.name not in handles.changes.schema.names
+                    begun = in_base and column.name not in handles.changes.schema.names
                     if begun and _type_in(log, column.name) == column.type:
-                        return
+                        return None
                     if begun and column.name in log.columns().names:
                         raise Conflict(
                             f"the base of table {handles.name} has a column {column.name!r} of type "
                             f"{_type_in(log, column.name)} already: add it with that type"
                         )
                     raise Conflict(f"table {handles.name} has a column {present[column.name.lower()]!r} already")
-                numbers = {"seq": handles.changes.seq} if extra else {"watermark": handles.base.watermark}
-                log.add_column(column, {**info, **numbers}, intent)
+                numbers = {"watermark": handles.base.watermark} if in_base else {"seq": handles.changes.seq}
+                return LogChange({**info, **numbers}, column=column)
 
-            log.refresh()
-            swap_with_retries(runtime, log, f"adding {column.name} to {handles.name}", attempt)
-            log.make_durable()
-            runtime.store.step("add_column.committed")
+            handles.commit(log, f"adding {column.name} to", build, point="add_column")
 
 
 def _type_in(log: DeltaLog, name: str) -> pa.DataType | None:

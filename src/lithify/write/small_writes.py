@@ -26,14 +26,13 @@ from lithify.core.ops import Change, Op
 from lithify.core.results import Commit
 from lithify.core.rows import conform, latest_per_key, sort_by_key
 from lithify.core.schema import TableSchema
+from lithify.delta.actions import LogChange
 from lithify.delta.batch_ids import InLane, fingerprint_of, in_lane
-from lithify.delta.changes import ChangesLog, batch_txn, bound_txn, lane_txn
-from lithify.delta.commit import swap_with_retries
-from lithify.delta.commit_outcome import Intent, Lost
-from lithify.errors import Conflict, InvalidRequest, LithifyError, NotFound
+from lithify.delta.changes import SEQ_TXN, ChangesLog, batch_txn, bound_txn, lane_txn
+from lithify.delta.commit_outcome import Lost
+from lithify.errors import CommitUnknown, Conflict, InvalidRequest, LithifyError, NotFound
 from lithify.files.open_parquet import footer_in
 from lithify.files.parquet import Layout, Written, encode
-from lithify.index.table_index import solid
 from lithify.merge.compose import compose
 from lithify.metrics.events import tell
 from lithify.tables.handles import Handles
@@ -111,42 +110,36 @@ class Writer:
     def write_all(self, requests: Sequence[Request]) -> list[Commit | BaseException]:
         """Prepared requests in one commit: an answer or an error for each, in their order."""
         group = [_Entry(request) for request in requests]
-        staged = _Staged()
         with self._handles.changes.log.lock:
             try:
-                self._commit(group, staged)
+                self._commit(group)
             except BaseException as error:
                 # Nothing is committed yet, so each may be tried alone: one must not fail the others.
-                split = len(group) > 1 and isinstance(error, Exception) and not staged.intent.may_stand
+                split = len(group) > 1 and isinstance(error, Exception) and not isinstance(error, CommitUnknown)
                 for entry in (entry for entry in group if entry.outcome is None):
                     entry.outcome = self.write_all([entry.request])[0] if split else error
         return [entry.answer() for entry in group]
 
-    def _commit(self, group: Sequence[_Entry], staged: _Staged) -> None:
-        changes, store = self._handles.changes, self._runtime.store
+    def _commit(self, group: Sequence[_Entry]) -> None:
+        handles, staged = self._handles, _Staged()
         doing = group[0].request.operation if len(group) == 1 else f"a group of {len(group)} writes"
-        try:
-            seq = swap_with_retries(
-                self._runtime, changes.log, f"{doing} on {self._handles.name}", lambda: self._attempt(group, staged)
-            )
-        except BaseException:
-            self._discard(staged)
-            raise
-        if seq is None:
-            self._discard(staged)
+        done = handles.commit(
+            handles.changes.log,
+            f"{doing} on",
+            lambda: self._build(group, staged),
+            discard=lambda: self._discard(staged),
+            point="write",
+            look=False,
+        )
+        if done is None:
             return
-        store.step("write.committed")
-        changes.log.make_durable()
+        seq = done.change.txns[SEQ_TXN]
         for entry in staged.members:
-            entry.outcome = entry.commit(str(self._handles.name), seq)
-        store.step("write.durable")
-        changes.log.checkpoint_if_due()
+            entry.outcome = entry.commit(str(handles.name), seq)
         self._runtime.activity.committed(len(staged.members), sum(e.upserted + e.deleted for e in staged.members))
         self._tell(seq, staged)
         for (file, _), rows in zip(staged.files, staged.rows, strict=True):
             self._on_written(file.path, rows)
-        if large := solid(file for file, _ in staged.files):
-            self._handles.changes_index.after_commit(changes.log.version, large, ())
 
     def _tell(self, seq: int, staged: _Staged) -> None:
         members = staged.members
@@ -163,11 +156,9 @@ class Writer:
             bytes=sum(file.size_bytes for file, _ in staged.files),
         )
 
-    def _attempt(self, group: Sequence[_Entry], staged: _Staged) -> int | None:
-        """The seq of the commit, or None where no request is left to commit."""
-        handles = self._handles
-        changes = handles.changes
-        handles.check_alive()
+    def _build(self, group: Sequence[_Entry], staged: _Staged) -> LogChange | None:
+        """The commit of those that are admitted at this version, if any."""
+        changes = self._handles.changes
         members = self._admit(group)
         if not members:
             return None
@@ -185,8 +176,7 @@ class Writer:
             if (place := in_lane(entry.request.batch_id)) is not None:
                 txns[lane_txn(place.lane)] = max(place.number, txns.get(lane_txn(place.lane), 0))
         info = _info(members, self._runtime.settings.actor)
-        self._runtime.store.step("write.staged")
-        return changes.commit(staged.files, txns, info, staged.intent)
+        return changes.added(staged.files, txns, info)
 
     def _admit(self, group: Sequence[_Entry]) -> list[_Entry]:
         """Who is part of the commit at this version. The others have their answer, or get that of their twin."""
@@ -229,7 +219,6 @@ class Writer:
         schema = changes.schema
         self._discard(staged)
         staged.epoch, staged.columns, staged.members = changes.epoch, schema.columns, members
-        staged.intent = Intent(self._runtime.new_id())
         for op, rows in _together(schema, members).items():
             layout = Layout.of(schema)
             if op is Op.DELETE:
@@ -244,8 +233,8 @@ class Writer:
         store.step("write.files")
 
     def _discard(self, staged: _Staged) -> None:
-        """Files of a commit that may stand are left alone: vacuum takes them if the log does not name them."""
-        for file, _ in () if staged.intent.may_stand else staged.files:
+        """What cannot be removed now is an orphan, which vacuum takes."""
+        for file, _ in staged.files:
             with contextlib.suppress(LithifyError):
                 self._runtime.store.delete(self._handles.changes.log.path / file.path)
         staged.files.clear()
@@ -407,4 +396,3 @@ class _Staged:
     members: list[_Entry] = field(default_factory=list)
     epoch: int = -1
     columns: pa.Schema | None = None
-    intent: Intent = field(default_factory=lambda: Intent(""))

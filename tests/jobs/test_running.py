@@ -1,0 +1,143 @@
+"""The bracket of a job: whatever stops it, its files are there if, and only if, the log names them (invariant 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lithify import CommitUnknown, Conflict, Lake
+from lithify.delta.actions import LogChange
+from lithify.delta.commit import Committed
+from lithify.files.local import LocalStorage
+from lithify.jobs import jobs
+from lithify.tables.handles import Handles
+from support.faults import FaultyStore, disk_full
+
+SCHEMA = pa.schema([("id", pa.int64())])
+
+
+class Work:
+    """A job that writes one file, and commits that it did."""
+
+    def __init__(self, lake: Lake) -> None:
+        self.lake, self.handles = lake, lake.table("a.t")._handles
+        self.folder: Path | None = None
+
+    def write(self, run: jobs.RunningJob) -> None:
+        self.folder = run.log.path / run.job.folder
+        self.lake._runtime.store.make_folder(self.folder)
+        self.lake._runtime.store.create(self.folder / "part.parquet", b"rows")
+
+    def commit(self, run: jobs.RunningJob) -> Committed | None:
+        return run.commit("work on", lambda: LogChange({"operation": "work"}))
+
+    @property
+    def has_files(self) -> bool:
+        return self.folder is not None and self.folder.exists()
+
+    @property
+    def manifests(self) -> int:
+        return len(list((self.lake.path / "_lithify" / "jobs").glob("*.json")))
+
+    def last(self) -> dict[str, Any]:
+        return jobs.job_history(self.lake._runtime, 1)[0]
+
+
+def work_in(folder: Path, store: LocalStorage) -> Iterator[Work]:
+    with Lake(folder / "lake") as lake:
+        lake.create_table("a.t", SCHEMA, key="id")
+    with Lake(folder / "lake", store=store) as lake:
+        yield Work(lake)
+
+
+@pytest.fixture
+def work(folder: Path) -> Iterator[Work]:
+    yield from work_in(folder, LocalStorage())
+
+
+@pytest.fixture
+def unsynced_work(folder: Path) -> Iterator[Work]:
+    """Its commit lands, and cannot be made durable, now or when it is given up."""
+    yield from work_in(folder, FaultyStore("pack.committed", disk_full))
+
+
+def test_a_job_that_committed_is_done(work: Work) -> None:
+    with jobs.running(work.handles, "pack", "base") as run:
+        work.write(run)
+        assert work.manifests == 1
+        work.commit(run)
+        run.facts = {"files_in": 2, "bytes_in": 9, "bytes_out": 4}
+    assert (work.manifests, work.has_files) == (0, True)
+    assert (work.last()["outcome"], work.last()["files_in"]) == ("done", 2)
+    assert jobs.recover(work.lake._runtime) == []
+
+
+def test_a_job_that_fails_before_its_commit_leaves_nothing(work: Work) -> None:
+    with pytest.raises(Conflict, match="no"), jobs.running(work.handles, "pack", "base") as run:
+        work.write(run)
+        raise Conflict("no")
+    assert (work.manifests, work.has_files) == (0, False)
+    assert (work.last()["outcome"], work.last()["reason"]) == ("failed", "no")
+
+
+def test_a_job_that_is_stopped_before_its_commit_leaves_nothing(work: Work) -> None:
+    with pytest.raises(KeyboardInterrupt), jobs.running(work.handles, "pack", "base") as run:
+        work.write(run)
+        raise KeyboardInterrupt
+    assert (work.manifests, work.has_files) == (0, False)
+    assert work.last()["outcome"] == "cancelled"
+
+
+def test_a_job_that_fails_behind_its_commit_keeps_its_files_for_recovery(work: Work) -> None:
+    with pytest.raises(Conflict), jobs.running(work.handles, "pack", "base") as run:
+        work.write(run)
+        work.commit(run)
+        raise Conflict("too late")
+    assert (work.manifests, work.has_files) == (1, True)
+    assert jobs.recover(work.lake._runtime) == ["pack of a.t had committed: its manifest was removed"]
+    assert (work.manifests, work.has_files) == (0, True)
+
+
+def test_a_job_whose_commit_may_stand_keeps_its_files(unsynced_work: Work) -> None:
+    work = unsynced_work
+    with pytest.raises(CommitUnknown), jobs.running(work.handles, "pack", "base") as run:
+        work.write(run)
+        work.commit(run)
+    assert work.has_files
+    jobs.recover(work.lake._runtime)
+    assert (work.manifests, work.has_files) == (0, True)
+
+
+def test_a_job_that_was_not_needed_is_put_away(work: Work) -> None:
+    with jobs.running(work.handles, "pack", "base") as run:
+        work.write(run)
+        assert run.commit("work on", lambda: None) is None
+    assert (work.manifests, work.has_files) == (0, False)
+    assert work.last()["outcome"] == "given up"
+
+
+def test_a_job_that_cannot_clean_up_has_not_failed(work: Work) -> None:
+    def fail(handles: Handles) -> None:
+        raise Conflict("not now")
+
+    with jobs.running(work.handles, "pack", "base") as run:
+        work.write(run)
+        work.commit(run)
+        run.clean_up(fail)
+    assert (work.manifests, work.has_files) == (1, True)
+    assert jobs.recover(work.lake._runtime) == ["pack of a.t had committed: its manifest was removed"]
+
+
+def test_a_job_that_was_taken_for_dead_cannot_commit(work: Work) -> None:
+    with (
+        pytest.raises(Conflict, match="given up by another process"),
+        jobs.running(work.handles, "pack", "base") as run,
+    ):
+        work.write(run)
+        assert jobs.fence(work.lake._runtime, run.job, run.log)
+        work.commit(run)
+    assert (work.manifests, work.has_files) == (0, False)
