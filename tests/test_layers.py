@@ -140,7 +140,7 @@ def test_there_is_one_way_to_commit(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text())):
         named = {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom) else set()
         swaps = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "try_commit"
-        assert not swaps and "Intent" not in named, f"{path}:{node.lineno}: use delta.commit.commit"
+        assert {swaps, "Intent" in named} == {False}, f"{path}: use delta.commit.commit"
 
 
 # What opens a Parquet file, and the only modules that may say so: they read INT96 as microseconds and name the file.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from lithify.delta.actions import LogChange
 from lithify.delta.commit import Committed
 from lithify.files.local import LocalStorage
 from lithify.jobs import jobs
-from lithify.tables.handles import Handles
 from support.faults import FaultyStore, disk_full
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -34,6 +33,11 @@ class Work:
 
     def commit(self, run: jobs.RunningJob) -> Committed | None:
         return run.commit("work on", lambda: LogChange({"operation": "work"}))
+
+    def run(self, *acts: Callable[[jobs.RunningJob], object]) -> None:
+        with jobs.running(self.handles, "pack", "base") as run:
+            for act in acts:
+                act(run)
 
     @property
     def has_files(self) -> bool:
@@ -60,84 +64,77 @@ def work(folder: Path) -> Iterator[Work]:
 
 
 @pytest.fixture
-def unsynced_work(folder: Path) -> Iterator[Work]:
-    """Its commit lands, and cannot be made durable, now or when it is given up."""
+def troubled_work(folder: Path) -> Iterator[Work]:
+    """Its commit lands, and then something goes wrong."""
     yield from work_in(folder, FaultyStore("pack.committed", disk_full))
 
 
+def fail(_: object) -> None:
+    raise Conflict("no")
+
+
+def stop(_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_a_job_that_committed_is_done(work: Work) -> None:
-    with jobs.running(work.handles, "pack", "base") as run:
-        work.write(run)
+    def report(run: jobs.RunningJob) -> None:
         assert work.manifests == 1
-        work.commit(run)
         run.facts = {"files_in": 2, "bytes_in": 9, "bytes_out": 4}
+
+    work.run(work.write, work.commit, report)
     assert (work.manifests, work.has_files) == (0, True)
     assert (work.last()["outcome"], work.last()["files_in"]) == ("done", 2)
     assert jobs.recover(work.lake._runtime) == []
 
 
 def test_a_job_that_fails_before_its_commit_leaves_nothing(work: Work) -> None:
-    with pytest.raises(Conflict, match="no"), jobs.running(work.handles, "pack", "base") as run:
-        work.write(run)
-        raise Conflict("no")
+    with pytest.raises(Conflict, match="no"):
+        work.run(work.write, fail)
     assert (work.manifests, work.has_files) == (0, False)
     assert (work.last()["outcome"], work.last()["reason"]) == ("failed", "no")
 
 
 def test_a_job_that_is_stopped_before_its_commit_leaves_nothing(work: Work) -> None:
-    with pytest.raises(KeyboardInterrupt), jobs.running(work.handles, "pack", "base") as run:
-        work.write(run)
-        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        work.run(work.write, stop)
     assert (work.manifests, work.has_files) == (0, False)
     assert work.last()["outcome"] == "cancelled"
 
 
-def test_a_job_that_fails_behind_its_commit_keeps_its_files_for_recovery(work: Work) -> None:
-    with pytest.raises(Conflict), jobs.running(work.handles, "pack", "base") as run:
-        work.write(run)
-        work.commit(run)
-        raise Conflict("too late")
+@pytest.mark.parametrize("act", [fail, stop])
+def test_a_job_that_fails_behind_its_commit_keeps_its_files_for_recovery(
+    work: Work, act: Callable[[object], None]
+) -> None:
+    with pytest.raises((Conflict, KeyboardInterrupt)):
+        work.run(work.write, work.commit, act)
     assert (work.manifests, work.has_files) == (1, True)
     assert jobs.recover(work.lake._runtime) == ["pack of a.t had committed: its manifest was removed"]
     assert (work.manifests, work.has_files) == (0, True)
 
 
-def test_a_job_whose_commit_may_stand_keeps_its_files(unsynced_work: Work) -> None:
-    work = unsynced_work
-    with pytest.raises(CommitUnknown), jobs.running(work.handles, "pack", "base") as run:
-        work.write(run)
-        work.commit(run)
+def test_a_job_whose_commit_may_stand_keeps_its_files(troubled_work: Work) -> None:
+    work = troubled_work
+    with pytest.raises(CommitUnknown):
+        work.run(work.write, work.commit)
     assert work.has_files
     jobs.recover(work.lake._runtime)
     assert (work.manifests, work.has_files) == (0, True)
 
 
 def test_a_job_that_was_not_needed_is_put_away(work: Work) -> None:
-    with jobs.running(work.handles, "pack", "base") as run:
-        work.write(run)
-        assert run.commit("work on", lambda: None) is None
+    work.run(work.write, lambda run: run.commit("work on", lambda: None))
     assert (work.manifests, work.has_files) == (0, False)
     assert work.last()["outcome"] == "given up"
 
 
 def test_a_job_that_cannot_clean_up_has_not_failed(work: Work) -> None:
-    def fail(handles: Handles) -> None:
-        raise Conflict("not now")
-
-    with jobs.running(work.handles, "pack", "base") as run:
-        work.write(run)
-        work.commit(run)
-        run.clean_up(fail)
+    work.run(work.write, work.commit, lambda run: run.clean_up(fail))
     assert (work.manifests, work.has_files) == (1, True)
     assert jobs.recover(work.lake._runtime) == ["pack of a.t had committed: its manifest was removed"]
 
 
 def test_a_job_that_was_taken_for_dead_cannot_commit(work: Work) -> None:
-    with (
-        pytest.raises(Conflict, match="given up by another process"),
-        jobs.running(work.handles, "pack", "base") as run,
-    ):
-        work.write(run)
-        assert jobs.fence(work.lake._runtime, run.job, run.log)
-        work.commit(run)
+    with pytest.raises(Conflict, match="given up by another process"):
+        work.run(work.write, lambda run: jobs.fence(work.lake._runtime, run.job, run.log), work.commit)
     assert (work.manifests, work.has_files) == (0, False)

@@ -397,7 +397,9 @@ def _settle(runtime: Runtime, job: Job) -> str:
 
 
 def forget_folded(handles: Handles) -> None:
-    """Remove changes that base holds durably. Anyone may do this, any number of times."""
+    """Remove changes that base holds durably, as far as these handles have come. Anyone may do this, any number of
+    times.
+    """
     changes, base = handles.changes, handles.base
 
     def build() -> LogChange | None:
@@ -406,10 +408,10 @@ def forget_folded(handles: Handles) -> None:
         return LogChange(info, removes=folded) if folded else None
 
     with changes.log.lock:
-        base.log.refresh()
         watermark = base.watermark
-        base.log.make_durable()
-        handles.commit(changes.log, "removing folded changes of", build)
+        if any(file.seq <= watermark for file in changes.files()):
+            base.log.make_durable()
+            handles.commit(changes.log, "removing folded changes of", build)
 
 
 def _delete_folder(runtime: Runtime, job: Job, log: DeltaLog) -> None:

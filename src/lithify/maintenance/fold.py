@@ -101,16 +101,13 @@ class FoldJob:
         """Fold what is pending now, in as many commits as it takes."""
         started = time.monotonic()
         jobs.recover(self._runtime, str(self._handles.name))
+        snapshot = self._handles.snapshot()
         jobs.forget_folded(self._handles)
-        goal, rows_max = self._handles.snapshot().seq, self._runtime.settings.resolve_rows_max
+        goal, rows_max = snapshot.seq, self._runtime.settings.resolve_rows_max
         total: FoldReport | None = None
         replans = halvings = 0
         problem = ""
-        while True:
-            snapshot = self._handles.snapshot()
-            pending = tuple(file for file in snapshot.changes if file.seq <= goal)
-            if not pending:
-                break
+        while pending := tuple(file for file in snapshot.changes if file.seq <= goal):
             self._handles.base.check_foldable(snapshot.schema)
             snapshot = replace(snapshot, changes=pending)
             step = next_step(snapshot, rows_max)
@@ -140,8 +137,10 @@ class FoldJob:
                 logger.warning("folding %s in steps of %d changes: %s", self._handles.name, rows_max, error)
             else:
                 total = report if total is None else added(total, report)
-        if total is None:
+                if len(step.change_files) == len(pending):
+                    break
             snapshot = self._handles.snapshot()
+        if total is None:
             total = FoldReport(
                 str(self._handles.name), snapshot.watermark, snapshot.base_rows, final_rows=snapshot.base_rows
             )
