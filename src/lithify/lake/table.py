@@ -163,10 +163,6 @@ class Table(Frames):
         schema_fingerprint: str | None = None,
     ) -> Commit:
         """Insert rows, or replace those with the same key as a whole. The last row of a key in the batch wins."""
-        if not self._handles.changes.schema.keyed:
-            raise InvalidRequest(
-                f"table {self.name} has no key, so there is nothing to upsert by: use append, or create it with a key"
-            )
         return self._put("upsert", data, batch_id, actor, schema_fingerprint)
 
     def replace(
@@ -186,12 +182,13 @@ class Table(Frames):
         rows = {op: self._rows(data)}
         return self._write(Request("replace", rows, batch_id, _who(actor, None), schema_fingerprint=schema_fingerprint))
 
-    def _write(self, request: Request) -> Commit:
+    def _write(self, request: Request, loaded: OpenTable | None = None) -> Commit:
+        """`loaded`: the open table, if it was just looked up."""
         while True:
             try:
-                return self._loaded.writes.write(request)
+                return (loaded or self._loaded).writes.write(request)
             except QueueClosed:
-                continue
+                loaded = None
 
     def _replay(self, operation: str, batch_id: str) -> Commit | None:
         loaded = self._loaded
@@ -201,16 +198,22 @@ class Table(Frames):
     def _put(
         self, operation: str, data: Any, batch_id: str | None, actor: str | None, schema_fingerprint: str | None
     ) -> Commit:
+        loaded = self._loaded
+        schema = loaded.handles.changes.schema
+        if operation == "upsert" and not schema.keyed:
+            raise InvalidRequest(
+                f"table {self.name} has no key, so there is nothing to upsert by: use append, or create it with a key"
+            )
         self.check_schema(operation, batch_id, schema_fingerprint)
         who = _who(actor, None)
         if _is_spark_frame(data):
             from lithify.write.bulk import write_frame
 
             return write_frame(
-                self._handles, data, operation, batch_id, dict(who), schema_fingerprint=schema_fingerprint
+                loaded.handles, data, operation, batch_id, dict(who), schema_fingerprint=schema_fingerprint
             )
-        rows = {Op.UPSERT: self._rows(data)}
-        return self._write(Request(operation, rows, batch_id, who, schema_fingerprint=schema_fingerprint))
+        rows = {Op.UPSERT: rows_of_newest(data, schema, lambda: self.definition)}
+        return self._write(Request(operation, rows, batch_id, who, schema_fingerprint=schema_fingerprint), loaded)
 
     def check_schema(self, operation: str, batch_id: str | None, fingerprint: str | None) -> None:
         """Before rows are looked at, which may not fit for that very reason. The commit looks again. A batch that was

@@ -159,11 +159,12 @@ class Writer:
     def _build(self, group: Sequence[_Entry], staged: _Staged) -> LogChange | None:
         """The commit of those that are admitted at this version, if any."""
         changes = self._handles.changes
-        members = self._admit(group)
+        schema = changes.schema
+        members = self._admit(group, schema)
         if not members:
             return None
-        if (staged.epoch, staged.columns) != (changes.epoch, changes.schema.columns) or staged.members != members:
-            self._stage(members, staged)
+        if (staged.epoch, staged.columns) != (changes.epoch, schema.columns) or staged.members != members:
+            self._stage(members, schema, staged)
         txns: dict[str, int] = {}
         for entry in members:
             txns |= entry.request.txns
@@ -178,7 +179,7 @@ class Writer:
         info = _info(members, self._runtime.settings.actor)
         return changes.added(staged.files, txns, info)
 
-    def _admit(self, group: Sequence[_Entry]) -> list[_Entry]:
+    def _admit(self, group: Sequence[_Entry], schema: TableSchema) -> list[_Entry]:
         """Who is part of the commit at this version. The others have their answer, or get that of their twin."""
         members: list[_Entry] = []
         for entry in group:
@@ -191,7 +192,7 @@ class Writer:
                     entry.outcome = _bound_elsewhere(str(self._handles.name))
                 continue
             try:
-                entry.outcome = self._check(entry)
+                entry.outcome = self._check(entry, schema)
             except Lost:
                 raise  # what it relies on is no longer in the log: look again at the head
             except Exception as error:
@@ -200,7 +201,7 @@ class Writer:
                 members.append(entry)
         return members
 
-    def _check(self, entry: _Entry) -> Commit | None:
+    def _check(self, entry: _Entry, schema: TableSchema) -> Commit | None:
         request, changes = entry.request, self._handles.changes
         if request.batch_id is not None and (replayed := self.replay(request.operation, request.batch_id)) is not None:
             return replayed
@@ -208,15 +209,15 @@ class Writer:
             return arrived
         if request.only_at_seq is not None and request.only_at_seq != changes.seq:
             raise SeqMoved
-        changes.schema.check_fingerprint(request.schema_fingerprint, str(self._handles.name))
-        self._check_row_key(request)
-        entry.fit(changes.schema)
+        schema.check_fingerprint(request.schema_fingerprint, str(self._handles.name))
+        if Op.DELETE in request.parts and not schema.keyed:
+            self._check_row_key(request)
+        entry.fit(schema)
         return None
 
-    def _stage(self, members: list[_Entry], staged: _Staged) -> None:
+    def _stage(self, members: list[_Entry], schema: TableSchema, staged: _Staged) -> None:
         """Write the files, or write them again: the members, the columns or the vacuum epoch moved since."""
         changes, store = self._handles.changes, self._runtime.store
-        schema = changes.schema
         self._discard(staged)
         staged.epoch, staged.columns, staged.members = changes.epoch, schema.columns, members
         for op, rows in _together(schema, members).items():
@@ -244,8 +245,6 @@ class Writer:
     def _check_row_key(self, request: Request) -> None:
         """On a table with no key, pending tombstones all go by the same columns."""
         changes = self._handles.changes
-        if changes.schema.keyed or Op.DELETE not in request.parts:
-            return
         by = set(request.parts[Op.DELETE].column_names)
         for file in changes.files():
             if file.op is Op.DELETE and set(file.columns) != by:
