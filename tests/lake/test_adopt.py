@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lithify import Conflict, Corruption, InvalidRequest, Lake, NotFound
+from support.faults import FaultyStore
 
 
 @pytest.fixture
@@ -44,6 +45,18 @@ def test_a_delta_table_becomes_the_base_where_it_is(lake: Lake, folder: Path, pa
     assert rows(DeltaTable(folder / "d").to_pyarrow_table().select(["id", "land", "v"])) == expected
     assert table.get(2) == {"id": 2, "land": "es", "v": 9.0}
     assert table.get(4) == {"id": 4, "land": "de", "v": 1.5}
+
+
+def test_of_two_lakes_that_adopt_one_table_at_once_one_is_refused(folder: Path) -> None:
+    """Two watermarks on one base would swallow each other's changes."""
+    write_deltalake(folder / "d", people())
+    with Lake(folder / "quicker") as quicker:
+        store = FaultyStore("log.swap", lambda: quicker.adopt("b.t", folder / "d", key="id"))
+        with Lake(folder / "lake", store=store) as lake:
+            with pytest.raises(Conflict, match=r"is the base of table b\.t in .* already"):
+                lake.adopt("a.t", folder / "d", key="id")
+            assert lake.tables() == []
+        assert quicker.table("b.t").to_arrow().num_rows == 6
 
 
 def test_a_parquet_folder_is_linked_and_stays_untouched(lake: Lake, folder: Path) -> None:
