@@ -8,7 +8,6 @@ came too late.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -61,12 +60,8 @@ class Listing:
         return all(v in present for v in range(anchors[-1] + 1 if anchors else 0, version + 1))
 
 
-def holds_log(folder: Path) -> bool:
-    try:
-        with os.scandir(folder) as entries:
-            return any(COMMIT_NAME.fullmatch(e.name) or CHECKPOINT_NAME.fullmatch(e.name) for e in entries)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+def holds_log(folder: Path, store: Storage) -> bool:
+    return any(COMMIT_NAME.fullmatch(name) or CHECKPOINT_NAME.fullmatch(name) for name in store.names(folder))
 
 
 def commit_name(version: int) -> str:

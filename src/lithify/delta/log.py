@@ -47,7 +47,6 @@ from lithify.delta.rebuild import keep, read_txns, rebuild
 from lithify.delta.torn_log import set_torn_commit_aside
 from lithify.delta.trim import TrimReport, lost_to_trim, trim
 from lithify.errors import CommitUnknown, Corruption, LithifyError, NotFound
-from lithify.files.os_errors import translated
 from lithify.files.parquet import Written
 from lithify.files.storage import Storage
 
@@ -78,13 +77,12 @@ class DeltaLog:
     # -- opening and creating
 
     @classmethod
-    def exists(cls, path: Path) -> bool:
-        with translated(path):
-            return holds_log(path / LOG_FOLDER)
+    def exists(cls, path: Path, store: Storage) -> bool:
+        return holds_log(path / LOG_FOLDER, store)
 
     @classmethod
     def open(cls, path: Path, store: Storage, version: int | None = None, checkpoint_every: int = 20) -> DeltaLog:
-        if not cls.exists(path):
+        if not cls.exists(path, store):
             raise NotFound(f"{path} holds no Delta table")
         if version is None:
             set_torn_commit_aside(path / LOG_FOLDER, store)
@@ -109,7 +107,7 @@ class DeltaLog:
         check_plain(path, store)
         set_torn_commit_aside(path / LOG_FOLDER, store)
         target = 0
-        if cls.exists(path):
+        if cls.exists(path, store):
             before = cls.open(path, store)
             before.sync_commits()
             target = before.version + 1

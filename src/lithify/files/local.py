@@ -308,15 +308,15 @@ class LocalStorage(Storage):
             self.sync_folder(target.parent)
 
     def names(self, folder: PurePath) -> list[str]:
-        try:
-            with translated(folder):
+        with translated(folder):
+            try:
                 fd = self._open(folder, os.O_RDONLY | os.O_DIRECTORY)
-                try:
-                    return sorted(os.listdir(fd))
-                finally:
-                    os.close(fd)
-        except NotFound:
-            return []
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+            try:
+                return sorted(os.listdir(fd))
+            finally:
+                os.close(fd)
 
     def below(self, folder: PurePath) -> Iterator[str]:
         return files_below(folder)

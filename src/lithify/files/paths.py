@@ -17,7 +17,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from lithify.errors import Corruption, Unavailable
 from lithify.files.os_errors import translated
@@ -51,6 +51,19 @@ class Places:
         """Whether it really lies in an allowed place, whatever links lead there."""
         real = os.path.realpath(path)
         return any(real == place or real.startswith(f"{place.rstrip('/')}/") for place in self.allowed)
+
+    def followed(self, path: PurePath, levels: int) -> Path:
+        """The last levels of a path may be links to allowed places: then where it really lies, which is trusted."""
+        folder = Path(path)
+        for part in (folder, *folder.parents[: levels - 1]):
+            if _is_link(str(part)) and self.allows(part):
+                folder = Path(os.path.realpath(folder))
+                self.trust(folder)
+                break
+        return folder
+
+    def is_link(self, path: PurePath) -> bool:
+        return _is_link(str(path))
 
     def split(self, path: PurePath | str) -> tuple[str, list[str]]:
         """The root of a path, and the names below it."""

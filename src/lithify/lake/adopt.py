@@ -29,10 +29,10 @@ from lithify.delta.entries import check_removable
 from lithify.delta.log import DeltaLog
 from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
 from lithify.files.open_parquet import footer_of, hive_partitions, open_file, read_footer
-from lithify.files.os_errors import translated
 from lithify.files.parquet import Layout, Written
 from lithify.files.statistics import stats_json
 from lithify.files.storage import Storage
+from lithify.files.user_files import is_folder, parquet_files, size_bytes
 from lithify.index.examine import examine
 from lithify.index.rebuild import build_after_adoption
 from lithify.lake.catalog import Catalog, owner_of
@@ -55,9 +55,7 @@ def adopt(
     """`allowed` is told of a Delta table that becomes a base before it is one: whoever opens the lake next may read it,
     also if nobody hears how this ends.
     """
-    with translated(path):
-        is_folder = path.is_dir()
-    if not is_folder:
+    if not is_folder(path):
         raise NotFound(f"{path} is no folder: adopt takes a Delta table or a folder of Parquet files")
     if path.is_relative_to(runtime.root):
         raise InvalidRequest(f"{path} lies inside this lake: adopt takes tables from elsewhere")
@@ -65,7 +63,7 @@ def adopt(
     runtime.store.places.trust(path)
     if catalog.exists(name):
         raise Conflict(f"table {name} exists already: drop it first, or choose another name")
-    if DeltaLog.exists(path):
+    if DeltaLog.exists(path, runtime.store):
         _adopt_delta(runtime, catalog, name, path, key, order_by, verify=verify, allowed=allowed)
     else:
         _adopt_parquet(runtime, catalog, name, path, key, order_by, verify=verify)
@@ -139,13 +137,14 @@ def _adopt_parquet(
     *,
     verify: bool,
 ) -> None:
-    with translated(path):
-        found = sorted(path.rglob("*.parquet"))
-    paths = [f for f in found if not any(part.startswith(("_", ".")) for part in f.relative_to(path).parts)]
+    paths = [
+        f
+        for f in parquet_files(path, below=True)
+        if not any(part.startswith(("_", ".")) for part in f.relative_to(path).parts)
+    ]
     if not paths:
         raise NotFound(f"{path} holds neither a Delta table nor Parquet files")
-    with translated(path):
-        sources = [Source(str(f), -1, f.stat().st_size) for f in paths]
+    sources = [Source(str(f), -1, size_bytes(f)) for f in paths]
     _refuse_problems(path, sources)
     columns, partition_by, constants = _parquet_columns(path, paths)
     schema = define(columns, key, order_by, None, partition_by)
@@ -208,7 +207,7 @@ def _linked(
     store.make_folder(root / folder)
     for number, source in enumerate(paths):
         target = f"{folder}/part-{number:05d}.parquet"
-        store.copy(source, root / target)
+        store.upload(source, root / target)
         store.sync_file(root / target)
         footer = read_footer(source)
         known = footer_of(footer, source)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +25,6 @@ from lithify.delta.commit_outcome import Lost
 from lithify.delta.folder import LOG_FOLDER, commit_name
 from lithify.delta.log import DeltaLog
 from lithify.errors import CommitUnknown, Conflict, Corruption, InvalidRequest, LithifyError, NotFound, Unavailable
-from lithify.files.os_errors import translated
 from lithify.files.paths import is_link
 from lithify.files.storage import Storage
 from lithify.options.table_options import stored
@@ -53,9 +51,7 @@ def open_lake(root: Path, store: Storage, *, create: bool) -> None:
     """Check that `root` is a lake this version can use; make it one if it is empty."""
     marker = root / CONTROL_FOLDER / "lake.json"
     _check_control(root / CONTROL_FOLDER, store)
-    with translated(root):
-        marked, is_file = marker.exists(), root.exists() and not root.is_dir()
-    if marked:
+    if store.exists(marker):
         try:
             described = json.loads(store.read(marker))
             version = int(described["format"])
@@ -69,7 +65,7 @@ def open_lake(root: Path, store: Storage, *, create: bool) -> None:
                 "upgrade lithify"
             )
         return
-    if is_file:
+    if store.exists(root) and not store.is_folder(root):
         raise InvalidRequest(f"{root} is a file, not a folder: give the lake a folder")
     if not create:
         raise NotFound(f"{root} is no lake: create one with `lithify init {root}`")
@@ -82,12 +78,9 @@ def open_lake(root: Path, store: Storage, *, create: bool) -> None:
 
 def _check_control(folder: Path, store: Storage) -> None:
     """No link lies in the control folder, nor in the folders in it; what streams keep deeper is looked at when used."""
-    with translated(folder):
-        store.places.check_entries(folder)
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.is_dir():
-                    store.places.check_entries(folder / entry.name)
+    store.places.check_entries(folder)
+    for name in store.names(folder):
+        store.places.check_entries(folder / name)
 
 
 @dataclass(frozen=True)
@@ -98,24 +91,19 @@ class _Look:
 
     dropped: bool
     newest: Path
-    stamp: tuple[int, int]
+    tag: str | None
     following: Path
 
     @classmethod
-    def at(cls, changes: ChangesLog) -> _Look:
+    def at(cls, changes: ChangesLog, store: Storage) -> _Look:
         newest, following = (changes.log.path / LOG_FOLDER / commit_name(changes.log.version + n) for n in (0, 1))
-        return cls(changes.dropped, newest, _stamp(newest), following)
+        return cls(changes.dropped, newest, store.tag(newest), following)
 
-    def holds(self) -> bool:
+    def holds(self, store: Storage) -> bool:
         try:
-            return _stamp(self.newest) == self.stamp and not self.following.exists()
-        except OSError:
+            return self.tag is not None and store.tag(self.newest) == self.tag and not store.exists(self.following)
+        except LithifyError:
             return False
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_ino, found.st_mtime_ns
 
 
 class Catalog:
@@ -349,20 +337,18 @@ class Catalog:
         found = []
         root, store = self._runtime.root, self._runtime.store
         for namespace in store.names(root):
-            folder = root / namespace
-            with translated(folder):
-                if namespace.startswith(("_", ".")) or not folder.is_dir():
-                    continue
-                if folder.is_symlink() and not store.places.allows(folder):
-                    logger.warning("%s", is_link(folder))
-                    continue
-                names = [TableName(namespace, table) for table in sorted(os.listdir(folder))]
-            found += names
+            folder = store.places.followed(root / namespace, 1)
+            if namespace.startswith(("_", ".")) or not store.is_folder(folder):
+                continue
+            if store.places.is_link(folder):
+                logger.warning("%s", is_link(folder))
+                continue
+            found += [TableName(namespace, table) for table in store.names(folder)]
         return found
 
     def exists(self, name: TableName) -> bool:
         look = self._looks.get(name)
-        if look is not None and look.holds():
+        if look is not None and look.holds(self._runtime.store):
             return not look.dropped
         self._looks.pop(name, None)
         try:
@@ -372,13 +358,13 @@ class Catalog:
             return True
         if changes is None:
             return False
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(LithifyError):
             if len(self._looks) < LOOKS_MAX:
-                self._looks[name] = _Look.at(changes)
+                self._looks[name] = _Look.at(changes, self._runtime.store)
         return not changes.dropped
 
     def open(self, name: TableName) -> Handles:
-        if not DeltaLog.exists(table_folder(self._runtime, name) / "changes"):
+        if not DeltaLog.exists(table_folder(self._runtime, name) / "changes", self._runtime.store):
             raise not_found(name)
         return Handles(self._runtime, name)
 

@@ -29,6 +29,7 @@ from lithify.files.clock import LakeClock
 from lithify.files.local import LocalStorage
 from lithify.files.storage import Storage
 from lithify.files.text_input import check_encoding
+from lithify.files.user_files import find_files
 from lithify.lake.allowed_places import remember, remembered
 from lithify.lake.cache import Cache
 from lithify.lake.catalog import Catalog, open_lake
@@ -46,7 +47,7 @@ from lithify.sql.limits import Answer, Limits, RunningQuery
 from lithify.sql.query_queue import RunningQueries
 from lithify.sql.query_run import QueryRun
 from lithify.tables.runtime import Runtime
-from lithify.write.ingest import IngestReport, Progress, find_files, format_of, ingest
+from lithify.write.ingest import IngestReport, Progress, format_of, ingest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

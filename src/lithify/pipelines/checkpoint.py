@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lithify.errors import Corruption, NotFound
+from lithify.files.user_files import size_and_time_ns
 from lithify.pipelines.declaration import Step
 from lithify.streams.checkpoint import Checkpoint, feed_txn, fingerprint, recall
 from lithify.tables.runtime import Runtime
@@ -105,11 +106,11 @@ def files_behind(found: Iterable[str]) -> list[FileSeen]:
         if Path(path).name.startswith((".", "_")):
             continue
         try:
-            stat = Path(path).stat()
-        except FileNotFoundError:
+            size, time_ns = size_and_time_ns(path)
+        except NotFound:
             continue
-        if stat.st_size:
-            seen.append(FileSeen(path, stat.st_size, stat.st_mtime_ns))
+        if size:
+            seen.append(FileSeen(path, size, time_ns))
     return seen
 
 

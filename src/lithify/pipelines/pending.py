@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lithify.core.wording import plural
 from lithify.errors import InvalidRequest, NotFound
+from lithify.files.user_files import find_files, is_file
 from lithify.pipelines.check import exists
 from lithify.pipelines.checkpoint import FileSeen, Ledger, Ledgers, StepState, files_behind, state_of
 from lithify.pipelines.declaration import Step
-from lithify.write.ingest import find_files
 
 if TYPE_CHECKING:
     from lithify.lake.lake import Lake
@@ -113,4 +112,4 @@ def listed(step: Step) -> list[FileSeen]:
     for pattern in step.files:
         with contextlib.suppress(NotFound):
             found += find_files(pattern)
-    return files_behind(path for path in dict.fromkeys(found) if Path(path).is_file())
+    return files_behind(path for path in dict.fromkeys(found) if is_file(path))

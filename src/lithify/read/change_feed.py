@@ -28,7 +28,6 @@ from lithify.core.position import Position, seq_of
 from lithify.core.read_plan import Source
 from lithify.core.schema import TableSchema
 from lithify.errors import InvalidRequest, NotFound
-from lithify.files.os_errors import translated
 from lithify.files.parquet import completed, read
 from lithify.files.read_proof import Vanished, check_whole, look_again
 from lithify.merge.change_feed import BEFORE, BY, KIND, ChangeFile, event_columns, feed_schema, feed_sql, row_keys_of
@@ -293,11 +292,10 @@ def _known(keys: pa.Table, schema: TableSchema) -> pa.Table:
 
 def _check_present(files: Sequence[ChangeFile | Source]) -> None:
     for file in files:
-        with translated(file.path):
-            there = Path(file.path).exists()
-        if not there:
-            raise NotFound(f"{file.path} is gone")
-        check_whole(file.path, file.size_bytes)
+        try:
+            check_whole(file.path, file.size_bytes)
+        except Vanished:
+            raise NotFound(f"{file.path} is gone") from None
 
 
 def _checked(schema: TableSchema, table: str, columns: Sequence[str] | None) -> list[str] | None:

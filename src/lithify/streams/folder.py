@@ -26,10 +26,11 @@ from lithify.core.optional import need
 from lithify.errors import InvalidRequest, LithifyError, NotFound, Unavailable
 from lithify.files.text_files import EXAMPLES_MAX, refused
 from lithify.files.text_input import check_encoding
+from lithify.files.user_files import find_files, is_file, is_folder, user_path
 from lithify.streams.apply import BatchMode, Checkpoint, OnNullKeys
 from lithify.streams.sink import OnBatch, StreamSink, TakenBatch
 from lithify.text.text_rows import Target
-from lithify.write.ingest import find_files, format_of
+from lithify.write.ingest import format_of
 from lithify.write.quarantine import set_aside
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ class FileStream:
         )
         self._label = Label(table.name, table.incarnation, self._source, mode, op_column)
         self.checkpoint = (
-            Path(checkpoint).expanduser().absolute()
+            user_path(checkpoint)
             if checkpoint is not None
             else self._runtime.control / "streams" / _folder_name(self._label)
         )
@@ -253,16 +254,16 @@ class FileStream:
 
     def _check_label(self) -> None:
         """Before anything is started: Spark would go on with a checkpoint wherever its rows went before."""
-        path = self.checkpoint / LABEL
+        path, store = self.checkpoint / LABEL, self._runtime.store
         try:
-            known = Label(**json.loads(path.read_text()))
-        except FileNotFoundError:
-            if (self.checkpoint / "metadata").exists():
+            known = Label(**json.loads(store.read(path)))
+        except NotFound:
+            if store.exists(self.checkpoint / "metadata"):
                 raise InvalidRequest(
                     f"{self.checkpoint} is the checkpoint of another streaming query: choose a folder of its own"
                 ) from None
             return
-        except (OSError, ValueError, TypeError) as error:
+        except (ValueError, TypeError) as error:
             raise InvalidRequest(f"{path} cannot be read ({error}): choose another checkpoint folder") from error
         wanted = self._label
         if known == wanted:
@@ -290,14 +291,14 @@ class FileStream:
 
 def _place(source: str) -> str:
     """A folder, or a glob of files, from the root."""
-    path = Path(source).expanduser().absolute()
+    path = user_path(source)
     if "**" in source:
         raise InvalidRequest(f"{source}: give the folder instead of **, it is searched with all folders in it")
-    if path.is_file():
+    if is_file(path):
         raise InvalidRequest(
             f"{source} is one file: give its folder, or a glob of files that appear; `lithify ingest` loads one file"
         )
-    if not any(letter in source for letter in "*?[{") and not path.is_dir():
+    if not any(letter in source for letter in "*?[{") and not is_folder(path):
         raise NotFound(f"{source} is no folder: a stream reads the files that appear in one")
     return str(path)
 

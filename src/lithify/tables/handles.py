@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import os
 import re
 import weakref
 from collections.abc import Callable
@@ -27,7 +26,6 @@ from lithify.delta.commit import Build, Committed, commit
 from lithify.delta.commit_outcome import Lost
 from lithify.delta.log import DeltaLog
 from lithify.errors import Corruption, InvalidRequest, NotFound
-from lithify.files.os_errors import translated
 from lithify.files.paths import not_allowed
 from lithify.options.table_options import defaults_of
 from lithify.tables.runtime import Runtime
@@ -44,7 +42,7 @@ class Handles:
         self.runtime, self.name = runtime, name
         self.folder = checked_table_folder(runtime, name)
         every = runtime.settings.checkpoint_every
-        if not DeltaLog.exists(self.folder / "changes"):
+        if not DeltaLog.exists(self.folder / "changes", runtime.store):
             raise not_found(name)
         defaults = defaults_of(runtime.settings)
         self.changes = ChangesLog.open(self.folder / "changes", runtime.store, str(name), every, defaults)
@@ -260,14 +258,7 @@ def forget_snapshots(table_id: str) -> None:
 
 def table_folder(runtime: Runtime, name: TableName) -> Path:
     """Where a table lies. Its folder, or that of its namespace, may be a link to a place that the settings allow."""
-    folder, places = runtime.root / name.namespace / name.table, runtime.store.places
-    with translated(folder):
-        for part in (folder.parent, folder):
-            if part.is_symlink() and places.allows(part):
-                folder = Path(os.path.realpath(folder))
-                places.trust(folder)
-                break
-    return folder
+    return runtime.store.places.followed(runtime.root / name.namespace / name.table, 2)
 
 
 def checked_table_folder(runtime: Runtime, name: TableName) -> Path:

@@ -32,9 +32,9 @@ from lithify.core.snapshot import DataFile, Snapshot
 from lithify.errors import Conflict, InvalidRequest, LithifyError, NotFound
 from lithify.files.local import LocalStorage
 from lithify.files.open_parquet import open_file
-from lithify.files.os_errors import translated
 from lithify.files.parquet import Layout, PartWriter, Written, batches_of, part_path, read
 from lithify.files.read_proof import check_whole
+from lithify.files.user_files import is_folder, parquet_files, size_bytes, user_path
 from lithify.write.bulk import BulkWrite, Files, write_files
 from lithify.write.small_writes import Request, SeqMoved
 
@@ -61,7 +61,7 @@ class DetachReport(Shown):
 
 
 def detach(table: Table, day: dt.date | str, to: Path | str, info: dict[str, str]) -> DetachReport:
-    wanted, folder = _day(day), Path(to).absolute()
+    wanted, folder = _day(day), user_path(to)
     if (time := table.definition.time) is None:
         raise InvalidRequest(f"table {table.name} has no time column, and so no days: give it one when you create it")
     if table._runtime.store.exists(folder):
@@ -140,12 +140,10 @@ def _day(day: dt.date | str) -> dt.date:
 
 
 def attach(table: Table, folder: Path | str, batch_id: str | None, info: dict[str, str]) -> Commit:
-    place = Path(folder).absolute()
-    with translated(place):
-        if not place.is_dir():
-            raise NotFound(f"{place} is no folder: attach takes a folder of Parquet files")
-        paths = sorted(path for path in place.iterdir() if path.suffix == ".parquet")
-    if not paths:
+    place = user_path(folder)
+    if not is_folder(place):
+        raise NotFound(f"{place} is no folder: attach takes a folder of Parquet files")
+    if not (paths := parquet_files(place)):
         raise NotFound(f"{place} holds no Parquet files")
     _check_keys(table, place, paths, table.definition)
 
@@ -165,8 +163,7 @@ def _check_keys(table: Table, place: Path, paths: Sequence[Path], schema: TableS
     for path in paths:
         if missing := set(schema.key) - set(open_file(path).schema_arrow.names):
             raise InvalidRequest(f"{path} lacks column {min(missing)!r}, which is part of the key of {table.name}")
-    with translated(place):
-        sources = [Source(str(path), -1, path.stat().st_size) for path in paths]
+    sources = [Source(str(path), -1, size_bytes(path)) for path in paths]
     bad = table._runtime.serving.key_queries.duplicate_keys(sources, schema.select(schema.key))
     if bad.num_rows:
         examples = ", ".join(str(tuple(row[name] for name in schema.key)) for row in bad.to_pylist())

@@ -4,20 +4,20 @@ silently.
 
 from __future__ import annotations
 
-import glob
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from lithify.core.html import Shown
 from lithify.core.wording import plural
-from lithify.errors import InvalidRequest, NotFound
-from lithify.files.os_errors import translated
+from lithify.errors import InvalidRequest, LithifyError
+from lithify.files.storage import Storage
 from lithify.files.text_files import refused
+from lithify.files.user_files import size_bytes
 from lithify.index.examine import examine
 from lithify.tables.handles import Handles
 from lithify.text.text_rows import Target
@@ -51,30 +51,6 @@ class IngestReport(Shown):
     seconds: float = 0.0
 
 
-def find_files(paths: str | Sequence[str]) -> list[str]:
-    """Files behind paths, folders and globs."""
-    found: list[str] = []
-    for path in [paths] if isinstance(paths, str) else list(paths):
-        with translated(path):
-            found += _behind(path)
-    return [str(Path(file).absolute()) for file in dict.fromkeys(found)]
-
-
-def _behind(path: str) -> Iterator[str]:
-    text = str(Path(path).expanduser())
-    matches = [text] if Path(text).exists() else sorted(glob.glob(text, recursive=True))
-    if not matches:
-        raise NotFound(f"{path} matches no file")
-    for match in matches:
-        if not Path(match).is_dir():
-            yield match
-            continue
-        inside = sorted(str(f) for f in Path(match).rglob("*") if f.is_file() and not f.name.startswith((".", "_")))
-        if not inside:
-            raise NotFound(f"{match} has no files in it")
-        yield from inside
-
-
 def format_of(files: Sequence[str], given: str | None) -> str:
     if given is not None:
         if given not in FORMATS:
@@ -91,8 +67,8 @@ def format_of(files: Sequence[str], given: str | None) -> str:
 
 def _suffix(file: str) -> str:
     """That of the name without what says how it is packed: its content tells that."""
-    path = Path(file.lower())
-    return Path(path.stem).suffix if path.suffix in PACKED else path.suffix
+    path = PurePath(file.lower())
+    return PurePath(path.stem).suffix if path.suffix in PACKED else path.suffix
 
 
 def ingest(
@@ -129,9 +105,8 @@ def ingest(
         progress("checking records", None)
         frame, bad, quarantine = _text_rows(handles, spark, files, kind, on_bad_record, encoding)
     operation = mode or ("upsert" if schema.keyed else "append")
-    with translated(files[0]):
-        size = sum(Path(file).stat().st_size for file in files)  # after the commit nothing may fail
-    with _watched(handles.changes.log.path, progress):
+    size = sum(map(size_bytes, files))  # after the commit nothing may fail
+    with _watched(handles, progress):
         commit = write_frame(handles, frame, operation, batch_id, {"detail": f"ingest of {len(files)} files"})
     return IngestReport(
         str(handles.name),
@@ -184,16 +159,17 @@ def _called(files: Sequence[str]) -> str:
 
 
 @contextmanager
-def _watched(folder: Path, progress: Progress) -> Iterator[None]:
+def _watched(handles: Handles, progress: Progress) -> Iterator[None]:
     """Tell how much has been written while Spark works: it does not say itself through its public interface."""
-    with translated(folder):
-        before = set(folder.glob("bulk-*"))
+    store, folder = handles.runtime.store, handles.changes.log.path
+    before = _bulks(store, folder)
     stop = threading.Event()
 
     def watch() -> None:
         while not stop.wait(0.5):
-            with suppress(OSError):  # files come and go meanwhile
-                size = sum(f.stat().st_size for new in set(folder.glob("bulk-*")) - before for f in new.glob("*"))
+            with suppress(LithifyError):  # files come and go meanwhile
+                new = _bulks(store, folder) - before
+                size = sum(store.size(folder / bulk / path) for bulk in new for path in store.below(folder / bulk))
                 progress(f"writing, {size / 2**20:.1f} MiB so far", None)
 
     thread = threading.Thread(target=watch, daemon=True)
@@ -204,3 +180,7 @@ def _watched(folder: Path, progress: Progress) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
+
+
+def _bulks(store: Storage, folder: PurePath) -> set[str]:
+    return {name for name in store.names(folder) if name.startswith("bulk-")}
