@@ -267,7 +267,7 @@ def test_there_is_no_first_token_after_others_even_revoked_ones(tokens: Tokens) 
 
 def test_a_lake_with_tokens_is_not_written_to_for_a_first_one(tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
     tokens.create("a", ["read"])
-    monkeypatch.setattr(tokens, "_changing", lambda: pytest.fail("a lake that may only be read could not be served"))
+    monkeypatch.setattr(tokens, "_change", lambda: pytest.fail("a lake that may only be read could not be served"))
 
     assert tokens.create_first("first") is None
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lithify import Lake, Settings
+from lithify.compute.processes import process_start
 from lithify.core.names import parse_table_name
 from lithify.core.snapshot import DataFile
 from lithify.maintenance.cycle import Cycle
@@ -20,7 +21,7 @@ from lithify.maintenance.fold import FoldJob
 from lithify.maintenance.plans import CompactPlan, FoldDue, MinorPlan, Plan
 from lithify.read.reader import Reader
 from lithify.tables.handles import Handles
-from lithify.tables.runtime import Runtime, process_start
+from lithify.tables.runtime import Runtime
 from support.faults import FaultyStore, kill_process
 
 SETTINGS = Settings(actor="cycle", checkpoint_every=4)

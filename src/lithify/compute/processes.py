@@ -1,4 +1,6 @@
-"""The processes of one session: a worker leads its own, and its JVM and Spark's Python workers belong to it.
+"""Processes, as the kernel tells of them.
+
+The processes of one session: a worker leads its own, and its JVM and Spark's Python workers belong to it.
 
 Spark puts its Python workers into a process group of their own, so a session, not a group, is what holds all of them
 together. They are found in /proc; where there is none, the worker's process group stands for the session.
@@ -15,6 +17,38 @@ from pathlib import Path
 _PROC = Path("/proc")
 _POLL_S = 0.01
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def process_start(pid: int) -> str | None:
+    """What tells it from a later one with the same number. None: it is gone. Empty: nothing more is told of it."""
+    try:
+        stat = (_PROC / str(pid) / "stat").read_text()
+    except OSError:
+        if _PROC.is_dir():
+            return None
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return None
+        except PermissionError:
+            return ""
+        return ""
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] == "Z" else fields[19]
+
+
+def is_gone(pid: int) -> bool:
+    """For sure: where the kernel tells nothing of processes, none is."""
+    return _PROC.is_dir() and not (_PROC / str(pid)).exists()
+
+
+def name_and_parent(pid: int) -> tuple[str, int]:
+    try:
+        text = (_PROC / str(pid) / "stat").read_text()
+    except OSError:
+        return "", 0
+    before, _, after = text.rpartition(")")
+    return before.partition("(")[2], int(after.split()[1])
 
 
 def members(leader: int) -> list[int]:

@@ -23,6 +23,7 @@ from lithify.delta.folder import HINT, LOG_FOLDER, checkpoint_name
 from lithify.delta.forget_rules import forgettable
 from lithify.delta.rebuild import aside
 from lithify.errors import Corruption
+from lithify.files.local import LocalStorage
 from lithify.files.open_parquet import open_file
 
 RETENTION = "delta.setTransactionRetentionDuration"
@@ -48,7 +49,7 @@ def checkpoint_without(commits: Commits, version: int, names: frozenset[str]) ->
         DeltaTable(str(folder), version=version).create_checkpoint()
         log = folder / LOG_FOLDER
         content, rows = _filtered(log / checkpoint_name(version), names)
-        hint = json.loads((log / HINT).read_bytes())
+        hint = json.loads(LocalStorage().read(log / HINT))
     store = commits.store
     store.create(commits.live / checkpoint_name(version), content)
     store.sync_folder(commits.live)

@@ -9,8 +9,6 @@ Paths of data files are relative, and mean the real table.
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +22,6 @@ from lithify.delta.commit_files import Commits
 from lithify.delta.folder import LOG_FOLDER, commit_name
 from lithify.errors import Corruption, NotFound
 from lithify.files.open_parquet import open_file
-from lithify.files.os_errors import translated
 from lithify.files.scratch import Scratch
 
 T = TypeVar("T")
@@ -50,7 +47,7 @@ def read_txns(commits: Commits, version: int) -> dict[str, int]:
 
 def _patiently(commits: Commits, version: int, work: Callable[[], T]) -> T:
     for _ in range(ATTEMPTS_MAX):
-        with contextlib.suppress(NotFound), translated(commits.archive):
+        with contextlib.suppress(NotFound):
             return work()
     raise commits.gone(version)
 
@@ -61,12 +58,10 @@ def aside(commits: Commits, version: int) -> Iterator[Path]:
     checkpoint, needed = commits.needed_for(version)
     with Scratch("log") as folder:
         target = folder / LOG_FOLDER
-        target.mkdir()
         if checkpoint is not None:
-            commits.store.places.is_there(checkpoint)
-            _link(checkpoint, target / checkpoint.name)
+            _fetch(commits, checkpoint, target)
         for number in needed:
-            _link_commit(commits, number, target / commit_name(number))
+            _fetch_commit(commits, number, target)
         yield folder
 
 
@@ -98,31 +93,26 @@ def _rebuild(commits: Commits, version: int) -> Rebuilt:
         return Rebuilt(table, _txns(commits, checkpoint, needed))
 
 
-def _link_commit(commits: Commits, version: int, target: Path) -> None:
+def _fetch_commit(commits: Commits, version: int, folder: Path) -> None:
     name = commit_name(version)
-    for folder in (commits.archive, commits.live):
+    for place in (commits.archive, commits.live):
         try:
-            commits.store.places.is_there(folder / name)
-            return _link(folder / name, target)
-        except FileNotFoundError:
+            return _fetch(commits, place / name, folder)
+        except NotFound:
             continue
-    _link(commits.archive / name, target)
+    _fetch(commits, commits.archive / name, folder)
 
 
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except FileNotFoundError:
-        raise
-    except OSError:  # another file system, or one without links, or files of another user
-        shutil.copyfile(source, target)
+def _fetch(commits: Commits, source: Path, folder: Path) -> None:
+    commits.store.places.is_there(source)
+    commits.store.download(source, folder / source.name)
 
 
 def _txns(commits: Commits, checkpoint: Path | None, needed: range) -> dict[str, int]:
     found: dict[str, int] = {}
     if checkpoint is not None:
-        commits.store.places.is_there(checkpoint)
         try:
+            commits.store.places.is_there(checkpoint)
             stored = open_file(checkpoint).read(columns=["txn"]).column("txn")
         except (Corruption, pa.ArrowException) as error:
             raise Corruption(f"checkpoint {checkpoint} is not readable: restore it from a copy") from error

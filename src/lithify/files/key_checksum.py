@@ -7,7 +7,7 @@ every value goes into the hash; all of it is NumPy over Arrow's buffers, without
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ def fingerprint(table: pa.Table, columns: Sequence[str]) -> int:
 
 
 def fingerprint_of_file(
-    path: Path, columns: pa.Schema, constants: dict[str, Any] | None = None, size_bytes: int | None = None
+    path: PurePath, columns: pa.Schema, constants: dict[str, Any] | None = None, size_bytes: int | None = None
 ) -> int:
     return added(fingerprint(table, columns.names) for table in batches_of(path, columns, constants, size_bytes))
 

@@ -34,6 +34,8 @@ from lithify.files.storage import Data, Storage
 
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY
 _OPEN = os.O_NOFOLLOW | os.O_CLOEXEC
+# Another file system, one without links, or files of another user.
+_NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
 DOUBTED = ".doubted-"
 
 
@@ -234,7 +236,7 @@ class LocalStorage(Storage):
         self.delete(path.with_name(f"{DOUBTED}{path.name}"))
         self._doubted.discard(path)
 
-    def make_folder(self, path: PurePath) -> None:
+    def make_folder(self, path: PurePath, mode: int = 0o777) -> None:
         """What was made has entries that last."""
         missing = []
         current = path
@@ -244,10 +246,10 @@ class LocalStorage(Storage):
         with translated(path):
             self.step("store.make_folder")
             self.places.check_folder(path)
-            os.makedirs(path, exist_ok=True)
+            os.makedirs(path, mode, exist_ok=True)
             for folder in missing:
-                if (mode := self._mode_of(folder)) is not None:
-                    os.chmod(folder, folder_mode(mode))
+                if (given := self._mode_of(folder)) is not None:
+                    os.chmod(folder, folder_mode(given))
         for folder in missing:
             self.sync_folder(folder)
         if missing:
@@ -264,6 +266,17 @@ class LocalStorage(Storage):
     def upload(self, file: Path, path: PurePath) -> None:
         self.copy(file, path)
 
+    def download(self, path: PurePath, file: Path) -> None:
+        with translated(path):
+            self.step("store.link")
+            os.makedirs(file.parent, exist_ok=True)
+            try:
+                os.link(path, file)
+            except OSError as error:
+                if error.errno not in _NO_LINK:
+                    raise
+                shutil.copyfile(path, file)
+
     def link(self, path: PurePath, target: PurePath) -> bool:
         with translated(target):
             self.step("store.link")
@@ -271,7 +284,7 @@ class LocalStorage(Storage):
                 with self.places.entry(target) as (at, name):
                     os.link(path, name, dst_dir_fd=at, follow_symlinks=False)
             except OSError as error:
-                if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
+                if error.errno not in _NO_LINK:
                     raise
                 return False
         return True

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -221,7 +221,7 @@ class _Cursor:
 _Value = tuple[bool, Any]  # a value of the order: whether it is null, and what it is if it is not
 
 
-def _ranges(path: Path, file: pq.ParquetFile, column: pa.Field) -> list[tuple[_Value, _Value]] | None:
+def _ranges(path: PurePath, file: pq.ParquetFile, column: pa.Field) -> list[tuple[_Value, _Value]] | None:
     """The lowest and highest value of a column in each row group, or None where the footer does not say.
 
     A file of another writer may spell the type differently: its bounds do not compare with the table's values then.

@@ -12,16 +12,17 @@ what follows from it.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lithify.errors import Corruption, InvalidRequest, LithifyError, NotFound
-from lithify.files.os_errors import os_error
+from lithify.files.os_errors import os_error, translated
 from lithify.files.read_proof import Vanished, check_size, tag_of
 
 FOOTER_GUESS_BYTES = 16_384
@@ -43,7 +44,7 @@ class Footer:
 
 
 def open_file(
-    path: Path | str,
+    path: PurePath | str,
     size_bytes: int | None = None,
     *,
     metadata: pq.FileMetaData | None = None,
@@ -100,7 +101,18 @@ def _check_counts(metadata: pq.FileMetaData) -> None:
         raise ValueError(f"its footer says {metadata.num_rows} rows, and its row groups have {rows}")
 
 
-def hive_partitions(root: Path, paths: Sequence[Path]) -> tuple[pa.Schema, dict[Path, dict[str, Any]]]:
+@contextmanager
+def ranges_of(path: PurePath | str) -> Iterator[Callable[[int, int], bytes]]:
+    """What a data file has from a place on, at most so many bytes."""
+    with translated(path):
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            yield lambda start, length: os.pread(fd, length, start)
+        finally:
+            os.close(fd)
+
+
+def hive_partitions(root: PurePath, paths: Sequence[PurePath]) -> tuple[pa.Schema, dict[Path, dict[str, Any]]]:
     """Columns that stand in the names of folders (`day=2026-11-16`) and perhaps also in the files, with what each file
     has there.
     """
@@ -117,7 +129,7 @@ def hive_partitions(root: Path, paths: Sequence[Path]) -> tuple[pa.Schema, dict[
     }
 
 
-def corrupt(path: Path | str, error: BaseException) -> LithifyError:
+def corrupt(path: PurePath | str, error: BaseException) -> LithifyError:
     if isinstance(error, FileNotFoundError):
         return NotFound(f"{path} does not exist")
     if isinstance(error, OSError) and error.errno:
@@ -130,7 +142,7 @@ def corrupt(path: Path | str, error: BaseException) -> LithifyError:
     )
 
 
-def encrypted(path: Path | str, **details: Any) -> LithifyError:
+def encrypted(path: PurePath | str, **details: Any) -> LithifyError:
     return InvalidRequest(
         f"{path} is encrypted, and Lithify has no keys: write it anew without encryption, and then take it",
         path=str(path),
@@ -146,14 +158,14 @@ def footer_in(data: bytes) -> bytes:
     return data[-8 - int.from_bytes(data[-8:-4], "little") : -8]
 
 
-def read_footer(path: Path | str, size_bytes: int | None = None) -> bytes:
+def read_footer(path: PurePath | str, size_bytes: int | None = None) -> bytes:
     """The footer of a Parquet file as it stands there, mostly in one read; nothing of it is understood yet.
     `size_bytes`: what the file must have.
     """
     return read_tagged_footer(path, size_bytes)[0]
 
 
-def read_tagged_footer(path: Path | str, size_bytes: int | None = None) -> tuple[bytes, int]:
+def read_tagged_footer(path: PurePath | str, size_bytes: int | None = None) -> tuple[bytes, int]:
     """The same, and the tag of the file that it was read from."""
     try:
         fd = os.open(path, os.O_RDONLY)
@@ -176,7 +188,7 @@ def read_tagged_footer(path: Path | str, size_bytes: int | None = None) -> tuple
         raise corrupt(path, error) from error
 
 
-def footer_of(raw: bytes, path: Path | str) -> Footer:
+def footer_of(raw: bytes, path: PurePath | str) -> Footer:
     """`raw`: as `read_footer` gives it. `path`: where it comes from, for the error."""
     try:
         metadata = parsed(raw)

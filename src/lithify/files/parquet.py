@@ -22,7 +22,7 @@ import socket
 import uuid
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -172,7 +172,7 @@ def _delta_encodable(kind: pa.DataType) -> bool:
 
 
 def read(
-    path: Path, columns: pa.Schema, constants: dict[str, Any] | None = None, size_bytes: int | None = None
+    path: PurePath, columns: pa.Schema, constants: dict[str, Any] | None = None, size_bytes: int | None = None
 ) -> pa.Table:
     """Read the wanted columns; one that the file lacks is `constants`' value, or null (it was added later)."""
     batches = list(batches_of(path, columns, constants, size_bytes))
@@ -180,7 +180,7 @@ def read(
 
 
 def batches_of(
-    path: Path, columns: pa.Schema, constants: dict[str, Any] | None = None, size_bytes: int | None = None
+    path: PurePath, columns: pa.Schema, constants: dict[str, Any] | None = None, size_bytes: int | None = None
 ) -> Iterator[pa.Table]:
     """The same by row group, to keep memory bounded by one of them."""
     file = open_file(path, size_bytes)
@@ -237,13 +237,14 @@ class PartWriter:
     another one: what counts is the path that `close` tells.
     """
 
-    def __init__(self, path: Path, schema: pa.Schema, layout: Layout) -> None:
+    def __init__(self, path: PurePath, schema: pa.Schema, layout: Layout) -> None:
         self._schema, self._layout = schema, layout
         with translated(path):
             try:
-                self._sink, self.path = path.open("xb"), path
+                self.path = Path(path)
+                self._sink = self.path.open("xb")
             except FileExistsError:
-                self.path = path.with_stem(f"{path.stem}-{uuid.uuid4().hex[:8]}")
+                self.path = self.path.with_stem(f"{path.stem}-{uuid.uuid4().hex[:8]}")
                 self._sink = self.path.open("xb")
             follow_folder(self.path, self.path.parent)
         self._writer: pq.ParquetWriter | None = None
@@ -274,7 +275,7 @@ class PartWriter:
         rest = whole.slice(rows)
         self._pending, self._pending_rows = ([rest] if rest.num_rows else []), rest.num_rows
 
-    def close(self, relative_to: Path) -> Written:
+    def close(self, relative_to: PurePath) -> Written:
         if self._pending_rows or self._writer is None:
             self._pending.append(self._schema.empty_table())
             self._flush(self._pending_rows)

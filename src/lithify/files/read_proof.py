@@ -88,6 +88,16 @@ def tag_of(found: os.stat_result) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") or 1
 
 
+def tag_at(path: str) -> int:
+    """Of the file that lies there."""
+    try:
+        return tag_of(os.stat(path))
+    except (FileNotFoundError, NotADirectoryError):
+        raise Vanished.at(path) from None
+    except OSError as error:
+        raise os_error(error, path) from error
+
+
 def look_again(read: Callable[[], T]) -> T:
     """What `read` answers, which plans anew each time, once all its files were there."""
     missed: set[str] = set()

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -78,7 +78,7 @@ class RewriteResult:
         return self.source is not None and self.written is None and not self.updated and not self.deleted
 
 
-def write_slices(path: Path, table: pa.Table) -> None:
+def write_slices(path: PurePath, table: pa.Table) -> None:
     with translated(path), pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
 
@@ -131,14 +131,14 @@ def _write_all(task: RewriteTask, tables: Iterator[pa.Table]) -> Written | None:
         raise
 
 
-def _holds_any(task: RewriteTask, source: Path, hidden: pa.Table) -> bool:
+def _holds_any(task: RewriteTask, source: PurePath, hidden: pa.Table) -> bool:
     """Read the key columns alone: cheaper than rewriting a file for nothing."""
     columns = pa.schema([task.layout.columns.field(name) for name in task.by])
     batches = batches_of(source, columns, dict(task.constants), task.source_bytes)
     return any((lookup(keys, hidden, task.by) >= 0).any() for keys in batches)
 
 
-def _groups_ascend(source: Path, task: RewriteTask) -> bool:
+def _groups_ascend(source: PurePath, task: RewriteTask) -> bool:
     """Whether no row group can hold a smaller key than one before it. Elsewhere a row that looks like a new one may
     turn out, row groups later, to take the place of another.
     """
@@ -164,7 +164,7 @@ class _Merge:
         self._last: Any = None
         self.rows_read = self.updated = self.deleted = 0
 
-    def batches(self, source: Path) -> Iterator[pa.Table]:
+    def batches(self, source: PurePath) -> Iterator[pa.Table]:
         task = self._task
         in_order = not self._rows.num_rows or _groups_ascend(source, task)
         pending: pa.Table | None = None

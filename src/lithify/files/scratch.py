@@ -18,8 +18,11 @@ import shutil
 import tempfile
 import threading
 import time
-from pathlib import Path
+from collections.abc import Iterable
+from pathlib import Path, PurePath
 from types import TracebackType
+
+from lithify.files.os_errors import translated
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +68,20 @@ class Scratch:
         self.close()
 
 
-def sweep(place: Path) -> int:
+def links_to(paths: Iterable[str], folder: PurePath) -> None:
+    """A new folder of links, for engines that read all of a folder."""
+    with translated(folder):
+        os.makedirs(folder)
+        for number, path in enumerate(paths):
+            os.symlink(path, folder / f"{number:06d}.parquet")
+
+
+def discard(folder: PurePath) -> None:
+    """As far as it goes: what stays is swept when its process is gone."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def sweep(place: PurePath) -> int:
     """Remove what processes that are gone have left there. Returns how many folders; it ends after a few seconds."""
     until, removed = time.monotonic() + SWEEP_S_MAX, 0
     try:
@@ -95,7 +111,7 @@ def _is_mine(entry: os.DirEntry[str]) -> bool:
     return False
 
 
-def _locked(path: Path, *, create: bool) -> int | None:
+def _locked(path: PurePath, *, create: bool) -> int | None:
     """A descriptor that holds the lock, or None: there is no such file, or somebody holds it."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if create else 0), 0o600)

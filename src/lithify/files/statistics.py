@@ -18,7 +18,7 @@ import re
 from collections.abc import Sequence
 from decimal import Decimal
 from functools import lru_cache
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -122,7 +122,7 @@ class Range(NamedTuple):
     nulls: int | None
 
 
-def ranges_of(path: Path, column: str) -> list[Range] | None:
+def ranges_of(path: PurePath, column: str) -> list[Range] | None:
     """Of each row group of a file; None where its footer does not say or is not believed."""
     footer = footer_of(read_footer(path), path)
     metadata = footer.metadata

@@ -75,6 +75,10 @@ class Storage(ABC):
         """Take in a local file; it is seen once it is whole."""
 
     @abstractmethod
+    def download(self, path: PurePath, file: Path) -> None:
+        """A new local file with the object's content, in a folder that is made for it if need be."""
+
+    @abstractmethod
     def move(self, path: PurePath, target: PurePath, *, sync: bool = True) -> None:
         """Give an object another name. `sync=False`: that lasts when both folders are synced, the target's first."""
 
@@ -139,7 +143,7 @@ class Storage(ABC):
 
     # -- folders, and what an fsync has not written down: for storages that have them
 
-    def make_folder(self, path: PurePath) -> None:  # noqa: B027 (nothing to do where there are none)
+    def make_folder(self, path: PurePath, mode: int = 0o777) -> None:  # noqa: B027 (nothing to do where there are none)
         """With its parents."""
 
     def delete_empty_folder(self, path: PurePath) -> None:  # noqa: B027

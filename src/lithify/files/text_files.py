@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import numpy as np
 import pyarrow as pa
@@ -183,7 +183,7 @@ def present(pieces: Sequence[Piece], target: Target) -> pa.Schema:
 
 
 def read_text(
-    source: Path | bytes, place: str, kind: str, target: Target, encoding: str | None = None, *, unpack: bool = True
+    source: PurePath | bytes, place: str, kind: str, target: Target, encoding: str | None = None, *, unpack: bool = True
 ) -> tuple[pa.Table, list[BadRecord]]:
     """Everything at once: the rows with the columns that are named, and all that is none. `unpack`: packed data is
     unpacked, whatever size it may have then; else it is refused.

@@ -11,10 +11,11 @@ whoever reads records finds them, and sets that record aside or names its line.
 from __future__ import annotations
 
 import codecs
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePath
 
 import pyarrow as pa
 
@@ -73,7 +74,7 @@ def check_encoding(name: str | None) -> str | None:
 class TextInput:
     """A source that was looked at. `place` is how errors call it; `skip`: bytes of its byte order mark."""
 
-    source: Path | bytes
+    source: PurePath | bytes
     place: str
     packed: str | None
     encoding: str
@@ -118,15 +119,15 @@ class TextInput:
                 yield block
 
 
-def look_at(source: Path | bytes, place: str, encoding: str | None = None) -> TextInput:
+def look_at(source: PurePath | bytes, place: str, encoding: str | None = None) -> TextInput:
     """Find out how to read a source. A declared encoding that the source itself contradicts is refused."""
     declared = check_encoding(encoding)
     if isinstance(source, bytes):
         head, size = source[:_PEEK_BYTES], len(source)
     else:
         with translated(source):
-            size = source.stat().st_size
-            with source.open("rb") as file:
+            size = os.stat(source).st_size
+            with open(source, "rb") as file:
                 head = file.read(_PEEK_BYTES)
     packed = next((name for magic, name in _PACKED.items() if head.startswith(magic)), None)
     if packed is not None:
@@ -164,7 +165,7 @@ def _by_zeros(head: bytes) -> str | None:
 
 
 @contextmanager
-def _opened(source: Path | bytes, packed: str | None, place: str) -> Iterator[pa.NativeFile]:
+def _opened(source: PurePath | bytes, packed: str | None, place: str) -> Iterator[pa.NativeFile]:
     if isinstance(source, bytes):
         raw: pa.NativeFile = pa.BufferReader(source)
     else:

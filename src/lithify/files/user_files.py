@@ -6,6 +6,7 @@ Links are followed here: the path is the user's own word.
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 
@@ -16,6 +17,11 @@ from lithify.files.os_errors import translated
 def user_path(text: PurePath | str) -> Path:
     """From the root, with `~` for the user's own folder."""
     return Path(text).expanduser().absolute()
+
+
+def real_path(path: PurePath) -> str:
+    """Where it lies, whatever links lead there."""
+    return os.path.realpath(path)
 
 
 def is_folder(path: PurePath | str) -> bool:

@@ -11,30 +11,27 @@ What a token may do is its scopes, on all tables or on those that its patterns n
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import hmac
 import json
-import os
 import re
 import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Literal, get_args
+from pathlib import Path, PurePath
+from typing import Any, Literal, TypeVar, get_args
 
 from lithify.core.names import CONTROL_FOLDER, parse_table_name
-from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound, Unavailable
+from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
 from lithify.files.local import LocalStorage
-from lithify.files.os_errors import os_error
 from lithify.files.storage import Storage
 
 Scope = Literal["read", "write", "maintain", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 PREFIX = "lith_"
-FILE, LOCK = "tokens.json", "tokens.lock"
+FILE = "tokens.json"
 FORMAT = 1
 TOKENS_MAX, TABLES_MAX, NAME_LENGTH_MAX = 10_000, 100, 64
 EXPIRES_S_MAX = 100 * 366 * 86_400
@@ -44,6 +41,7 @@ LOCK_WAIT_S_MAX = 10.0
 SECRET_LENGTH_MAX = 256
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]*")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ class Tokens:
         self._folder, self._store, self._clock = lake / CONTROL_FOLDER, store or LocalStorage(), clock
         self._lock = threading.Lock()
         self._looked_at = float("-inf")
-        self._stamp: tuple[int, int, int] | None = None
+        self._stamp: str | None = None
         self._by_hash: Mapping[str, Token] = {}
         self._last_used: dict[str, float] = {}
 
@@ -139,35 +137,37 @@ class Tokens:
         self, name: str, scopes: Iterable[str], tables: Iterable[str] = (), expires_s: float | None = None
     ) -> tuple[Token, str]:
         """A new token and its secret, which nobody can look up afterwards."""
-        with self._changing():
-            return self._create(name, scopes, tables, expires_s, self._read())
+        return self._change(lambda known: self._with_new(known, name, scopes, tables, expires_s))
 
     def create_first(self, name: str) -> tuple[Token, str] | None:
         """An admin token if the lake has never had one; of two processes at once, one gets it."""
         if self._read():
             return None  # before the lock, which a lake that may only be read has no place for
-        with self._changing():
-            return None if self._read() else self._create(name, ("admin",), (), None, [])
+
+        def first(known: list[Token]) -> tuple[list[Token] | None, tuple[Token, str] | None]:
+            return (None, None) if known else self._with_new([], name, ("admin",), (), None)
+
+        return self._change(first)
 
     def create_first_into(self, name: str, path: Path) -> str | None:
         """The same, with its secret in a new file that nobody else can read: there it is whole, or not at all."""
         if self._read():
             return None
-        if os.path.lexists(path):
+        if LocalStorage().names(path.parent).count(path.name):
             raise Conflict(f"{path} exists already, and a token goes into a new file: remove it, or name another")
         if (first := self.create_first(name)) is None:
             return None
         try:
             _write_secret(path, first[1])
-        except OSError as error:
+        except LithifyError:
             self.revoke(first[0].id)
-            raise os_error(error, path) from error
+            raise
         return first[1]
 
     def revoke(self, id_or_name: str) -> Token:
         """End a token for good. By its id, or by its name if one valid token has it; again, nothing changes."""
-        with self._changing():
-            known = self._read()
+
+        def ended(known: list[Token]) -> tuple[list[Token] | None, Token]:
             found = [token for token in known if token.id == id_or_name] or [
                 token for token in known if token.name == id_or_name and token.revoked_at is None
             ]
@@ -178,14 +178,15 @@ class Tokens:
                 ids = ", ".join(token.id for token in found)
                 raise Conflict(f"several tokens are named {id_or_name!r}: revoke by id, one of {ids}")
             if found[0].revoked_at is not None:
-                return found[0]
+                return None, found[0]
             revoked = replace(found[0], revoked_at=self._clock())
-            self._write([revoked if token.id == revoked.id else token for token in known])
-            return revoked
+            return [revoked if token.id == revoked.id else token for token in known], revoked
 
-    def _create(
-        self, name: str, scopes: Iterable[str], tables: Iterable[str], expires_s: float | None, known: list[Token]
-    ) -> tuple[Token, str]:
+        return self._change(ended)
+
+    def _with_new(
+        self, known: list[Token], name: str, scopes: Iterable[str], tables: Iterable[str], expires_s: float | None
+    ) -> tuple[list[Token], tuple[Token, str]]:
         if len(known) >= TOKENS_MAX:
             # Those that let nobody in any more make room.
             now = self._clock()
@@ -205,12 +206,22 @@ class Tokens:
             sha256=_sha256(secret),
         )
         if any(token.id == other.id for other in known):
-            return self._create(name, scopes, tables, expires_s, known)
-        self._write([*known, token])
-        return token, secret
+            return self._with_new(known, name, scopes, tables, expires_s)
+        return [*known, token], (token, secret)
 
-    def _changing(self) -> contextlib.AbstractContextManager[None]:
-        return self._store.lock(self._folder / LOCK, LOCK_WAIT_S_MAX, "tokens")
+    def _change(self, change: Callable[[list[Token]], tuple[list[Token] | None, T]]) -> T:
+        """`change` tells what the tokens are from now on, None for as they were, and what is answered."""
+        answers: list[T] = []
+
+        def changed(content: bytes | None) -> bytes | None:
+            tokens, answer = change([] if content is None else self._parsed(content))
+            answers.append(answer)
+            return None if tokens is None else _document(tokens)
+
+        self._store.swap(self.path, changed, LOCK_WAIT_S_MAX, "tokens", mode=0o600)
+        with self._lock:
+            self._looked_at, self._stamp = float("-inf"), None
+        return answers[-1]
 
     # -- the file
 
@@ -221,7 +232,7 @@ class Tokens:
             return self._by_hash
         with self._lock:
             if now - self._looked_at >= LOOK_S:
-                stamp = self._stamp_of_file()
+                stamp = self._store.tag(self.path)
                 if stamp is None or stamp != self._stamp:
                     # Forgotten first: if it cannot be read, nobody gets in.
                     self._by_hash, self._stamp = {}, None
@@ -230,24 +241,17 @@ class Tokens:
                 self._looked_at = now
             return self._by_hash
 
-    def _stamp_of_file(self) -> tuple[int, int, int] | None:
-        try:
-            found = self.path.stat()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise Unavailable(f"{self.path} cannot be read: check its owner and mode") from error
-        return found.st_ino, found.st_mtime_ns, found.st_size
-
     def _read(self) -> list[Token]:
         try:
-            data = self._store.read(self.path)
+            return self._parsed(self._store.read(self.path))
         except NotFound:
             return []
+
+    def _parsed(self, data: bytes) -> list[Token]:
         try:
             document = json.loads(data)
             newer = document["format"] > FORMAT
-            tokens = [] if newer else [_parsed(each) for each in document["tokens"]]
+            tokens = [] if newer else [_token(each) for each in document["tokens"]]
         except (ValueError, KeyError, TypeError, AttributeError, InvalidRequest) as error:
             raise Corruption(
                 f"{self.path} is damaged, so no token is accepted: restore it, or delete it and create new tokens"
@@ -256,33 +260,26 @@ class Tokens:
             raise InvalidRequest(f"{self.path} was written by a newer Lithify: upgrade lithify")
         return tokens
 
-    def _write(self, tokens: list[Token]) -> None:
-        listed = [{**token.document(), "sha256": token.sha256} for token in tokens]
-        document = json.dumps({"format": FORMAT, "tokens": listed}, indent=1) + "\n"
-        self._store.put(self.path, document.encode(), mode=0o600)
-        with self._lock:
-            self._looked_at, self._stamp = float("-inf"), None
+
+def _document(tokens: list[Token]) -> bytes:
+    listed = [{**token.document(), "sha256": token.sha256} for token in tokens]
+    return (json.dumps({"format": FORMAT, "tokens": listed}, indent=1) + "\n").encode()
 
 
-def _write_secret(path: Path, secret: str) -> None:
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    fd = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+def _write_secret(path: PurePath, secret: str) -> None:
+    draft, outside = path.with_name(f".{path.name}.{secrets.token_hex(8)}"), LocalStorage()
+    outside.create(draft, f"{secret}\n".encode(), mode=0o600)
     try:
-        with open(fd, "w") as file:
-            os.fchmod(fd, 0o600)
-            file.write(f"{secret}\n")
-            file.flush()
-            os.fsync(fd)
-        os.link(draft, path)  # fails if somebody was faster, and follows no link
+        outside.copy(draft, path)  # fails if somebody was faster, and follows no link
     finally:
-        os.unlink(draft)
+        outside.delete(draft)
 
 
 def _sha256(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _parsed(each: dict[str, Any]) -> Token:
+def _token(each: dict[str, Any]) -> Token:
     sha256 = str(each["sha256"])
     if not re.fullmatch(r"[0-9a-f]{64}", sha256):
         raise ValueError("no hash")

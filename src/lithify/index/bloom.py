@@ -6,7 +6,6 @@ that the format defines answers "perhaps".
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 import xxhash
 
-from lithify.files.os_errors import translated
+from lithify.files.open_parquet import ranges_of
 from lithify.index.block import ColumnInfo
 from lithify.index.sort_keys import point_of
 from lithify.index.stats import Kind
@@ -34,22 +33,18 @@ def may_hold(path: Path, offset: int, values: Sequence[bytes]) -> bool:
     """Whether the filter at `offset` of a file may hold one of the values, each as `bloom_bytes` spells it."""
     if offset >= _PLACES:
         return True
-    with translated(path):
-        fd = os.open(path, os.O_RDONLY)
-        try:
-            start = _filter_of(os.pread(fd, _HEADER_BYTES_MAX, offset))
-            if start is None:
+    with ranges_of(path) as read:
+        start = _filter_of(read(offset, _HEADER_BYTES_MAX))
+        if start is None:
+            return True
+        header_bytes, filter_bytes = start
+        for value in values:
+            hashed = xxhash.xxh64_intdigest(value)
+            place = ((hashed >> 32) * (filter_bytes // _BLOCK_BYTES)) >> 32
+            block = read(offset + header_bytes + place * _BLOCK_BYTES, _BLOCK_BYTES)
+            if len(block) < _BLOCK_BYTES or _in_block(block, hashed & 0xFFFFFFFF):
                 return True
-            header_bytes, filter_bytes = start
-            for value in values:
-                hashed = xxhash.xxh64_intdigest(value)
-                place = ((hashed >> 32) * (filter_bytes // _BLOCK_BYTES)) >> 32
-                block = os.pread(fd, _BLOCK_BYTES, offset + header_bytes + place * _BLOCK_BYTES)
-                if len(block) < _BLOCK_BYTES or _in_block(block, hashed & 0xFFFFFFFF):
-                    return True
-            return False
-        finally:
-            os.close(fd)
+        return False
 
 
 def _filter_of(header: bytes) -> tuple[int, int] | None:

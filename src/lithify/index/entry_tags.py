@@ -9,7 +9,6 @@ running process is noticed by the next read but for `ROUND_S`, and in tables of 
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from lithify.files.read_proof import tag_of
+from lithify.errors import LithifyError
+from lithify.files.read_proof import tag_at
 from lithify.index.block import Block
 from lithify.index.lookup import Coverage, Files, Flags
 
@@ -43,7 +43,7 @@ class EntryTags:
         self,
         data: Path,
         now_s: Callable[[], float] = time.monotonic,
-        tag_at: Callable[[str], int] = lambda path: tag_of(os.stat(path)),
+        tag_at: Callable[[str], int] = tag_at,
     ) -> None:
         self._data, self._now_s, self._tag_at = data, now_s, tag_at
         # Per block, of which of its files the tag was compared, and how that went.
@@ -103,7 +103,7 @@ class EntryTags:
 
     def _look(self, block: Block, place: int) -> None:
         path, same = block.paths[place].as_py(), True
-        with contextlib.suppress(OSError):  # whoever reads the file says what is wrong with it
+        with contextlib.suppress(LithifyError):  # whoever reads the file says what is wrong with it
             same = self._tag_at(f"{self._data}/{path}") == int(block.tags[place])
         looked = self._of(block)
         if not same and looked[place] != _REPLACED:

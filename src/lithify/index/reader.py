@@ -13,7 +13,6 @@ its blocks are read from the newest.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,10 +20,9 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from lithify.errors import Corruption, NotFound
-from lithify.files.os_errors import translated
+from lithify.files.mapped import identity_and_size, mapped
 from lithify.index.block import Block
 from lithify.index.format import (
     FOOTER,
@@ -81,20 +79,9 @@ class _Mapping:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with translated(path):
-            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                stat = os.fstat(fd)
-                self.identity = (stat.st_dev, stat.st_ino)
-                if stat.st_size < HEADER_BYTES:
-                    raise damaged(path, "it is shorter than its header")
-                # Arrow's mapping, because those of Python and NumPy each keep a descriptor. The buffer holds it.
-                with pa.memory_map(f"/dev/fd/{fd}") as mapped:
-                    self.data = memoryview(mapped.read_buffer())
-            finally:
-                os.close(fd)
+        self.identity, self.data = mapped(path)
         if self.size < HEADER_BYTES:
-            raise damaged(path, "it was cut while it was opened")
+            raise damaged(path, "it is shorter than its header")
 
     @property
     def size(self) -> int:
@@ -102,12 +89,11 @@ class _Mapping:
 
     def check_whole(self) -> None:
         """A file that lost its name to another, or has none any more, is out of everybody's reach."""
-        with translated(self.path):
-            try:
-                stat = os.stat(self.path)
-            except FileNotFoundError:
-                return
-        if (stat.st_dev, stat.st_ino) == self.identity and stat.st_size < self.size:
+        try:
+            identity, size = identity_and_size(self.path)
+        except NotFound:
+            return
+        if identity == self.identity and size < self.size:
             raise damaged(self.path, "it was cut while it was in use")
 
     def head(self) -> int:
@@ -216,9 +202,7 @@ class Sidecar:
 
     def refresh(self) -> None:
         """Move to the newest footer, of the file that now stands at the path. Raises as `open` does."""
-        with translated(self.path):
-            stat = os.stat(self.path)
-        if (stat.st_dev, stat.st_ino) != self._mapping.identity:
+        if identity_and_size(self.path)[0] != self._mapping.identity:
             self._map()
             return
         self._mapping.check_whole()

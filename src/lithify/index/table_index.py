@@ -12,7 +12,6 @@ fails a commit or a read: what goes wrong is counted, and told once per table an
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -25,7 +24,7 @@ from lithify.core.snapshot import DataFile
 from lithify.errors import Corruption, LithifyError, NotFound
 from lithify.files.open_parquet import footer_of
 from lithify.files.parquet import Written
-from lithify.files.read_proof import tag_of
+from lithify.files.read_proof import tag_at
 from lithify.index.block import Block, parse
 from lithify.index.entry_tags import EntryTags
 from lithify.index.footer_reader import read_entries
@@ -110,9 +109,9 @@ class TableIndex:
             entries = Entries()
             for file in written:
                 if file.footer:
-                    tag = tag_of(os.stat(self.data / file.path))
+                    tag = tag_at(f"{self.data}/{file.path}")
                     entries.add(footer_of(file.footer, file.path), file.path, file.size_bytes, tag)
-            if entries.files or (removed and self.path.exists()):
+            if entries.files or (removed and self._runtime.store.exists(self.path)):
                 self.add(version, [entries.block()] if entries.files else [], [file.path for file in removed])
                 self._rewrite_if_worth_it()
         except Exception as error:
@@ -220,7 +219,7 @@ class TableIndex:
         with self._lock:
             self._sidecar, self._beside = None, []
             self._tried.clear()
-            if self.path.exists():
+            if self._runtime.store.exists(self.path):
                 self._runtime.store.delete(self.path)
 
     def _look_up(self, version: int | None, files: Files, places: Sequence[int]) -> Block | None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from pathlib import Path
 
 from lithify.errors import LithifyError, NotFound
 from lithify.files.local import LocalStorage
 from lithify.files.paths import not_allowed
+from lithify.files.user_files import real_path
 from lithify.settings import user_folder
 
 logger = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ LOCK_WAIT_S_MAX = 10.0
 
 def remembered(lake: Path) -> list[Path]:
     try:
-        return [Path(place) for place in _read().get(os.path.realpath(lake), ())]
+        return [Path(place) for place in _read().get(real_path(lake), ())]
     except LithifyError as error:
         logger.warning("what was allowed before is not known: %s", error)
         return []
@@ -33,25 +33,32 @@ def remembered(lake: Path) -> list[Path]:
 
 def remember(lake: Path, place: Path) -> None:
     """Where that cannot be written down, the next to open the lake is told what to set."""
-    path, store = _path(), LocalStorage()
+    path, store, real = _path(), LocalStorage(), real_path(lake)
+
+    def with_place(content: bytes | None) -> bytes | None:
+        known = {} if content is None else _parsed(content)
+        if str(place) in known.setdefault(real, []):
+            return None
+        known[real].append(str(place))
+        return (json.dumps(known, indent=1) + "\n").encode()
+
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with store.lock(path.with_suffix(".lock"), LOCK_WAIT_S_MAX, "allowed places"):
-            known = _read()
-            of_lake = known.setdefault(os.path.realpath(lake), [])
-            if str(place) not in of_lake:
-                of_lake.append(str(place))
-                store.put(path, (json.dumps(known, indent=1) + "\n").encode(), mode=0o600)
-    except (LithifyError, OSError) as error:
+        store.make_folder(path.parent, 0o700)
+        store.swap(path, with_place, LOCK_WAIT_S_MAX, "allowed places", mode=0o600)
+    except LithifyError as error:
         logger.warning("%s could not be written (%s): %s", path, error, not_allowed(place, "the adopted table"))
 
 
 def _read() -> dict[str, list[str]]:
     try:
-        found = json.loads(LocalStorage().read(_path()))
-        return {str(lake): [str(place) for place in places] for lake, places in found.items()}
+        return _parsed(LocalStorage().read(_path()))
     except NotFound:
         return {}
+
+
+def _parsed(content: bytes) -> dict[str, list[str]]:
+    try:
+        return {str(lake): [str(place) for place in places] for lake, places in json.loads(content).items()}
     except (ValueError, AttributeError, TypeError) as error:
         logger.warning("%s cannot be read (%s): what it allows is left out", _path(), error)
         return {}

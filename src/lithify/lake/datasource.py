@@ -10,11 +10,12 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from lithify.core.position import Position, seq_of
-from lithify.errors import InvalidRequest
+from lithify.errors import InvalidRequest, LithifyError
+from lithify.files.local import LocalStorage
 from lithify.spark.datasource.options import Mode, SourceOptions
 from lithify.spark.datasource.source import TableSource
 from lithify.spark.datasource.table import Spooled, SpoolPlace
@@ -118,7 +119,7 @@ def _query_in(checkpoint: str | None) -> str | None:
     if checkpoint is None:
         return None
     try:
-        found = json.loads((Path(checkpoint.removeprefix("file://")) / "metadata").read_text())
+        found = json.loads(LocalStorage().read(PurePath(checkpoint.removeprefix("file://")) / "metadata"))
         return str(found["id"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (LithifyError, ValueError, KeyError, TypeError):
         return None

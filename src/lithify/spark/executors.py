@@ -23,17 +23,18 @@ import platform
 import socket
 import sys
 import threading
-import time
 import uuid
 import zipfile
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from lithify.errors import ComputeFailed, LithifyError, Unavailable
+from lithify.files.local import LocalStorage
 from lithify.files.paths import discard_tree
+from lithify.files.staging import sweep
 from lithify.spark.java import cache_folder
 from lithify.spark.target import is_local
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed, run_tasks
@@ -167,12 +168,13 @@ def cores(spark: SparkSession) -> int:
 def _probe(spark: SparkSession, root: Path, tasks: int) -> None:
     token = uuid.uuid4().hex
     folder = root / "_lithify" / f"probe-{token}"
-    _sweep(folder.parent)
-    folder.mkdir()
+    sweep(folder.parent, ("probe-",), _PROBE_S_MAX)  # of processes that were killed meanwhile
+    store = LocalStorage()
+    store.make_folder(folder)
     try:
-        (folder / "driver").write_text(token)
+        store.create(folder / "driver", token.encode())
         seen = run_tasks(spark, _look, [_Look(str(folder), token)] * tasks)
-        unseen = [found for found in seen if found.problem is None and not (folder / found.wrote).is_file()]
+        unseen = [found for found in seen if found.problem is None and not store.exists(folder / found.wrote)]
     except ComputeFailed as error:
         raise Unavailable(
             f"the executors of Spark could not run a first task: {error.message}. They need Python "
@@ -193,26 +195,17 @@ def _probe(spark: SparkSession, root: Path, tasks: int) -> None:
         )
 
 
-def _sweep(control: Path) -> None:
-    """Probes of processes that were killed meanwhile."""
-    for folder in control.glob("probe-*"):
-        with contextlib.suppress(OSError):
-            if time.time() - folder.lstat().st_mtime > _PROBE_S_MAX:
-                discard_tree(folder)
-
-
 def _look(task: _Look) -> _Seen:
     """On an executor. Problems are answers: all hosts that have one are to be named."""
     host = socket.gethostname()
-    folder = Path(task.folder)
+    folder, store = PurePath(task.folder), LocalStorage()
     try:
-        if (folder / "driver").read_text() != task.token:
+        if store.read(folder / "driver") != task.token.encode():
             return _Seen(host, "another folder has this name")
         mine = folder / f"executor-{uuid.uuid4().hex}"
-        mine.write_text(host)
-    except OSError as error:
-        missing = not folder.parent.is_dir()
-        return _Seen(host, "it is not there" if missing else f"{error.strerror or error} ({error.filename})")
+        store.create(mine, host.encode())
+    except LithifyError as error:
+        return _Seen(host, error.message if store.is_folder(folder.parent) else "it is not there")
     return _Seen(host, wrote=mine.name)
 
 

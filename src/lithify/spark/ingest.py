@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePath
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -18,6 +18,8 @@ from pyspark.sql import functions as F
 
 from lithify.core import strict_json
 from lithify.errors import InvalidRequest
+from lithify.files.json_files import write_lines
+from lithify.files.local import LocalStorage
 from lithify.files.text_files import (
     EXAMPLES_MAX,
     Look,
@@ -93,12 +95,12 @@ class TextFiles:
         count = len(pickled)
         return self._spark.range(0, count, 1, max(count, 1)).mapInArrow(run, schema)
 
-    def write_bad(self, folder: Path) -> list[Path]:
+    def write_bad(self, folder: PurePath) -> list[PurePath]:
         """Records that do not fit as JSON lines: file, line, column, why, record."""
-        folder.mkdir(parents=True)
+        LocalStorage().make_folder(folder)
         tasks = [(number, str(folder), *task) for number, task in enumerate(self._tasks)]
         written = [_write_bad(task) for task in tasks] if self.small else run_tasks(self._spark, _write_bad, tasks)
-        return [Path(file) for file in written if file is not None]
+        return [PurePath(file) for file in written if file is not None]
 
     def _looks(self, ranges: Sequence[Range]) -> list[Look]:
         return run_tasks(self._spark, look, list(ranges))
@@ -160,17 +162,9 @@ def _batches(task: Task, columns: pa.Schema, places: bool) -> Iterator[pa.Record
 
 def _write_bad(task: tuple[int, str, Sequence[Piece], Target]) -> str | None:
     number, folder, pieces, target = task
-    path = Path(folder) / f"part-{number:05}.json"
-    found = False
-    with path.open("wb") as file:
-        for piece in pieces:
-            for portion in portions(piece, target):
-                for record in portion.bad:
-                    file.write(strict_json.dumps(bad_line(record)) + b"\n")
-                    found = True
-    if not found:
-        path.unlink()
-    return str(path) if found else None
+    bad = (record for piece in pieces for portion in portions(piece, target) for record in portion.bad)
+    path = f"{folder}/part-{number:05}.json"
+    return path if write_lines(path, (strict_json.dumps(bad_line(record)) for record in bad)) else None
 
 
 # -- columns

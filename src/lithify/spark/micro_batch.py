@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
-from pathlib import Path
+from pathlib import PurePath
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -19,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from lithify.core.arrow_rows import order_of, take
 from lithify.core.ops import WORDS, Op
+from lithify.files.json_files import json_files
 from lithify.spark.event_write import ARRIVAL
 from lithify.spark.ingest import FILE, MODIFIED, local_name, parquet_rows
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed
@@ -94,7 +95,7 @@ def null_keyed(frame: DataFrame, key: Sequence[str]) -> tuple[DataFrame, DataFra
     return frame.where(missing), frame.where(~missing)
 
 
-def write_records(frame: DataFrame, why: str, folder: Path) -> list[Path]:
+def write_records(frame: DataFrame, why: str, folder: PurePath) -> list[PurePath]:
     """Records set aside as JSON lines, in place of what the folder held; no files where there are none."""
     record = F.to_json(F.struct(*[F.col(f"`{name}`") for name in frame.columns]))
     try:
@@ -102,7 +103,7 @@ def write_records(frame: DataFrame, why: str, folder: Path) -> list[Path]:
         lines.write.mode("overwrite").json(str(folder))
     except SPARK_ERRORS as error:
         raise compute_failed(error) from error
-    return [file for file in sorted(folder.glob("*.json")) if file.stat().st_size]
+    return json_files(folder, empty=False)
 
 
 # -- files as a stream
@@ -111,7 +112,7 @@ def write_records(frame: DataFrame, why: str, folder: Path) -> list[Path]:
 def start_file_query(
     spark: SparkSession,
     source: str,
-    checkpoint: Path,
+    checkpoint: PurePath,
     sink: Callable[[DataFrame, int], None],
     *,
     every_s: float | None,
@@ -168,13 +169,13 @@ def bad_rows(frame: DataFrame, rows_max: int) -> list[str]:
         raise compute_failed(error) from error
 
 
-def write_bad_rows(frame: DataFrame, folder: Path) -> list[Path]:
+def write_bad_rows(frame: DataFrame, folder: PurePath) -> list[PurePath]:
     """Bad rows as JSON lines: file, why, record."""
     try:
         _explained(frame).write.mode("errorifexists").json(str(folder))
     except SPARK_ERRORS as error:
         raise compute_failed(error) from error
-    return sorted(folder.glob("*.json"))
+    return json_files(folder)
 
 
 def _explained(frame: DataFrame) -> DataFrame:

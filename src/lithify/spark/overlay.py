@@ -15,14 +15,12 @@ an innocent row. Only public DataFrame calls: local mode, a cluster and Spark Co
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import reduce
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +30,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StructField, StructType, TimestampType
 
-from lithify.files.modes import follow_folder
-from lithify.files.paths import discard_tree
+from lithify.files.staging import stage_folder
 from lithify.spark.parquet import literal, no_rows, read_files, whole_files
 
 MAX_BITS = 1 << 29  # a bitmap of 64 MB
@@ -85,7 +82,7 @@ def choose_filter(dropped: pa.Table) -> FilterKind:
     return FilterKind.JOIN
 
 
-def stage(folder: Path, dropped: pa.Table, rows: pa.Table, *, null_safe: bool) -> StagedOverlay:
+def stage(folder: PurePath, dropped: pa.Table, rows: pa.Table, *, null_safe: bool) -> StagedOverlay:
     """Write the overlay to `folder`, which appears whole or not at all.
 
     An overlay is a function of its snapshot: if the folder is there already, somebody else staged the same.
@@ -115,7 +112,7 @@ def locate(
     staged: StagedOverlay,
     schema: StructType,
     key: Sequence[str],
-    folder: Path,
+    folder: PurePath,
 ) -> StagedOverlay:
     """Look up where in `touched` the dropped rows are, so that later reads need not look at keys.
 
@@ -289,25 +286,15 @@ def _one_row(words: _Ints) -> pa.Table:
     return pa.table({_WORDS: pa.array([words], pa.list_(pa.int64()))})
 
 
-def _publish(folder: Path, files: dict[str, pa.Table]) -> None:
-    draft = folder.with_name(f".{folder.name}.{uuid4().hex}")
-    draft.mkdir(parents=True)
-    try:
-        for name, table in files.items():
-            pq.write_table(table, draft / name, coerce_timestamps="us", row_group_size=ROW_GROUP_ROWS)
-            follow_folder(draft / name, folder.parent)
-        follow_folder(draft, folder.parent)
-        if not folder.is_dir():
-            os.rename(draft, folder)
-    except OSError:
-        if not folder.is_dir():  # otherwise another process was first, with the same content
-            raise
-    finally:
-        discard_tree(draft)
+def _publish(folder: PurePath, files: dict[str, pa.Table]) -> None:
+    def writing(table: pa.Table) -> Callable[[PurePath], None]:
+        return lambda path: pq.write_table(table, path, coerce_timestamps="us", row_group_size=ROW_GROUP_ROWS)
+
+    stage_folder(folder, {name: writing(table) for name, table in files.items()})
 
 
-def _uri(path: Path) -> str:
-    return f"file://{path.absolute()}"
+def _uri(path: PurePath) -> str:
+    return f"file://{path}"
 
 
 def _column(name: str) -> Column:

@@ -11,23 +11,24 @@ the files. The other way round it is not: where in the files the hidden rows are
 from __future__ import annotations
 
 import atexit
-import os
 import socket
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from lithify.compute.processes import is_gone
 from lithify.core.names import OP, SEQ
 from lithify.core.read_plan import ReadPlan, Source, by_constants
 from lithify.files.paths import discard_tree
+from lithify.files.staging import is_staged, staged_folders
 from lithify.merge.resolve import distributed_sql
 from lithify.spark.overlay import FilterKind, StagedOverlay, locate, merge, stage
 from lithify.spark.parquet import no_rows, scan_files
@@ -43,8 +44,8 @@ class _Frame:
     files: int
 
 
-_staged: OrderedDict[Path, StagedOverlay] = OrderedDict()
-_reads: dict[Path, int] = {}
+_staged: OrderedDict[PurePath, StagedOverlay] = OrderedDict()
+_reads: dict[PurePath, int] = {}
 _frames: OrderedDict[tuple[Any, ...], _Frame] = OrderedDict()
 _lock = threading.Lock()
 READS_BEFORE_LOCATING = 2
@@ -53,7 +54,7 @@ FRAMES_KEPT_MAX = 32
 FILES_KEPT_MAX = 100_000  # in all kept frames: Spark holds a status of each
 
 
-def frame_of(spark: SparkSession, plan: ReadPlan, index: Path, owner: str) -> DataFrame:
+def frame_of(spark: SparkSession, plan: ReadPlan, index: PurePath, owner: str) -> DataFrame:
     """The fresh rows of the plan's files. The same files of a snapshot that is read again get the same DataFrame: they
     are listed and analysed.
     """
@@ -106,7 +107,7 @@ def scan(spark: SparkSession, sources: Iterable[Source], columns: pa.Schema) -> 
 
 
 def _stage_once(
-    spark: SparkSession, plan: ReadPlan, touched: DataFrame | None, index: Path, owner: str
+    spark: SparkSession, plan: ReadPlan, touched: DataFrame | None, index: PurePath, owner: str
 ) -> StagedOverlay:
     """Lay the overlay down at the first read of a snapshot; a snapshot that is read often also gets positions."""
     assert plan.overlay is not None
@@ -114,10 +115,9 @@ def _stage_once(
     folder = index / f"overlay-{owner}-{snapshot.changes_version}-{snapshot.base_version}"
     with _lock:
         kept = _staged.get(folder)
-        if kept is None or not folder.exists():
+        if kept is None or not is_staged(folder):
             if not _staged:
                 atexit.register(_remove_all)
-            index.mkdir(parents=True, exist_ok=True)
             _sweep(index)
             discard_tree(folder)
             kept = stage(folder, plan.overlay.hidden, plan.overlay.rows, null_safe=not plan.schema.keyed)
@@ -134,7 +134,7 @@ def _stage_once(
         return kept
 
 
-def _forget_old(index: Path) -> None:
+def _forget_old(index: PurePath) -> None:
     """DataFrames of older snapshots may still wait to be run; beyond this many, they are asked for anew."""
     of_table = [folder for folder in _staged if folder.parent == index]
     for folder in of_table[:-OVERLAYS_KEPT_MAX]:
@@ -143,7 +143,7 @@ def _forget_old(index: Path) -> None:
         _reads.pop(folder, None)
 
 
-def _worth_locating(plan: ReadPlan, staged: StagedOverlay, folder: Path) -> bool:
+def _worth_locating(plan: ReadPlan, staged: StagedOverlay, folder: PurePath) -> bool:
     """Looking the rows up costs about what it saves in a few reads of everything, and needs scans that say which file
     a row is of. What is found must serve every choice of files, so it is looked up in all of them.
     """
@@ -152,17 +152,12 @@ def _worth_locating(plan: ReadPlan, staged: StagedOverlay, folder: Path) -> bool
     return staged.kind is FilterKind.JOIN and plain and often and _is_whole(plan)
 
 
-def _sweep(index: Path) -> None:
+def _sweep(index: PurePath) -> None:
     """Overlays of processes that are gone. A DataFrame of a living one may still be waiting to read its own."""
     host = socket.gethostname()
-    for folder in index.glob(f"overlay-{host}-*"):
+    for folder in staged_folders(index, f"overlay-{host}-"):
         pid = folder.name.removeprefix(f"overlay-{host}-").split("-")[0]
-        if (
-            pid.isdigit()
-            and int(pid) != os.getpid()
-            and not Path(f"/proc/{pid}").exists()
-            and Path("/proc/self").exists()
-        ):
+        if pid.isdigit() and is_gone(int(pid)):
             discard_tree(folder)
 
 
@@ -171,7 +166,7 @@ def _remove_all() -> None:
         _remove(folder)
 
 
-def _remove(folder: Path) -> None:
+def _remove(folder: PurePath) -> None:
     discard_tree(folder)
     discard_tree(folder.with_name(f"{folder.name}-located"))
 

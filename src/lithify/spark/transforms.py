@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +25,7 @@ from pyspark.sql.types import MapType
 from lithify.core.expectation import Expectation
 from lithify.core.query_text import with_relations
 from lithify.errors import InvalidRequest
+from lithify.files.json_files import json_files
 from lithify.spark.ingest import FILE, MODIFIED
 from lithify.spark.parquet import no_rows
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed
@@ -116,7 +117,7 @@ def split(frame: DataFrame, quarantining: Sequence[str]) -> tuple[DataFrame, Dat
     return frame.where(~bad).drop(FAILED), frame.where(bad)
 
 
-def write_set_aside(frame: DataFrame, folder: Path) -> list[Path]:
+def write_set_aside(frame: DataFrame, folder: PurePath) -> list[PurePath]:
     """Judged rows as JSON lines (why, record) in place of what the folder held."""
     names = [name for name in frame.columns if name != FAILED]
     record = F.to_json(F.struct(*[F.col(_quoted(name)) for name in names]))
@@ -125,7 +126,7 @@ def write_set_aside(frame: DataFrame, folder: Path) -> list[Path]:
         frame.select(why.alias("why"), record.alias("record")).write.mode("overwrite").json(str(folder))
     except SPARK_ERRORS as error:
         raise compute_failed(error) from error
-    return sorted(folder.glob("*.json"))
+    return json_files(folder)
 
 
 @contextlib.contextmanager

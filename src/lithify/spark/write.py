@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ from lithify.core.partitioning import partition_rows
 from lithify.core.rows import check_rows, conform
 from lithify.core.schema import TableSchema
 from lithify.errors import InvalidRequest
+from lithify.files.local import LocalStorage
 from lithify.files.parquet import Layout, PartWriter, Written, part_path
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed, run_partitions
 from lithify.spark.types import in_order_of
@@ -81,7 +82,7 @@ def write_parts(frame: DataFrame, task: WriteTask) -> list[Written]:
             if all(part.in_order for part in parts) and _disjoint([part.span for part in parts if part.span]):
                 return _files(parts)
             for file in _files(parts):
-                (Path(task.root) / file.path).unlink(missing_ok=True)
+                LocalStorage().delete(PurePath(task.root) / file.path)
         keys = in_order_of(frame, schema.select(schema.key))
         by = [schema.order_by] if schema.order_by and task.ordered else []
         order = [column.asc_nulls_first() for column in in_order_of(frame, schema.select(by))]
@@ -235,4 +236,4 @@ class _PartitionWriter:
             self._close(place)
 
     def _close(self, place: tuple[Any, ...]) -> None:
-        self.done.append(self.writers.pop(place).close(Path(self.task.root)))
+        self.done.append(self.writers.pop(place).close(PurePath(self.task.root)))

@@ -9,10 +9,8 @@ forgotten; the files are never touched.
 from __future__ import annotations
 
 import itertools
-import os
-import shutil
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+from pathlib import PurePath
 
 import pyarrow as pa
 from datafusion import DataFrame, SessionConfig, SessionContext, col, lit
@@ -23,6 +21,7 @@ from lithify.core.read_plan import ReadPlan, Source, by_constants
 from lithify.errors import LithifyError
 from lithify.files.open_parquet import INT96_UNIT
 from lithify.files.read_proof import Marks
+from lithify.files.scratch import discard, links_to
 from lithify.files.statistics import doubtful
 from lithify.merge.resolve import distributed_sql
 
@@ -50,7 +49,7 @@ def _doubtful(source: Source) -> bool:
 class LinkFolder:
     """Folders of links for the scans of one plan."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: PurePath) -> None:
         self.path = root / f"plan-{next(_numbers)}"
         self._made = False
         self._marks = Marks()
@@ -58,10 +57,9 @@ class LinkFolder:
     def of(self, sources: Sequence[Source]) -> str:
         folder = self.path / str(next(_numbers))
         self._made = True
-        folder.mkdir(parents=True)
-        for number, source in enumerate(sources):
+        for source in sources:
             self._marks.add(source.path, source.size_bytes)
-            os.symlink(source.path, folder / f"{number:06d}.parquet")
+        links_to((source.path for source in sources), folder)
         return f"{folder}/"
 
     def check(self) -> None:
@@ -70,7 +68,7 @@ class LinkFolder:
 
     def remove(self) -> None:
         if self._made:
-            shutil.rmtree(self.path, ignore_errors=True)
+            discard(self.path)
 
 
 def relation(ctx: SessionContext, plan: ReadPlan, links: LinkFolder, *, careful: bool = False) -> DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from pathlib import PurePath
 
 import pyarrow as pa
 from datafusion import RuntimeEnvBuilder, SessionContext, col
@@ -19,7 +19,7 @@ BATCH_ROWS = 4_096
 
 
 def sorted_batches(
-    sources: Sequence[Source], columns: pa.Schema, by: Sequence[str], scratch: Path, memory_bytes_max: int
+    sources: Sequence[Source], columns: pa.Schema, by: Sequence[str], scratch: PurePath, memory_bytes_max: int
 ) -> Iterator[pa.RecordBatch]:
     """All rows, ascending by these columns, nulls first. `scratch`: a folder on a disk with room for them once more."""
     config = (
@@ -29,7 +29,7 @@ def sorted_batches(
         .set("datafusion.execution.parquet.schema_force_view_types", "false")
         .set("datafusion.execution.time_zone", "UTC")
     )
-    runtime = RuntimeEnvBuilder().with_disk_manager_specified(scratch).with_fair_spill_pool(memory_bytes_max)
+    runtime = RuntimeEnvBuilder().with_disk_manager_specified(str(scratch)).with_fair_spill_pool(memory_bytes_max)
     links = LinkFolder(scratch / "links")
     try:
         with translated_errors(sources=sources):

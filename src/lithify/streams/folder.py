@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -122,7 +122,7 @@ class FileSink(StreamSink):
 
         text = TextFiles(spark, files, kind, target, self._encoding)
         rows = None
-        records: Sequence[Mapping[str, Any]] | Callable[[Path], list[Path]]
+        records: Sequence[Mapping[str, Any]] | Callable[[PurePath], Sequence[PurePath]]
         if text.small:
             rows, bad = text.gathered()
             count, records = len(bad), [bad_line(record) for record in bad]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lithify.compute.compute import Compute
+from lithify.compute.processes import process_start
 from lithify.files.storage import Storage
 from lithify.metrics.activity import Activity
 from lithify.settings import Settings
@@ -48,23 +49,6 @@ class Owner:
             return True
         started = process_start(self.pid)
         return started is not None and (not self.started or started == self.started)
-
-
-def process_start(pid: int) -> str | None:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        if Path("/proc/self/stat").exists():
-            return None
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return None
-        except PermissionError:
-            return ""
-        return ""
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] == "Z" else fields[19]
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ def _lay_out(table: Table, files: Iterable[DataFile], folder: Path) -> None:
     try:
         for number, file in enumerate(files):
             check_whole(f"{root}/{file.path}", file.size_bytes)
-            OUTSIDE.copy(root / file.path, draft / f"part-{number:05d}.parquet")
+            table._runtime.store.download(root / file.path, draft / f"part-{number:05d}.parquet")
             OUTSIDE.sync_file(draft / f"part-{number:05d}.parquet")
         OUTSIDE.sync_folder(draft)
         OUTSIDE.move(draft, folder)

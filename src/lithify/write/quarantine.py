@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 from lithify.core.json_out import dumps
+from lithify.files.storage import Storage
 from lithify.tables.handles import Handles
+
+CHUNK_BYTES = 1 << 20
 
 
 def set_aside(
-    handles: Handles, name: str, records: Sequence[Mapping[str, Any]] | Callable[[Path], list[Path]]
+    handles: Handles, name: str, records: Sequence[Mapping[str, Any]] | Callable[[PurePath], Sequence[PurePath]]
 ) -> dict[str, Any]:
     """Keep records as JSON lines in the table's folder quarantine/`name`, in place of what it held, durable. A function
     writes the files itself. What the commit should say about it is answered.
@@ -24,8 +27,7 @@ def set_aside(
         store.make_folder(folder.parent)
         try:
             for file in records(staging):
-                with file.open("rb") as lines:
-                    count += sum(1 for _ in lines)
+                count += _lines(store, file)
                 store.sync_file(file)
                 store.make_folder(folder)
                 store.move(file, folder / file.name, sync=False)
@@ -46,3 +48,10 @@ def set_aside(
     store.sync_folder(folder.parent)
     store.step("arrival.set_aside")
     return {"quarantined": count, "quarantine": str(folder.relative_to(handles.folder))}
+
+
+def _lines(store: Storage, file: PurePath) -> int:
+    count, start, last = 0, 0, b"\n"
+    while chunk := store.read_range(file, start, CHUNK_BYTES):
+        count, start, last = count + chunk.count(b"\n"), start + len(chunk), chunk[-1:]
+    return count + (last != b"\n")

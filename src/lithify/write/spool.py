@@ -16,23 +16,24 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from lithify.compute.processes import name_and_parent, process_start
 from lithify.core.ops import Op
 from lithify.core.read_plan import Source
 from lithify.core.results import Commit
 from lithify.core.schema import TableSchema
 from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError
-from lithify.files.os_errors import translated
 from lithify.files.parquet import Written, read
 from lithify.files.read_proof import check_whole
+from lithify.files.storage import Storage
 from lithify.jobs import jobs
 from lithify.spark.datasource.table import Spooled, SpoolPlace
-from lithify.tables.runtime import Owner, process_start
+from lithify.tables.runtime import Owner
 from lithify.write.bulk import BulkWrite, Files, write_files
 from lithify.write.small_writes import Request
 
@@ -53,25 +54,16 @@ def driver_of(pid: int) -> Owner:
     """The Spark driver that a process plans or commits for: the nearest JVM above it. Spark starts such processes
     through another Python, which may go before the driver does. Where there is none, it is the process above.
     """
-    above = os.getppid() if pid == os.getpid() else _name_and_parent(pid)[1]
+    above = os.getppid() if pid == os.getpid() else name_and_parent(pid)[1]
     found = above
     for _ in range(ANCESTORS_MAX):
-        name, parent = _name_and_parent(found)
+        name, parent = name_and_parent(found)
         if name == JVM:
             break
         found = parent
     else:
         found = above
     return Owner(Owner.this_process().host, found, process_start(found) or "")
-
-
-def _name_and_parent(pid: int) -> tuple[str, int]:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return "", 0
-    before, _, after = text.rpartition(")")
-    return before.partition("(")[2], int(after.split()[1])
 
 
 def begin(table: Table, owner: Owner) -> SpoolPlace:
@@ -127,7 +119,7 @@ def _commit_small(
     table: Table, place: SpoolPlace, spooled: Sequence[Spooled], operation: str, batch_id: str | None
 ) -> Commit:
     schema = place.schema
-    paths = _paths(place, spooled)
+    paths = _paths(table, place, spooled)
     parts = [read(path, schema.columns, size_bytes=part.size_bytes) for path, part in zip(paths, spooled, strict=True)]
     rows = pa.concat_tables(parts)
     if schema.keyed and not place.ordered:
@@ -147,7 +139,7 @@ def _commit_large(
     from lithify.sql.sort_files import sorted_batches
 
     handles = table._handles
-    paths = _paths(place, spooled)
+    paths = _paths(table, place, spooled)
     expected = sum(part.rows for part in spooled)
 
     def produce(schema: TableSchema, root: str, folder: str) -> Files:
@@ -156,10 +148,10 @@ def _commit_large(
                 f"the columns of table {table.name} changed while the rows were written; nothing was committed: write "
                 "again"
             )
-        files = [_moved(file, root, folder) for file in written]
+        files = [_moved(file, handles.runtime.store, root, folder) for file in written]
         if paths:
             by = [*schema.key, *([schema.order_by] if schema.order_by and place.ordered else [])]
-            spill = Path(root) / place.folder
+            spill = PurePath(root) / place.folder
             memory = handles.runtime.settings.query_memory_bytes_max
             sources = [Source(str(path), part.rows, part.size_bytes) for path, part in zip(paths, spooled, strict=True)]
             batches = sorted_batches(sources, schema.columns, by, spill, memory)
@@ -179,17 +171,16 @@ def _counted(batches: Iterator[pa.RecordBatch], expected: int) -> Iterator[pa.Re
         raise Corruption(f"{rows} of {expected} spooled rows were found again: nothing was committed; write again")
 
 
-def _moved(file: Written, root: str, folder: str) -> Written:
+def _moved(file: Written, store: Storage, root: str, folder: str) -> Written:
     """A finished file, out of the spool and into the folder of the job that commits it."""
-    path = f"{folder}/{Path(file.path).name}"
-    with translated(Path(root) / file.path):
-        os.rename(Path(root) / file.path, Path(root) / path)
+    path = f"{folder}/{PurePath(file.path).name}"
+    store.move(PurePath(root) / file.path, PurePath(root) / path, sync=False)
     return replace(file, path=path)
 
 
-def _paths(place: SpoolPlace, spooled: Sequence[Spooled]) -> list[Path]:
-    folder = Path(place.root) / place.folder
-    if not folder.is_dir():
+def _paths(table: Table, place: SpoolPlace, spooled: Sequence[Spooled]) -> list[PurePath]:
+    folder = PurePath(place.root) / place.folder
+    if not table._runtime.store.is_folder(folder):
         raise Conflict(f"{folder} was removed while Spark wrote into it, with the table, say: write again")
     for part in spooled:
         check_whole(str(folder / part.path), part.size_bytes)

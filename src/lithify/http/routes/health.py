@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated
 
 from fastapi import APIRouter
@@ -11,7 +10,6 @@ from starlette.responses import PlainTextResponse, Response
 
 from lithify.core.names import CONTROL_FOLDER
 from lithify.errors import LithifyError, NotFound, Unavailable
-from lithify.files.os_errors import translated
 from lithify.http.auth import Caller, needs, public
 from lithify.http.metrics import CONTENT_TYPE
 from lithify.http.service import Service, ServiceDep
@@ -55,11 +53,10 @@ def metrics(_: Annotated[Caller, needs("read", "maintain")], service: ServiceDep
 def check_ready(service: Service) -> None:
     if service.stopping:
         raise Unavailable("the service is stopping: call another one, or this one when it is back")
-    marker = service.lake.path / CONTROL_FOLDER / "lake.json"
+    lake = service.lake
     try:
-        with translated(service.lake.path):
-            os.stat(marker)
-            os.scandir(service.lake.path).close()
+        lake._store.size(lake.path / CONTROL_FOLDER / "lake.json")
+        lake._store.names(lake.path)
     except NotFound as error:
         raise Unavailable("the lake's folder is gone: mount or restore it") from error
     except LithifyError as error:

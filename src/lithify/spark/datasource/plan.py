@@ -12,12 +12,9 @@ the tasks run, so nobody can remove it at the end: what has not been asked for i
 from __future__ import annotations
 
 import math
-import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 from uuid import uuid4
 
@@ -27,9 +24,9 @@ from pyspark.sql.datasource import InputPartition
 
 from lithify.core.read_plan import ReadPlan, Source
 from lithify.errors import LimitExceeded
-from lithify.files.modes import follow_folder
-from lithify.files.os_errors import translated
+from lithify.files.mapped import mapped
 from lithify.files.paths import discard_tree
+from lithify.files.staging import stage_file, sweep
 
 PARTITION_BYTES_MAX = 64 * 2**20
 PARTITION_BYTES_MIN = 8 * 2**20
@@ -65,7 +62,7 @@ class Rows:
             with pa.ipc.open_stream(self.inside) as reader:
                 return reader.read_all()
         assert self.path is not None
-        with translated(self.path), pa.memory_map(self.path) as source, pa.ipc.open_file(source) as reader:
+        with pa.ipc.open_file(mapped(PurePath(self.path))[1]) as reader:
             return reader.read_all()
 
 
@@ -79,7 +76,7 @@ class ScanPartition(InputPartition):
     rows: Rows | None = None
 
 
-def partitions_of(plan: ReadPlan, index: Path) -> list[ScanPartition]:
+def partitions_of(plan: ReadPlan, index: PurePath) -> list[ScanPartition]:
     """`index`: a folder of the table where executors can read what is laid down there."""
     overlay = plan.overlay
     if overlay is None:
@@ -94,20 +91,20 @@ def partitions_of(plan: ReadPlan, index: Path) -> list[ScanPartition]:
     if overlay.rows.nbytes <= INLINE_BYTES_MAX:
         rows += [ScanPartition(rows=Rows(inside=_ipc(overlay.rows)))] if overlay.rows.num_rows else []
     else:
-        path = staged.parquet("rows", lambda: [overlay.rows])
-        pieces.append((Piece(path, os.stat(path).st_size), os.stat(path).st_size))
+        piece = staged.parquet("rows", lambda: [overlay.rows])
+        pieces.append((piece, piece.file_bytes))
     packed = _packed(pieces)
     hidden = None
     if overlay.hidden.num_rows and (touching := sum(any(p.touched for p in part) for part in packed)):
         keys = overlay.hidden.select(list(plan.by))
         small = keys.nbytes <= INLINE_BYTES_MAX and keys.nbytes * touching <= INLINE_ALL_BYTES_MAX
-        hidden = Rows(inside=_ipc(keys)) if small else Rows(path=staged.arrow("hidden", keys))
+        hidden = Rows(inside=_ipc(keys)) if small else Rows(path=staged.arrow("hidden", keys).path)
     return [
         ScanPartition(tuple(part), hidden if any(piece.touched for piece in part) else None, plan.by) for part in packed
     ] + rows
 
 
-def partitions_of_rows(tables: Iterator[pa.Table], index: Path) -> list[ScanPartition]:
+def partitions_of_rows(tables: Iterator[pa.Table], index: PurePath) -> list[ScanPartition]:
     """Rows that exist in no file yet, table after table: one partition if they are small, else a file for each table
     and a partition for each file. A task reads its own in order; between partitions there is none.
     """
@@ -119,14 +116,14 @@ def partitions_of_rows(tables: Iterator[pa.Table], index: Path) -> list[ScanPart
     staged = Stage(index, f"feed-{uuid4().hex}")
     found = []
     for number, table in enumerate(_chain(first, second, tables)):
-        path = staged.parquet(f"{number:06d}", lambda table=table: [table])  # type: ignore[misc]
-        found.append(ScanPartition((Piece(path, os.stat(path).st_size),)))
+        piece = staged.parquet(f"{number:06d}", lambda table=table: [table])  # type: ignore[misc]
+        found.append(ScanPartition((piece,)))
     return found
 
 
 def forget(partitions: Iterable[ScanPartition]) -> None:
     """Remove what `partitions_of_rows` has laid down for them: no task reads it any more."""
-    for folder in {Path(piece.path).parent for part in partitions for piece in part.pieces}:
+    for folder in {PurePath(piece.path).parent for part in partitions for piece in part.pieces}:
         if folder.name.startswith("feed-"):
             discard_tree(folder)
 
@@ -178,11 +175,11 @@ def groups_of(piece: Piece, groups_total: int) -> Sequence[int]:
 class Stage:
     """A folder below `index` whose files appear whole or not at all. What is there already is what would be written."""
 
-    def __init__(self, index: Path, name: str) -> None:
+    def __init__(self, index: PurePath, name: str) -> None:
         self._folder = index / name
 
-    def parquet(self, name: str, tables: Callable[[], Iterable[pa.Table]]) -> str:
-        def write(path: Path) -> None:
+    def parquet(self, name: str, tables: Callable[[], Iterable[pa.Table]]) -> Piece:
+        def write(path: PurePath) -> None:
             whole = pa.concat_tables(tables())
             pq.write_table(
                 whole, path, row_group_size=STAGED_GROUP_ROWS, coerce_timestamps="us", write_page_checksum=True
@@ -190,43 +187,20 @@ class Stage:
 
         return self._place(f"{name}.parquet", write)
 
-    def arrow(self, name: str, table: pa.Table) -> str:
-        def write(path: Path) -> None:
+    def arrow(self, name: str, table: pa.Table) -> Piece:
+        def write(path: PurePath) -> None:
             with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
                 writer.write_table(table)
 
         return self._place(f"{name}.arrow", write)
 
-    def _place(self, name: str, write: Callable[[Path], None]) -> str:
+    def _place(self, name: str, write: Callable[[PurePath], None]) -> Piece:
         path = self._folder / name
-        with translated(self._folder):
-            if self._folder.is_symlink() or path.is_symlink():
-                discard_tree(self._folder)
-            if not self._folder.is_dir():
-                _sweep(self._folder.parent)
-            self._folder.mkdir(parents=True, exist_ok=True)
-            follow_folder(self._folder, self._folder.parent)
-            if path.exists():
-                os.utime(self._folder)
-                return str(path)
-            draft = self._folder / f".{name}.{uuid4().hex}"
-            try:
-                write(draft)
-                follow_folder(draft, self._folder.parent)
-                os.replace(draft, path)
-            finally:
-                draft.unlink(missing_ok=True)
-        return str(path)
+        return Piece(str(path), stage_file(path, write, self._sweep))
 
-
-def _sweep(index: Path) -> None:
-    """What nobody has asked for in a long time. A DataFrame that was planned so long ago is read anew."""
-    oldest_s = time.time() - KEPT_HOURS * 3600
-    for pattern in ("scan-*", "feed-*"):
-        for folder in index.glob(pattern):
-            with suppress(OSError):
-                if folder.lstat().st_mtime < oldest_s:
-                    discard_tree(folder)
+    def _sweep(self) -> None:
+        """A DataFrame that was planned so long ago is read anew."""
+        sweep(self._folder.parent, ("scan-", "feed-"), KEPT_HOURS * 3600)
 
 
 def _ipc(table: pa.Table) -> bytes:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePath
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,6 +25,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from lithify.core.rows import check_rows, conform
 from lithify.errors import InvalidRequest, LimitExceeded, LithifyError
+from lithify.files.local import LocalStorage
 from lithify.files.os_errors import translated
 from lithify.files.parquet import Written, part_path
 from lithify.spark.datasource.table import Source, Spooled, SpoolPlace
@@ -115,21 +116,21 @@ def spool(place: SpoolPlace, batches: Iterator[pa.RecordBatch]) -> Spooled | Non
             return None
         with translated(path):
             writer.close()
-            return Spooled(path.name, rows, path.stat().st_size, raw_bytes)
+        return Spooled(path.name, rows, LocalStorage().size(path), raw_bytes)
     except BaseException:
         if writer is not None:
-            path.unlink(missing_ok=True)
+            LocalStorage().delete(path)
         raise
 
 
-def _spool_writer(path: Path, columns: pa.Schema) -> pq.ParquetWriter:
+def _spool_writer(path: PurePath, columns: pa.Schema) -> pq.ParquetWriter:
     with translated(path):
         return pq.ParquetWriter(
             path, columns.remove_metadata(), compression="lz4", write_page_checksum=True, write_statistics=False
         )
 
 
-def _write(writer: pq.ParquetWriter, path: Path, tables: Sequence[pa.Table]) -> None:
+def _write(writer: pq.ParquetWriter, path: PurePath, tables: Sequence[pa.Table]) -> None:
     with translated(path):
         whole = pa.concat_tables(tables)
         writer.write_table(whole, row_group_size=whole.num_rows)
