@@ -202,3 +202,117 @@ def test_nothing_reads_the_environment_but_settings_and_java() -> None:
         text = path.read_text()
         if "os.environ" in text or "getenv" in text:
             assert room_of(path) in allowed, f"{path} reads the environment: pass a value instead"
+
+
+# Who touches files without the storage: none of them are a lake's. A whole room, or a module.
+OUTSIDE_A_LAKE = {
+    "settings.py": "the user's own folders",
+    "settings_files.py": "settings of the user, and those that a lake suggests, read before there is a lake",
+    "cli": "files that the user names on the command line, and the terminal",
+    "tools": "measures the disk below the storage, and makes the folder of the demo",
+    "client/lake.py": "a client has no lake: certificates of the user",
+    "client/transport.py": "a client has no lake: certificates of the user",
+    "http/server.py": "certificates of the service",
+    "cache/shared_memory.py": "memory that processes share by a descriptor",
+    "compute/processes.py": "/proc",
+    "compute/worker.py": "the folder that a worker process works in",
+    "compute/worker_process.py": "pipes to a worker process",
+    "index/examine.py": "a child's input and its last words",
+    "sql/contexts.py": "which folder engines spill to",
+    "sql/isolated": "processes of their own: their cage, pipes and scratch folders",
+    "spark/class_archive.py": "the JVM's archive in the user's cache folder",
+    "spark/executors.py": "the package's own source, packed for the executors",
+    "spark/java.py": "where Java is",
+    "spark/session.py": "what a JVM is configured with",
+    "spark/target.py": "how much memory the machine has",
+    "spark/tasks.py": "which tasks have ended, in the scratch folder of a worker process",
+    "spark/worker.py": "the scratch folder of a worker process",
+}
+FILE_MODULES = {"fcntl", "glob", "mmap", "shutil", "tempfile"}
+# What `os` has besides files; of `os.path`, what only looks at the text.
+NO_FILES = {"cpu_count", "environ", "getpid", "getppid", "path"}
+ONLY_TEXT = {"basename", "dirname", "join", "normpath", "splitext"}
+ARROW_FILES = {"OSFile", "create_memory_map", "input_stream", "memory_map", "output_stream"}
+PARQUET_FILES = {"ParquetWriter", "write_to_dataset"}
+
+
+def file_accesses(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """What reaches files, with its line. Paths are `PurePath`: nothing can be done with one but to name a file, and
+    mypy sees to it.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (
+                (f"import {alias.name}", node.lineno)
+                for alias in node.names
+                if alias.name in FILE_MODULES | {"pathlib", "pyarrow.fs"}
+            )
+        elif isinstance(node, ast.ImportFrom):
+            wrong = {"os", "os.path", "io", "pyarrow.fs"} | FILE_MODULES
+            yield from (
+                (f"from {node.module} import {alias.name}", node.lineno)
+                for alias in node.names
+                if node.module in wrong or (node.module == "pathlib" and alias.name == "Path")
+            )
+        elif isinstance(node, ast.Attribute):
+            said = ast.unparse(node)
+            module, _, name = said.rpartition(".")
+            if (
+                (module == "os" and name not in NO_FILES)
+                or (module == "os.path" and name not in ONLY_TEXT)
+                or (module in ("pa", "pyarrow") and name in ARROW_FILES)
+                or (module == "pq" and name in PARQUET_FILES)
+                or said == "io.open"
+            ):
+                yield said, node.lineno
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open":
+            yield "open()", node.lineno
+
+
+def lies_in(path: Path, place: str) -> bool:
+    return path == SOURCE / place or SOURCE / place in path.parents
+
+
+@pytest.mark.parametrize(
+    "path",
+    [p for p in MODULES if not any(lies_in(p, place) for place in ("files", *OUTSIDE_A_LAKE))],
+    ids=lambda path: str(path.relative_to(SOURCE)),
+)
+def test_files_of_a_lake_are_reached_through_the_storage(path: Path) -> None:
+    """So another storage is possible, and a test can make any access fail."""
+    tree = ast.parse(path.read_text())
+    for_types = {
+        id(child)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for child in ast.walk(node)
+    }
+    imports = [node for node in ast.walk(tree) if id(node) in for_types and isinstance(node, ast.ImportFrom)]
+    spared = {node.lineno for node in imports}
+    found = [f"{path}:{line}: {said}" for said, line in file_accesses(tree) if line not in spared]
+    assert not found, "use files/storage.py: " + ", ".join(found)
+
+
+def test_who_reaches_files_otherwise_is_there_and_needs_it() -> None:
+    for place in OUTSIDE_A_LAKE:
+        modules = [path for path in MODULES if lies_in(path, place)]
+        assert any(list(file_accesses(ast.parse(path.read_text()))) for path in modules), place
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import os\nos.rename(a, b)",
+        "import os\nos.path.exists(a)",
+        "from os import unlink",
+        "import shutil",
+        "import tempfile",
+        "from pathlib import Path",
+        "import pathlib",
+        "open(a)",
+        "import pyarrow as pa\npa.memory_map(a)",
+        "import pyarrow.parquet as pq\npq.ParquetWriter(a, b)",
+    ],
+)
+def test_what_reaches_files_is_seen(code: str) -> None:
+    assert list(file_accesses(ast.parse(code)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import PurePath
 
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import DataFile
@@ -54,7 +54,7 @@ class BaseLog:
         self._begun: dict[str, tuple[int, bool]] = {}
 
     @classmethod
-    def open(cls, path: Path, store: Storage, table: str, checkpoint_every: int) -> BaseLog:
+    def open(cls, path: PurePath, store: Storage, table: str, checkpoint_every: int) -> BaseLog:
         return cls(DeltaLog.open(path, store, checkpoint_every=checkpoint_every), table)
 
     @property

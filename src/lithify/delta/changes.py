@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 import pyarrow as pa
@@ -64,7 +64,7 @@ class ChangesLog:
     @classmethod
     def open(
         cls,
-        path: Path,
+        path: PurePath,
         store: Storage,
         table: str,
         checkpoint_every: int,

@@ -10,7 +10,7 @@ a commit of the same version in the log came too late (`trim`), or is the same o
 from __future__ import annotations
 
 from bisect import bisect_left
-from pathlib import Path
+from pathlib import PurePath
 
 from lithify.delta.actions import CommitRecord, parse_record
 from lithify.delta.folder import ARCHIVE_FOLDER, LOG_FOLDER, Listing, checkpoint_name, commit_name
@@ -20,7 +20,7 @@ from lithify.files.storage import Storage
 
 
 class Commits:
-    def __init__(self, table: Path, store: Storage) -> None:
+    def __init__(self, table: PurePath, store: Storage) -> None:
         self.table, self.store = table, store
         self.live, self.archive = table / LOG_FOLDER, table / ARCHIVE_FOLDER
 
@@ -28,7 +28,7 @@ class Commits:
         """Of the log's own folder."""
         return Listing.of(self.live, self.store)
 
-    def live_path(self, version: int) -> Path:
+    def live_path(self, version: int) -> PurePath:
         return self.live / commit_name(version)
 
     def check_after(self, version: int) -> None:
@@ -39,7 +39,7 @@ class Commits:
     def is_archived(self, version: int) -> bool:
         return version >= 0 and self.store.exists(self.archive / commit_name(version))
 
-    def path(self, version: int) -> Path:
+    def path(self, version: int) -> PurePath:
         return self.archive / commit_name(version) if self.is_archived(version) else self.live_path(version)
 
     def exists(self, version: int) -> bool:
@@ -74,7 +74,7 @@ class Commits:
             return live_first
         return bisect_left(range(live_first), True, key=self.is_archived)
 
-    def checkpoint_up_to(self, version: int, oldest: int) -> tuple[int, Path] | None:
+    def checkpoint_up_to(self, version: int, oldest: int) -> tuple[int, PurePath] | None:
         """The newest checkpoint from `oldest` to `version` that can be read. One is never far: see `archive`."""
         for candidate in range(version, oldest - 1, -1):
             for folder in (self.archive, self.live):
@@ -83,7 +83,7 @@ class Commits:
                     return candidate, path
         return None
 
-    def needed_for(self, version: int) -> tuple[Path | None, range]:
+    def needed_for(self, version: int) -> tuple[PurePath | None, range]:
         """What a version is rebuilt from: a checkpoint, unless all commits from the first on are there, and commits.
         Raises NotFound.
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -66,7 +66,7 @@ def _is_ours(path: str) -> bool:
     return path.startswith("write-") or is_job_folder(path.partition("/")[0])
 
 
-def check_removable(file: DataFile, table: Path) -> None:
+def check_removable(file: DataFile, table: PurePath) -> None:
     """deltalake spells the path of a removed file in its own way; another spelling in the log would not be removed."""
     spelled = "".join(
         c if c.isascii() and c.isprintable() and c not in _ESCAPED else quote(c, safe="") for c in file.path
@@ -78,7 +78,7 @@ def check_removable(file: DataFile, table: Path) -> None:
         )
 
 
-def actions_of(table: Path, change: LogChange, now_ms: int) -> list[AddAction | RemoveAction]:
+def actions_of(table: PurePath, change: LogChange, now_ms: int) -> list[AddAction | RemoveAction]:
     """What deltalake is to commit."""
     added_ms = now_ms if change.time_ms is None else change.time_ms
     actions: list[AddAction | RemoveAction] = [

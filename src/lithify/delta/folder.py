@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePath
 
 from lithify.errors import NotFound
 from lithify.files.storage import Storage
@@ -31,7 +31,7 @@ class Listing:
     checkpoints: tuple[int, ...]
 
     @classmethod
-    def of(cls, folder: Path, store: Storage) -> Listing:
+    def of(cls, folder: PurePath, store: Storage) -> Listing:
         names = tuple(store.names(folder))
         # There may be very many commits: their names are told by their length before anything else is asked.
         commits = tuple(int(name[:20]) for name in names if len(name) == 25 and COMMIT_NAME.fullmatch(name))
@@ -60,7 +60,7 @@ class Listing:
         return all(v in present for v in range(anchors[-1] + 1 if anchors else 0, version + 1))
 
 
-def holds_log(folder: Path, store: Storage) -> bool:
+def holds_log(folder: PurePath, store: Storage) -> bool:
     return any(COMMIT_NAME.fullmatch(name) or CHECKPOINT_NAME.fullmatch(name) for name in store.names(folder))
 
 
@@ -72,7 +72,7 @@ def checkpoint_name(version: int) -> str:
     return f"{version:020d}.checkpoint.parquet"
 
 
-def hinted_checkpoint(folder: Path, store: Storage) -> int | None:
+def hinted_checkpoint(folder: PurePath, store: Storage) -> int | None:
     """The newest checkpoint as the log's own pointer tells it: cheap, and only a hint."""
     try:
         hint = json.loads(store.read(folder / HINT))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import PurePath
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -56,7 +56,7 @@ def checkpoint_without(commits: Commits, version: int, names: frozenset[str]) ->
     store.put(commits.live / HINT, json.dumps({**hint, "size": rows, "sizeInBytes": len(content)}).encode())
 
 
-def _filtered(path: Path, names: frozenset[str]) -> tuple[bytes, int]:
+def _filtered(path: PurePath, names: frozenset[str]) -> tuple[bytes, int]:
     actions = open_file(path).read()
     gone = pc.is_in(pc.struct_field(actions["txn"], "appId"), value_set=pa.array(sorted(names), pa.string()))
     kept = actions.filter(pc.invert(pc.fill_null(gone, False)))

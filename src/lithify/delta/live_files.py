@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePath
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
@@ -65,4 +65,4 @@ class LiveFiles:
 
 
 # By the log's place and its table's id: while a handle on it is open.
-newest_known: WeakValueDictionary[tuple[Path, str], LiveFiles] = WeakValueDictionary()
+newest_known: WeakValueDictionary[tuple[PurePath, str], LiveFiles] = WeakValueDictionary()

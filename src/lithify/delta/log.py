@@ -23,7 +23,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 import pyarrow as pa
@@ -59,7 +59,7 @@ _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_lo
 
 
 class DeltaLog:
-    def __init__(self, path: Path, store: Storage, table: DeltaTable, checkpoint_every: int) -> None:
+    def __init__(self, path: PurePath, store: Storage, table: DeltaTable, checkpoint_every: int) -> None:
         self.path, self._store, self._table = path, store, table
         self._commits = Commits(path, store)
         self.limits: Callable[[], LogLimits] = lambda: LogLimits(checkpoint_every)
@@ -77,11 +77,11 @@ class DeltaLog:
     # -- opening and creating
 
     @classmethod
-    def exists(cls, path: Path, store: Storage) -> bool:
+    def exists(cls, path: PurePath, store: Storage) -> bool:
         return holds_log(path / LOG_FOLDER, store)
 
     @classmethod
-    def open(cls, path: Path, store: Storage, version: int | None = None, checkpoint_every: int = 20) -> DeltaLog:
+    def open(cls, path: PurePath, store: Storage, version: int | None = None, checkpoint_every: int = 20) -> DeltaLog:
         if not cls.exists(path, store):
             raise NotFound(f"{path} holds no Delta table")
         if version is None:
@@ -93,7 +93,7 @@ class DeltaLog:
     @classmethod
     def create(
         cls,
-        path: Path,
+        path: PurePath,
         store: Storage,
         columns: pa.Schema,
         partition_by: Sequence[str],
@@ -235,11 +235,11 @@ class DeltaLog:
                 return DeltaLog.open(self.path, self._store, version)
         return self._rebuilt(self._commits, version)
 
-    def keep(self, version: int, folder: Path) -> None:
+    def keep(self, version: int, folder: PurePath) -> None:
         """Make a folder from which `kept_in` reads this version, also when it has left the log."""
         keep(self._commits, version, folder)
 
-    def kept_in(self, folder: Path, version: int) -> DeltaLog:
+    def kept_in(self, folder: PurePath, version: int) -> DeltaLog:
         return self._rebuilt(Commits(folder, self._store), version)
 
     def _rebuilt(self, commits: Commits, version: int) -> DeltaLog:
@@ -273,7 +273,7 @@ class DeltaLog:
         for version in range(max(there.start, since_version + 1), min(there.stop, self.version + 1)):
             yield self.commit_record(version)
 
-    def commit_path(self, version: int) -> Path:
+    def commit_path(self, version: int) -> PurePath:
         """Where the commit lies now: it may move to the archive at any time."""
         return self._commits.path(version)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from pathlib import Path
+from pathlib import PurePath
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -28,7 +28,7 @@ _SIGNS = (
 )
 
 
-def open_table(path: Path, store: Storage, version: int | None = None) -> DeltaTable:
+def open_table(path: PurePath, store: Storage, version: int | None = None) -> DeltaTable:
     """At its newest version, or pinned to an older one."""
     check_plain(path, store)
     try:
@@ -43,7 +43,7 @@ def open_table(path: Path, store: Storage, version: int | None = None) -> DeltaT
         raise translated_error(error, path) from error
 
 
-def check_plain(path: Path, store: Storage) -> None:
+def check_plain(path: PurePath, store: Storage) -> None:
     """deltalake follows links, so none may lie in a log; what is in the archive is looked at when it is read."""
     with translated(path):
         store.places.check_entries(path / LOG_FOLDER)
@@ -51,7 +51,7 @@ def check_plain(path: Path, store: Storage) -> None:
         check_sidecar_paths(path / LOG_FOLDER, store)
 
 
-def _opened(path: Path, store: Storage, version: int | None) -> DeltaTable:
+def _opened(path: PurePath, store: Storage, version: int | None) -> DeltaTable:
     """deltalake first lists the log, then reads it. Files may be moved to the archive in between: try again while the
     folder changes.
     """
@@ -72,7 +72,7 @@ def _is_passing(error: BaseException) -> bool:
     return any(sign in str(error) for sign, number in _SIGNS if number in (errno.EMFILE, errno.ENFILE))
 
 
-def translated_error(error: BaseException, path: Path) -> LithifyError:
+def translated_error(error: BaseException, path: PurePath) -> LithifyError:
     text = str(error)
     if isinstance(error, OSError) and error.errno:
         return os_error(error, path)

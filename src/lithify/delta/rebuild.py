@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePath
 from typing import TypeVar
 
 import pyarrow as pa
@@ -53,7 +53,7 @@ def _patiently(commits: Commits, version: int, work: Callable[[], T]) -> T:
 
 
 @contextlib.contextmanager
-def aside(commits: Commits, version: int) -> Iterator[Path]:
+def aside(commits: Commits, version: int) -> Iterator[PurePath]:
     """A folder with the log up to a version, as long as the block lasts."""
     checkpoint, needed = commits.needed_for(version)
     with Scratch("log") as folder:
@@ -65,12 +65,12 @@ def aside(commits: Commits, version: int) -> Iterator[Path]:
         yield folder
 
 
-def keep(commits: Commits, version: int, folder: Path) -> None:
+def keep(commits: Commits, version: int, folder: PurePath) -> None:
     """Give a folder of its own what a version is rebuilt from, durable: it may leave the log and the archive then."""
     _patiently(commits, version, lambda: _keep(commits, version, folder))
 
 
-def _keep(commits: Commits, version: int, folder: Path) -> None:
+def _keep(commits: Commits, version: int, folder: PurePath) -> None:
     store, target = commits.store, folder / LOG_FOLDER
     store.delete_folder(target)
     checkpoint, needed = commits.needed_for(version)
@@ -93,7 +93,7 @@ def _rebuild(commits: Commits, version: int) -> Rebuilt:
         return Rebuilt(table, _txns(commits, checkpoint, needed))
 
 
-def _fetch_commit(commits: Commits, version: int, folder: Path) -> None:
+def _fetch_commit(commits: Commits, version: int, folder: PurePath) -> None:
     name = commit_name(version)
     for place in (commits.archive, commits.live):
         try:
@@ -103,12 +103,12 @@ def _fetch_commit(commits: Commits, version: int, folder: Path) -> None:
     _fetch(commits, commits.archive / name, folder)
 
 
-def _fetch(commits: Commits, source: Path, folder: Path) -> None:
+def _fetch(commits: Commits, source: PurePath, folder: PurePath) -> None:
     commits.store.places.is_there(source)
     commits.store.download(source, folder / source.name)
 
 
-def _txns(commits: Commits, checkpoint: Path | None, needed: range) -> dict[str, int]:
+def _txns(commits: Commits, checkpoint: PurePath | None, needed: range) -> dict[str, int]:
     found: dict[str, int] = {}
     if checkpoint is not None:
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import PurePath
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -25,7 +25,7 @@ _CHECKED_MAX = 10_000
 _checked: set[tuple[str, int, float]] = set()
 
 
-def check_sidecar_paths(log: Path, store: Storage) -> None:
+def check_sidecar_paths(log: PurePath, store: Storage) -> None:
     store.places.check_entries(log / FOLDER)
     for name in store.names(log):
         found = _CHECKPOINT.fullmatch(name)
@@ -53,7 +53,7 @@ def _is_name(path: str) -> bool:
     return all("/" not in text and ":" not in text and text not in ("", ".", "..") for text in (path, unquote(path)))
 
 
-def _in_parquet(path: Path) -> Iterator[object]:
+def _in_parquet(path: PurePath) -> Iterator[object]:
     try:
         file = open_file(path)
         columns = file.schema_arrow.names.count("sidecar")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from pathlib import Path
+from pathlib import PurePath
 
 from lithify.delta.folder import CHECKPOINT_NAME, HINT, LOCK, Listing, commit_name, hinted_checkpoint
 from lithify.errors import Corruption, NotFound
@@ -19,12 +19,12 @@ from lithify.files.storage import Storage
 logger = logging.getLogger(__name__)
 
 
-def set_torn_commit_aside(folder: Path, store: Storage) -> None:
+def set_torn_commit_aside(folder: PurePath, store: Storage) -> None:
     if not _tail_is_whole(folder, store):
         _set_aside(folder, store)
 
 
-def _tail_is_whole(folder: Path, store: Storage) -> bool:
+def _tail_is_whole(folder: PurePath, store: Storage) -> bool:
     """The usual case, found without listing the folder: every commit after the hinted checkpoint parses."""
     version = hinted_checkpoint(folder, store)
     if version is None:
@@ -36,7 +36,7 @@ def _tail_is_whole(folder: Path, store: Storage) -> bool:
     return True
 
 
-def _set_aside(folder: Path, store: Storage) -> None:
+def _set_aside(folder: PurePath, store: Storage) -> None:
     listing = Listing.of(folder, store)
     newest_checkpoint = max(listing.checkpoints, default=-1)
     tail = [commit_name(version) for version in listing.commits if version > newest_checkpoint]
@@ -56,7 +56,7 @@ def _set_aside(folder: Path, store: Storage) -> None:
             store.move(path, path.with_name(f".torn-{path.name}-{time.time_ns()}"))
 
 
-def _parses(path: Path, store: Storage) -> bool:
+def _parses(path: PurePath, store: Storage) -> bool:
     try:
         return is_whole(store.read(path))
     except NotFound:
@@ -71,7 +71,7 @@ def is_whole(commit: bytes) -> bool:
         return False
 
 
-def set_torn_checkpoint_aside(folder: Path, store: Storage) -> bool:
+def set_torn_checkpoint_aside(folder: PurePath, store: Storage) -> bool:
     """A checkpoint repeats what the commits say. One that cannot be read is dropped while an older one, or the
     beginning of the log, and all commits since are there.
     """
@@ -93,7 +93,7 @@ def set_torn_checkpoint_aside(folder: Path, store: Storage) -> bool:
     return dropped
 
 
-def is_parquet(path: Path) -> bool:
+def is_parquet(path: PurePath) -> bool:
     """Raises what stops this process from reading it; Arrow's own errors, which have no number, are about the file."""
     try:
         open_file(path).close()

@@ -263,10 +263,10 @@ class LocalStorage(Storage):
                     shutil.copyfileobj(old, new)
                 self.sync_file(target)
 
-    def upload(self, file: Path, path: PurePath) -> None:
+    def upload(self, file: PurePath, path: PurePath) -> None:
         self.copy(file, path)
 
-    def download(self, path: PurePath, file: Path) -> None:
+    def download(self, path: PurePath, file: PurePath) -> None:
         with translated(path):
             self.step("store.link")
             os.makedirs(file.parent, exist_ok=True)

@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
 import pyarrow as pa
@@ -112,7 +112,7 @@ def ranges_of(path: PurePath | str) -> Iterator[Callable[[int, int], bytes]]:
             os.close(fd)
 
 
-def hive_partitions(root: PurePath, paths: Sequence[PurePath]) -> tuple[pa.Schema, dict[Path, dict[str, Any]]]:
+def hive_partitions(root: PurePath, paths: Sequence[PurePath]) -> tuple[pa.Schema, dict[PurePath, dict[str, Any]]]:
     """Columns that stand in the names of folders (`day=2026-11-16`) and perhaps also in the files, with what each file
     has there.
     """
@@ -125,7 +125,7 @@ def hive_partitions(root: PurePath, paths: Sequence[PurePath]) -> tuple[pa.Schem
         partition_base_dir=str(root),
     )
     return found.partitioning.schema, {
-        Path(part.path): ds.get_partition_keys(part.partition_expression) for part in found.get_fragments()
+        PurePath(part.path): ds.get_partition_keys(part.partition_expression) for part in found.get_fragments()
     }
 
 

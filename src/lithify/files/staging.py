@@ -13,6 +13,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
 from uuid import uuid4
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from lithify.errors import LithifyError
 from lithify.files.modes import follow_folder
 from lithify.files.os_errors import translated
@@ -24,8 +27,26 @@ def is_staged(folder: PurePath) -> bool:
         return Path(folder).is_dir()
 
 
-def stage_file(path: PurePath, write: Callable[[PurePath], None], sweep: Callable[[], None]) -> int:
+def stage_parquet(path: PurePath, table: Callable[[], pa.Table], group_rows: int, sweep: Callable[[], None]) -> int:
     """Its size. What lies there already counts as asked for now. `sweep`: comes before a folder that is new."""
+
+    def write(draft: Path) -> None:
+        pq.write_table(table(), draft, row_group_size=group_rows, coerce_timestamps="us", write_page_checksum=True)
+
+    return _staged(path, write, sweep)
+
+
+def stage_arrow(path: PurePath, table: pa.Table, sweep: Callable[[], None]) -> int:
+    """The same, as a file that is mapped into memory to be read."""
+
+    def write(draft: Path) -> None:
+        with pa.OSFile(str(draft), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+
+    return _staged(path, write, sweep)
+
+
+def _staged(path: PurePath, write: Callable[[Path], None], sweep: Callable[[], None]) -> int:
     folder, file = Path(path.parent), Path(path)
     with translated(folder):
         if folder.is_symlink() or file.is_symlink():
@@ -47,15 +68,15 @@ def stage_file(path: PurePath, write: Callable[[PurePath], None], sweep: Callabl
         return file.stat().st_size
 
 
-def stage_folder(folder: PurePath, files: dict[str, Callable[[PurePath], None]]) -> None:
-    """Where another process is first, it is with the same content."""
+def stage_folder(folder: PurePath, tables: dict[str, pa.Table], group_rows: int) -> None:
+    """Parquet files. Where another process is first, it is with the same content."""
     target = Path(folder)
     draft = target.with_name(f".{target.name}.{uuid4().hex}")
     try:
         with translated(folder):
             draft.mkdir(parents=True)
-            for name, write in files.items():
-                write(draft / name)
+            for name, table in tables.items():
+                pq.write_table(table, draft / name, coerce_timestamps="us", row_group_size=group_rows)
                 follow_folder(draft / name, target.parent)
             follow_folder(draft, target.parent)
             if not target.is_dir():
@@ -65,6 +86,33 @@ def stage_folder(folder: PurePath, files: dict[str, Callable[[PurePath], None]])
             raise
     finally:
         discard_tree(draft)
+
+
+class SpoolFile:
+    """Rows that a task lays down for the driver, as they come, without statistics: all of them are read soon."""
+
+    def __init__(self, path: PurePath, columns: pa.Schema) -> None:
+        self.path = Path(path)
+        with translated(path):
+            self._writer = pq.ParquetWriter(
+                path, columns.remove_metadata(), compression="lz4", write_page_checksum=True, write_statistics=False
+            )
+
+    def write(self, tables: Sequence[pa.Table]) -> None:
+        """One row group."""
+        with translated(self.path):
+            whole = pa.concat_tables(tables)
+            self._writer.write_table(whole, row_group_size=whole.num_rows)
+
+    def close(self) -> int:
+        """Its size."""
+        with translated(self.path):
+            self._writer.close()
+            return self.path.stat().st_size
+
+    def abandon(self) -> None:
+        with contextlib.suppress(OSError):  # what it was given up for says more; vacuum finds it
+            self.path.unlink(missing_ok=True)
 
 
 def staged_folders(index: PurePath, prefix: str) -> list[Path]:

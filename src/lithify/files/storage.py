@@ -71,11 +71,11 @@ class Storage(ABC):
         """The same bytes under a second name, without taking them through this process where that is possible."""
 
     @abstractmethod
-    def upload(self, file: Path, path: PurePath) -> None:
+    def upload(self, file: PurePath, path: PurePath) -> None:
         """Take in a local file; it is seen once it is whole."""
 
     @abstractmethod
-    def download(self, path: PurePath, file: Path) -> None:
+    def download(self, path: PurePath, file: PurePath) -> None:
         """A new local file with the object's content, in a folder that is made for it if need be."""
 
     @abstractmethod

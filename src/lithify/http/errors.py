@@ -13,7 +13,7 @@ import http
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 import orjson
@@ -126,7 +126,7 @@ class Failure:
         return Response(body, self.status, dict(self.headers), media_type="application/json")
 
 
-def failure_of(error: LithifyError, root: Path | None = None) -> Failure:
+def failure_of(error: LithifyError, root: PurePath | None = None) -> Failure:
     """How an error is answered. Paths inside the lake are named from its `root`."""
     status, code = STATUS.get(error.code, 500), error.code
     what_to_do, headers = WHAT_TO_DO.get(code, WHAT_TO_DO["error"]), {}
@@ -166,10 +166,10 @@ INTERNAL = Failure(500, "internal", "the service failed on this request", WHAT_T
 def places(error: BaseException) -> str:
     """Where an error came through, innermost first, and its kind; not its text, which may quote values."""
     frames = traceback.extract_tb(error.__traceback__)[-PLACES_MAX:]
-    return " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames))
+    return " < ".join(f"{PurePath(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames))
 
 
-def add_handlers(app: FastAPI, root: Path) -> None:
+def add_handlers(app: FastAPI, root: PurePath) -> None:
     async def on_lithify_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, LithifyError)
         return _answer(request, failure_of(error, root))

@@ -13,7 +13,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -40,7 +40,7 @@ _HEADERS = {
 
 
 class Frame:
-    def __init__(self, app: ASGIApp, root: Path) -> None:
+    def __init__(self, app: ASGIApp, root: PurePath) -> None:
         self._app, self._root = app, root
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -142,7 +142,7 @@ def only_public() -> Iterator[None]:
             handler.removeFilter(only)
 
 
-def _failure(error: Exception, state: dict[str, Any], root: Path) -> Failure:
+def _failure(error: Exception, state: dict[str, Any], root: PurePath) -> Failure:
     if isinstance(error, LithifyError):
         failure = failure_of(error, root)
     else:

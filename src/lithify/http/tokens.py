@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any, Literal, TypeVar, get_args
 
 from lithify.core.names import CONTROL_FOLDER, parse_table_name
@@ -84,7 +84,7 @@ class Token:
 
 
 class Tokens:
-    def __init__(self, lake: Path, store: Storage | None = None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, lake: PurePath, store: Storage | None = None, clock: Callable[[], float] = time.time) -> None:
         self._folder, self._store, self._clock = lake / CONTROL_FOLDER, store or LocalStorage(), clock
         self._lock = threading.Lock()
         self._looked_at = float("-inf")
@@ -93,7 +93,7 @@ class Tokens:
         self._last_used: dict[str, float] = {}
 
     @property
-    def path(self) -> Path:
+    def path(self) -> PurePath:
         return self._folder / FILE
 
     # -- asking
@@ -149,7 +149,7 @@ class Tokens:
 
         return self._change(first)
 
-    def create_first_into(self, name: str, path: Path) -> str | None:
+    def create_first_into(self, name: str, path: PurePath) -> str | None:
         """The same, with its secret in a new file that nobody else can read: there it is whole, or not at all."""
         if self._read():
             return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 import xxhash
@@ -29,7 +29,7 @@ _MICROSECONDS = 6  # digits of a second
 _PLACES = 2**48  # more than any file has; far from what the operating system takes for an offset at all
 
 
-def may_hold(path: Path, offset: int, values: Sequence[bytes]) -> bool:
+def may_hold(path: PurePath, offset: int, values: Sequence[bytes]) -> bool:
     """Whether the filter at `offset` of a file may hold one of the values, each as `bloom_bytes` spells it."""
     if offset >= _PLACES:
         return True

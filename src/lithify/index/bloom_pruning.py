@@ -7,7 +7,7 @@ not there, or a value that is not sure to be spelled as in the file, answers "pe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -74,7 +74,7 @@ class Blooms:
             group = self._groups[place]
             offset, flags = int(chunks.bloom_offset[group]), int(stats.flags[group])
             if offset and not flags & ABSENT and flags & needed == needed:
-                keep[place] = _may_hold(Path(self._path_of(place)), offset, wanted)
+                keep[place] = _may_hold(PurePath(self._path_of(place)), offset, wanted)
         return keep
 
 
@@ -88,7 +88,7 @@ def _values_in(asked: Predicate) -> int:
             return 0
 
 
-def _may_hold(path: Path, offset: int, values: Sequence[bytes]) -> bool:
+def _may_hold(path: PurePath, offset: int, values: Sequence[bytes]) -> bool:
     try:
         return may_hold(path, offset, values)
     except LithifyError:  # whoever reads the file says what is wrong with it

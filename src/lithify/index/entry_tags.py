@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -41,7 +41,7 @@ class EntryTags:
 
     def __init__(
         self,
-        data: Path,
+        data: PurePath,
         now_s: Callable[[], float] = time.monotonic,
         tag_at: Callable[[str], int] = tag_at,
     ) -> None:

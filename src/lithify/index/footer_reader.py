@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePath
 
 from lithify.core.snapshot import DataFile
 from lithify.errors import LithifyError
@@ -26,11 +26,11 @@ class FooterTask:
 
 
 def read_footers(task: FooterTask) -> tuple[bytes | None, dict[str, LithifyError]]:
-    return read_entries(Path(task.data), task.files, examined=task.examined)
+    return read_entries(PurePath(task.data), task.files, examined=task.examined)
 
 
 def read_entries(
-    data: Path, files: Sequence[DataFile], *, examined: bool = False
+    data: PurePath, files: Sequence[DataFile], *, examined: bool = False
 ) -> tuple[bytes | None, dict[str, LithifyError]]:
     """One block of these files' footers (None: of none of them), and what is wrong with the others, by path.
 
@@ -56,13 +56,13 @@ def read_entries(
     return (entries.block() if entries.files else None), problems
 
 
-def examined_files(data: Path, files: Sequence[DataFile]) -> dict[str, LithifyError]:
+def examined_files(data: PurePath, files: Sequence[DataFile]) -> dict[str, LithifyError]:
     """What is wrong with which of these files, by path, found without putting this process at risk."""
     found = examine([(f"{data}/{file.path}", file.size_bytes) for file in files])
     return {file.path: found[f"{data}/{file.path}"] for file in files if f"{data}/{file.path}" in found}
 
 
-def _footers(data: Path, files: Sequence[DataFile]) -> Iterator[tuple[bytes, int] | LithifyError]:
+def _footers(data: PurePath, files: Sequence[DataFile]) -> Iterator[tuple[bytes, int] | LithifyError]:
     """Read ahead by threads, which only wait for the disk: in handfuls, or passing them on would take longer."""
     folder = str(data)
     handfuls = [files[first : first + HANDFUL] for first in range(0, len(files), HANDFUL)]

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
+from pathlib import PurePath
 
 import numpy as np
 import numpy.typing as npt
@@ -77,7 +77,7 @@ class LiveBlock:
 class _Mapping:
     """The bytes of one file, as long as it was when it was mapped."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: PurePath) -> None:
         self.path = path
         self.identity, self.data = mapped(path)
         if self.size < HEADER_BYTES:
@@ -161,14 +161,14 @@ class View:
 class Sidecar:
     """Open with `Sidecar.open`. Not for several threads at once; the views it hands out are."""
 
-    def __init__(self, path: Path, table_id: str) -> None:
+    def __init__(self, path: PurePath, table_id: str) -> None:
         self.path, self._table_id = path, table_id
         self._known: dict[tuple[int, int], Block] = {}
         self._lengths = 1
         self._map()
 
     @classmethod
-    def open(cls, path: Path, table_id: str) -> Sidecar:
+    def open(cls, path: PurePath, table_id: str) -> Sidecar:
         """Raises NotFound if there is none, Corruption if it cannot be used: other table, damaged, too new."""
         return cls(path, table_id)
 
@@ -327,7 +327,7 @@ class _Replaced(NotFound):
     """The file has grown beyond its mapping, and another one has its name now."""
 
 
-def damaged(path: Path, why: str) -> Corruption:
+def damaged(path: PurePath, why: str) -> Corruption:
     return Corruption(
         f"the sidecar {path} cannot be used: {why} (it may be deleted, and is built again)", path=str(path)
     )

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -256,7 +256,7 @@ def check(handles: Handles, progress: Progress = quiet) -> IndexCheck:
     )
 
 
-def _different(data: Path, block: Block, places: Sequence[int], files: Sequence[DataFile]) -> list[str]:
+def _different(data: PurePath, block: Block, places: Sequence[int], files: Sequence[DataFile]) -> list[str]:
     """Paths of the files whose footers say something else than the block does at these places."""
     entries, problems = read_entries(data, files)
     wrong = set(problems)
@@ -336,7 +336,7 @@ def _facts(index: TableIndex) -> IndexFacts | None:
     return index.look(lambda sidecar: _facts_of(index.path, sidecar))
 
 
-def _facts_of(path: Path, sidecar: Sidecar) -> IndexFacts:
+def _facts_of(path: PurePath, sidecar: Sidecar) -> IndexFacts:
     view = sidecar.view()
     columns = dict.fromkeys((c.name, c.kind.name.lower()) for live in view.blocks for c in live.block.columns)
     orders: Counter[Order] = Counter()

@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from pathlib import PurePath
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakValueDictionary
 
@@ -59,10 +59,10 @@ class Indexes:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._lock = threading.Lock()
-        self._open: WeakValueDictionary[tuple[Path, str], TableIndex] = WeakValueDictionary()
+        self._open: WeakValueDictionary[tuple[PurePath, str], TableIndex] = WeakValueDictionary()
         self._closed = False
 
-    def of(self, table: str, table_id: str, path: Path, data: Path) -> TableIndex:
+    def of(self, table: str, table_id: str, path: PurePath, data: PurePath) -> TableIndex:
         """`data`: the folder that the log's paths are relative to."""
         with self._lock:
             found = self._open.get((path, table_id))
@@ -84,7 +84,7 @@ class Indexes:
 
 
 class TableIndex:
-    def __init__(self, runtime: Runtime, table: str, table_id: str, path: Path, data: Path) -> None:
+    def __init__(self, runtime: Runtime, table: str, table_id: str, path: PurePath, data: PurePath) -> None:
         self.path, self.data, self.table = path, data, table
         self._runtime, self._table_id = runtime, table_id
         self._lock = threading.RLock()

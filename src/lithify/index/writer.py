@@ -10,7 +10,7 @@ import contextlib
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import PurePath
 
 import numpy as np
 import numpy.typing as npt
@@ -85,7 +85,7 @@ class _Growing:
         return self._put(body + crc32(body).to_bytes(4, "little") + FOOTER_END)
 
 
-def create(store: Storage, path: Path, table_id: str, version: int, blocks: Iterable[bytes]) -> None:
+def create(store: Storage, path: PurePath, table_id: str, version: int, blocks: Iterable[bytes]) -> None:
     """A sidecar of these blocks, in place of the one that may be there."""
     with _locked(store, path):
         _create(store, path, table_id, version, blocks)
@@ -93,7 +93,7 @@ def create(store: Storage, path: Path, table_id: str, version: int, blocks: Iter
 
 def append(
     store: Storage,
-    path: Path,
+    path: PurePath,
     table_id: str,
     version: int,
     blocks: Sequence[bytes],
@@ -127,7 +127,7 @@ def append(
         store.patch(path, HEAD_PLACE, footer.to_bytes(8, "little"))
 
 
-def rewrite(store: Storage, path: Path, table_id: str) -> None:
+def rewrite(store: Storage, path: PurePath, table_id: str) -> None:
     """The live entries of the newest version, in a new file."""
     with _locked(store, path):
         view = Sidecar.open(path, table_id).view()
@@ -140,7 +140,7 @@ def worth_rewriting(sidecar: Sidecar) -> bool:
     return (view.dead_share > 0.5 and view.dead_bytes > DEAD_BYTES_MIN) or len(view.blocks) > BLOCKS_MAX
 
 
-def _create(store: Storage, path: Path, table_id: str, version: int, blocks: Iterable[bytes]) -> None:
+def _create(store: Storage, path: PurePath, table_id: str, version: int, blocks: Iterable[bytes]) -> None:
     file_id = secrets.randbits(64)
     growing = _Growing(HEADER_BYTES)
     for block in blocks:
@@ -158,7 +158,7 @@ def _create(store: Storage, path: Path, table_id: str, version: int, blocks: Ite
     store.put(path, b"".join([start, *growing.parts]))
 
 
-def _locked(store: Storage, path: Path) -> contextlib.AbstractContextManager[None]:
+def _locked(store: Storage, path: PurePath) -> contextlib.AbstractContextManager[None]:
     store.make_folder(path.parent)
     return store.lock(path.with_name(f"{path.name}.lock"), LOCK_WAIT_S_MAX, f"the sidecar {path}")
 

@@ -26,7 +26,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import PurePath
 from typing import Any
 
 from lithify.core.disk_files import lies_inside
@@ -175,7 +175,7 @@ def advance(runtime: Runtime, job: Job, state: str) -> Job:
     return job
 
 
-def sync_outputs(runtime: Runtime, root: Path, paths: Iterable[str]) -> None:
+def sync_outputs(runtime: Runtime, root: PurePath, paths: Iterable[str]) -> None:
     """The files were fsynced by whoever wrote them; their directory entries are the job's to make durable."""
     folders = {root}
     for path in paths:
@@ -184,7 +184,7 @@ def sync_outputs(runtime: Runtime, root: Path, paths: Iterable[str]) -> None:
         runtime.store.sync_folder(folder)
 
 
-def drop_leftovers(runtime: Runtime, root: Path, job: Job, paths: Iterable[str]) -> None:
+def drop_leftovers(runtime: Runtime, root: PurePath, job: Job, paths: Iterable[str]) -> None:
     """Remove what failed or doubled attempts at tasks have left in the job's folder: only files that were reported
     count.
     """
@@ -194,7 +194,7 @@ def drop_leftovers(runtime: Runtime, root: Path, job: Job, paths: Iterable[str])
             runtime.store.delete(root / job.folder / path)
 
 
-def check_outputs(runtime: Runtime, root: Path, files: Iterable[Written]) -> None:
+def check_outputs(runtime: Runtime, root: PurePath, files: Iterable[Written]) -> None:
     """What a task says it wrote lies there, all of it."""
     for file in files:
         found = runtime.store.size(root / file.path)
@@ -415,13 +415,13 @@ def forget_folded(handles: Handles) -> None:
 
 
 def _delete_folder(runtime: Runtime, job: Job, log: DeltaLog) -> None:
-    referenced = next((f.path for f in log.files(()) if PurePosixPath(f.path).parts[0] == job.folder), None)
+    referenced = next((f.path for f in log.files(()) if PurePath(f.path).parts[0] == job.folder), None)
     if referenced is not None:
         raise Conflict(f"job {job.id} is fenced, but the log names {referenced}: nothing was deleted")
     runtime.store.delete_folder(log.path / job.folder)
 
 
-def _remove_unborn(runtime: Runtime, path: Path) -> None:
+def _remove_unborn(runtime: Runtime, path: PurePath) -> None:
     """A manifest that was never renamed into place: its job died before it began, and wrote nothing."""
     with contextlib.suppress(ValueError, TypeError, KeyError, LithifyError):
         if not _parsed(runtime, path).owner.may_be_alive():
@@ -431,13 +431,13 @@ def _remove_unborn(runtime: Runtime, path: Path) -> None:
 # -- manifests
 
 
-def _manifests(runtime: Runtime) -> list[Path]:
+def _manifests(runtime: Runtime) -> list[PurePath]:
     folder = runtime.control / "jobs"
     names = runtime.store.names(folder)
     return [folder / name for name in names if name.endswith(".json") and not name.startswith(".")]
 
 
-def _manifest(runtime: Runtime, job_id: str) -> Path:
+def _manifest(runtime: Runtime, job_id: str) -> PurePath:
     return runtime.control / "jobs" / f"{job_id}.json"
 
 
@@ -445,7 +445,7 @@ def _write(runtime: Runtime, job: Job) -> None:
     runtime.store.put(_manifest(runtime, job.id), json.dumps(asdict(job)).encode())
 
 
-def _parsed(runtime: Runtime, path: Path) -> Job:
+def _parsed(runtime: Runtime, path: PurePath) -> Job:
     fields = json.loads(runtime.store.read(path))
     job = Job(**{**fields, "owner": Owner(**fields["owner"]), "inputs": tuple(fields.get("inputs", ()))})
     parse_table_name(job.table)
@@ -459,7 +459,7 @@ def _parsed(runtime: Runtime, path: Path) -> Job:
     return job
 
 
-def _read(runtime: Runtime, path: Path, set_aside: bool) -> Job | None:
+def _read(runtime: Runtime, path: PurePath, set_aside: bool) -> Job | None:
     try:
         return _parsed(runtime, path)
     except NotFound:

@@ -7,7 +7,7 @@ skipped. When the file has grown too large, its newer half is kept.
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 from lithify.errors import NotFound
@@ -17,7 +17,7 @@ BYTES_MAX = 1 << 20
 
 
 class Journal:
-    def __init__(self, store: Storage, path: Path, bytes_max: int = BYTES_MAX) -> None:
+    def __init__(self, store: Storage, path: PurePath, bytes_max: int = BYTES_MAX) -> None:
         self._store, self._path, self._bytes_max = store, path, bytes_max
 
     def append(self, record: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ import re
 import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from pathlib import PurePath
 from types import TracebackType
 from typing import Any
 
@@ -248,7 +248,7 @@ def _parsed(fields: dict[str, Any]) -> Lease:
     return lease
 
 
-def _path(runtime: Runtime, name: str) -> Path:
+def _path(runtime: Runtime, name: str) -> PurePath:
     if not _NAME.fullmatch(name):
         raise InvalidRequest(f"{name!r} is no name of a lease: lower-case letters, digits, _ and -")
     return runtime.control / "leases" / f"{name}.json"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 import pyarrow as pa
@@ -45,12 +45,12 @@ def adopt(
     runtime: Runtime,
     catalog: Catalog,
     name: TableName,
-    path: Path,
+    path: PurePath,
     key: str | Iterable[str] | None,
     order_by: str | None,
     *,
     verify: bool,
-    allowed: Callable[[Path], None],
+    allowed: Callable[[PurePath], None],
 ) -> None:
     """`allowed` is told of a Delta table that becomes a base before it is one: whoever opens the lake next may read it,
     also if nobody hears how this ends.
@@ -79,12 +79,12 @@ def _adopt_delta(
     runtime: Runtime,
     catalog: Catalog,
     name: TableName,
-    path: Path,
+    path: PurePath,
     key: Any,
     order_by: str | None,
     *,
     verify: bool,
-    allowed: Callable[[Path], None],
+    allowed: Callable[[PurePath], None],
 ) -> None:
     log = DeltaLog.open(path, runtime.store)
     refuse_features(log)
@@ -104,7 +104,7 @@ def _adopt_delta(
     for file in files:
         check_removable(file, path)
     for source in sources:
-        if not runtime.store.exists(Path(source.path)):
+        if not runtime.store.exists(PurePath(source.path)):
             raise Corruption(
                 f"{source.path} is missing although the log of {path} names it: restore it, then adopt the table"
             )
@@ -131,7 +131,7 @@ def _adopt_parquet(
     runtime: Runtime,
     catalog: Catalog,
     name: TableName,
-    path: Path,
+    path: PurePath,
     key: Any,
     order_by: str | None,
     *,
@@ -167,9 +167,9 @@ def _link_into(
     runtime: Runtime,
     base: BaseLog,
     schema: TableSchema,
-    path: Path,
-    paths: Sequence[Path],
-    constants: dict[Path, dict[str, Any]],
+    path: PurePath,
+    paths: Sequence[PurePath],
+    constants: dict[PurePath, dict[str, Any]],
 ) -> None:
     root, opened_at = base.log.path, base.log.version
     folder = f"{ADOPTED}-{runtime.new_id()}"
@@ -195,11 +195,11 @@ def _link_into(
 
 def _linked(
     store: Storage,
-    root: Path,
+    root: PurePath,
     folder: str,
     schema: TableSchema,
-    paths: Sequence[Path],
-    constants: dict[Path, dict[str, Any]],
+    paths: Sequence[PurePath],
+    constants: dict[PurePath, dict[str, Any]],
 ) -> list[tuple[Written, Mapping[str, str | None]]]:
     """Second names for the files, durable, in a folder below `root`."""
     layout = Layout.of(schema)
@@ -219,7 +219,9 @@ def _linked(
     return adds
 
 
-def _parquet_columns(root: Path, paths: Sequence[Path]) -> tuple[pa.Schema, list[str], dict[Path, dict[str, Any]]]:
+def _parquet_columns(
+    root: PurePath, paths: Sequence[PurePath]
+) -> tuple[pa.Schema, list[str], dict[PurePath, dict[str, Any]]]:
     merged: dict[str, pa.Field] = {}
     for path in paths:
         try:
@@ -247,7 +249,7 @@ def _parquet_columns(root: Path, paths: Sequence[Path]) -> tuple[pa.Schema, list
     return columns.remove_metadata(), names, constants
 
 
-def _refuse_problems(path: Path, sources: Sequence[Source]) -> None:
+def _refuse_problems(path: PurePath, sources: Sequence[Source]) -> None:
     problems = list(examine([(source.path, source.size_bytes) for source in sources]).values())
     if problems:
         more = f" ({plural(len(problems) - 1, 'more file')} like that)" if len(problems) > 1 else ""
@@ -255,7 +257,7 @@ def _refuse_problems(path: Path, sources: Sequence[Source]) -> None:
         raise type(first)(f"{path} cannot be adopted: {first.message}{more}", **first.details) from first
 
 
-def _verify_keys(runtime: Runtime, path: Path, sources: Sequence[Source], schema: TableSchema) -> None:
+def _verify_keys(runtime: Runtime, path: PurePath, sources: Sequence[Source], schema: TableSchema) -> None:
     if not schema.keyed or not sources:
         return
     bad = runtime.serving.key_queries.duplicate_keys(sources, schema.select(schema.key))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from pathlib import Path
+from pathlib import PurePath
 
 from lithify.errors import LithifyError, NotFound
 from lithify.files.local import LocalStorage
@@ -23,15 +23,15 @@ FILE = "allowed.json"
 LOCK_WAIT_S_MAX = 10.0
 
 
-def remembered(lake: Path) -> list[Path]:
+def remembered(lake: PurePath) -> list[PurePath]:
     try:
-        return [Path(place) for place in _read().get(real_path(lake), ())]
+        return [PurePath(place) for place in _read().get(real_path(lake), ())]
     except LithifyError as error:
         logger.warning("what was allowed before is not known: %s", error)
         return []
 
 
-def remember(lake: Path, place: Path) -> None:
+def remember(lake: PurePath, place: PurePath) -> None:
     """Where that cannot be written down, the next to open the lake is told what to set."""
     path, store, real = _path(), LocalStorage(), real_path(lake)
 
@@ -64,5 +64,5 @@ def _parsed(content: bytes) -> dict[str, list[str]]:
         return {}
 
 
-def _path() -> Path:
+def _path() -> PurePath:
     return user_folder() / FILE

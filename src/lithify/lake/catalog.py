@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 from lithify.core.names import CONTROL_FOLDER, TableName
@@ -47,7 +47,7 @@ LAKE_FORMAT = 1
 LOOKS_MAX = 10_000
 
 
-def open_lake(root: Path, store: Storage, *, create: bool) -> None:
+def open_lake(root: PurePath, store: Storage, *, create: bool) -> None:
     """Check that `root` is a lake this version can use; make it one if it is empty."""
     marker = root / CONTROL_FOLDER / "lake.json"
     _check_control(root / CONTROL_FOLDER, store)
@@ -76,7 +76,7 @@ def open_lake(root: Path, store: Storage, *, create: bool) -> None:
     store.put(marker, json.dumps({"format": LAKE_FORMAT}).encode())
 
 
-def _check_control(folder: Path, store: Storage) -> None:
+def _check_control(folder: PurePath, store: Storage) -> None:
     """No link lies in the control folder, nor in the folders in it; what streams keep deeper is looked at when used."""
     store.places.check_entries(folder)
     for name in store.names(folder):
@@ -90,9 +90,9 @@ class _Look:
     """
 
     dropped: bool
-    newest: Path
+    newest: PurePath
     tag: str | None
-    following: Path
+    following: PurePath
 
     @classmethod
     def at(cls, changes: ChangesLog, store: Storage) -> _Look:
@@ -156,7 +156,7 @@ class Catalog:
             created_at_seq = changes.seq
         base_path = folder / "base"
         if BASE_PATH in settings:
-            base_path = adopted_folder(self._runtime, Path(settings[BASE_PATH]), f"the base of table {name}")
+            base_path = adopted_folder(self._runtime, PurePath(settings[BASE_PATH]), f"the base of table {name}")
         # Another lake may have folded into this base: seqs go on above its watermark, or writes would count as folded.
         with contextlib.suppress(NotFound):
             base = BaseLog.open(base_path, store, str(name), every)
@@ -238,7 +238,7 @@ class Catalog:
                     error,
                 )
 
-    def _clear(self, name: TableName, changes: ChangesLog, base_path: Path) -> None:
+    def _clear(self, name: TableName, changes: ChangesLog, base_path: PurePath) -> None:
         """Take away what a dropped table has left; no file before its log has forgotten it."""
         store, folder = self._runtime.store, table_folder(self._runtime, name)
         info = {"operation": "drop table", "actor": self._runtime.settings.actor}
@@ -258,7 +258,7 @@ class Catalog:
             store.delete_folder(derived)
         forget_tags(self._runtime, name)
 
-    def _remains(self, name: TableName, changes: ChangesLog, base_path: Path) -> bool:
+    def _remains(self, name: TableName, changes: ChangesLog, base_path: PurePath) -> bool:
         """Whether a dropped table is not cleared away altogether."""
         folder, store = table_folder(self._runtime, name), self._runtime.store
         return (
@@ -267,10 +267,10 @@ class Catalog:
             or self._owned_base(name, base_path) is not None
         )
 
-    def _derived(self, folder: Path, changes: ChangesLog) -> tuple[Path, ...]:
+    def _derived(self, folder: PurePath, changes: ChangesLog) -> tuple[PurePath, ...]:
         return folder / "index", folder / "quarantine", index_folder(self._runtime, folder, changes.log.id)
 
-    def _owned_base(self, name: TableName, base_path: Path) -> DeltaLog | None:
+    def _owned_base(self, name: TableName, base_path: PurePath) -> DeltaLog | None:
         """An adopted base that is still this table's."""
         if base_path == table_folder(self._runtime, name) / "base":
             return None
@@ -290,7 +290,7 @@ class Catalog:
 
         commit(self._runtime, log, f"emptying {log.path}", build)
 
-    def _delete_data(self, folder: Path) -> None:
+    def _delete_data(self, folder: PurePath) -> None:
         """Nothing of a dropped table can be asked for any more; only its logs stay, for the version numbers."""
         for entry in self._runtime.store.names(folder):
             if entry != LOG_FOLDER:

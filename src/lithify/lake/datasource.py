@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from lithify.core.position import Position, seq_of
@@ -52,7 +52,7 @@ class LakeTable:
         return self._table.definition
 
     @property
-    def index(self) -> Path:
+    def index(self) -> PurePath:
         return self._table._handles.folder / "index"
 
     def planned(self, as_of: str | None) -> PlannedTable:

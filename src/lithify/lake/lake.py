@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
+from pathlib import PurePath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -29,7 +29,7 @@ from lithify.files.clock import LakeClock
 from lithify.files.local import LocalStorage
 from lithify.files.storage import Storage
 from lithify.files.text_input import check_encoding
-from lithify.files.user_files import find_files
+from lithify.files.user_files import find_files, user_path
 from lithify.lake.allowed_places import remember, remembered
 from lithify.lake.cache import Cache
 from lithify.lake.catalog import Catalog, open_lake
@@ -50,6 +50,8 @@ from lithify.tables.runtime import Runtime
 from lithify.write.ingest import IngestReport, Progress, format_of, ingest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
     from lithify.lake.maintenance import Maintenance
@@ -586,9 +588,9 @@ class Lake:
             raise InvalidRequest("this lake is closed: open it again with Lake(path)")
 
 
-def reopened_table(path: Path, name: str, spark: SparkSession) -> Table:
+def reopened_table(path: PurePath, name: str, spark: SparkSession) -> Table:
     """A table in the process that its writer was sent to, on a lake of its own that lasts as long as the process."""
-    return Lake(path, spark, create=False).table(name)
+    return Lake(str(path), spark, create=False).table(name)
 
 
 def _arrow_schema(schema: Any) -> pa.Schema:
@@ -619,4 +621,4 @@ def _local_path(path: str | Path) -> Path:
                 f"{text}: only local folders (and file:// addresses) can be lakes so far, not {parts.scheme}://"
             )
         text = unquote(parts.path)
-    return Path(text).expanduser().absolute()
+    return user_path(text)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import pyarrow as pa
@@ -56,6 +55,8 @@ from lithify.write.schema_change import add_column
 from lithify.write.small_writes import Request, SeqMoved
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import DataFrame, SparkSession
 
     from lithify.sql.query_run import QueryRun
@@ -136,7 +137,7 @@ class Table(Frames):
     @property
     def base_path(self) -> Path:
         """The plain Delta table that every other engine can read: the rows as of the last fold."""
-        return self._handles.base_folder
+        return self._runtime.store.local(self._handles.base_folder)
 
     # -- writing
 

@@ -15,7 +15,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import PurePath
 
 import pyarrow as pa
 
@@ -191,7 +191,7 @@ class FoldJob:
         store = self._runtime.store
         root = self._handles.base_folder
         adds: list[tuple[Written, Mapping[str, str | None]]] = []
-        folders: set[Path] = set()
+        folders: set[PurePath] = set()
         layout = Layout.of(snapshot.schema)
         assert step.partitions is not None
         for number, file in enumerate(step.change_files):
@@ -284,7 +284,7 @@ class FoldJob:
         job: jobs.Job,
         distribution: Distribution,
         by: tuple[str, ...],
-        scratch: Path,
+        scratch: PurePath,
     ) -> list[RewriteTask]:
         schema, root = snapshot.schema, self._handles.base_folder
         hidden = distribution.hidden

@@ -29,7 +29,7 @@ from lithify.delta.actions import LogChange
 from lithify.delta.changes import EPOCH_TXN
 from lithify.delta.log import DeltaLog
 from lithify.errors import InvalidRequest, NotFound
-from lithify.files.listing import Listing, list_own, look_at
+from lithify.files.listing import Listing
 from lithify.jobs import jobs
 from lithify.maintenance.disk_watch import DiskWatches
 from lithify.maintenance.retention_limits import RetentionLimits
@@ -177,9 +177,9 @@ class Vacuum:
 
     def _list(self) -> None:
         for place in self._places:
-            place.listing = list_own(place.log.path)
+            place.listing = self._runtime.store.own(place.log.path)
             elsewhere = (path for path in sorted(place.facts.removed_by_us) if not is_ours(path))
-            found = (look_at(place.log.path, path) for path in elsewhere)
+            found = (self._runtime.store.look_at(place.log.path, path) for path in elsewhere)
             place.listing.files += [file for file in found if file is not None]
             place.listed = tuple(place.listing.files)
 
@@ -260,7 +260,7 @@ class Vacuum:
         emptied: list[tuple[_Place, str]] = []
         for place in self._places:
             for file in place.going():
-                seen = look_at(place.log.path, file.path)
+                seen = store.look_at(place.log.path, file.path)
                 if seen is None or seen.inode != file.inode:
                     continue
                 store.delete(place.log.path / file.path)

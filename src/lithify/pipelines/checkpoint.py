@@ -17,7 +17,7 @@ import gzip
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from lithify.errors import Corruption, NotFound
@@ -103,7 +103,7 @@ def files_behind(found: Iterable[str]) -> list[FileSeen]:
     """The files of a listing as they are now; one that has gone meanwhile, or has nothing in it yet, is left out."""
     seen = []
     for path in found:
-        if Path(path).name.startswith((".", "_")):
+        if PurePath(path).name.startswith((".", "_")):
             continue
         try:
             size, time_ns = size_and_time_ns(path)
@@ -161,5 +161,5 @@ class Ledgers:
         for name in names:
             self._runtime.store.delete(self._folder / name)
 
-    def _path(self, number: int) -> Path:
+    def _path(self, number: int) -> PurePath:
         return self._folder / f"{number:015x}.json.gz"

@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -247,7 +247,7 @@ class Feed:
 
 def _read(file: ChangeFile, columns: pa.Schema) -> pa.Table:
     try:
-        return read(Path(file.path), columns, size_bytes=file.size_bytes)
+        return read(PurePath(file.path), columns, size_bytes=file.size_bytes)
     except Vanished as error:  # of the past: no other version of the table has its rows as they were written
         raise NotFound(f"{file.path} is gone") from error
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import PurePath
 
 import numpy as np
 import pyarrow as pa
@@ -112,7 +112,7 @@ class _EventWriter:
                 self._close(op)
 
     def _close(self, op: Op) -> None:
-        self.done.append((self.writers.pop(op).close(Path(self.task.root)), op))
+        self.done.append((self.writers.pop(op).close(PurePath(self.task.root)), op))
 
 
 def _of_key(rows: pa.Table, key: pa.Table) -> np.ndarray:

@@ -55,10 +55,10 @@ _ROWS_COUNTED = 10_000
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 _lock = threading.Lock()
-_reached: OrderedDict[tuple[str, str], set[Path]] = OrderedDict()
+_reached: OrderedDict[tuple[str, str], set[PurePath]] = OrderedDict()
 
 
-def prepare(spark: SparkSession, root: Path, wait_s_max: float = WAIT_S_MAX) -> None:
+def prepare(spark: SparkSession, root: PurePath, wait_s_max: float = WAIT_S_MAX) -> None:
     """Make a session fit for work on the lake at `root`, or say which machine cannot take part and why.
 
     Done once for each session and lake. `wait_s_max`: how long executors may take to come.
@@ -165,7 +165,7 @@ def cores(spark: SparkSession) -> int:
     return found
 
 
-def _probe(spark: SparkSession, root: Path, tasks: int) -> None:
+def _probe(spark: SparkSession, root: PurePath, tasks: int) -> None:
     token = uuid.uuid4().hex
     folder = root / "_lithify" / f"probe-{token}"
     sweep(folder.parent, ("probe-",), _PROBE_S_MAX)  # of processes that were killed meanwhile

@@ -15,7 +15,7 @@ an innocent row. Only public DataFrame calls: local mode, a cluster and Spark Co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import reduce
@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StructField, StructType, TimestampType
@@ -102,7 +101,7 @@ def stage(folder: PurePath, dropped: pa.Table, rows: pa.Table, *, null_safe: boo
         words = _bits((values - low) // step, (high - low) // step + 1)
         files["filter.parquet"] = _one_row(words)
         staged = replace(staged, low=low, high=high, step=step, words=len(words))
-    _publish(folder, files)
+    stage_folder(folder, files, ROW_GROUP_ROWS)
     return staged
 
 
@@ -140,7 +139,7 @@ def locate(
     heads[_slot(codes, shift, mask)] = starts + 64 * len(heads)
     bits = _bits(starts[found] + np.asarray(hits.column(_ROW)), int(padded.sum()))
     words = np.concatenate([heads, bits])
-    _publish(folder, {"positions.parquet": _one_row(words)})
+    stage_folder(folder, {"positions.parquet": _one_row(words)}, ROW_GROUP_ROWS)
     return replace(
         staged,
         kind=FilterKind.POSITIONS,
@@ -284,13 +283,6 @@ def _bits(index: _Ints, size: int) -> _Ints:
 
 def _one_row(words: _Ints) -> pa.Table:
     return pa.table({_WORDS: pa.array([words], pa.list_(pa.int64()))})
-
-
-def _publish(folder: PurePath, files: dict[str, pa.Table]) -> None:
-    def writing(table: pa.Table) -> Callable[[PurePath], None]:
-        return lambda path: pq.write_table(table, path, coerce_timestamps="us", row_group_size=ROW_GROUP_ROWS)
-
-    stage_folder(folder, {name: writing(table) for name, table in files.items()})
 
 
 def _uri(path: PurePath) -> str:

@@ -8,7 +8,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
-from pathlib import Path
+from pathlib import PurePath
 
 from datafusion import RuntimeEnvBuilder, SessionConfig, SessionContext
 
@@ -110,7 +110,7 @@ class Contexts:
             )
         return config
 
-    def _folder(self) -> Path:
+    def _folder(self) -> PurePath:
         with self._lock:
             if self._root is None:
                 with translated(tempfile.gettempdir()):

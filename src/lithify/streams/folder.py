@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -174,7 +174,7 @@ class FileStream:
         encoding: str | None = None,
         mode: BatchMode = "upsert",
         op_column: str | None = None,
-        checkpoint: str | Path | None = None,
+        checkpoint: str | PurePath | None = None,
         null_keys: OnNullKeys = "fail",
         files_max: int = FILES_MAX,
         rows_max: int | None = None,

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
-from pathlib import Path
+from pathlib import PurePath
 
 from lithify.core.names import TableName
 from lithify.core.position import seq_of
@@ -170,7 +170,7 @@ class Handles:
             table_id=self.incarnation,
         )
 
-    def snapshot_kept_in(self, folder: Path, seq: int, changes_version: int, base_version: int) -> Snapshot:
+    def snapshot_kept_in(self, folder: PurePath, seq: int, changes_version: int, base_version: int) -> Snapshot:
         """A version whose logs were kept there."""
         changes = ChangesLog(self.changes.log.kept_in(folder / "changes", changes_version), str(self.name))
         base = BaseLog(self.base.log.kept_in(folder / "base", base_version), str(self.name))
@@ -256,12 +256,12 @@ def forget_snapshots(table_id: str) -> None:
             handles.forget_snapshot()
 
 
-def table_folder(runtime: Runtime, name: TableName) -> Path:
+def table_folder(runtime: Runtime, name: TableName) -> PurePath:
     """Where a table lies. Its folder, or that of its namespace, may be a link to a place that the settings allow."""
     return runtime.store.places.followed(runtime.root / name.namespace / name.table, 2)
 
 
-def checked_table_folder(runtime: Runtime, name: TableName) -> Path:
+def checked_table_folder(runtime: Runtime, name: TableName) -> PurePath:
     """The same, once it was looked at for links: in it, and where tables keep what they can do without."""
     folder = table_folder(runtime, name)
     for part in (folder, folder / "index", folder / "quarantine"):
@@ -269,15 +269,15 @@ def checked_table_folder(runtime: Runtime, name: TableName) -> Path:
     return folder
 
 
-def base_folder(runtime: Runtime, name: TableName, schema: TableSchema) -> Path:
+def base_folder(runtime: Runtime, name: TableName, schema: TableSchema) -> PurePath:
     """A table's own folder, or the place of an adopted table: the log names it, the settings have to allow it."""
     adopted = schema.settings.get(BASE_PATH)
     if adopted is None:
         return table_folder(runtime, name) / "base"
-    return adopted_folder(runtime, Path(adopted), f"the base of table {name}")
+    return adopted_folder(runtime, PurePath(adopted), f"the base of table {name}")
 
 
-def adopted_folder(runtime: Runtime, path: Path, what: str) -> Path:
+def adopted_folder(runtime: Runtime, path: PurePath, what: str) -> PurePath:
     places = runtime.store.places
     if not path.is_absolute() or not places.allows(path):
         raise not_allowed(path, what)
@@ -285,7 +285,7 @@ def adopted_folder(runtime: Runtime, path: Path, what: str) -> Path:
     return path
 
 
-def index_folder(runtime: Runtime, folder: Path, table_id: str) -> Path:
+def index_folder(runtime: Runtime, folder: PurePath, table_id: str) -> PurePath:
     """Where the indexes of a table lie."""
     local = runtime.settings.index_folder
     if local is None:

@@ -19,12 +19,11 @@ import logging
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from pathlib import PurePath
 
 from lithify.core.names import TableName
 from lithify.core.snapshot import Snapshot
 from lithify.errors import Corruption, LithifyError, NotFound
-from lithify.files.listing import look_at
 from lithify.tables.handles import Handles
 from lithify.tables.runtime import Owner, Runtime
 
@@ -119,7 +118,7 @@ def forget_temporaries(runtime: Runtime, name: TableName, cutoff_ms: int) -> Non
     folder = _folder(runtime)
     for entry in runtime.store.names(folder):
         if entry.startswith(f".{name}-"):
-            seen = look_at(folder, entry)
+            seen = runtime.store.look_at(folder, entry)
             if seen is not None and seen.mtime_ms < cutoff_ms:
                 runtime.store.delete(folder / entry)
 
@@ -166,7 +165,7 @@ def _write(runtime: Runtime, pin: Pin) -> None:
     runtime.store.put(_path(runtime, pin), json.dumps(asdict(pin)).encode())
 
 
-def _read(runtime: Runtime, path: Path) -> Pin:
+def _read(runtime: Runtime, path: PurePath) -> Pin:
     try:
         fields = json.loads(runtime.store.read(path))
         lists = {name: tuple(map(str, fields[name])) for name in ("changes", "base")}
@@ -183,9 +182,9 @@ def _read(runtime: Runtime, path: Path) -> Pin:
     return pin
 
 
-def _folder(runtime: Runtime) -> Path:
+def _folder(runtime: Runtime) -> PurePath:
     return runtime.control / "pins"
 
 
-def _path(runtime: Runtime, pin: Pin) -> Path:
+def _path(runtime: Runtime, pin: Pin) -> PurePath:
     return _folder(runtime) / f"{pin.table}-{pin.id}.json"

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lithify.compute.compute import Compute
@@ -53,7 +53,7 @@ class Owner:
 
 @dataclass(frozen=True)
 class Runtime:
-    root: Path
+    root: PurePath
     settings: Settings
     store: Storage
     serving: ServingEngine
@@ -65,7 +65,7 @@ class Runtime:
     owner: Owner = field(default_factory=Owner.this_process)
     activity: Activity = field(default_factory=Activity)
     # How code that was sent to another process comes by a table there: a function that can be sent along.
-    reopen: Callable[[Path, str, SparkSession], Table] | None = None
+    reopen: Callable[[PurePath, str, SparkSession], Table] | None = None
     _shared: dict[Callable[[], Any], Any] = field(default_factory=dict, repr=False, compare=False)
     _making: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
@@ -110,5 +110,5 @@ class Runtime:
         return f"{self.owner.host}-{self.owner.pid}"
 
     @property
-    def control(self) -> Path:
+    def control(self) -> PurePath:
         return self.root / "_lithify"

@@ -12,7 +12,7 @@ import datetime as dt
 import json
 import re
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from pathlib import PurePath
 
 from lithify.core.names import TableName
 from lithify.core.results import Tag
@@ -148,5 +148,5 @@ def _no_tag(handles: Handles, name: str) -> NotFound:
     )
 
 
-def _folder(runtime: Runtime, name: TableName) -> Path:
+def _folder(runtime: Runtime, name: TableName) -> PurePath:
     return runtime.control / "tags" / str(name)

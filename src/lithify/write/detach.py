@@ -15,7 +15,7 @@ import datetime as dt
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -60,7 +60,7 @@ class DetachReport(Shown):
     seq: int
 
 
-def detach(table: Table, day: dt.date | str, to: Path | str, info: dict[str, str]) -> DetachReport:
+def detach(table: Table, day: dt.date | str, to: PurePath | str, info: dict[str, str]) -> DetachReport:
     wanted, folder = _day(day), user_path(to)
     if (time := table.definition.time) is None:
         raise InvalidRequest(f"table {table.name} has no time column, and so no days: give it one when you create it")
@@ -99,7 +99,7 @@ def detach(table: Table, day: dt.date | str, to: Path | str, info: dict[str, str
     )
 
 
-def _lay_out(table: Table, files: Iterable[DataFile], folder: Path) -> None:
+def _lay_out(table: Table, files: Iterable[DataFile], folder: PurePath) -> None:
     """The day's files under names in `folder`, which appears whole or not at all."""
     root = table.base_path
     draft = folder.with_name(f".{folder.name}-{table._runtime.new_id()}")
@@ -139,7 +139,7 @@ def _day(day: dt.date | str) -> dt.date:
 # -- attaching
 
 
-def attach(table: Table, folder: Path | str, batch_id: str | None, info: dict[str, str]) -> Commit:
+def attach(table: Table, folder: PurePath | str, batch_id: str | None, info: dict[str, str]) -> Commit:
     place = user_path(folder)
     if not is_folder(place):
         raise NotFound(f"{place} is no folder: attach takes a folder of Parquet files")
@@ -149,14 +149,14 @@ def attach(table: Table, folder: Path | str, batch_id: str | None, info: dict[st
 
     def produce(schema: TableSchema, root: str, target: str) -> Files:
         return [
-            (_taken(path, schema, part_path(root, target, f"part-{number:05d}.parquet"), Path(root)), Op.UPSERT)
+            (_taken(path, schema, part_path(root, target, f"part-{number:05d}.parquet"), PurePath(root)), Op.UPSERT)
             for number, path in enumerate(paths)
         ]
 
     return write_files(table._handles, BulkWrite("attach", batch_id, {**info, "detail": str(place)}), produce)
 
 
-def _check_keys(table: Table, place: Path, paths: Sequence[Path], schema: TableSchema) -> None:
+def _check_keys(table: Table, place: PurePath, paths: Sequence[PurePath], schema: TableSchema) -> None:
     """One row per key and commit: what stands twice would be told apart by nothing."""
     if not schema.keyed:
         return
@@ -173,7 +173,7 @@ def _check_keys(table: Table, place: Path, paths: Sequence[Path], schema: TableS
         )
 
 
-def _taken(path: Path, schema: TableSchema, target: Path, root: Path) -> Written:
+def _taken(path: PurePath, schema: TableSchema, target: PurePath, root: PurePath) -> Written:
     """The file's rows, checked, in the table's layout. What lies in the order of the key is never in memory whole."""
     try:
         return _write(_in_key_order(path, schema), schema, target, root)
@@ -186,7 +186,7 @@ class _NotInOrder(Exception):
     """Internal: the file has to be sorted."""
 
 
-def _in_key_order(path: Path, schema: TableSchema) -> Iterator[pa.Table]:
+def _in_key_order(path: PurePath, schema: TableSchema) -> Iterator[pa.Table]:
     last: pa.Table | None = None
     for batch in _rows(path, schema):
         if schema.keyed and batch.num_rows:
@@ -198,7 +198,7 @@ def _in_key_order(path: Path, schema: TableSchema) -> Iterator[pa.Table]:
         yield batch
 
 
-def _rows(path: Path, schema: TableSchema) -> Iterator[pa.Table]:
+def _rows(path: PurePath, schema: TableSchema) -> Iterator[pa.Table]:
     for batch in batches_of(path, open_file(path).schema_arrow.remove_metadata()):
         try:
             yield rows_of(batch, schema)
@@ -206,7 +206,7 @@ def _rows(path: Path, schema: TableSchema) -> Iterator[pa.Table]:
             raise InvalidRequest(f"{path}: {error}") from error
 
 
-def _write(batches: Iterable[pa.Table], schema: TableSchema, target: Path, root: Path) -> Written:
+def _write(batches: Iterable[pa.Table], schema: TableSchema, target: PurePath, root: PurePath) -> Written:
     writer = PartWriter(target, schema.columns, Layout.of(schema))
     try:
         for batch in batches:

@@ -19,14 +19,13 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql.datasource import InputPartition
 
 from lithify.core.read_plan import ReadPlan, Source
 from lithify.errors import LimitExceeded
 from lithify.files.mapped import mapped
 from lithify.files.paths import discard_tree
-from lithify.files.staging import stage_file, sweep
+from lithify.files.staging import stage_arrow, stage_parquet, sweep
 
 PARTITION_BYTES_MAX = 64 * 2**20
 PARTITION_BYTES_MIN = 8 * 2**20
@@ -91,14 +90,14 @@ def partitions_of(plan: ReadPlan, index: PurePath) -> list[ScanPartition]:
     if overlay.rows.nbytes <= INLINE_BYTES_MAX:
         rows += [ScanPartition(rows=Rows(inside=_ipc(overlay.rows)))] if overlay.rows.num_rows else []
     else:
-        piece = staged.parquet("rows", lambda: [overlay.rows])
+        piece = staged.parquet("rows", lambda: overlay.rows)
         pieces.append((piece, piece.file_bytes))
     packed = _packed(pieces)
     hidden = None
     if overlay.hidden.num_rows and (touching := sum(any(p.touched for p in part) for part in packed)):
         keys = overlay.hidden.select(list(plan.by))
         small = keys.nbytes <= INLINE_BYTES_MAX and keys.nbytes * touching <= INLINE_ALL_BYTES_MAX
-        hidden = Rows(inside=_ipc(keys)) if small else Rows(path=staged.arrow("hidden", keys).path)
+        hidden = Rows(inside=_ipc(keys)) if small else Rows(path=staged.arrow("hidden", keys))
     return [
         ScanPartition(tuple(part), hidden if any(piece.touched for piece in part) else None, plan.by) for part in packed
     ] + rows
@@ -116,7 +115,7 @@ def partitions_of_rows(tables: Iterator[pa.Table], index: PurePath) -> list[Scan
     staged = Stage(index, f"feed-{uuid4().hex}")
     found = []
     for number, table in enumerate(_chain(first, second, tables)):
-        piece = staged.parquet(f"{number:06d}", lambda table=table: [table])  # type: ignore[misc]
+        piece = staged.parquet(f"{number:06d}", lambda table=table: table)  # type: ignore[misc]
         found.append(ScanPartition((piece,)))
     return found
 
@@ -178,25 +177,14 @@ class Stage:
     def __init__(self, index: PurePath, name: str) -> None:
         self._folder = index / name
 
-    def parquet(self, name: str, tables: Callable[[], Iterable[pa.Table]]) -> Piece:
-        def write(path: PurePath) -> None:
-            whole = pa.concat_tables(tables())
-            pq.write_table(
-                whole, path, row_group_size=STAGED_GROUP_ROWS, coerce_timestamps="us", write_page_checksum=True
-            )
+    def parquet(self, name: str, table: Callable[[], pa.Table]) -> Piece:
+        path = self._folder / f"{name}.parquet"
+        return Piece(str(path), stage_parquet(path, table, STAGED_GROUP_ROWS, self._sweep))
 
-        return self._place(f"{name}.parquet", write)
-
-    def arrow(self, name: str, table: pa.Table) -> Piece:
-        def write(path: PurePath) -> None:
-            with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-                writer.write_table(table)
-
-        return self._place(f"{name}.arrow", write)
-
-    def _place(self, name: str, write: Callable[[PurePath], None]) -> Piece:
-        path = self._folder / name
-        return Piece(str(path), stage_file(path, write, self._sweep))
+    def arrow(self, name: str, table: pa.Table) -> str:
+        path = self._folder / f"{name}.arrow"
+        stage_arrow(path, table, self._sweep)
+        return str(path)
 
     def _sweep(self) -> None:
         """A DataFrame that was planned so long ago is read anew."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePath
 from typing import Protocol
 
 import pyarrow as pa
@@ -52,7 +52,7 @@ class TableAccess(Protocol):
     def definition(self) -> TableSchema: ...
 
     @property
-    def index(self) -> Path: ...
+    def index(self) -> PurePath: ...
 
     def planned(self, as_of: str | None) -> PlannedTable: ...
 

@@ -14,20 +14,17 @@ A stream's micro-batches travel inside the messages, with no file and nothing to
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import PurePath
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from lithify.core.rows import check_rows, conform
 from lithify.errors import InvalidRequest, LimitExceeded, LithifyError
-from lithify.files.local import LocalStorage
-from lithify.files.os_errors import translated
 from lithify.files.parquet import Written, part_path
+from lithify.files.staging import SpoolFile
 from lithify.spark.datasource.table import Source, Spooled, SpoolPlace
 from lithify.spark.write import WriteTask, write_batches
 
@@ -93,7 +90,7 @@ def spool(place: SpoolPlace, batches: Iterator[pa.RecordBatch]) -> Spooled | Non
     """One file of rows that fit the table, in no order; None where there are none."""
     columns = place.schema.columns
     path = part_path(place.root, place.folder, f"spool-{uuid.uuid4().hex}.parquet")
-    writer: pq.ParquetWriter | None = None
+    writer: SpoolFile | None = None
     waiting: list[pa.Table] = []
     rows = raw_bytes = waiting_bytes = 0
     try:
@@ -106,34 +103,19 @@ def spool(place: SpoolPlace, batches: Iterator[pa.RecordBatch]) -> Spooled | Non
             rows, raw_bytes = rows + table.num_rows, raw_bytes + table.nbytes
             waiting_bytes += table.nbytes
             if waiting_bytes >= SPOOL_GROUP_BYTES:
-                writer = writer or _spool_writer(path, columns)
-                _write(writer, path, waiting)
+                writer = writer or SpoolFile(path, columns)
+                writer.write(waiting)
                 waiting, waiting_bytes = [], 0
         if waiting:
-            writer = writer or _spool_writer(path, columns)
-            _write(writer, path, waiting)
+            writer = writer or SpoolFile(path, columns)
+            writer.write(waiting)
         if writer is None:
             return None
-        with translated(path):
-            writer.close()
-        return Spooled(path.name, rows, LocalStorage().size(path), raw_bytes)
+        return Spooled(path.name, rows, writer.close(), raw_bytes)
     except BaseException:
         if writer is not None:
-            LocalStorage().delete(path)
+            writer.abandon()
         raise
-
-
-def _spool_writer(path: PurePath, columns: pa.Schema) -> pq.ParquetWriter:
-    with translated(path):
-        return pq.ParquetWriter(
-            path, columns.remove_metadata(), compression="lz4", write_page_checksum=True, write_statistics=False
-        )
-
-
-def _write(writer: pq.ParquetWriter, path: PurePath, tables: Sequence[pa.Table]) -> None:
-    with translated(path):
-        whole = pa.concat_tables(tables)
-        writer.write_table(whole, row_group_size=whole.num_rows)
 
 
 class TableStreamWriter(DataSourceStreamArrowWriter):
