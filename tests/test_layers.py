@@ -218,7 +218,6 @@ OUTSIDE_A_LAKE = {
     "compute/worker.py": "the folder that a worker process works in",
     "compute/worker_process.py": "pipes to a worker process",
     "index/examine.py": "a child's input and its last words",
-    "sql/contexts.py": "which folder engines spill to",
     "sql/isolated": "processes of their own: their cage, pipes and scratch folders",
     "spark/class_archive.py": "the JVM's archive in the user's cache folder",
     "spark/executors.py": "the package's own source, packed for the executors",

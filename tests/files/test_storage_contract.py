@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import multiprocessing
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,13 @@ import pytest
 
 from lithify.errors import Corruption, LithifyError, NotFound, Unavailable
 from lithify.files.local import LocalStorage
+from lithify.files.mapped import identity_and_size, mapped
+from lithify.files.open_parquet import ranges_of, read_footer
+from lithify.files.read_proof import check_whole, tag_at
+from lithify.files.scratch import links_to
+from lithify.files.staging import stage_folder
 from lithify.files.storage import Storage
+from lithify.files.user_files import size_bytes
 from support.faults import FaultyStore, os_failure
 
 
@@ -407,6 +414,90 @@ class TestCapabilities:
 
         with kind(tmp_path).lock(at / "lock", 0, "it"):
             pass
+
+
+def _break(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """From now on the system refuses every file, and says why."""
+
+    def refuse(*args: object, **options: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    for name in ("link", "listdir", "lstat", "makedirs", "open", "scandir", "stat", "symlink", "utime"):
+        monkeypatch.setattr(os, name, refuse)
+
+
+ACCESSES: dict[str, Callable[[Storage, Path], object]] = {
+    "create": lambda storage, path: storage.create(path, b""),
+    "put": lambda storage, path: storage.put(path, b""),
+    "swap": lambda storage, path: storage.swap(path, lambda before: b"", WAIT_S, "it"),
+    "copy": lambda storage, path: storage.copy(path, path.with_name("two")),
+    "upload": lambda storage, path: storage.upload(path, path.with_name("two")),
+    "download": lambda storage, path: storage.download(path, path.with_name("two")),
+    "move": lambda storage, path: storage.move(path, path.with_name("two")),
+    "delete": lambda storage, path: storage.delete(path),
+    "delete_folder": lambda storage, path: storage.delete_folder(path),
+    "touch_ms": lambda storage, path: storage.touch_ms(path),
+    "read": lambda storage, path: storage.read(path),
+    "read_range": lambda storage, path: storage.read_range(path, 0, 1),
+    "exists": lambda storage, path: storage.exists(path),
+    "is_folder": lambda storage, path: storage.is_folder(path),
+    "size": lambda storage, path: storage.size(path),
+    "modified_ms": lambda storage, path: storage.modified_ms(path),
+    "tag": lambda storage, path: storage.tag(path),
+    "names": lambda storage, path: storage.names(path.parent),
+    "below": lambda storage, path: list(storage.below(path.parent)),
+    "own": lambda storage, path: storage.own(path.parent),
+    "look_at": lambda storage, path: storage.look_at(path.parent, path.name),
+    "make_folder": lambda storage, path: storage.make_folder(path.with_name("new")),
+    "delete_empty_folder": lambda storage, path: storage.delete_empty_folder(path),
+    "sync_file": lambda storage, path: storage.sync_file(path),
+    "sync_folder": lambda storage, path: storage.sync_folder(path.parent),
+    "is_doubted": lambda storage, path: storage.is_doubted(path),
+    "write_anew": lambda storage, path: storage.write_anew(path, b""),
+    "lock": lambda storage, path: storage.lock(path, 0, "it").__enter__(),
+    "link": lambda storage, path: storage.link(path, path.with_name("two")),
+    "append": lambda storage, path: storage.append(path, b""),
+    "extend": lambda storage, path: storage.extend(path, [b""]),
+    "patch": lambda storage, path: storage.patch(path, 0, b""),
+    "places.is_there": lambda storage, path: storage.places.is_there(path),
+    "places.check_entries": lambda storage, path: storage.places.check_entries(path.parent),
+    "places.check_files": lambda storage, path: storage.places.check_files(path.parent, [path.name]),
+    "places.followed": lambda storage, path: storage.places.followed(path, 1),
+    "mapped": lambda storage, path: mapped(path),
+    "identity_and_size": lambda storage, path: identity_and_size(path),
+    "ranges_of": lambda storage, path: ranges_of(path).__enter__(),
+    "read_footer": lambda storage, path: read_footer(path),
+    "tag_at": lambda storage, path: tag_at(str(path)),
+    "check_whole": lambda storage, path: check_whole(str(path), 3),
+    "links_to": lambda storage, path: links_to([str(path)], path.with_name("new")),
+    "stage_folder": lambda storage, path: stage_folder(path.with_name("new"), {}, 1),
+    "size_bytes": lambda storage, path: size_bytes(path),
+}
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(errno.EIO, Corruption), (errno.ENOSPC, Unavailable), (errno.EMFILE, Unavailable)]
+)
+@pytest.mark.parametrize("access", ACCESSES)
+def test_no_access_lets_an_error_of_the_system_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, access: str, number: int, kind: type[LithifyError]
+) -> None:
+    storage, file = local(tmp_path), tmp_path / "one"
+    file.write_bytes(b"one")
+    with monkeypatch.context() as broken:
+        _break(broken, number)
+        with pytest.raises(kind) as raised:
+            ACCESSES[access](storage, file)
+
+    assert isinstance(raised.value.__cause__, OSError)
+    assert file.read_bytes() == b"one"
+
+
+def test_every_access_is_tried() -> None:
+    """All of the interface but what reaches no file."""
+    methods = {name for name, found in vars(Storage).items() if not name.startswith("_") and callable(found)}
+
+    assert methods - {"step", "local", "give_modes"} <= set(ACCESSES)
 
 
 @pytest.mark.parametrize(

@@ -111,8 +111,8 @@ def _fetch(commits: Commits, source: PurePath, folder: PurePath) -> None:
 def _txns(commits: Commits, checkpoint: PurePath | None, needed: range) -> dict[str, int]:
     found: dict[str, int] = {}
     if checkpoint is not None:
+        commits.store.places.is_there(checkpoint)
         try:
-            commits.store.places.is_there(checkpoint)
             stored = open_file(checkpoint).read(columns=["txn"]).column("txn")
         except (Corruption, pa.ArrowException) as error:
             raise Corruption(f"checkpoint {checkpoint} is not readable: restore it from a copy") from error

@@ -357,10 +357,11 @@ class LocalStorage(Storage):
         return self._status(path).st_size
 
     def tag(self, path: PurePath) -> str | None:
-        try:
-            found = self._status(path)
-        except NotFound:
-            return None
+        with translated(path):
+            try:
+                found = os.stat(path)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
         return f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}"
 
     def _status(self, path: PurePath) -> os.stat_result:

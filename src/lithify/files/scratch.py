@@ -22,6 +22,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePath
 from types import TracebackType
 
+from lithify.errors import Unavailable
 from lithify.files.os_errors import translated
 
 logger = logging.getLogger(__name__)
@@ -38,20 +39,22 @@ class Scratch:
     """A folder of this process. Closing it, or the end of the process and the start of another, removes it."""
 
     def __init__(self, kind: str, parent: Path | None = None) -> None:
-        place = str(parent or tempfile.gettempdir())
+        with translated("the folder for temporary files"):
+            place = str(parent or tempfile.gettempdir())
         with _sweeping:
             if place not in _swept:
                 _swept.add(place)
                 sweep(Path(place))
         for _ in range(ATTEMPTS_MAX):
-            self.path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{kind}-", dir=place))
+            with translated(place):
+                self.path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{kind}-", dir=place))
             fd = _locked(self.path / OWNER_FILE, create=True)
             if fd is not None and (self.path / OWNER_FILE).exists():
                 self._fd: int | None = fd
                 return
             if fd is not None:
                 os.close(fd)
-        raise OSError(f"temporary folders in {place} are removed as soon as they are made")
+        raise Unavailable(f"temporary folders in {place} are removed as soon as they are made: find out by whom")
 
     def close(self) -> None:
         fd, self._fd = self._fd, None

@@ -82,7 +82,7 @@ def stage_folder(folder: PurePath, tables: dict[str, pa.Table], group_rows: int)
             if not target.is_dir():
                 os.rename(draft, target)
     except LithifyError:
-        if not target.is_dir():
+        if not is_staged(folder):
             raise
     finally:
         discard_tree(draft)

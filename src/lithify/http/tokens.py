@@ -153,7 +153,8 @@ class Tokens:
         """The same, with its secret in a new file that nobody else can read: there it is whole, or not at all."""
         if self._read():
             return None
-        if LocalStorage().names(path.parent).count(path.name):
+        outside = LocalStorage()
+        if outside.exists(path) or outside.places.is_link(path):
             raise Conflict(f"{path} exists already, and a token goes into a new file: remove it, or name another")
         if (first := self.create_first(name)) is None:
             return None
@@ -267,10 +268,13 @@ def _document(tokens: list[Token]) -> bytes:
 
 
 def _write_secret(path: PurePath, secret: str) -> None:
-    draft, outside = path.with_name(f".{path.name}.{secrets.token_hex(8)}"), LocalStorage()
-    outside.create(draft, f"{secret}\n".encode(), mode=0o600)
+    outside, line = LocalStorage(), f"{secret}\n".encode()
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    outside.create(draft, line, mode=0o600)
     try:
-        outside.copy(draft, path)  # fails if somebody was faster, and follows no link
+        # Fails if somebody was faster, and follows no link.
+        if not outside.link(draft, path):
+            outside.create(path, line, mode=0o600)
     finally:
         outside.delete(draft)
 

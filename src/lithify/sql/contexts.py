@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
@@ -13,7 +12,6 @@ from pathlib import PurePath
 from datafusion import RuntimeEnvBuilder, SessionConfig, SessionContext
 
 from lithify.core.read_plan import Source
-from lithify.files.os_errors import translated
 from lithify.files.scratch import Scratch
 from lithify.sql.analysis import Care
 from lithify.sql.scan_files import LinkFolder, must_doubt, scanning_config
@@ -113,7 +111,6 @@ class Contexts:
     def _folder(self) -> PurePath:
         with self._lock:
             if self._root is None:
-                with translated(tempfile.gettempdir()):
-                    self._root = Scratch("serving")
+                self._root = Scratch("serving")
                 atexit.register(self._root.close)
             return self._root.path

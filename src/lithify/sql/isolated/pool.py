@@ -17,7 +17,6 @@ import queue
 import select
 import signal
 import socket
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -30,7 +29,6 @@ import pyarrow as pa
 
 from lithify.cache.shared_memory import SharedMemory
 from lithify.errors import ComputeFailed, InvalidRequest, LithifyError, OutOfResources, Unavailable
-from lithify.files.os_errors import translated
 from lithify.files.scratch import Scratch
 from lithify.sql.empty_catalog import Names, TableOf
 from lithify.sql.isolated import cage
@@ -274,9 +272,8 @@ class QueryProcess:
         self.view = view
         folders = sorted({folder.path for folders in view.values() for folder in folders})
         caged = folders if cage.is_possible() else None
-        with translated(tempfile.gettempdir()):
-            # Where it puts what does not fit its memory. A killed process cannot clean up.
-            self._scratch = Scratch("query")
+        # Where it puts what does not fit its memory. A killed process cannot clean up.
+        self._scratch = Scratch("query")
         ours, theirs = socket.socketpair()
         try:
             self._forked = template().fork(theirs, str(self._scratch.path), caged)
