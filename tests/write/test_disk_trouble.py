@@ -112,10 +112,14 @@ def test_a_folder_without_write_permission_is_refused(lake: Lake) -> None:
 
 
 def test_a_folder_that_cannot_be_looked_into_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path) -> bool:
-        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+    look = os.stat
 
-    monkeypatch.setattr(Path, "exists", refuse)
+    def refuse(path: Any, **options: Any) -> os.stat_result:
+        if str(path).startswith(str(lake.path)):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return look(path, **options)
+
+    monkeypatch.setattr(os, "stat", refuse)
     with pytest.raises(Unavailable, match=r"no permission for .*: check the owner"):
         Lake(lake.path)
 
