@@ -28,7 +28,7 @@ from lithify.core.disk_files import DiskFile
 from lithify.errors import LithifyError, NotFound, Unavailable
 from lithify.files.listing import Listing, files_below, list_own, look_at
 from lithify.files.modes import folder_mode, give_mode
-from lithify.files.os_errors import translated
+from lithify.files.os_errors import os_error, translated
 from lithify.files.paths import Places, is_link, remove_tree
 from lithify.files.storage import Data, Storage
 
@@ -183,19 +183,11 @@ class LocalStorage(Storage):
 
     def exists(self, path: PurePath) -> bool:
         """Also what a link leads to: one to an allowed place counts."""
-        with translated(path):
-            try:
-                os.stat(path)
-            except (FileNotFoundError, NotADirectoryError):
-                return False
-            return True
+        return _seen(path) is not None
 
     def is_folder(self, path: PurePath) -> bool:
-        with translated(path):
-            try:
-                return stat.S_ISDIR(os.stat(path).st_mode)
-            except (FileNotFoundError, NotADirectoryError):
-                return False
+        found = _seen(path)
+        return found is not None and stat.S_ISDIR(found.st_mode)
 
     def sync_file(self, path: PurePath) -> None:
         if self.is_doubted(path):
@@ -357,12 +349,8 @@ class LocalStorage(Storage):
         return self._status(path).st_size
 
     def tag(self, path: PurePath) -> str | None:
-        with translated(path):
-            try:
-                found = os.stat(path)
-            except (FileNotFoundError, NotADirectoryError):
-                return None
-        return f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}"
+        found = _seen(path)
+        return None if found is None else f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}"
 
     def _status(self, path: PurePath) -> os.stat_result:
         with translated(path), self.places.entry(path) as (at, name):
@@ -391,3 +379,13 @@ class LocalStorage(Storage):
             yield
         finally:
             os.close(fd)
+
+
+def _seen(path: PurePath) -> os.stat_result | None:
+    """Asked so often that it does without a context."""
+    try:
+        return os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise os_error(error, path) from error

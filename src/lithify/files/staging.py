@@ -1,7 +1,7 @@
-"""What a driver lays down in a lake for its executors, which read the same folder: it saves time, and may be lost.
+"""What the processes of one piece of work lay down in a lake for each other, which all see the same folder.
 
-It appears as a whole or not at all, and with the mode of the lake's folders. Whoever lays something down first takes
-away what nobody has asked for in a long time.
+What a driver stages for its executors saves time, and may be lost. It appears as a whole or not at all, and with the
+mode of the lake's folders. Whoever lays something down first takes away what nobody has asked for in a long time.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePath
 from uuid import uuid4
 
@@ -125,3 +125,23 @@ def sweep(index: PurePath, prefixes: Sequence[str], unused_s_max: float) -> None
         with contextlib.suppress(OSError):
             if time.time() - folder.lstat().st_mtime > unused_s_max:
                 discard_tree(folder)
+
+
+def json_files(folder: PurePath, *, empty: bool = True) -> list[PurePath]:
+    """Those in a folder, sorted; without those that hold nothing, if so asked."""
+    with translated(folder):
+        return sorted(file for file in Path(folder).glob("*.json") if empty or file.stat().st_size)
+
+
+def write_lines(path: str, lines: Iterable[bytes]) -> bool:
+    """Whether there are any; without, there is no file either."""
+    file = None
+    with translated(path):
+        try:
+            for line in lines:
+                file = file or open(path, "wb")  # noqa: SIM115 (closed below)
+                file.write(line + b"\n")
+        finally:
+            if file is not None:
+                file.close()
+    return file is not None

@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 
 from lithify.core import strict_json
 from lithify.errors import InvalidRequest
-from lithify.files.json_files import write_lines
 from lithify.files.local import LocalStorage
+from lithify.files.staging import write_lines
 from lithify.files.text_files import (
     EXAMPLES_MAX,
     Look,

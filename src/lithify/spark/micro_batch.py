@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from lithify.core.arrow_rows import order_of, take
 from lithify.core.ops import WORDS, Op
-from lithify.files.json_files import json_files
+from lithify.files.staging import json_files
 from lithify.spark.event_write import ARRIVAL
 from lithify.spark.ingest import FILE, MODIFIED, local_name, parquet_rows
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed

@@ -25,7 +25,7 @@ from pyspark.sql.types import MapType
 from lithify.core.expectation import Expectation
 from lithify.core.query_text import with_relations
 from lithify.errors import InvalidRequest
-from lithify.files.json_files import json_files
+from lithify.files.staging import json_files
 from lithify.spark.ingest import FILE, MODIFIED
 from lithify.spark.parquet import no_rows
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed
