@@ -22,6 +22,7 @@ from lithify.files.scratch import links_to
 from lithify.files.staging import stage_folder
 from lithify.files.storage import Storage
 from lithify.files.user_files import size_bytes
+from support.bucket import Bucket
 from support.faults import FaultyStore, os_failure
 
 
@@ -32,7 +33,7 @@ def local(root: Path) -> Storage:
 
 
 # How each kind is opened a second time at the same root, as another process would.
-KINDS: dict[str, Callable[[Path], Storage]] = {"local": local}
+KINDS: dict[str, Callable[[Path], Storage]] = {"local": local, "bucket": Bucket}
 WAIT_S = 30
 
 
@@ -95,7 +96,7 @@ class TestPut:
         storage.put(at / "one", b"second")
 
         assert storage.read(at / "one") == b"second"
-        assert storage.names(at) == ["b", "one"]
+        assert list(storage.below(at)) == ["one"]
 
     def test_nobody_reads_a_part_of_it(self, storage: Storage, at: PurePath) -> None:
         contents = {bytes([letter]) * 300_000 for letter in b"abc"}
@@ -326,7 +327,7 @@ class TestDeletes:
         for _ in range(2):
             storage.delete_folder(at / "b")
 
-        assert storage.names(at) == ["beside"]
+        assert list(storage.below(at)) == ["beside"]
 
     def test_an_empty_folder_goes_and_a_full_one_stays(self, storage: Storage, at: PurePath) -> None:
         storage.make_folder(at / "empty")
