@@ -27,7 +27,7 @@ def test_sql_as_json(orders: Run) -> None:
     answer = orders("sql", SELECT, "--json").json
     assert answer["columns"] == [{"name": "id", "type": "int64"}, {"name": "amount", "type": "decimal(10,2)"}]
     assert answer["row_count"] == 3
-    assert answer["rows"][0] == {"id": 1, "amount": "1.50"}
+    assert answer["rows"][0] == {"id":1,"amount":"1.50"}
 
 
 def test_sql_from_stdin(orders: Run) -> None:
@@ -49,10 +49,10 @@ def test_sql_shows_some_rows_and_says_how_many_there_are(cli: Run) -> None:
     ("format", "text"),
     [
         ("csv", "id,amount\n1,1.50\n2,2.50\n3,3.50\n"),
-        ("ndjson", '{"id": 1, "amount": "1.50"}\n{"id": 2, "amount": "2.50"}\n{"id": 3, "amount": "3.50"}\n'),
+        ("ndjson", '{"id":1,"amount":"1.50"}\n{"id":2,"amount":"2.50"}\n{"id":3,"amount":"3.50"}\n'),
         (
             "json",
-            '[\n  {"id": 1, "amount": "1.50"},\n  {"id": 2, "amount": "2.50"},\n  {"id": 3, "amount": "3.50"}\n]\n',
+            '[\n  {"id":1,"amount":"1.50"},\n  {"id":2,"amount":"2.50"},\n  {"id":3,"amount":"3.50"}\n]\n',
         ),
     ],
 )

@@ -90,8 +90,10 @@ def test_missing_columns_are_null() -> None:
     assert rows_of(pd.DataFrame({"id": [1]}), SCHEMA).column("name").to_pylist() == [None]
 
 
-def test_whole_floats_are_integers() -> None:
-    assert rows_of([{"id": 1.0}], SCHEMA).column("id").to_pylist() == [1]
+def test_whole_floats_are_integers_in_columns_only() -> None:
+    assert rows_of(pd.DataFrame({"id": [1.0]}), SCHEMA).column("id").to_pylist() == [1]
+    with pytest.raises(InvalidRequest, match=r"column 'id', row 0: 1.0 does not fit int64: it takes whole numbers"):
+        rows_of([{"id": 1.0}], SCHEMA)
 
 
 PAIRS = define(pa.schema([("a", pa.int32()), ("b", pa.string()), ("v", pa.int64())]), ["a", "b"])

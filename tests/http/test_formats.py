@@ -19,12 +19,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lithify.core import json_rows
+from lithify.core.json_rows import rows_of_document, table_of
 from lithify.errors import InvalidRequest, LimitExceeded
-from lithify.http.formats import arrow_in, rows_out
+from lithify.http.formats import arrow_in
 from lithify.http.formats.arrow_in import check_expanded, read_stream
 from lithify.http.formats.negotiate import CSV, NDJSON, read_rows
-from lithify.text import json_values
-from lithify.text.json_values import rows_of_document, table_of
+from lithify.text import rows_out
 
 UTC, NAIVE = pa.timestamp("us", "UTC"), pa.timestamp("us")
 MIB = 2**20
@@ -339,7 +340,7 @@ def test_bodies_that_are_no_rows(data: bytes, said: str) -> None:
 
 
 def test_many_small_values_are_refused_before_they_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_values, "VALUES_MAX", 1000)
+    monkeypatch.setattr(json_rows, "VALUES_MAX", 1000)
     with pytest.raises(LimitExceeded) as refused:
         lines_of(b"{}\n" * 600, pa.schema({"c": pa.int64()}))
     assert refused.value.details["limit"] == "size"

@@ -9,7 +9,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lithify.cli.decode import decode_row, value_of_text
 from lithify.errors import Corruption, InvalidRequest
 from lithify.text.json_fields import RepeatedField, once
 
@@ -72,16 +71,16 @@ def keys_from_arguments(
 
 def _key(text: str, columns: pa.Schema, key: Sequence[str], table: str) -> dict[str, Any]:
     if text.lstrip().startswith("{"):
-        value = _loads(text, f"key {text}")
-        return decode_row(value, columns, f"key {text}")
-    import pyarrow as pa
+        found: dict[str, Any] = _loads(text, f"key {text}")
+        return found
+    from lithify.core.column_types import type_of
+    from lithify.core.json_rows import typed
 
     if len(key) == 1:
-        column = columns.field(key[0])
-        prefix = f"{key[0]}="
-        if text.startswith(prefix) and not pa.types.is_string(column.type):
+        kind, prefix = columns.field(key[0]).type, f"{key[0]}="
+        if text.startswith(prefix) and not type_of(kind).is_text:
             text = text.removeprefix(prefix)
-        return {key[0]: value_of_text(text, column)}
+        return {key[0]: typed(text, kind)}
     parts: dict[str, Any] = {}
     for part in text.split(","):
         name, equals, value = part.partition("=")
@@ -95,7 +94,7 @@ def _key(text: str, columns: pa.Schema, key: Sequence[str], table: str) -> dict[
             raise InvalidRequest(
                 f"key {text!r}: table {table} has no column {name!r}; it has {', '.join(columns.names)}"
             )
-        parts[name] = value_of_text(value, columns.field(name))
+        parts[name] = typed(value, columns.field(name).type)
     return parts
 
 

@@ -173,7 +173,13 @@ def get(
         row = table.get(wanted)
         if row is None:
             raise NotFound(f"table {name} has no row with key {key}")
-        session.out.record("", row, {"table": name, "row": row})
+        import pyarrow as pa
+
+        from lithify.core.json_rows import records
+
+        columns = pa.schema([column.with_nullable(True) for column in table.schema])
+        spelled = records(pa.Table.from_pylist([row], schema=columns))[0]
+        session.out.record("", row, {"table": name, "row": spelled})
 
 
 def ingest(

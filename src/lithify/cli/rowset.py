@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,8 +14,7 @@ import typer
 
 from lithify.cli.command import Session
 from lithify.cli.output import Column
-from lithify.cli.values import cell, human_seconds
-from lithify.core.json_out import dumps, jsonable
+from lithify.cli.values import human_seconds
 from lithify.core.types import type_name
 from lithify.core.wording import plural
 from lithify.errors import InvalidRequest
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROWS_SHOWN = 100
-BATCH_ROWS = 10_000
 
 
 RowFormat = Literal["table", "csv", "json", "ndjson", "parquet"]
@@ -99,21 +97,21 @@ def write_rows(
         written = {**document, "output": output, "format": format, "rows_written": rows.num_rows}
         session.out.message(f"{plural(rows.num_rows, 'row')} written to {output}", written)
     elif session.as_json:
-        _check_names(rows)
-        session.out.record("", {}, {**document, "rows": to_records(rows)})
+        from lithify.core.json_rows import records
+        from lithify.text.rows_out import check_names
+
+        check_names(rows)
+        session.out.record("", {}, {**document, "rows": records(rows)})
     elif format == "table":
         _to_terminal(session, rows, total, seconds, cut)
     else:
         _to_stdout(rows, format)
 
 
-def to_records(rows: pa.Table) -> list[dict[str, Any]]:
-    """Rows as dicts, maps as objects; `dumps` spells their values."""
-    return [record for batch in _records(rows) for record in batch]
-
-
 def _to_terminal(session: Session, rows: pa.Table, total: int, seconds: float, cut: bool) -> None:
-    columns = [Column(str(n), f.name, right=_is_number(f.type)) for n, f in enumerate(rows.schema)]
+    from lithify.core.column_types import type_of
+
+    columns = [Column(str(n), f.name, right=type_of(f.type).is_number) for n, f in enumerate(rows.schema)]
     values = [column.to_pylist() for column in rows.columns]
     lines = [{str(n): column[row] for n, column in enumerate(values)} for row in range(rows.num_rows)]
     session.out.listing(columns, lines, {}, empty=f"no rows ({', '.join(rows.column_names)})")
@@ -132,8 +130,10 @@ def _to_stdout(rows: pa.Table, format: RowFormat) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        from lithify.text.rows_out import check_names
+
         sink = pa.BufferOutputStream()
-        _check_names(rows)
+        check_names(rows)
         pq.write_table(rows, sink)
         sys.stdout.buffer.write(sink.getvalue())
         sys.stdout.buffer.flush()
@@ -153,7 +153,9 @@ def _to_file(rows: pa.Table, format: RowFormat, path: Path) -> None:
             if format == "parquet":
                 import pyarrow.parquet as pq
 
-                _check_names(rows)
+                from lithify.text.rows_out import check_names
+
+                check_names(rows)
                 pq.write_table(rows, name)
             else:
                 with open(name, "w", encoding="utf-8", newline="") as file:
@@ -166,72 +168,10 @@ def _to_file(rows: pa.Table, format: RowFormat, path: Path) -> None:
 
 
 def _write_text(rows: pa.Table, format: RowFormat, file: IO[str]) -> None:
-    if format == "csv":
-        file.write(_csv_line(rows.column_names))
-        for batch in rows.to_batches(max_chunksize=BATCH_ROWS):
-            columns = [column.to_pylist() for column in batch.columns]
-            file.writelines(_csv_line(line) for line in zip(*columns, strict=True))
-        return
-    _check_names(rows)
-    if format == "ndjson":
-        for records in _records(rows):
-            file.writelines(dumps(record) + "\n" for record in records)
-        return
-    file.write("[")
-    separator = "\n"
-    for records in _records(rows):
-        for record in records:
-            file.write(f"{separator}  {dumps(record)}")
-            separator = ",\n"
-    file.write("\n]\n" if rows.num_rows else "]\n")
+    from lithify.text import rows_out
 
-
-def _records(rows: pa.Table) -> Iterator[list[dict[str, Any]]]:
-    import pyarrow as pa
-
-    maps = [f.name for f in rows.schema if pa.types.is_map(f.type)]
-    for batch in rows.to_batches(max_chunksize=BATCH_ROWS):
-        records = batch.to_pylist()
-        for name in maps:
-            for record in records:
-                record[name] = _map_object(record[name])
-        yield records
-
-
-def _map_object(pairs: Any) -> Any:
-    """A map with text keys is a JSON object; any other one a list of pairs."""
-    if pairs is None or not all(isinstance(key, str) for key, _ in pairs):
-        return pairs
-    return dict(pairs)
-
-
-def _csv_line(values: Any) -> str:
-    return ",".join(_csv_field(value) for value in values) + "\n"
-
-
-def _csv_field(value: Any) -> str:
-    """Null is nothing at all, empty text is two quotes: a reader can tell them apart."""
-    if value is None:
-        return ""
-    if isinstance(value, list | dict | tuple):
-        text = dumps(value)
-    elif isinstance(value, bool):
-        text = cell(value)
-    else:
-        text = str(jsonable(value))
-    if text == "" or any(c in text for c in ',"\r\n'):
-        return '"' + text.replace('"', '""') + '"'
-    return text
-
-
-def _check_names(rows: pa.Table) -> None:
-    names = rows.column_names
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise InvalidRequest(f"two columns of the result are called {twice!r}: give one another name (… AS other_name)")
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+    if format != "csv":
+        rows_out.check_names(rows)
+    made = {"csv": rows_out.csv, "ndjson": rows_out.ndjson}.get(format, rows_out.json_array)
+    for piece in made(rows):
+        file.write(piece.decode())

@@ -6,7 +6,6 @@ is missing has its default, so that client and server need not be of one version
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import datetime as dt
 import json
@@ -18,6 +17,7 @@ from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hin
 import pyarrow as pa
 
 from lithify.core.json_out import dumps, jsonable
+from lithify.core.json_rows import value_of
 from lithify.core.results import PartitionStats, SnapshotStats
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import Snapshot
@@ -120,22 +120,11 @@ def cycle_report_of(document: Mapping[str, Any]) -> CycleReport:
     return rebuilt(CycleReport, {**document, "id": field_of(document, "cycle")})
 
 
-def typed(value: Any, kind: pa.DataType) -> Any:
-    """A plain value that JSON has spelled as text, in its column's type."""
-    if not isinstance(value, str) or pa.types.is_string(kind):
-        return value
-    if pa.types.is_binary(kind):
-        return base64.b64decode(value)
-    if pa.types.is_integer(kind):
-        return int(value)
-    return pa.scalar(value).cast(kind).as_py()
-
-
 def partition_of(document: Mapping[str, Any], definition: TableSchema) -> PartitionStats:
     columns = definition.base_columns
     time = None if definition.time is None else columns.field(definition.time).type
-    values = {name: typed(value, columns.field(name).type) for name, value in field_of(document, "values").items()}
-    times = {name: typed(document.get(name), time) for name in ("time_min", "time_max")} if time is not None else {}
+    values = {name: value_of(value, columns.field(name).type) for name, value in field_of(document, "values").items()}
+    times = {name: value_of(document.get(name), time) for name in ("time_min", "time_max")} if time is not None else {}
     return rebuilt(PartitionStats, {**document, "values": values, **times})
 
 

@@ -32,7 +32,7 @@ from lithify.client.transport import ARROW, Call, Transport
 from lithify.core.arguments import check_batch_id, check_count
 from lithify.core.frames import Frames
 from lithify.core.html import Listed
-from lithify.core.json_out import jsonable
+from lithify.core.json_rows import records
 from lithify.core.names import parse_table_name, quoted
 from lithify.core.results import (
     Commit,
@@ -203,7 +203,7 @@ class RemoteTable(Frames):
         if not self._known.keyed:
             for column in rows.schema:
                 check_key_type(column, "delete")
-        document = {"keys": jsonable(rows.to_pylist()), "reason": reason}
+        document = {"keys": records(rows), "reason": reason}
         return self._write("/delete", batch_id, json=document, schema=schema_fingerprint)
 
     def delete_where(

@@ -1,8 +1,8 @@
 """The JSON spelling of single values that a report, an error or a row can hold.
 
 JSON has fewer types than a table: dates and times become ISO text, decimals text (all digits kept), binary base64,
-integers beyond 2^53 text (a double would round them), NaN and infinities text. The same spellings are read back. Whole
-tables are spelled column by column elsewhere; this is for documents.
+integers beyond 2^53 text (a double would round them), NaN and infinities text. Columns of tables are spelled alike, all
+values at once, by `column_types`, which reads these spellings too.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from enum import Enum
 from typing import Any
 
 SAFE_INTEGER_MAX = 2**53
+NOT_FINITE = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
 
 
 def jsonable(value: Any) -> Any:
@@ -30,11 +31,13 @@ def jsonable(value: Any) -> Any:
         case int():
             return value if -SAFE_INTEGER_MAX <= value <= SAFE_INTEGER_MAX else str(value)
         case float():
-            return value if math.isfinite(value) else {"inf": "Infinity", "-inf": "-Infinity"}.get(str(value), "NaN")
+            return value if math.isfinite(value) else NOT_FINITE[str(value)]
         case Decimal():
-            return str(value)
+            return f"{value:f}" if value.is_finite() else str(value)
         case bytes() | bytearray() | memoryview():
             return base64.b64encode(bytes(value)).decode("ascii")
+        case dt.datetime() if value.tzinfo is not None:
+            return value.astimezone(dt.UTC).isoformat().removesuffix("+00:00") + "Z"
         case dt.datetime() | dt.date() | dt.time():
             return value.isoformat()
         case Mapping():

@@ -1,15 +1,12 @@
 """From whatever a caller hands over to rows of exactly the table's schema, or an error that names the place.
 
 Nothing is guessed and nothing is lost: a value either fits its column or the whole batch is refused. Missing
-nullable columns are null; text is parsed only where JSON has no type of its own (dates, timestamps, decimals,
-binary stays binary).
+nullable columns are null. Rows are read by the codec that reads JSON (`json_rows`); columns of Arrow are cast, safely.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import math
-import numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lithify.core.containers import arrow_table, is_arrow, not_rows, one_column
+from lithify.core.json_rows import RowMisfit, columns_of
 from lithify.core.schema import TableSchema
 from lithify.errors import InvalidRequest
 
 ROW_BYTES_MAX = 64 * 2**20
 _DAY_US = 86_400_000_000
-_FLOAT32_MAX = 3.4028235677973366e38
 
 
 def rows_of(data: Any, schema: TableSchema) -> pa.Table:
@@ -132,86 +129,14 @@ def as_arrow(data: Any, columns: pa.Schema, what: str = "row") -> pa.Table:
 def _from_rows(rows: Sequence[Any], columns: pa.Schema, what: str) -> pa.Table:
     if not rows:
         raise InvalidRequest(f"the batch is empty: give at least one {what}")
-    present: dict[str, None] = {}
-    for number, row in enumerate(rows):
-        if not isinstance(row, Mapping):
-            raise InvalidRequest(f"{what} {number} is {type(row).__name__}, not a dict of column names to values")
-        for name in row:
-            if not isinstance(name, str) or columns.get_field_index(name) < 0:
-                raise InvalidRequest(_unknown_column(name, columns) + f" ({what} {number})")
-            present[name] = None
-    arrays = {}
-    for name in present:
-        arrays[name] = _array([row.get(name) for row in rows], columns.field(name), what)
-    return pa.table(arrays)
-
-
-def _array(values: list[Any], column: pa.Field, what: str) -> pa.Array:
-    kind = column.type
-    if _parsed_from_text(kind) and any(isinstance(value, str) for value in values):
-        return _by_value(
-            values,
-            column,
-            lambda v: pa.scalar(v).cast(kind) if isinstance(v, str) else pa.scalar(v, kind),
-            what,
-        )
-    for number, value in enumerate(values):
-        if value is not None and (loss := _loss(value, kind)):
-            place = f"column {column.name!r}, {what} {number}:"
-            raise InvalidRequest(
-                f"{place} {_shown(value)} does not fit {kind}: {loss}",
-                public=f"{place} the value does not fit {kind}: {loss}",
-            )
     try:
-        return pa.array(values, type=kind)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError, UnicodeError):
-        return _by_value(values, column, lambda v: pa.scalar(v, kind), what)
-
-
-def _loss(value: Any, kind: pa.DataType) -> str | None:
-    """What Arrow would drop from a Python value without a word."""
-    types = pa.types
-    if value is None:
-        return None
-    if types.is_integer(kind) or types.is_date(kind):
-        if isinstance(value, numbers.Number) and not isinstance(value, numbers.Integral) and value % 1:  # type: ignore[operator]
-            return "it has a fraction"
-        if types.is_date(kind) and isinstance(value, dt.datetime) and value.time() != dt.time():
-            return "it has a time of day"
-    elif types.is_floating(kind):
-        if isinstance(value, bool):
-            return "it is a truth value"
-        if types.is_float32(kind) and isinstance(value, float) and _FLOAT32_MAX < abs(value) < math.inf:
-            return "it is too large"
-    elif types.is_list(kind) and isinstance(value, list | tuple):
-        return next(filter(None, (_loss(item, kind.value_type) for item in value)), None)
-    elif types.is_struct(kind) and isinstance(value, Mapping):
-        if unknown := next((name for name in value if kind.get_field_index(name) < 0), None):
-            return f"it has no field {unknown!r}"
-        return next(filter(None, (_loss(value.get(f.name), f.type) for f in kind)), None)
-    elif types.is_map(kind):
-        items = value.items() if isinstance(value, Mapping) else value
-        return next(filter(None, (_loss(item, kind.item_type) for _, item in items)), None)
-    return None
-
-
-def _by_value(values: list[Any], column: pa.Field, convert: Any, what: str) -> pa.Array:
-    """The slow way, only to find and name the value that does not fit."""
-    converted = []
-    for number, value in enumerate(values):
-        try:
-            converted.append(None if value is None else convert(value).as_py())
-        except (pa.ArrowException, TypeError, ValueError, OverflowError, UnicodeError) as error:
-            place = f"column {column.name!r}, {what} {number}:"
-            raise InvalidRequest(
-                f"{place} {_shown(value)} does not fit {column.type}: {_first_line(error)}",
-                public=f"{place} the value does not fit {column.type}",
-            ) from error
-    return pa.array(converted, type=column.type)
-
-
-def _parsed_from_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_temporal(kind) or pa.types.is_decimal(kind))
+        return columns_of(rows, columns, objects=True)
+    except RowMisfit as misfit:
+        if misfit.top is None:
+            raise InvalidRequest(f"{what} {misfit.index} {misfit.why}") from None
+        said = f"column {misfit.column!r}, {what} {misfit.index}: "
+        shown = _shown(rows[misfit.index].get(misfit.top)) + misfit.why.removeprefix("the value")
+        raise InvalidRequest(said + shown, public=said + misfit.why) from None
 
 
 def conform(table: pa.Table, columns: pa.Schema) -> pa.Table:
@@ -322,7 +247,7 @@ def _convertible(source: pa.DataType, target: pa.DataType) -> bool:
         return _convertible(source.value_type, target)
     text = types.is_string(source) or types.is_large_string(source) or types.is_string_view(source)
     if text:
-        return bool(types.is_string(target) or _parsed_from_text(target))
+        return bool(types.is_string(target) or types.is_temporal(target) or types.is_decimal(target))
     if types.is_string(target):
         return bool(
             types.is_null(source)

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from lithify.errors import LimitExceeded, NotFound
-from lithify.http.formats.rows_out import arrow_stream
+from lithify.text.rows_out import arrow_stream
 
 BYTES_MAX = 128 * 2**20
 SECONDS_MAX = 300.0

@@ -1,1 +1,1 @@
-"""CSV and JSON text as typed rows: the one reader behind every way in. No I/O, no clock."""
+"""CSV and JSON text as typed rows, and rows as text: behind every way in and out. No I/O, no clock."""

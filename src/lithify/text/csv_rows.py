@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
+from lithify.core.column_types import type_of
 from lithify.core.types import type_name
 from lithify.errors import InvalidRequest
 from lithify.text.csv_records import FINE, WHY, Records, split_records
@@ -28,7 +29,7 @@ from lithify.text.text_rows import (
     shown,
     with_last,
 )
-from lithify.text.text_values import holds_text, parse_values, wanted
+from lithify.text.text_values import holds_text, parse_values
 
 
 @dataclass(frozen=True)
@@ -197,7 +198,7 @@ def _typed(texts: pa.Table, target: Target) -> tuple[pa.Table, Misfits]:
         given = texts.column(name).combine_chunks()
         arrays[name], bad = parse_values(given, kind)
         for at in bad.tolist():
-            why = f"does not fit {type_name(kind)}: it takes {wanted(kind)}"
+            why = f"does not fit {type_name(kind)}: it takes {type_of(kind).wanted}"
             misfits.setdefault(at, (name, why, repr(cut(given[at].as_py()))))
     rows = pa.table(arrays)
     return rows, missing(rows, target) | misfits

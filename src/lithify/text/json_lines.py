@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from lithify.core import strict_json
+from lithify.core.json_rows import RowMisfit, exact, rows_as_columns
 from lithify.errors import InvalidRequest
 from lithify.text.inferred_types import json_columns
 from lithify.text.json_fields import TWICE, repeated_field, repeated_in_rows, repeating_lines, repeats
-from lithify.text.json_values import RowMisfit, exact, rows_as_columns
 from lithify.text.text_rows import (
     RECORD_BYTES_MAX,
     UNDECODABLE,

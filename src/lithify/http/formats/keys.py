@@ -15,13 +15,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from lithify.core.column_types import type_of
+from lithify.core.json_rows import NAME_SHOWN_MAX, Body, table_of, typed
 from lithify.core.rows import keys_of
 from lithify.core.schema import TableSchema
 from lithify.delta.batch_ids import BoundId
 from lithify.errors import InvalidRequest
 from lithify.http.auth import Caller
 from lithify.text.json_fields import RepeatedField, once
-from lithify.text.json_values import NAME_SHOWN_MAX, Body, table_of
 
 REFUSED_MAX = 1_000
 
@@ -61,7 +62,7 @@ def checked_keys(
     return (pa.concat_tables(accepted) if accepted else None), refused
 
 
-def key_of_text(text: str, definition: TableSchema) -> Mapping[str, Any]:
+def key_of_text(text: str, definition: TableSchema) -> pa.Table:
     """A key in an address: plain text for one column, a JSON object for several."""
     value: Any = text
     if len(definition.key) > 1 or (text.lstrip().startswith("{") and not _is_text_key(definition)):
@@ -71,12 +72,10 @@ def key_of_text(text: str, definition: TableSchema) -> Mapping[str, Any]:
             raise InvalidRequest(f"the key: {repeated}") from None
         except (ValueError, RecursionError):
             raise InvalidRequest(f"the key is no JSON object with a value for {', '.join(definition.key)}") from None
-    elif pa.types.is_boolean(definition.columns.field(definition.key[0]).type):
-        value = {"true": True, "false": False}.get(text.strip().lower(), text)
+    else:
+        value = typed(text, definition.columns.field(definition.key[0]).type)
     shaped = _shaped(value, definition, None)
-    table = table_of(Body([shaped], lambda index: "the key", lambda: [shaped]), definition.select(definition.key))
-    found: Mapping[str, Any] = keys_of(table, definition).to_pylist()[0]
-    return found
+    return table_of(Body([shaped], lambda index: "the key", lambda: [shaped]), definition.select(definition.key))
 
 
 def bound(idempotency_key: str | None, caller: Caller, operation: str, body: bytes) -> BoundId | None:
@@ -98,7 +97,7 @@ def exact_keys(body: bytes) -> Sequence[Any]:
 
 
 def _is_text_key(definition: TableSchema) -> bool:
-    return len(definition.key) == 1 and pa.types.is_string(definition.columns.field(definition.key[0]).type)
+    return len(definition.key) == 1 and type_of(definition.columns.field(definition.key[0]).type).is_text
 
 
 def _refuse(refused: list[Refused], one: Refused) -> None:

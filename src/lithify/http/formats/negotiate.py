@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 from starlette.responses import Response, StreamingResponse
 
+from lithify.core.json_rows import check_values, rows_of_document, table_of
 from lithify.errors import InvalidRequest
 from lithify.files.text_files import read_text
 from lithify.http.bodies import json_of
 from lithify.http.errors import Refusal
-from lithify.http.formats import rows_out
 from lithify.http.formats.arrow_in import check_expanded, read_stream
-from lithify.text.json_values import check_values, rows_of_document, table_of
+from lithify.text import rows_out
 from lithify.text.text_rows import Target
 
 JSON, NDJSON = "application/json", "application/x-ndjson"
@@ -126,7 +126,7 @@ def answered(rows: pa.Table, kind: str, document: Mapping[str, Any], facts: Mapp
         case "application/json":
             pieces: Iterator[bytes] = rows_out.json_document(dict(document), rows)
         case "application/x-ndjson":
-            rows_out.check_names(rows)
+            rows_out.check_names(rows, ", or ask for application/json or Arrow")
             pieces = rows_out.ndjson(rows)
         case "text/csv":
             pieces = rows_out.csv(rows)

@@ -8,6 +8,7 @@ import orjson
 import pyarrow as pa
 from fastapi import APIRouter, Body, Header, Query, Request, Response
 
+from lithify.core.json_rows import records
 from lithify.core.names import parse_table_name, quoted
 from lithify.core.results import Commit
 from lithify.errors import Conflict, InvalidRequest, NotFound
@@ -26,7 +27,6 @@ from lithify.http.documents.tables import (
 )
 from lithify.http.formats.keys import bound, checked_keys, exact_keys, key_of_text
 from lithify.http.formats.negotiate import ARROW, CSV, JSON, NDJSON, answered, read_rows
-from lithify.http.formats.rows_out import ndjson
 from lithify.http.json_route import JsonRoute
 from lithify.http.openapi import failing
 from lithify.http.queries import answer_of, facts_of, in_thread, outer_id, response_of, while_there
@@ -246,8 +246,7 @@ def get(
     found = pa.Table.from_pylist([row], schema=columns)
     if kind != JSON:
         return answered(found, kind, {}, {"Row-Count": "1"})
-    spelled = orjson.loads(b"".join(ndjson(found)))
-    return Response(orjson.dumps({"table": name, "row": spelled}), media_type=JSON)
+    return Response(orjson.dumps({"table": name, "row": records(found)[0]}), media_type=JSON)
 
 
 @router.get("/rows", summary="Read rows", responses=ROW_ANSWERS, response_class=Response)

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lithify.core import strict_json
+from lithify.core.column_types import type_of
+from lithify.core.json_rows import records
 from lithify.errors import InvalidRequest
-from lithify.http.formats.json_out import spelled, text_of
 
 PIECE_ROWS = 10_000
 PIECE_BYTES = 8 * 2**20
@@ -24,34 +25,38 @@ PIECE_BYTES = 8 * 2**20
 
 def json_document(head: dict[str, Any], rows: pa.Table) -> Iterator[bytes]:
     """One object: the fields of `head`, then `rows` as arrays."""
-    start = orjson.dumps(head)[:-1]
+    start = strict_json.dumps(head)[:-1]
     yield start + (b',"rows":[' if head else b'"rows":[')
     separator = b""
     for batch in pieces(rows):
         if not batch.num_columns:
             values: list[Any] = [[]] * batch.num_rows
         else:
-            values = list(zip(*map(spelled, batch.columns), strict=True))
-        yield separator + orjson.dumps(values)[1:-1]
+            values = list(zip(*(type_of(c.type).to_json(c) for c in batch.columns), strict=True))
+        yield separator + strict_json.dumps(values)[1:-1]
         separator = b","
     yield b"]}"
 
 
 def ndjson(rows: pa.Table) -> Iterator[bytes]:
     """One object per line."""
-    names = rows.column_names
     for batch in pieces(rows):
-        columns = [spelled(column) for column in batch.columns]
-        yield b"".join(
-            orjson.dumps(dict(zip(names, row, strict=True)), option=orjson.OPT_APPEND_NEWLINE)
-            for row in zip(*columns, strict=True)
-        )
+        yield b"".join(strict_json.dumps(record) + b"\n" for record in records(batch))
+
+
+def json_array(rows: pa.Table) -> Iterator[bytes]:
+    """One array of objects, each on a line."""
+    separator = b"[\n  "
+    for batch in pieces(rows):
+        yield separator + b",\n  ".join(map(strict_json.dumps, records(batch)))
+        separator = b",\n  "
+    yield b"\n]\n" if rows.num_rows else b"[]\n"
 
 
 def csv(rows: pa.Table) -> Iterator[bytes]:
     yield _lines([pa.array([name], pa.string()) for name in rows.column_names])
     for batch in pieces(rows):
-        yield _lines([text_of(column) for column in batch.columns])
+        yield _lines([type_of(column.type).to_text(column) for column in batch.columns])
 
 
 def arrow_stream(rows: pa.Table) -> Iterator[bytes]:
@@ -73,14 +78,12 @@ def pieces(rows: pa.Table) -> Iterator[pa.RecordBatch]:
         yield from rows.slice(start, length).combine_chunks().to_batches()
 
 
-def check_names(rows: pa.Table) -> None:
+def check_names(rows: pa.Table, otherwise: str = "") -> None:
     """Objects cannot hold two values of one name."""
     names = rows.column_names
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+    if (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
         raise InvalidRequest(
-            f"two columns of the answer are called {twice[:60]!r}: give one another name (… AS other_name), or ask for "
-            "application/json or Arrow"
+            f"two columns of the answer are called {twice[:60]!r}: give one another name (… AS other_name){otherwise}"
         )
 
 
