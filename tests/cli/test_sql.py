@@ -27,7 +27,7 @@ def test_sql_as_json(orders: Run) -> None:
     answer = orders("sql", SELECT, "--json").json
     assert answer["columns"] == [{"name": "id", "type": "int64"}, {"name": "amount", "type": "decimal(10,2)"}]
     assert answer["row_count"] == 3
-    assert answer["rows"][0] == {"id":1,"amount":"1.50"}
+    assert answer["rows"][0] == {"id": 1, "amount": "1.50"}
 
 
 def test_sql_from_stdin(orders: Run) -> None:

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lithify.core.arrow_rows import lookup
+from lithify.core.column_types import type_of
 from lithify.core.ops import Overlay
 
 BLOCK_ROWS_MAX = 65_536
@@ -73,7 +74,7 @@ class Block:
         """Pairs of a line of `wanted` and the place of a row that has its values."""
         name = wanted.by[0]
         column = self.batch.column(name)
-        if wanted.numbers is None or column.null_count or not is_number(column.type):
+        if wanted.numbers is None or column.null_count or not type_of(column.type).is_counted:
             return self._find_by_hash(wanted)
         numbers = _numbers(column)
         order = self._orders.get(name)
@@ -148,7 +149,7 @@ class Wanted:
         self.nulls = any(self.keys.column(name).null_count for name in by)
         self.numbers: np.ndarray | None = None
         self.numbers_lines = self.lines
-        if len(by) == 1 and is_number(self.keys.schema.field(by[0]).type) and not self.nulls and keys.num_rows:
+        if len(by) == 1 and type_of(self.keys.schema.field(by[0]).type).is_counted and not self.nulls and keys.num_rows:
             values = _numbers(self.keys.column(by[0]).chunk(0))
             self.numbers_lines = np.argsort(values, kind="stable")
             self.numbers = values[self.numbers_lines]
@@ -345,18 +346,8 @@ def conformed(rows: pa.Table, columns: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 
-def is_number(kind: pa.DataType) -> bool:
-    """Whether values compare as signed 64-bit numbers."""
-    signed = pa.types.is_signed_integer(kind) or (pa.types.is_unsigned_integer(kind) and kind.bit_width < 64)
-    return bool(signed or pa.types.is_date32(kind) or pa.types.is_timestamp(kind))
-
-
 def _numbers(values: pa.Array) -> np.ndarray:
-    if pa.types.is_date32(values.type):
-        values = values.view(pa.int32())
-    elif pa.types.is_timestamp(values.type):
-        values = values.view(pa.int64())
-    numbers: np.ndarray = values.to_numpy()
+    numbers: np.ndarray = type_of(values.type).ordered(values).to_numpy()
     return numbers
 
 

@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lithify.core.column_types import type_of
+
 PIECE_BYTES_MAX = 2**30
 
 
@@ -50,9 +52,8 @@ def strictly_ascending(columns: Sequence[pa.Array]) -> bool:
     count = len(columns[0])
     above, same = np.zeros(max(count - 1, 0), bool), np.ones(max(count - 1, 0), bool)
     for column in columns:
+        column = type_of(column.type).ordered(column)
         before, after = column.slice(0, max(count - 1, 0)), column.slice(1)
-        if pa.types.is_boolean(column.type):
-            before, after = before.cast(pa.int8()), after.cast(pa.int8())
         above |= same & pc.less(before, after).to_numpy(zero_copy_only=False)
         same &= pc.equal(before, after).to_numpy(zero_copy_only=False)
     return bool(above.all())

@@ -19,6 +19,7 @@ import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,6 +32,21 @@ from lithify.errors import InvalidRequest
 
 NULL = type(None)
 TEXT = pa.string()
+
+
+class Family(Enum):
+    """Types whose values compare with each other."""
+
+    BOOLEAN = "boolean"
+    INTEGER = "integer"
+    FLOAT = "float"
+    DECIMAL = "decimal"
+    TEXT = "text"
+    BINARY = "binary"
+    DATE = "date"
+    TIMESTAMP = "timestamp"
+    NESTED = "nested"
+    OTHER = "other"
 
 
 @dataclass
@@ -47,16 +63,45 @@ class NeedsDigits(Exception):
 
 
 class ColumnType:
-    """`json`: the classes, exactly, of JSON values that it takes; `natives`: of Python's objects too."""
+    """`json`: the classes, exactly, of JSON values that it takes; `natives`: of Python's objects too; `python`: of what
+    Arrow gives back.
+    """
 
+    family = Family.OTHER
     json: ClassVar[frozenset[type]] = frozenset()
     natives: ClassVar[frozenset[type]] = frozenset()
+    python: ClassVar[type] = object
     wanted: str = ""
-    is_number: ClassVar[bool] = False
-    is_text: ClassVar[bool] = False
 
     def __init__(self, arrow: pa.DataType) -> None:
         self.arrow = arrow
+
+    @property
+    def name(self) -> str:
+        """As `describe` prints it and `create` reads it (`core/types.py`)."""
+        return str(self.arrow)
+
+    @property
+    def is_number(self) -> bool:
+        return self.family in (Family.INTEGER, Family.FLOAT, Family.DECIMAL)
+
+    @property
+    def is_text(self) -> bool:
+        return self.family is Family.TEXT
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether `ordered` gives whole numbers of up to 64 bits."""
+        return self.family in (Family.INTEGER, Family.DATE, Family.TIMESTAMP)
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether equality of two values is reliable, as a key needs it."""
+        return self.family not in (Family.FLOAT, Family.NESTED, Family.OTHER)
+
+    def ordered(self, values: pa.Array) -> pa.Array:
+        """The same values in the same order, as numbers where they are kept as numbers."""
+        return values
 
     # -- in
 
@@ -119,12 +164,14 @@ class ColumnType:
 
     sql_name: str = "Utf8"
 
-    def in_calendar(self, values: pa.Array) -> bool:
-        """Whether dates and times lie in the years that every engine knows."""
-        return True
+    def beyond_calendar(self, values: pa.Array) -> int | None:
+        """The place of a date or time outside of the years 1 to 9999, which every engine knows."""
+        return None
 
 
 class _Nested(ColumnType):
+    family = Family.NESTED
+
     def parsed(self, texts: pa.Array) -> pa.Array | None:
         raise NotImplementedError("CSV holds no nested values")
 
@@ -134,8 +181,13 @@ class _Nested(ColumnType):
 
 
 class List(_Nested):
+    python = list
     json = natives = frozenset({list, NULL})
     wanted = "a list"
+
+    @property
+    def name(self) -> str:
+        return f"list<{_required(self.arrow.value_field)}>"
 
     def from_object(self, value: Any) -> Any:
         return _items(value)
@@ -155,8 +207,13 @@ class List(_Nested):
 
 
 class Struct(_Nested):
+    python = dict
     json = natives = frozenset({dict, NULL})
     wanted = "an object"
+
+    @property
+    def name(self) -> str:
+        return f"struct<{','.join(f'{f.name}:{_required(f)}' for f in self.arrow)}>"
 
     def from_object(self, value: Any) -> Any:
         if not isinstance(value, Mapping):
@@ -193,8 +250,13 @@ class Struct(_Nested):
 
 
 class Map(_Nested):
+    python = list
     json = natives = frozenset({dict, list, NULL})
     wanted = "an object, or a list of [key, value] pairs"
+
+    @property
+    def name(self) -> str:
+        return f"map<{type_of(self.arrow.key_type).name},{_required(self.arrow.item_field)}>"
 
     def from_object(self, value: Any) -> Any:
         return dict(value) if isinstance(value, Mapping) else _items(value)
@@ -235,7 +297,7 @@ class Encoded(ColumnType):
     def __init__(self, arrow: pa.DataType) -> None:
         super().__init__(arrow)
         self._plain = type_of(arrow.value_type if pa.types.is_dictionary(arrow) else arrow.storage_type)
-        self.is_number, self.is_text = self._plain.is_number, self._plain.is_text  # type: ignore[misc]
+        self.family = self._plain.family
 
     def to_json(self, array: pa.Array) -> list[Any]:
         return self._plain.to_json(_decoded(array))
@@ -284,6 +346,10 @@ def _unwrapped(value: Any) -> Any:
     if isinstance(value, pa.Scalar):
         return value.as_py()
     return value.item() if isinstance(value, np.generic) else value
+
+
+def _required(field: pa.Field) -> str:
+    return type_of(field.type).name + ("" if field.nullable else "!")
 
 
 def _items(value: Any) -> list[Any]:

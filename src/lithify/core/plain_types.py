@@ -22,13 +22,15 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lithify.core.column_types import NULL, TEXT, ColumnType, Misfit, NeedsDigits, type_of
+from lithify.core.column_types import NULL, TEXT, ColumnType, Family, Misfit, NeedsDigits, type_of
 from lithify.core.json_out import NOT_FINITE, SAFE_INTEGER_MAX, jsonable
 
+_DAY_US = 86_400_000_000
 _HALF = re.compile("[\ud800-\udfff]")
 
 
 class Boolean(ColumnType):
+    family, python = Family.BOOLEAN, bool
     json = natives = frozenset({bool, NULL})
     wanted = "true or false"
     _WORDS: ClassVar[dict[str, str]] = dict.fromkeys(("true", "t", "yes", "y", "1"), "true") | dict.fromkeys(
@@ -42,6 +44,9 @@ class Boolean(ColumnType):
         found = super().trimmed(texts).to_pylist()
         return pa.array([None if t is None else self._WORDS.get(t.lower(), t) for t in found], TEXT)
 
+    def ordered(self, values: pa.Array) -> pa.Array:
+        return values.cast(pa.int8())
+
     def to_json(self, array: pa.Array) -> list[Any]:
         return list(array.to_pylist())
 
@@ -50,13 +55,12 @@ class Boolean(ColumnType):
 
 
 class _Number(ColumnType):
-    is_number = True
-
     def trimmed(self, texts: pa.Array) -> pa.Array:
         return pc.replace_substring_regex(super().trimmed(texts), r"^\+(\d|\.)", r"\1")
 
 
 class Integer(_Number):
+    family, python = Family.INTEGER, int
     json = natives = frozenset({int, str, NULL})
     _DIGITS: ClassVar[re.Pattern[str]] = re.compile(r"[+-]?[0-9]{1,20}")
 
@@ -103,6 +107,7 @@ class Integer(_Number):
 class Floating(_Number):
     """A number is the nearest one that the type has, as everywhere; not what is beyond its range."""
 
+    family, python = Family.FLOAT, float
     json = natives = frozenset({int, float, Decimal, str, NULL})
     wanted = 'numbers within its range, "NaN", "Infinity" or "-Infinity"'
     _WORDS: ClassVar[dict[str, float]] = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -147,6 +152,10 @@ class Floating(_Number):
                 return None
         return found
 
+    @property
+    def name(self) -> str:
+        return {"float": "float32", "double": "float64", "halffloat": "float16"}[str(self.arrow)]
+
     def to_json(self, array: pa.Array) -> list[Any]:
         values = _numbers(array)
         return list(map(jsonable, values)) if pc.all(pc.is_finite(array)).as_py() is False else values
@@ -159,6 +168,7 @@ class Floating(_Number):
 
 
 class DecimalNumber(_Number):
+    family, python = Family.DECIMAL, Decimal
     json = natives = frozenset({int, float, Decimal, str, NULL})
     _NUMBER: ClassVar[re.Pattern[str]] = re.compile(
         r"[+-]?([0-9]{1,80}(\.[0-9]{0,80})?|\.[0-9]{1,80})([eE][+-]?[0-9]{1,3})?"
@@ -168,6 +178,10 @@ class DecimalNumber(_Number):
     def wanted(self) -> str:  # type: ignore[override]
         whole = self.arrow.precision - self.arrow.scale
         return f"numbers or text with at most {whole} digits before and {self.arrow.scale} after the point"
+
+    @property
+    def name(self) -> str:
+        return f"decimal({self.arrow.precision},{self.arrow.scale})"
 
     @functools.cached_property
     def sql_name(self) -> str:  # type: ignore[override]
@@ -208,9 +222,9 @@ class DecimalNumber(_Number):
 
 
 class Text(ColumnType):
+    family, python = Family.TEXT, str
     json = natives = frozenset({str, NULL})
     wanted = "text"
-    is_text = True
 
     def from_object(self, value: Any) -> Any:
         return str.__str__(value)
@@ -226,6 +240,7 @@ class Text(ColumnType):
 
 
 class Binary(ColumnType):
+    family, python = Family.BINARY, bytes
     json = frozenset({str, NULL})
     natives = frozenset({str, bytes, NULL})
     wanted = "base64 text"
@@ -275,26 +290,28 @@ class _Moment(ColumnType):
 
     def parsed(self, texts: pa.Array) -> pa.Array | None:
         found = super().parsed(texts)
-        return found if found is None or self.in_calendar(found) else None
+        return None if found is None or self.beyond_calendar(found) is not None else found
 
-    def in_calendar(self, values: pa.Array) -> bool:
-        """Arrow reads the year 0 too, which no other part of this knows."""
-        first = pc.min(self.counted(values)).as_py()
-        return first is None or bool(first >= self.first)
+    def beyond_calendar(self, values: pa.Array) -> int | None:
+        """Arrow counts on where Delta, Spark and Python end, and no value has a text any more."""
+        numbers = self.ordered(values)
+        ends = pc.min_max(numbers)
+        low, high = self.years
+        if not ends["min"].is_valid or (low <= ends["min"].as_py() and ends["max"].as_py() <= high):
+            return None
+        return int(pc.index(pc.or_(pc.less(numbers, low), pc.greater(numbers, high)), True).as_py())
 
-    first: int
-
-    def counted(self, values: pa.Array) -> pa.Array:
-        """As whole numbers in the same order."""
-        raise NotImplementedError
+    years: tuple[int, int]
 
 
 class Date(_Moment):
+    family, python = Family.DATE, dt.date
+    name = "date"
     json = frozenset({str, NULL})
     natives = frozenset({str, dt.date, NULL})
     wanted = "a date as text, like 2026-11-15"
     sql_name = "Date32"
-    first = (dt.date(1, 1, 1) - dt.date(1970, 1, 1)).days
+    years = (dt.date.min - dt.date(1970, 1, 1)).days, (dt.date.max - dt.date(1970, 1, 1)).days
 
     def from_object(self, value: Any) -> Any:
         """A datetime is a date if it has neither a time of day nor a zone."""
@@ -306,7 +323,7 @@ class Date(_Moment):
             raise ValueError
         return dt.date(value.year, value.month, value.day)
 
-    def counted(self, values: pa.Array) -> pa.Array:
+    def ordered(self, values: pa.Array) -> pa.Array:
         return values.cast(pa.date32()).cast(pa.int32())
 
     def to_text(self, array: pa.Array) -> pa.Array:
@@ -316,9 +333,10 @@ class Date(_Moment):
 class Timestamp(_Moment):
     """With a zone (kept as UTC) or without one: what has a zone is none without, and the other way round."""
 
+    family, python = Family.TIMESTAMP, dt.datetime
     json = frozenset({str, NULL})
     natives = frozenset({str, dt.datetime, NULL})
-    first = Date.first * 86_400_000_000
+    years = Date.years[0] * _DAY_US, (Date.years[1] + 1) * _DAY_US - 1
     _FRACTION_DIGITS: ClassVar[dict[str, int]] = {"s": 0, "ms": 3, "us": 6, "ns": 9}
     _ZONED: ClassVar[str] = r"\d\d?:\d\d.*(?:[Zz]|[+-]\d\d(?::?\d\d)?)$"
 
@@ -326,6 +344,10 @@ class Timestamp(_Moment):
     def wanted(self) -> str:  # type: ignore[override]
         zoned = "a time with its zone as text, like 2026-11-15T12:00:00Z"
         return zoned if self.arrow.tz else "a time without a zone, like 2026-11-15T12:00:00"
+
+    @property
+    def name(self) -> str:
+        return "timestamp" if self.arrow.tz else "timestamp_ntz"
 
     @functools.cached_property
     def sql_name(self) -> str:  # type: ignore[override]
@@ -366,7 +388,7 @@ class Timestamp(_Moment):
         """Zeros at the end of a fraction do not matter."""
         return pc.replace_substring_regex(super().trimmed(texts), r"(\.\d{6})0+", r"\1")
 
-    def counted(self, values: pa.Array) -> pa.Array:
+    def ordered(self, values: pa.Array) -> pa.Array:
         return values.cast(pa.int64())
 
     def to_text(self, array: pa.Array) -> pa.Array:
@@ -400,17 +422,21 @@ def _numbers(array: pa.Array) -> list[Any]:
 def _cast(kind: ColumnType, texts: list[Any]) -> pa.Array:
     strings = _texts(texts, kind.wanted)
     try:
-        if kind.in_calendar(found := strings.cast(kind.arrow)):
-            return found
+        found = strings.cast(kind.arrow)
+        bad = kind.beyond_calendar(found)
     except pa.ArrowException:
-        pass
-    for index in range(len(texts)):
-        try:
-            if not kind.in_calendar(strings.slice(index, 1).cast(kind.arrow)):
-                break
-        except pa.ArrowException:
-            break
-    raise Misfit(index, kind.wanted) from None
+        bad = next(place for place in range(len(texts)) if not _casts(strings.slice(place, 1), kind.arrow))
+    if bad is not None:
+        raise Misfit(bad, kind.wanted)
+    return found
+
+
+def _casts(texts: pa.Array, kind: pa.DataType) -> bool:
+    try:
+        texts.cast(kind)
+    except pa.ArrowException:
+        return False
+    return True
 
 
 def _texts(values: list[Any], wanted: str) -> pa.Array:

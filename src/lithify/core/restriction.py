@@ -14,6 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lithify.core.column_types import Family, type_of
+
 VALUES_LISTED_MAX = 1_000
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*", re.ASCII)
 _TEXT_CHARACTERS_MAX = 1_000
@@ -66,7 +68,7 @@ def _times(name: str, some: pa.Array, *, nulls: bool) -> Restriction:
 
 
 def _bounded(values: pa.Array) -> bool:
-    return bool(pa.types.is_integer(values.type) or pa.types.is_date(values.type) or pa.types.is_string(values.type))
+    return type_of(values.type).family in (Family.INTEGER, Family.DATE, Family.TEXT)
 
 
 def _ends(values: pa.Array) -> list[Any]:

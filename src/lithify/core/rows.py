@@ -6,20 +6,19 @@ nullable columns are null. Rows are read by the codec that reads JSON (`json_row
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lithify.core.column_types import Family, type_of
 from lithify.core.containers import arrow_table, is_arrow, not_rows, one_column
 from lithify.core.json_rows import RowMisfit, columns_of
 from lithify.core.schema import TableSchema
 from lithify.errors import InvalidRequest
 
 ROW_BYTES_MAX = 64 * 2**20
-_DAY_US = 86_400_000_000
 
 
 def rows_of(data: Any, schema: TableSchema) -> pa.Table:
@@ -48,7 +47,7 @@ def check_rows(table: pa.Table, schema: TableSchema) -> None:
     """What a key and a partition column may not hold."""
     check_keys(table, schema.key)
     for name in schema.partition_by:
-        if pa.types.is_string(table.schema.field(name).type):
+        if type_of(table.schema.field(name).type).is_text:
             row = pc.index(table.column(name), "").as_py()
             if row >= 0:
                 raise InvalidRequest(
@@ -178,21 +177,11 @@ def conform(table: pa.Table, columns: pa.Schema) -> pa.Table:
 
 
 def _check_years(table: pa.Table) -> None:
-    """Arrow counts on beyond the calendar that Delta, Spark and Python share, where no value has a text any more."""
     for name, values in zip(table.column_names, table.columns, strict=True):
-        if not (pa.types.is_timestamp(values.type) or pa.types.is_date(values.type)):
-            continue
-        low, high = (pa.scalar(moment).cast(pa.timestamp("us")).value for moment in (dt.datetime.min, dt.datetime.max))
-        if pa.types.is_date(values.type):
-            numbers, low, high = values.cast(pa.int32()), low // _DAY_US, high // _DAY_US
-        else:
-            numbers = values.cast(pa.int64())
-        ends = pc.min_max(numbers)
-        if ends["min"].is_valid and not low <= ends["min"].as_py() <= ends["max"].as_py() <= high:
-            outside = pc.or_(pc.less(numbers, low), pc.greater(numbers, high))
+        if (row := type_of(values.type).beyond_calendar(values)) is not None:
             raise InvalidRequest(
-                f"column {name!r} is not between the years 1 and 9999 in row {pc.index(outside, True).as_py()}: use "
-                "null, or the first or last moment of them"
+                f"column {name!r} is not between the years 1 and 9999 in row {row}: use null, or the first or last "
+                "moment of them"
             )
 
 
@@ -231,34 +220,31 @@ def _cast(values: pa.ChunkedArray, column: pa.Field) -> pa.ChunkedArray:
 
 def _same_values(source: pa.ChunkedArray, target: pa.ChunkedArray) -> bool:
     """Where even a safe cast rounds: floats to decimals, times to dates, large doubles to infinite floats."""
-    types = pa.types
-    if types.is_floating(source.type) and types.is_float32(target.type):
-        return bool(pc.all(pc.equal(pc.is_inf(source), pc.is_inf(target))).as_py() is not False)
-    rounds = types.is_floating(source.type) and types.is_decimal(target.type)
-    if rounds or (types.is_timestamp(source.type) and types.is_date(target.type)):
-        return pc.all(pc.equal(target.cast(source.type, safe=False), source)).as_py() is not False
+    match type_of(source.type).family, type_of(target.type).family:
+        case Family.FLOAT, Family.FLOAT:
+            return bool(pc.all(pc.equal(pc.is_inf(source), pc.is_inf(target))).as_py() is not False)
+        case (Family.FLOAT, Family.DECIMAL) | (Family.TIMESTAMP, Family.DATE):
+            return pc.all(pc.equal(target.cast(source.type, safe=False), source)).as_py() is not False
     return True
+
+
+_FROM_TEXT = (Family.TEXT, Family.DATE, Family.TIMESTAMP, Family.DECIMAL)
 
 
 def _convertible(source: pa.DataType, target: pa.DataType) -> bool:
     """Arrow would parse and print numbers as text silently; a feed that changed its types should be told."""
-    types = pa.types
-    if types.is_dictionary(source):
+    if pa.types.is_dictionary(source):
         return _convertible(source.value_type, target)
-    text = types.is_string(source) or types.is_large_string(source) or types.is_string_view(source)
-    if text:
-        return bool(types.is_string(target) or types.is_temporal(target) or types.is_decimal(target))
-    if types.is_string(target):
-        return bool(
-            types.is_null(source)
-            or types.is_binary(source)
-            or types.is_large_binary(source)
-            or types.is_binary_view(source)
-        )
-    if types.is_boolean(source) != types.is_boolean(target):
-        return bool(types.is_null(source))
-    both_timestamps = types.is_timestamp(source) and types.is_timestamp(target)
-    return not both_timestamps or (source.tz is None) == (target.tz is None)
+    if pa.types.is_null(source):
+        return True
+    given, wanted = type_of(source).family, type_of(target).family
+    if given is Family.TEXT:
+        return wanted in _FROM_TEXT
+    if wanted is Family.TEXT:
+        return given is Family.BINARY
+    if given is Family.BOOLEAN or wanted is Family.BOOLEAN:
+        return given is wanted
+    return not given is wanted is Family.TIMESTAMP or (source.tz is None) == (target.tz is None)
 
 
 def check_keys(table: pa.Table, key: Sequence[str]) -> None:

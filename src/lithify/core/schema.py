@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lithify.core.column_types import Family, type_of
 from lithify.core.names import DAY, OP, SEQ, check_column_name
 from lithify.core.types import type_name
 from lithify.errors import Conflict, Corruption, InvalidRequest
@@ -219,26 +220,27 @@ def define(
                 f"order_by column {order_by!r} is part of the key: two versions of a key could never differ in it"
             )
         check_key_type(schema.field(order_by), "order_by")
-    if time and not (pa.types.is_timestamp(schema.field(time).type) or pa.types.is_date(schema.field(time).type)):
+    if time and type_of(schema.field(time).type).family not in (Family.TIMESTAMP, Family.DATE):
         raise InvalidRequest(f"time column {time!r} is {schema.field(time).type}: it must be a timestamp or a date")
     for name in partitions:
         check_key_type(schema.field(name), "partition_by")
-        if pa.types.is_binary(schema.field(name).type):
+        if type_of(schema.field(name).type).family is Family.BINARY:
             raise InvalidRequest(f"partition_by column {name!r} is binary: partition by text, numbers or dates")
     return TableSchema(schema, keys, order_by, time, partitions)
 
 
 def check_key_type(column: pa.Field, role: str) -> None:
-    if pa.types.is_floating(column.type):
-        raise InvalidRequest(
-            f"{role} column {column.name!r} is floating point ({column.type}), which has no reliable equality: "
-            "use an integer, decimal or text"
-        )
-    if pa.types.is_nested(column.type):
-        raise InvalidRequest(
-            f"{role} column {column.name!r} is {column.type}: only plain values can be compared, not lists, "
-            "structs or maps"
-        )
+    match type_of(column.type).family:
+        case Family.FLOAT:
+            raise InvalidRequest(
+                f"{role} column {column.name!r} is floating point ({column.type}), which has no reliable equality: "
+                "use an integer, decimal or text"
+            )
+        case Family.NESTED:
+            raise InvalidRequest(
+                f"{role} column {column.name!r} is {column.type}: only plain values can be compared, not lists, "
+                "structs or maps"
+            )
 
 
 def normalise(kind: pa.DataType, where: str) -> pa.DataType:

@@ -75,25 +75,9 @@ def parse_type(text: str) -> pa.DataType:
 
 def type_name(kind: pa.DataType) -> str:
     """The spelling that `parse_type` reads, for every type a table can have."""
-    import pyarrow as pa
+    from lithify.core.column_types import type_of
 
-    if pa.types.is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    if pa.types.is_timestamp(kind):
-        return "timestamp" if kind.tz else "timestamp_ntz"
-    if pa.types.is_date(kind):
-        return "date"
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return f"list<{_nested(kind.value_field)}>"
-    if pa.types.is_map(kind):
-        return f"map<{type_name(kind.key_type)},{_nested(kind.item_field)}>"
-    if pa.types.is_struct(kind):
-        return f"struct<{','.join(f'{f.name}:{_nested(f)}' for f in kind)}>"
-    return {"float": "float32", "double": "float64", "halffloat": "float16"}.get(str(kind), str(kind))
-
-
-def _nested(field: pa.Field) -> str:
-    return type_name(field.type) + ("" if field.nullable else "!")
+    return type_of(kind).name
 
 
 class _Reader:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lithify.core.column_types import Family, type_of
 from lithify.files.parquet import batches_of
 
 _MASK = (1 << 64) - 1
@@ -43,7 +44,7 @@ def columns_to_check(schema: pa.Schema, key: Sequence[str], others_max: int = 4)
     """The key; on a table with no key, its first plain columns."""
     if key:
         return list(key)
-    return [f.name for f in schema if not pa.types.is_nested(f.type) and not pa.types.is_floating(f.type)][:others_max]
+    return [f.name for f in schema if type_of(f.type).is_comparable][:others_max]
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:
@@ -58,14 +59,14 @@ def _hashes(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def _hashes_of(array: pa.Array) -> np.ndarray:
-    kind = array.type
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+    kind = type_of(array.type)
+    if kind.family in (Family.TEXT, Family.BINARY):
         found = _hashes_of_bytes(array)
-    elif pa.types.is_decimal(kind):
+    elif kind.family is Family.DECIMAL:
         words = np.frombuffer(array.buffers()[1], np.uint64).reshape(-1, 2)[array.offset : array.offset + len(array)]
         found = _mixed(words[:, 0] * _STEP + words[:, 1])
     else:
-        numbers = array.cast(pa.int8()) if pa.types.is_boolean(kind) else array
+        numbers = kind.ordered(array)
         plain = numbers.view(_plain(numbers.type)).fill_null(0).to_numpy(zero_copy_only=False)
         found = _mixed(plain.astype(np.int64).view(np.uint64))
     if array.null_count:

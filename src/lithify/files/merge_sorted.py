@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lithify.core.column_types import Family, type_of
 from lithify.core.rows import sort_by_key
 from lithify.errors import Corruption
 from lithify.files.key_checksum import added, fingerprint, fingerprint_of_file
@@ -265,9 +266,7 @@ def _is_sorted(table: pa.Table, by: Sequence[str]) -> bool:
         return True
     undecided = None
     for name in by:
-        values = table.column(name)
-        if pa.types.is_boolean(values.type):
-            values = values.cast(pa.int8())
+        values = type_of(table.schema.field(name).type).ordered(table.column(name))
         before, after = values.slice(0, len(values) - 1), values.slice(1)
         wrong, equal = pc.greater(before, after), pc.equal(before, after)
         if values.null_count:
@@ -331,7 +330,7 @@ class _Writers:
             return
         name, length_us = self._task.window
         times = table.column(name)
-        if not pa.types.is_timestamp(times.type):
+        if type_of(times.type).family is not Family.TIMESTAMP:
             yield 0, table
             return
         numbers = pc.fill_null(times.cast(pa.int64()), -1).to_numpy() // length_us

@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lithify.core.column_types import Family, type_of
 from lithify.core.schema import TableSchema
 from lithify.errors import Unavailable
 from lithify.files.modes import follow_folder
@@ -90,13 +91,13 @@ class Layout:
 
 
 def _usual_bloom_columns(schema: TableSchema) -> tuple[str, ...]:
-    named = (f.name for f in schema.columns if f.name.endswith(("_id", "_key")) and pa.types.is_string(f.type))
+    named = (f.name for f in schema.columns if f.name.endswith(("_id", "_key")) and type_of(f.type).is_text)
     return tuple(n for n in dict.fromkeys([*schema.key, *named]) if can_have_bloom(schema.columns.field(n).type))
 
 
 def can_have_bloom(kind: pa.DataType) -> bool:
     """Plain values; of true and false, statistics tell everything."""
-    return not pa.types.is_nested(kind) and not pa.types.is_boolean(kind)
+    return type_of(kind).family not in (Family.NESTED, Family.BOOLEAN)
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ def encode(table: pa.Table, layout: Layout) -> tuple[bytes, str]:
 
 
 def float_columns(schema: pa.Schema) -> list[str]:
-    return [column.name for column in schema if pa.types.is_floating(column.type)]
+    return [column.name for column in schema if type_of(column.type).family is Family.FLOAT]
 
 
 def nan_free(table: pa.Table, candidates: Collection[str]) -> list[str]:
@@ -141,7 +142,7 @@ def open_writer(sink: Path | BinaryIO, schema: pa.Schema, layout: Layout, rows: 
     if rows >= BLOOM_ROWS_MIN:
         shape = {"ndv": min(rows, layout.group_rows(rows), BLOOM_NDV_MAX), "fpp": layout.bloom_fpp}
         blooms = {name: shape for name in layout.bloom_columns if name in schema.names}
-    delta = [f.name for f in schema if f.name in layout.compact_columns and _delta_encodable(f.type)]
+    delta = [f.name for f in schema if f.name in layout.compact_columns and type_of(f.type).is_counted]
     return pq.ParquetWriter(
         sink,
         schema.remove_metadata(),
@@ -164,11 +165,6 @@ def open_writer(sink: Path | BinaryIO, schema: pa.Schema, layout: Layout, rows: 
 def _sorting_columns(schema: pa.Schema, names: tuple[str, ...]) -> tuple[pq.SortingColumn, ...] | None:
     order = [(name, "ascending") for name in names]
     return pq.SortingColumn.from_ordering(schema, order, null_placement="at_end") if order else None
-
-
-def _delta_encodable(kind: pa.DataType) -> bool:
-    types = pa.types
-    return bool(types.is_integer(kind) or types.is_timestamp(kind) or types.is_date(kind))
 
 
 def read(

@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lithify.core.column_types import Family, type_of
+
 BITS_MAX = 12
 BITS_TOTAL = 60
 
@@ -59,7 +61,7 @@ def z_values(table: pa.Table, by: Sequence[Quantiles]) -> np.ndarray:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+    return type_of(kind).family in (Family.TEXT, Family.BINARY)
 
 
 def _common_prefix(values: pa.ChunkedArray) -> bytes:
@@ -80,14 +82,8 @@ def _numbers(values: pa.ChunkedArray, prefix: bytes) -> np.ndarray:
     kind = values.type
     if _is_text(kind):
         return _text_numbers(values, prefix)
-    if pa.types.is_decimal(kind):
-        values = values.cast(pa.float64())
-    elif pa.types.is_boolean(kind):
-        values = values.cast(pa.int8())
-    elif pa.types.is_date32(kind):
-        values = values.cast(pa.int32())
-    elif pa.types.is_timestamp(kind):
-        values = values.cast(pa.int64())
+    known = type_of(kind)
+    values = values.cast(pa.float64()) if known.family is Family.DECIMAL else known.ordered(values)
     numbers = pc.fill_null(values, 0).to_numpy()
     return np.where(np.isnan(numbers), np.inf, numbers) if pa.types.is_floating(values.type) else numbers
 

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lithify.core.column_types import Family, type_of
 from lithify.core.predicates import UNKNOWN, Predicate, columns_of
 from lithify.core.read_plan import FooterPart, GroupPlace, PruningReport, Source
 from lithify.core.schema import TableSchema
@@ -471,29 +472,25 @@ class Reasons(Sequence[tuple[str, int]]):
         return len(self._found)
 
 
+_FAMILIES = {
+    Kind.SIGNED: Family.INTEGER,
+    Kind.FLOAT: Family.FLOAT,
+    Kind.BOOLEAN: Family.BOOLEAN,
+    Kind.DATE: Family.DATE,
+    Kind.TIMESTAMP: Family.TIMESTAMP,
+    Kind.TIMESTAMP_UTC: Family.TIMESTAMP,
+    Kind.TEXT: Family.TEXT,
+    Kind.BINARY: Family.BINARY,
+    Kind.DECIMAL: Family.DECIMAL,
+    Kind.WIDE_DECIMAL: Family.DECIMAL,
+}
+
+
 def _fits(stats: ColumnStats, kind: pa.DataType) -> bool:
     """Whether values of the files are values of the table's type as they are."""
-    types = pa.types
-    match stats.kind:
-        case Kind.SIGNED:
-            return bool(types.is_signed_integer(kind))
-        case Kind.UNSIGNED:
-            return bool(types.is_unsigned_integer(kind))
-        case Kind.FLOAT:
-            return bool(types.is_floating(kind))
-        case Kind.BOOLEAN:
-            return bool(types.is_boolean(kind))
-        case Kind.DATE:
-            return bool(types.is_date32(kind))
-        case Kind.TIMESTAMP:
-            return bool(types.is_timestamp(kind)) and kind.tz is None
-        case Kind.TIMESTAMP_UTC:
-            return bool(types.is_timestamp(kind)) and kind.tz is not None
-        case Kind.TEXT:
-            return bool(types.is_string(kind) or types.is_large_string(kind))
-        case Kind.BINARY:
-            return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind))
-        case Kind.DECIMAL | Kind.WIDE_DECIMAL:
-            return bool(types.is_decimal(kind)) and kind.scale == stats.scale
-        case _:
-            return False
+    family = type_of(kind).family
+    if family is not _FAMILIES.get(stats.kind):
+        return False
+    if family is Family.TIMESTAMP:
+        return (kind.tz is None) == (stats.kind is Kind.TIMESTAMP)
+    return family is not Family.DECIMAL or kind.scale == stats.scale

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lithify.core.column_types import type_of
 from lithify.core.ops import WORDS, Op
 from lithify.core.rows import check_rows, conform
 from lithify.core.schema import TableSchema
@@ -66,9 +67,7 @@ def check_events(schema: TableSchema, given: pa.Schema, op_column: str | None) -
             "in the events"
         )
     kind = given.field(op_column).type
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+    if not type_of(kind).is_text:
         raise InvalidRequest(f"op_column {op_column!r} is {kind}, not text: {_known_words()}")
     missing = [name for name in schema.key if name not in given.names]
     if missing:

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from lithify.cache.rows import HotRows
 from lithify.core.arrow_rows import lookup
+from lithify.core.column_types import type_of
 from lithify.core.ops import Change, Op, Overlay
 from lithify.core.predicates import UNKNOWN, Compare, Predicate, both
 from lithify.core.read_plan import PlannedTable, ReadPlan, Source, source_of
@@ -295,7 +296,8 @@ class Reader:
         plan = made.plan
         same = both(_equals(name, wanted.column(name)[0]) for name in schema.key)
         if plan.overlay is None:
-            condition = " AND ".join(f'"{name}" = {_literal(wanted.column(name)[0])}' for name in schema.key)
+            values = {name: wanted.column(name)[0] for name in schema.key}
+            condition = " AND ".join(f'"{name}" = {type_of(v.type).literal(v)}' for name, v in values.items())
             found = self._handles.runtime.serving.read(self._pruned(snapshot, same), where=condition)
             return found.to_pylist()[0] if found.num_rows else None
         overlay = plan.overlay
@@ -424,24 +426,3 @@ def _row(rows: pa.Table, wanted: pa.Table) -> dict[str, Any] | None:
         return None
     place = _place_of(rows, {name: wanted.column(name)[0] for name in wanted.column_names})
     return None if place < 0 else rows.slice(place, 1).to_pylist()[0]
-
-
-def _literal(value: pa.Scalar) -> str:
-    if pa.types.is_integer(value.type) or pa.types.is_boolean(value.type):
-        return str(value.as_py())
-    if pa.types.is_decimal(value.type):
-        text = f"{value.as_py():f}"  # with no exponent, which the engine does not read
-    else:
-        text = str(value.cast(pa.string()).as_py()) if not pa.types.is_binary(value.type) else value.as_py().hex()
-    quoted = text.replace("'", "''")
-    return (
-        f"arrow_cast('{quoted}', '{_arrow_name(value.type)}')" if not pa.types.is_binary(value.type) else f"X'{quoted}'"
-    )
-
-
-def _arrow_name(kind: pa.DataType) -> str:
-    if pa.types.is_timestamp(kind):
-        return 'Timestamp(Microsecond, Some("UTC"))' if kind.tz else "Timestamp(Microsecond, None)"
-    if pa.types.is_decimal(kind):
-        return f"Decimal128({kind.precision}, {kind.scale})"
-    return "Date32" if pa.types.is_date(kind) else "Utf8"

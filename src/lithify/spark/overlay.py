@@ -29,6 +29,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StructField, StructType, TimestampType
 
+from lithify.core.column_types import Family, type_of
 from lithify.files.staging import stage_folder
 from lithify.spark.parquet import literal, no_rows, read_files, whole_files
 
@@ -255,17 +256,12 @@ def _slots(codes: _Ints) -> tuple[int, int] | None:
 
 def _is_ordinal(kind: pa.DataType) -> bool:
     # Not a timestamp without zone: Spark turns those into a number only through the session's zone.
-    aware = isinstance(kind, pa.TimestampType) and kind.tz is not None
-    return pa.types.is_signed_integer(kind) or pa.types.is_date32(kind) or aware
+    known = type_of(kind)
+    return known.is_counted and (known.family is not Family.TIMESTAMP or kind.tz is not None)
 
 
 def _ordinals(column: Any) -> _Ints:
-    kind = column.type
-    if isinstance(kind, pa.TimestampType):
-        column = column.cast(pa.timestamp("us", kind.tz))
-    elif pa.types.is_date32(kind):
-        column = column.cast(pa.int32())
-    return np.asarray(column.cast(pa.int64()))
+    return np.asarray(type_of(column.type).ordered(column).cast(pa.int64()))
 
 
 def _range(values: _Ints) -> tuple[int, int, int]:

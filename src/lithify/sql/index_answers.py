@@ -14,6 +14,7 @@ import pyarrow as pa
 from datafusion.expr import Expr
 from datafusion.plan import LogicalPlan
 
+from lithify.core.column_types import type_of
 from lithify.core.read_plan import PlannedTable, Summary
 
 _COUNT_ALL = "count(Int64(1))"
@@ -80,7 +81,7 @@ def _known(table: str, columns: pa.Schema) -> dict[str, Find]:
     for column in columns:
         place = f"{table}.{column.name}"
         found[f"count({place})"] = _count(column.name)
-        if not pa.types.is_floating(column.type) and not pa.types.is_nested(column.type):
+        if type_of(column.type).is_comparable:
             found[f"min({place})"] = _bound(column.name, 0)
             found[f"max({place})"] = _bound(column.name, 1)
     return found

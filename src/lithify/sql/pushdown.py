@@ -19,6 +19,7 @@ from datafusion import SessionContext
 from datafusion.expr import Expr
 from datafusion.plan import LogicalPlan
 
+from lithify.core.column_types import Family, type_of
 from lithify.core.names import quoted
 from lithify.core.predicates import UNKNOWN, Compare, Op, Predicate, both, either
 from lithify.errors import InvalidRequest
@@ -108,7 +109,9 @@ def reads_floats(request: Request, schema: pa.Schema) -> bool:
 
 
 def _holds_floats(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_floating(kind)) or any(_holds_floats(kind.field(i).type) for i in range(kind.num_fields))
+    return type_of(kind).family is Family.FLOAT or any(
+        _holds_floats(kind.field(i).type) for i in range(kind.num_fields)
+    )
 
 
 def predicate_of_expr(expr: Expr, schema: pa.Schema) -> Predicate:
@@ -222,27 +225,8 @@ def _widens(kind: pa.DataType, target: str) -> bool:
 
 
 def _comparable(column: pa.DataType, constant: pa.DataType) -> bool:
-    types = pa.types
-    for same in (
-        types.is_integer,
-        types.is_floating,
-        types.is_boolean,
-        types.is_date32,
-        types.is_decimal,
-        _is_text,
-        _is_binary,
-    ):
-        if same(column):
-            return bool(same(constant))
-    if types.is_timestamp(column):
-        # Nanoseconds have no Python value.
-        return types.is_timestamp(constant) and constant.unit != "ns" and bool(constant.tz) == bool(column.tz)
-    return False
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
+    family = type_of(column).family
+    if family is not type_of(constant).family or family in (Family.NESTED, Family.OTHER):
+        return False
+    # Nanoseconds have no Python value.
+    return family is not Family.TIMESTAMP or (constant.unit != "ns" and bool(constant.tz) == bool(column.tz))

@@ -7,7 +7,6 @@ every row.
 
 from __future__ import annotations
 
-import datetime as dt
 import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -16,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lithify.core.column_types import Family, type_of
 from lithify.core.predicates import And, Compare, In, IsNull, Or, Predicate, Prefix
 
 _TESTS: dict[str, Callable[[Any, Any], pa.ChunkedArray]] = {
@@ -62,7 +62,7 @@ def _compared(column: pa.ChunkedArray, op: str, value: Any) -> pa.ChunkedArray |
     constant = _constant(column.type, value)
     if constant is None:
         return None
-    if not pa.types.is_floating(column.type):
+    if type_of(column.type).family is not Family.FLOAT:
         return _TESTS[op](column, constant)
     if op == "<>":
         return None
@@ -75,36 +75,28 @@ def _among(column: pa.ChunkedArray, values: Sequence[Any]) -> pa.ChunkedArray | 
     # NULL is equal to nothing, not even to itself.
     given = [value for value in values if value is not None]
     known = [constant for value in given if (constant := _constant(column.type, value)) is not None]
-    if len(known) < len(given) or pa.types.is_floating(column.type):
+    if len(known) < len(given) or type_of(column.type).family is Family.FLOAT:
         return None
     return pc.is_in(column, value_set=pa.array([constant.as_py() for constant in known], column.type))
 
 
 def _prefixed(column: pa.ChunkedArray, prefix: str | bytes) -> pa.ChunkedArray | None:
-    kind = pa.types.is_string(column.type) if isinstance(prefix, str) else pa.types.is_binary(column.type)
-    return pc.starts_with(column, pattern=prefix) if kind else None
+    return pc.starts_with(column, pattern=prefix) if type_of(column.type).python is type(prefix) else None
 
 
 def _constant(kind: pa.DataType, value: Any) -> pa.Scalar | None:
     """The very value in the column's type (floats: in 64 bits), or None if there is no such thing."""
-    types = pa.types
-    given = type(value)
-    if types.is_floating(kind):
+    known, given = type_of(kind), type(value)
+    if known.family is Family.FLOAT:
         fits = given in (int, float) and not math.isnan(value) and _is_double(value)
         return pa.scalar(float(value), pa.float64()) if fits else None
-    fits = (
-        (given is int and (types.is_integer(kind) or types.is_decimal(kind)))
-        or (given is bool and types.is_boolean(kind))
-        or (given is Decimal and types.is_decimal(kind))
-        or (given is str and types.is_string(kind))
-        or (given is bytes and types.is_binary(kind))
-        or (given is dt.date and types.is_date32(kind))
-        or (given is dt.datetime and types.is_timestamp(kind) and (value.tzinfo is None) == (kind.tz is None))
-    )
-    if not fits:
+    decimal = known.family is Family.DECIMAL
+    if given is not known.python and not (decimal and given is int):
+        return None
+    if known.family is Family.TIMESTAMP and (value.tzinfo is None) != (kind.tz is None):
         return None
     try:
-        return pa.scalar(Decimal(value) if types.is_decimal(kind) else value, kind)
+        return pa.scalar(Decimal(value) if decimal else value, kind)
     except (pa.ArrowException, ValueError, OverflowError):  # out of range, or more digits than the column has
         return None
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 from datafusion import SessionContext
 from datafusion.expr import Expr
 
+from lithify.core.column_types import Family, type_of
 from lithify.core.names import RESERVED_PREFIX, quoted
 from lithify.core.predicates import UNKNOWN, Compare, Op, Predicate, both
 from lithify.sql.expressions import NEVER, Part, predicate_of
@@ -77,7 +78,7 @@ class _Agreed:
         kind = column.type
         text = _text_of(expr, "Date32")
         if text is not None:
-            return _day(text) if pa.types.is_date32(kind) else None
+            return _day(text) if type_of(kind).family is Family.DATE else None
         if expr.variant_name() != "Literal":
             return None
         scalar = expr.python_value()
@@ -86,20 +87,17 @@ class _Agreed:
         return self._plain(kind, scalar.as_py())
 
     def _plain(self, kind: pa.DataType, value: Any) -> tuple[Any] | None:
-        types = pa.types
-        match value:
-            case bool():
-                return (value,) if types.is_boolean(kind) else None
-            case int() if types.is_integer(kind):
+        match value, type_of(kind).family:
+            case bool(), family:
+                return (value,) if family is Family.BOOLEAN else None
+            case int(), Family.INTEGER:
                 # Beyond 64 bits Spark makes comparisons TRUE, also for NULL.
                 return (value,) if value.bit_length() < 64 else None
-            case int():
+            case ((int() | float() | Decimal()), _):
                 return self._number(kind, value)
-            case float() | Decimal():
-                return self._number(kind, value)
-            case str() if types.is_string(kind):
+            case str(), Family.TEXT:
                 return (value,)
-            case str() if types.is_date32(kind):
+            case str(), Family.DATE:
                 return _day(value)
             case _:
                 return None
@@ -112,16 +110,16 @@ class _Agreed:
         exact = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
         if len(exact.as_tuple().digits) > _NUMBER_DIGITS_MAX or exact.adjusted() >= _NUMBER_DIGITS_MAX:
             return None
-        if pa.types.is_decimal(kind):
+        if type_of(kind).family is Family.DECIMAL:
             return (exact,) if _compared_exactly(kind, exact) else None
-        if not pa.types.is_floating(kind):
+        if type_of(kind).family is not Family.FLOAT:
             return None
         number = float(exact)
         # Beside 32 bits only what they hold too, so that it does not matter which side is converted.
         return (number,) if kind.bit_width == 64 or float(np.float32(number)) == number else None
 
     def compare(self, column: pa.Field, op: Op, expr: Expr) -> Part:
-        if pa.types.is_timestamp(column.type):
+        if type_of(column.type).family is Family.TIMESTAMP:
             return _about(column, op, expr)
         value = self.value(column, expr)
         if value is None:
