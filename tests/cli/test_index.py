@@ -246,7 +246,7 @@ class TestPartitions:
             ({"_day": "2026-11-01", "country": "DE"}, 2),
             ({"_day": "2026-11-02", "country": "FR"}, 1),
         ]
-        assert found["partitions"][0]["time_max"] == "2026-11-01T05:00:00+00:00"
+        assert found["partitions"][0]["time_max"] == "2026-11-01T05:00:00Z"
 
     def test_fits_a_narrow_terminal(self, timed: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("COLUMNS", "80")

@@ -67,8 +67,8 @@ class TestPartitions:
         found = get(client, "partitions", "log.days")["partitions"]
         assert isinstance(found, list)
         assert [(part["values"], part["rows"], part["time_min"]) for part in found] == [
-            ({"_day": "2026-11-14"}, 1, "2026-11-14T12:00:00+00:00"),
-            ({"_day": "2026-11-15"}, 1, "2026-11-15T12:00:00+00:00"),
+            ({"_day": "2026-11-14"}, 1, "2026-11-14T12:00:00Z"),
+            ({"_day": "2026-11-15"}, 1, "2026-11-15T12:00:00Z"),
         ]
 
     def test_a_table_without_any_has_one(self, client: TestClient, lake: Lake) -> None:

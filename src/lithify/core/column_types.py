@@ -17,12 +17,12 @@ import bisect
 import datetime as dt
 import functools
 import itertools
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -340,12 +340,20 @@ def _decoded(array: pa.Array) -> pa.Array:
 
 def _unwrapped(value: Any) -> Any:
     """Scalars of Arrow and NumPy as what they stand for."""
-    if isinstance(value, np.datetime64):
-        micros = value.astype("M8[us]")
-        return value if micros != value else value.item() if isinstance(value.item(), dt.date) else micros.item()
     if isinstance(value, pa.Scalar):
         return value.as_py()
-    return value.item() if isinstance(value, np.generic) else value
+    if not _is_numpy(value, "generic"):
+        return value
+    if value.dtype.kind != "M":
+        return value.item()
+    micros = value.astype("M8[us]")
+    return value if micros != value else value.item() if isinstance(value.item(), dt.date) else micros.item()
+
+
+def _is_numpy(value: Any, kind: str) -> bool:
+    """Without importing it: a client need not have it, and then nothing is of its kinds."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, getattr(numpy, kind))
 
 
 def _required(field: pa.Field) -> str:
@@ -354,7 +362,7 @@ def _required(field: pa.Field) -> str:
 
 def _items(value: Any) -> list[Any]:
     """Of what Python has besides lists."""
-    if isinstance(value, np.ndarray):
+    if _is_numpy(value, "ndarray"):
         return list(value) if value.dtype.kind in "mM" else list(value.tolist())
     if not isinstance(value, list | tuple | set | frozenset | pa.Array | pa.ChunkedArray):
         raise ValueError

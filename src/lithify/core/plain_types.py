@@ -15,6 +15,7 @@ import functools
 import math
 import operator
 import re
+import sys
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, ClassVar
@@ -415,8 +416,9 @@ PLAIN: Sequence[tuple[Callable[[pa.DataType], bool], type[ColumnType]]] = (
 
 
 def _numbers(array: pa.Array) -> list[Any]:
-    # Without nulls NumPy makes Python numbers several times faster.
-    return list(array.to_pylist() if array.null_count else array.to_numpy(zero_copy_only=False).tolist())
+    # Without nulls NumPy makes Python numbers several times faster. A client need not have it.
+    quick = not array.null_count and "numpy" in sys.modules
+    return list(array.to_numpy(zero_copy_only=False).tolist() if quick else array.to_pylist())
 
 
 def _cast(kind: ColumnType, texts: list[Any]) -> pa.Array:
