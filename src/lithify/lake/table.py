@@ -415,9 +415,8 @@ class Table(Frames):
 
     def get(self, key: Any) -> dict[str, Any] | None:
         """One row by its key, or None."""
-        if not self._handles.changes.schema.keyed:
-            raise InvalidRequest(f"table {self.name} has no key: read rows with to_arrow(where=...)")
-        return look_again(lambda: self._reader.get(self.snapshot(), key))
+        found = row_of(self, key)
+        return None if found is None else found.to_pylist()[0]
 
     def to_arrow(self, columns: Sequence[str] | None = None, where: str | None = None, as_of: AsOf = None) -> pa.Table:
         """Fresh rows through the serving engine."""
@@ -601,6 +600,13 @@ class Table(Frames):
             return Vacuum(self._handles).run(retain_hours)
         with self._lane() as (handles, _):
             return Vacuum(handles).run(retain_hours, dry_run=False)
+
+
+def row_of(table: Table, key: Any) -> pa.Table | None:
+    """`table.get(key)` in Arrow, for those who write it down in other words than Python's."""
+    if not table._handles.changes.schema.keyed:
+        raise InvalidRequest(f"table {table.name} has no key: read rows with to_arrow(where=...)")
+    return look_again(lambda: table._reader.get(table.snapshot(), key))
 
 
 def _who(actor: str | None, reason: str | None) -> dict[str, str]:

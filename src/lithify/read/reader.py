@@ -286,20 +286,23 @@ class Reader:
     def change_source(self, file: DataFile, snapshot: Snapshot) -> Source:
         return source_of(file, str(self._handles.changes.log.path), snapshot.schema)
 
-    def get(self, snapshot: Snapshot, key: Any) -> dict[str, Any] | None:
+    def get(self, snapshot: Snapshot, key: Any) -> pa.Table | None:
+        """The row with this key, all columns."""
+        found = self._row(snapshot, key)
+        return found.select(snapshot.schema.names) if found is not None and found.num_rows else None
+
+    def _row(self, snapshot: Snapshot, key: Any) -> pa.Table | None:
         schema = snapshot.schema
         wanted = keys_of([key], schema)
         if (hot := self._handles.runtime.hot.rows(self, snapshot, None)) is not None:
-            found = hot.row(wanted, schema.key).to_pylist()
-            return found[0] if found else None
+            return hot.row(wanted, schema.key)
         made = self._made(snapshot)
         plan = made.plan
         same = both(_equals(name, wanted.column(name)[0]) for name in schema.key)
         if plan.overlay is None:
             values = {name: wanted.column(name)[0] for name in schema.key}
             condition = " AND ".join(f'"{name}" = {type_of(v.type).literal(v)}' for name, v in values.items())
-            found = self._handles.runtime.serving.read(self._pruned(snapshot, same), where=condition)
-            return found.to_pylist()[0] if found.num_rows else None
+            return self._handles.runtime.serving.read(self._pruned(snapshot, same), where=condition).slice(0, 1)
         overlay = plan.overlay
         if lookup(wanted, overlay.hidden, schema.key)[0] >= 0:
             return _row(overlay.rows, wanted)
@@ -316,7 +319,7 @@ class Reader:
     def _footers(self) -> Footers:
         return self._handles.runtime.serving.footers
 
-    def _find(self, source: Source, snapshot: Snapshot, wanted: pa.Table) -> dict[str, Any] | None:
+    def _find(self, source: Source, snapshot: Snapshot, wanted: pa.Table) -> pa.Table | None:
         schema = snapshot.schema
         fixed = dict(source.constants)
         if any(name in fixed and fixed[name] != wanted.column(name)[0].as_py() for name in schema.key):
@@ -336,10 +339,7 @@ class Reader:
                 found = _decoded(self._footers, source, snapshot, inside)
         else:
             found = _decoded(self._footers, source, snapshot, inside)
-        if not found.num_rows:
-            return None
-        row: dict[str, Any] = completed(found.slice(0, 1), schema.columns, fixed).to_pylist()[0]
-        return row
+        return completed(found.slice(0, 1), schema.columns, fixed) if found.num_rows else None
 
 
 @dataclass
@@ -421,8 +421,8 @@ def _place_of(rows: pa.Table, key: Mapping[str, pa.Scalar]) -> int:
     return (0 if rows.num_rows else -1) if mask is None else int(pc.index(mask, True).as_py())
 
 
-def _row(rows: pa.Table, wanted: pa.Table) -> dict[str, Any] | None:
+def _row(rows: pa.Table, wanted: pa.Table) -> pa.Table | None:
     if not rows.num_rows:
         return None
     place = _place_of(rows, {name: wanted.column(name)[0] for name in wanted.column_names})
-    return None if place < 0 else rows.slice(place, 1).to_pylist()[0]
+    return None if place < 0 else rows.slice(place, 1)

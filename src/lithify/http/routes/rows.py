@@ -33,7 +33,7 @@ from lithify.http.queries import answer_of, facts_of, in_thread, outer_id, respo
 from lithify.http.routes.query import ROW_ANSWERS, Format, TakesJson
 from lithify.http.routes.tables import DAMAGED, IdempotencyKey, SchemaFingerprint, TablePath
 from lithify.http.service import LakeDep, ServiceDep
-from lithify.lake.table import Table
+from lithify.lake.table import Table, row_of
 
 router = APIRouter(prefix="/tables/{name}", tags=["rows"], route_class=JsonRoute)
 Mode = Literal["upsert", "append", "replace"]
@@ -239,13 +239,12 @@ def get(
     definition = table.known_definition
     if not definition.keyed:
         raise InvalidRequest(f"table {name} has no key: read it with a condition, GET /v1/tables/{name}/rows?where=…")
-    row = table.get(key_of_text(key, definition))
-    if row is None:
+    found = row_of(table, key_of_text(key, definition))
+    if found is None:
         raise NotFound(f"table {name} has no row with this key")
-    columns = pa.schema([column.with_nullable(True) for column in table.known_definition.columns])
-    found = pa.Table.from_pylist([row], schema=columns)
     if kind != JSON:
-        return answered(found, kind, {}, {"Row-Count": "1"})
+        nullable = pa.schema([column.with_nullable(True) for column in found.schema])
+        return answered(found.cast(nullable), kind, {}, {"Row-Count": "1"})
     return Response(orjson.dumps({"table": name, "row": records(found)[0]}), media_type=JSON)
 
 
