@@ -1,1 +1,1 @@
-"""Every figure that the README quotes, measured: each a ratio against the alternative in the same run."""
+"""Every figure of docs/benchmarks.md, measured: each a ratio against the alternative in the same run."""

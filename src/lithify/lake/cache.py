@@ -12,6 +12,8 @@ from lithify.tables.runtime import Runtime
 
 
 class Cache:
+    """Tables and results that are kept in memory, so that SQL stays interactive; they never change an answer."""
+
     def __init__(self, runtime: Runtime, serving: ServingEngine, reader_of: Callable[[str], Reader]) -> None:
         self._runtime, self._serving, self._reader_of = runtime, serving, reader_of
 
@@ -34,6 +36,7 @@ class Cache:
         self._runtime.hot.settle(timeout_s)
 
     def stats(self) -> CacheStats:
+        """What is kept, how much room it takes, and how often it was of use."""
         hot = self._runtime.hot
         return CacheStats(
             hot.budget.bytes_max,

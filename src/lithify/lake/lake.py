@@ -228,6 +228,7 @@ class Lake:
             return table
 
     def tables(self) -> list[str]:
+        """Names of all tables."""
         return [str(name) for name in self._catalog.tables()]
 
     def stats(self) -> list[TableStats]:

@@ -90,6 +90,7 @@ class Table(Frames):
 
     @property
     def name(self) -> str:
+        """`namespace.table`."""
         return str(self._name)
 
     @property
@@ -386,6 +387,7 @@ class Table(Frames):
         return tag(self._handles, name, as_of)
 
     def tags(self) -> list[Tag]:
+        """Versions that have a name."""
         return Listed(tags(self._handles))
 
     def untag(self, name: str) -> None:
@@ -504,6 +506,7 @@ class Table(Frames):
         return Listed(history_of(self._handles, limit))
 
     def stats(self) -> TableStats:
+        """Size of the table, and how much of it is not folded yet."""
         return stats_of(self.snapshot(), TableStats)
 
     def partitions(self, as_of: AsOf = None) -> list[PartitionStats]:
