@@ -114,7 +114,7 @@ class TestFolder:
         problem = _look(_Look(str(tmp_path / "probe"), "token")).problem
 
         assert problem is not None
-        assert problem.endswith("probe/driver does not exist")
+        assert problem.endswith("probe does not exist")
 
     def test_what_a_task_answers_can_be_sent(self, tmp_path: Path) -> None:
         seen = _look(_Look(str(tmp_path), "token"))
