@@ -19,6 +19,7 @@ import typer
 
 from lithify.cli.command import HANDLED, Session, command
 from lithify.cli.logs import iso_time, logging_to, print_line
+from lithify.cli.long_running import share_heaps
 from lithify.cli.output import Column, Report, long_text
 from lithify.cli.signals import STOP_GRACE_S, caught, in_terminal, in_thread, next_of, wait
 from lithify.cli.values import human_bytes, human_seconds
@@ -73,6 +74,7 @@ def run(
     live = in_terminal(session)
     level = logging.WARNING if live else logging.INFO
     told = logging_to(session.out.log_line, lambda: session.log_format, level, all_of_it=not live)
+    share_heaps()
     with session.local_lake() as lake, told:
         maintenance = Maintenance(lake)
         if once:

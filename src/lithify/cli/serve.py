@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import resource
 import sys
 import threading
 from pathlib import Path
@@ -19,6 +18,7 @@ import typer
 
 from lithify.cli.command import HANDLED, INTERRUPTED, Session, command
 from lithify.cli.logs import logging_to
+from lithify.cli.long_running import share_heaps, take_descriptors
 from lithify.core.optional import need
 from lithify.errors import LithifyError
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 PANEL = "Service"
 FIRST = "first"
-DESCRIPTORS = 65_536
 # Beyond shutdown_s, for what was cancelled and for closing the lake; a disk that hangs must not keep the process.
 OVERDUE_S = 60.0
 OVERDUE = "some work did not end in time, the process ends without it"
@@ -75,6 +74,7 @@ def serve(
     only when it is needed.
     """
     need("server")
+    share_heaps()
     given = {"host": host, "port": port, "tls_cert": tls_cert, "tls_key": tls_key}
     settings = session.settings.model_copy(update={name: value for name, value in given.items() if value is not None})
     if demo and session.lake_path:
@@ -108,7 +108,7 @@ def _serve(
     tls = None
     if settings.tls_cert is not None and settings.tls_key is not None:
         tls = tls_context(settings.tls_cert, settings.tls_key)
-    _take_descriptors()
+    take_descriptors()
     socket = listen(settings.host, settings.port)
     tokens = Tokens(lake.path, lake._store)
     url = _url(settings.host, socket.getsockname()[1], tls is not None)
@@ -151,14 +151,6 @@ def _serve(
         raise problems[0]
     if session.as_json:
         _line({"event": "stopped"})
-
-
-def _take_descriptors() -> None:
-    """As many as this process may have: the usual 1,024 are for programs that only know 1,024."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _url(host: str, port: int, tls: bool) -> str:
