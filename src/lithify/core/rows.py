@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lithify.core.column_types import Family, type_of
-from lithify.core.containers import arrow_table, is_arrow, not_rows, one_column
 from lithify.core.json_rows import RowMisfit, columns_of
 from lithify.core.schema import TableSchema
 from lithify.errors import InvalidRequest
@@ -63,7 +62,7 @@ def keys_of(data: Any, schema: TableSchema) -> pa.Table:
         not hasattr(data, "__iter__") and not hasattr(data, "__arrow_c_stream__")
     ):
         data = [data]
-    if (column := one_column(data)) is not None:
+    if (column := _one_column(data)) is not None:
         if len(schema.key) != 1:
             raise InvalidRequest(f"an array of values says nothing about which columns to delete by: {_how(schema)}")
         data = pa.table({schema.key[0]: column})
@@ -109,7 +108,7 @@ def as_arrow(data: Any, columns: pa.Schema, what: str = "row") -> pa.Table:
     """Any accepted container as an Arrow table, columns still in their own types."""
     if isinstance(data, Mapping):
         return _from_rows([data], columns, what)
-    if not is_arrow(data) and isinstance(data, Iterable) and not isinstance(data, str | bytes):
+    if not _is_arrow(data) and isinstance(data, Iterable) and not isinstance(data, str | bytes):
         rows = list(data)
         if not rows or not isinstance(rows[0], pa.RecordBatch | pa.Table):
             return _from_rows(rows, columns, what)
@@ -117,12 +116,63 @@ def as_arrow(data: Any, columns: pa.Schema, what: str = "row") -> pa.Table:
             raise InvalidRequest(f"a {type(other).__name__} stands among record batches: give one or the other")
         data = rows
     try:
-        table = arrow_table(data)
+        table = _arrow_table(data)
     except (pa.ArrowException, TypeError, ValueError, AttributeError, NotImplementedError) as error:
-        raise not_rows(data) from error
+        raise _not_rows(data) from error
     if not table.num_rows:
         raise InvalidRequest(f"the batch is empty: give at least one {what}")
     return table
+
+
+def _is_arrow(data: Any) -> bool:
+    """Whether something holds columns, and no rows one by one."""
+    return (
+        isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader | pa.Array | pa.ChunkedArray)
+        or type(data).__module__.split(".")[0] == "pandas"
+        or hasattr(data, "__arrow_c_stream__")
+    )
+
+
+def _arrow_table(data: Any) -> pa.Table:
+    """Raises whatever Arrow and its friends do: `_not_rows` says what that means."""
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if isinstance(data, pa.RecordBatchReader):
+        return data.read_all()
+    if isinstance(data, list):
+        parts = [part if isinstance(part, pa.Table) else pa.Table.from_batches([part]) for part in data]
+        return pa.concat_tables(parts, promote_options="default")
+    if isinstance(data, pa.StructArray | pa.ChunkedArray) and pa.types.is_struct(data.type):
+        return pa.Table.from_struct_array(data)
+    if type(data).__module__.split(".")[0] == "pandas":
+        return pa.Table.from_pandas(data, preserve_index=False)
+    if _one_column(data) is None and hasattr(data, "__arrow_c_stream__"):
+        return pa.table(data)
+    raise TypeError
+
+
+def _one_column(data: Any) -> pa.Array | pa.ChunkedArray | None:
+    """Values without column names: an Arrow array, or a pandas or polars series."""
+    if isinstance(data, pa.Array | pa.ChunkedArray):
+        return None if pa.types.is_struct(data.type) else data
+    library = type(data).__module__.split(".")[0]
+    if library in ("pandas", "polars") and type(data).__name__ in ("Series", "Index"):
+        return pa.array(data.to_list())
+    return None
+
+
+def _not_rows(data: Any) -> InvalidRequest:
+    if isinstance(data, list):
+        return InvalidRequest("the record batches do not have the same columns: give them one schema")
+    if _one_column(data) is not None:
+        return InvalidRequest(
+            f"{type(data).__name__} is one column without a name: give rows, or a table like pa.table({{'id': values}})"
+        )
+    return InvalidRequest(
+        f"cannot take rows from {type(data).__name__}: give dicts, pyarrow, pandas, polars or a PySpark DataFrame"
+    )
 
 
 def _from_rows(rows: Sequence[Any], columns: pa.Schema, what: str) -> pa.Table:

@@ -1,6 +1,8 @@
-"""CSV text as typed rows: split by `csv_records`, fields taken apart by Arrow, values read by `values`.
+"""CSV text as typed rows: split by `csv_records`, fields taken apart by Arrow, values read by their columns' types.
 
-The first record names the columns. Where nothing stands a value is null; a quoted empty value is empty text.
+The first record names the columns. Where nothing stands a value is null; a quoted empty value is empty text. A value
+that is there fits as it is or is named: nothing is rounded, cut or guessed. Around everything but text blanks do not
+matter.
 """
 
 from __future__ import annotations
@@ -10,9 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import csv
 
-from lithify.core.column_types import type_of
+from lithify.core.column_types import ColumnType, type_of
 from lithify.core.types import type_name
 from lithify.errors import InvalidRequest
 from lithify.text.csv_records import FINE, WHY, Records, split_records
@@ -29,7 +32,8 @@ from lithify.text.text_rows import (
     shown,
     with_last,
 )
-from lithify.text.text_values import holds_text, parse_values
+
+_LEAF = 32
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ def check_header(names: Sequence[str], target: Target, place: str) -> None:
     for name in names:
         if target.columns.get_field_index(name) >= 0:
             kind = target.columns.field(name).type
-            if not holds_text(kind):
+            if pa.types.is_nested(kind):
                 raise InvalidRequest(
                     f"{place}: column {name!r} is {type_name(kind)}, which CSV cannot hold: use JSON lines or Parquet"
                 )
@@ -202,3 +206,32 @@ def _typed(texts: pa.Table, target: Target) -> tuple[pa.Table, Misfits]:
             misfits.setdefault(at, (name, why, repr(cut(given[at].as_py()))))
     rows = pa.table(arrays)
     return rows, missing(rows, target) | misfits
+
+
+def parse_values(texts: pa.Array, kind: pa.DataType) -> tuple[pa.Array, np.ndarray]:
+    """The values, and the places of those that do not fit, which are null."""
+    known = type_of(kind)
+    found = known.parsed(texts)
+    if found is None:
+        texts = known.trimmed(texts)
+        found = known.parsed(texts)
+    if found is not None:
+        return found, np.empty(0, np.int64)
+    bad = np.array(list(_misfits(texts, known, 0)), np.int64)
+    mask = np.zeros(len(texts), bool)
+    mask[bad] = True
+    values = known.parsed(pc.if_else(pa.array(mask), pa.scalar(None, pa.string()), texts))
+    assert values is not None, "what remains fits"
+    return values, bad
+
+
+def _misfits(texts: pa.Array, kind: ColumnType, offset: int) -> Iterator[int]:
+    """By halves: they are few in many."""
+    if kind.parsed(texts) is not None:
+        return
+    if len(texts) == 1:
+        yield offset
+        return
+    step = max(1, len(texts) // 2) if len(texts) > _LEAF else 1
+    for start in range(0, len(texts), step):
+        yield from _misfits(texts.slice(start, step), kind, offset + start)

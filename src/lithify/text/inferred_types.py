@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lithify.errors import InvalidRequest
-from lithify.text.text_values import parse_values
+from lithify.text.csv_rows import parse_values
 
 # The first one that fits is taken.
 KINDS: Mapping[str, pa.DataType] = {
