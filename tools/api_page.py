@@ -125,7 +125,8 @@ def _fields(kind: type) -> list[str]:
 
 
 def _doc(thing: Any) -> str:
-    return _reflowed(inspect.getdoc(thing) or "")
+    text = inspect.getdoc(thing) or ""
+    return "" if text.startswith(f"{getattr(thing, '__name__', '')}(") else _reflowed(text)  # a dataclass's own
 
 
 def _reflowed(text: str) -> str:

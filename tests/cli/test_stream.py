@@ -79,3 +79,11 @@ def test_times_are_written_as_people_do(text: str, seconds: float) -> None:
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest, match="is no time"):
         seconds_of(text)
+
+
+def test_bad_records_have_one_option_and_its_old_name_still_works(run: Run) -> None:
+    shown = run("stream", "--help").out
+    assert "--on-bad-record" in shown
+    assert "--null-keys" not in shown
+    answer = run("stream", "nowhere", "shop.orders", "--null-keys", "sometimes", "--json")
+    assert "--null-keys" in answer.json["error"]["message"]

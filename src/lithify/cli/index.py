@@ -1,4 +1,4 @@
-"""`lithify index build|rebuild|inspect|check`: the sidecar, which knows every footer of a table's Parquet files."""
+"""`lithify index build|rebuild|inspect|check`: the index, which knows every footer of a table's Parquet files."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ def build(
         typer.Option("--skip-corrupt", metavar="", help="Go on without files that cannot be read, and name them."),
     ] = False,
 ) -> None:
-    """Read the footers that the sidecar does not know yet, and write down what they say. Data is never touched.
+    """Read the footers that the index does not know yet, and write down what they say. Data is never touched.
 
-    Only needed for tables that were adopted or written before there was a sidecar, and even those are indexed in the
+    Only needed for tables that were adopted or written before there was an index, and even those are indexed in the
     background when they are read. Interrupt it at any time: the next build goes on where this one stopped.
     """
     rows = on_each(session, names, all_tables, "index", lambda table, report: table.build_index(skip_corrupt, report))
@@ -81,7 +81,7 @@ def rebuild(
         typer.Option("--skip-corrupt", metavar="", help="Go on without files that cannot be read, and name them."),
     ] = False,
 ) -> None:
-    """Forget what the sidecar says, and read every footer again. Data is never touched; queries go on meanwhile."""
+    """Forget what the index says, and read every footer again. Data is never touched; queries go on meanwhile."""
     rows = on_each(session, names, all_tables, "index", lambda table, report: table.rebuild_index(skip_corrupt, report))
     failed = show_rows(session, BUILT, rows, {"builds": rows}, empty="no tables to index")
     for row in rows:
@@ -91,7 +91,7 @@ def rebuild(
 
 
 def inspect(session: Session, name: TableArgument) -> None:
-    """Show what a table's sidecar holds: versions, blocks, files, row groups, bytes, order of rows, columns."""
+    """Show what a table's index holds: versions, blocks, files, row groups, bytes, order of rows, columns."""
     with session.local_lake() as lake:
         found = lake.table(name).inspect_index()
     if session.as_json:
@@ -136,7 +136,7 @@ def _span(versions: Sequence[int]) -> str:
 
 
 def check(session: Session, names: NamesArgument = None, all_tables: AllOption = False) -> None:
-    """Compare every entry of the sidecar with the real footer. Exit code 1 if there is any difference.
+    """Compare every entry of the index with the real footer. Exit code 1 if there is any difference.
 
     Files without an entry and entries of files that the table no longer has only cost time; `lithify index build` puts
     both right. A file that differs from its entry was damaged, removed or replaced, or the entry is wrong. Look at the
@@ -166,7 +166,7 @@ def _show_paths(session: Session, row: dict[str, Any], field: str) -> bool:
 
 def register(app: typer.Typer) -> None:
     commands = group(
-        app, "index", panel=PANEL, help="The sidecar, which plans queries without opening files: build, inspect, check."
+        app, "index", panel=PANEL, help="The index, which plans queries without opening files: build, inspect, check."
     )
     command(
         commands,

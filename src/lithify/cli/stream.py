@@ -53,12 +53,14 @@ def stream(
         str | None,
         typer.Option("--checkpoint", metavar="DIR", help="What was taken already. Default: in the lake's own folder."),
     ] = None,
-    null_keys: Annotated[
+    on_bad_record: Annotated[
         Literal["fail", "quarantine"],
-        typer.Option(
-            "--null-keys", "--on-bad-record", help="Records with no key or unfit values: fail, or set them aside."
-        ),
+        typer.Option("--on-bad-record", help="Records with no key or unfit values: fail, or set them aside."),
     ] = "fail",
+    null_keys: Annotated[
+        Literal["fail", "quarantine"] | None,
+        typer.Option("--null-keys", hidden=True, help="As --on-bad-record."),
+    ] = None,
     files_max: Annotated[
         int, typer.Option("--files-max", metavar="N", min=1, help="Files that one batch takes at most.")
     ] = 1_000,
@@ -85,7 +87,7 @@ def stream(
             mode=mode or ("upsert" if table.definition.keyed else "append"),
             op_column=op_column,
             checkpoint=checkpoint,
-            null_keys=null_keys,
+            null_keys=null_keys or on_bad_record,
             files_max=files_max,
             on_batch=lambda batch: _tell(session, batch),
         )
@@ -148,7 +150,7 @@ def register(app: typer.Typer) -> None:
         local=True,
         examples="""
         lithify stream landing/orders shop.orders --every 10s
-        lithify stream 'cdc/orders-*.json' shop.orders --op-column op --null-keys quarantine
+        lithify stream 'cdc/orders-*.json' shop.orders --op-column op --on-bad-record quarantine
         lithify stream landing/ shop.orders --format csv --once --json
         """,
         json_help="Every batch as a line of JSON, and a last one when it ends.",

@@ -132,7 +132,7 @@ def list_tables(session: Session) -> None:
             Column("base_bytes", "size", bytes_cell, right=True),
             Column("pending_rows", "pending", count_cell, right=True),
             Column("seq", "seq", count_cell, right=True),
-            Column("watermark", "folded up to", count_cell, right=True),
+            Column("watermark", "watermark", count_cell, right=True),
         ]
         session.out.listing(
             columns,
@@ -175,7 +175,7 @@ def describe(session: Session, name: TableArgument) -> None:
 def partitions(session: Session, name: TableArgument) -> None:
     """Show what base holds, partition by partition: files, rows, bytes, and the first and last time.
 
-    Told by log and sidecar alone, without opening a data file. Pending changes have no partition yet.
+    Told by log and index alone, without opening a data file. Pending changes have no partition yet.
     """
     with session.lake() as lake:
         table = lake.table(name)

@@ -44,7 +44,8 @@ LABEL = "lithify.json"
 FILES_MAX = 1_000
 LOOK_S = 1
 _THEN = (
-    "Correct the file and start again, or set such records aside with null_keys='quarantine' (--null-keys quarantine)"
+    "Correct the file and start again, or set such records aside with null_keys='quarantine' "
+    "(--on-bad-record quarantine)"
 )
 
 
