@@ -11,11 +11,9 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lithify import InvalidRequest
-from lithify.core.rows import check_row_sizes, keys_of, latest_per_key, rows_of
+from lithify.core.rows import check_row_sizes, keys_of, rows_of
 from lithify.core.schema import define
 
 SCHEMA = define(
@@ -116,24 +114,6 @@ PAIRS = define(pa.schema([("a", pa.int32()), ("b", pa.string()), ("v", pa.int64(
 )
 def test_keys_are_taken_from(schema: Any, keys: Any, expected: list[dict[str, Any]]) -> None:
     assert keys_of(keys, schema).to_pylist() == expected
-
-
-@given(batch=st.lists(st.tuples(st.integers(0, 4), st.none() | st.integers(0, 3)), min_size=1, max_size=12))
-def test_one_row_per_key_is_left_and_it_is_the_last(batch: list[tuple[int, int | None]]) -> None:
-    table = pa.table(
-        {"k": [k for k, _ in batch], "o": pa.array([o for _, o in batch], pa.int64()), "n": range(len(batch))}
-    )
-    last = {k: n for n, (k, _) in enumerate(batch)}
-    assert dict(zip(*latest_per_key(table, ["k"]).select(["k", "n"]).to_pydict().values(), strict=True)) == last
-    assert latest_per_key(table, ["k"]).column("k").to_pylist() == sorted(last)
-
-    best: dict[int, int] = {}
-    for n, (k, order) in enumerate(batch):
-        rival = batch[best[k]][1] if k in best else None
-        if k not in best or rival is None or (order is not None and order >= rival):
-            best[k] = n
-    found = latest_per_key(table, ["k"], "o").select(["k", "n"]).to_pydict()
-    assert dict(zip(found["k"], found["n"], strict=True)) == best
 
 
 def test_a_row_that_is_too_large_is_found_among_small_ones() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lithify.core.arrow_rows import anti_join
 from lithify.core.ops import Change, Op
 from lithify.core.schema import TableSchema, define
-from lithify.merge.compose import compose
+from lithify.merge.compose import compose, latest_per_key
 from lithify.merge.resolve import resolve, settle
 
 Row = dict[str, Any]
@@ -143,3 +143,26 @@ def test_with_order_by_a_barrier_starts_anew(steps: list[tuple[Op, int | None, i
     ((found, rows),) = compose(ORDERED, changes).items()
     assert found is op
     assert winner is None or rows.column("v").to_pylist() == [winner]
+
+
+@given(batch=st.lists(st.tuples(st.integers(0, 4), st.none() | st.integers(0, 3)), min_size=1, max_size=12))
+def test_one_row_per_key_is_left_and_it_is_the_last(batch: list[tuple[int, int | None]]) -> None:
+    table = pa.table(
+        {"k": [k for k, _ in batch], "o": pa.array([o for _, o in batch], pa.int64()), "n": range(len(batch))}
+    )
+    plain, ordered = define(table.schema, "k"), define(table.schema, "k", "o")
+    table = table.cast(plain.columns)
+    last = {k: n for n, (k, _) in enumerate(batch)}
+    found = latest_per_key(plain, table, Op.UPSERT)
+    assert dict(zip(found.column("k").to_pylist(), found.column("n").to_pylist(), strict=True)) == last
+    assert found.column("k").to_pylist() == sorted(last)
+    assert latest_per_key(ordered, table.select(["k"]), Op.DELETE).column("k").to_pylist() == sorted(last)
+
+    best: dict[int, int] = {}
+    for n, (k, order) in enumerate(batch):
+        rival = batch[best[k]][1] if k in best else None
+        if k not in best or rival is None or (order is not None and order >= rival):
+            best[k] = n
+    for op in (Op.UPSERT, Op.REPLACE):
+        found = latest_per_key(ordered, table, op)
+        assert dict(zip(found.column("k").to_pylist(), found.column("n").to_pylist(), strict=True)) == best

@@ -1,4 +1,4 @@
-"""The one definition of the merge, three times: in Arrow, as SQL text, and as a plain dict. All answer alike."""
+"""The one definition of the merge, four times: in Arrow, as two SQL texts, and as a plain dict. All answer alike."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lithify.core import arrow_rows
-from lithify.core.arrow_rows import anti_join, lookup
+from lithify.core.arrow_rows import anti_join, lookup, nullable
 from lithify.core.ops import Change, Op, Overlay
 from lithify.core.schema import TableSchema, define
-from lithify.merge.resolve import distributed_sql, resolve, settle
+from lithify.merge.apply import distributed_sql, hiding_sql, standing
+from lithify.merge.resolve import resolve, settle
 
 Row = dict[str, Any]
 KEYED = define(pa.schema([("k", pa.int64()), ("v", pa.int64())]), "k")
@@ -49,7 +50,7 @@ def one_per_key(rows: list[Row], key: Sequence[str]) -> list[Row]:
     return list({tuple(row[name] for name in key): row for row in rows}.values())
 
 
-# -- three ways
+# -- four ways
 
 
 def by_dict(schema: TableSchema, base: list[Row], changes: list[Change]) -> Counter[Any]:
@@ -86,13 +87,27 @@ def _keyless_by_dict(base: list[Row], changes: list[Change]) -> Counter[Any]:
 
 
 def by_arrow(schema: TableSchema, base: list[Row], changes: list[Change]) -> Counter[Any]:
+    table, overlay, by = _settled(schema, base, changes)
+    return bag(standing(table, overlay.hidden, by)) + bag(overlay.rows)
+
+
+def by_hiding(schema: TableSchema, base: list[Row], changes: list[Change]) -> Counter[Any]:
+    table, overlay, by = _settled(schema, base, changes)
+    if not overlay.hidden.num_rows:
+        return bag(table) + bag(overlay.rows)
+    context = SessionContext()
+    for name, rows in (("base", table.cast(nullable(table.schema))), ("hidden", overlay.hidden)):
+        context.register_record_batches(name, [rows.to_batches() or [pa.RecordBatch.from_pylist([], rows.schema)]])
+    with_nulls = {name: overlay.hidden.column(name).null_count > 0 for name in by}
+    return bag(context.sql(hiding_sql("base", "_s", "hidden", "_h", with_nulls)).to_arrow_table()) + bag(overlay.rows)
+
+
+def _settled(schema: TableSchema, base: list[Row], changes: list[Change]) -> tuple[pa.Table, Overlay, list[str]]:
     table = pa.Table.from_pylist(base, schema=schema.columns)
     overlay = resolve(schema, list(reversed(changes)))
     if overlay.contested is not None:
         overlay = settle(schema, overlay, _losers(schema, table, overlay))
-    by = list(schema.key) or overlay.hidden.column_names
-    kept = anti_join(table, overlay.hidden, by) if by else table
-    return bag(kept) + bag(overlay.rows)
+    return table, overlay, list(schema.key) or overlay.hidden.column_names
 
 
 def _losers(schema: TableSchema, base: pa.Table, overlay: Overlay) -> pa.Table:
@@ -108,7 +123,7 @@ def _losers(schema: TableSchema, base: pa.Table, overlay: Overlay) -> pa.Table:
 
 def by_sql(schema: TableSchema, base: list[Row], changes: list[Change], row_key: Sequence[str] = ()) -> Counter[Any]:
     lines = [{**row, "_seq": c.seq, "_op": c.op.value} for c in changes for row in c.rows.to_pylist()]
-    columns = pa.schema([f.with_nullable(True) for f in schema.columns])
+    columns = nullable(schema.columns)
     with_numbers = pa.schema([*columns, pa.field("_seq", pa.int64()), pa.field("_op", pa.string())])
     context = SessionContext()
     for name, rows, shape in (("base", base, columns), ("changes", lines, with_numbers)):
@@ -145,6 +160,7 @@ def test_arrow_sql_and_a_dict_agree(name: str) -> None:
         base, changes, row_key = history
         expected = by_dict(schema, base, changes)
         assert by_arrow(schema, base, changes) == expected
+        assert by_hiding(schema, base, changes) == expected
         assert by_sql(schema, base, changes, row_key) == expected
 
     agree()
@@ -211,6 +227,22 @@ def test_nulls_are_equal_in_row_keys() -> None:
     assert lookup(table, keys, ["x", "s"]).tolist() == [-1, 0, -1]
     assert lookup(table, keys, ["s"]).tolist() == [-1, 0, 0]
     assert anti_join(table, keys, ["s"]).to_pylist() == [{"x": 1, "s": "a"}]
+
+
+@pytest.mark.parametrize("hidden_rows", [1, 100])
+def test_few_rows_meet_many_hidden_keys(hidden_rows: int) -> None:
+    """Nulls of a row key are equal to each other, and to nothing else."""
+    table = pa.table({"x": pa.array([1, None, 2, None]), "s": ["a", None, None, "a"]})
+    many = pa.table(
+        {
+            "x": pa.array(range(1000, 999 + hidden_rows), pa.int64()),
+            "s": pa.array(["a"] * (hidden_rows - 1), pa.string()),
+        }
+    )
+    hidden = pa.concat_tables([many, pa.table({"x": pa.array([None], pa.int64()), "s": pa.array(["a"])})])
+    assert standing(table, hidden, ["x", "s"]).equals(table.slice(0, 3))
+    assert standing(table, hidden, ["x"]).column("x").to_pylist() == [1, 2]
+    assert standing(table, hidden, []) is table
 
 
 def test_the_rows_of_large_changes_stay_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

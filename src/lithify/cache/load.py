@@ -18,11 +18,11 @@ import pyarrow.parquet as pq
 
 from lithify.cache.memory_account import Budget, Room
 from lithify.cache.rows import BLOCK_ROWS_MAX, Block, HotRows, Segment, conformed, join
-from lithify.core.arrow_rows import anti_join
 from lithify.core.read_plan import ReadPlan, Source
 from lithify.errors import Unavailable
 from lithify.files.open_parquet import corrupt, open_file
 from lithify.files.parquet import completed
+from lithify.merge.apply import standing
 
 # What a dictionary must save, of the column's bytes and in all, to be worth its indirection: joins and groups of some
 # thousand distinct strings are slower with one.
@@ -107,7 +107,7 @@ class _Reading:
         for rows, room in self._batches(source, self._wanted, self._dictionaries):
             if touched and self._by:
                 assert self.plan.overlay is not None
-                rows = anti_join(rows, self.plan.overlay.hidden, self._by)
+                rows = standing(rows, self.plan.overlay.hidden, self._by)
             if rows.num_rows:
                 found.append(Segment(Block(conformed(rows, self.columns), room)))
         return found

@@ -325,29 +325,6 @@ def check_row_sizes(table: pa.Table, bytes_max: int = ROW_BYTES_MAX) -> None:
         pending += [(start, half), (start + half, length - half)]
 
 
-def latest_per_key(table: pa.Table, key: Sequence[str], order_by: str | None = None) -> pa.Table:
-    """One row per key: the highest order_by (nulls lowest), then the last one given. Sorted by key."""
-    from lithify.core.arrow_rows import take  # NumPy, which a client need not have
-
-    rank = pa.array(range(table.num_rows), pa.int64())
-    if order_by:
-        order = pc.sort_indices(
-            pa.table({"order": table.column(order_by), "row": rank}),
-            sort_keys=[("order", "ascending", "at_start"), ("row", "ascending")],
-        )
-        table = take(table, order.to_numpy())
-    winners = table.select(list(key)).append_column("_row", rank).group_by(list(key)).aggregate([("_row", "max")])
-    if winners.num_rows < table.num_rows:
-        table = take(table, winners.column("_row_max").to_numpy())
-    return sort_by_key(table, key)
-
-
-def sort_by_key(table: pa.Table, key: Sequence[str]) -> pa.Table:
-    from lithify.core.arrow_rows import sort_by
-
-    return sort_by(table, key)
-
-
 def _unknown_column(name: Any, columns: pa.Schema) -> str:
     return (
         f"column {name!r} is not in the table: it has {', '.join(columns.names)}; add it with add_column, or "

@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lithify.core.arrow_rows import sort_by
 from lithify.core.column_types import Family, type_of
-from lithify.core.rows import sort_by_key
 from lithify.errors import Corruption
 from lithify.files.key_checksum import added, fingerprint, fingerprint_of_file
 from lithify.files.open_parquet import open_file
@@ -123,7 +123,7 @@ def _merged(task: MergeTask, runs: Sequence[_Run]) -> Iterator[pa.Table]:
         bound = min(bounds, default=None)
         parts = [part for cursor in active if (part := cursor.take_below(bound)).num_rows]
         if parts:
-            yield parts[0] if len(parts) == 1 else sort_by_key(pa.concat_tables(parts), task.by)
+            yield parts[0] if len(parts) == 1 else sort_by(pa.concat_tables(parts), task.by)
         elif bound is not None:
             stuck = [cursor for cursor in active if not cursor.exhausted and cursor.last == bound]
             for cursor in stuck:
@@ -162,10 +162,10 @@ class _Run:
     def sorted_batches(self) -> Iterator[pa.Table]:
         if not self.in_order:
             whole = pa.concat_tables([self.columns.empty_table(), *self.batches()])
-            yield sort_by_key(whole, self._by)
+            yield sort_by(whole, self._by)
             return
         for batch in self.batches():
-            yield batch if _is_sorted(batch, self._by) else sort_by_key(batch, self._by)
+            yield batch if _is_sorted(batch, self._by) else sort_by(batch, self._by)
 
 
 class _NotInOrder(Exception):
@@ -204,7 +204,7 @@ class _Cursor:
             raise _NotInOrder(self._run)
         parts = [part for part in (self._buffer, batch) if part.num_rows]
         if len(parts) == 2 and _key_at(parts[1], 0, self._by) < _key_at(parts[0], -1, self._by):
-            parts = [sort_by_key(pa.concat_tables(parts), self._by)]
+            parts = [sort_by(pa.concat_tables(parts), self._by)]
         self._buffer = pa.concat_tables(parts) if parts else batch
         if self._buffer.num_rows:
             self.last = _key_at(self._buffer, -1, self._by)

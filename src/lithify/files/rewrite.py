@@ -21,8 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lithify.core.arrow_rows import lookup, take
-from lithify.core.rows import sort_by_key
+from lithify.core.arrow_rows import lookup, sort_by, take
 from lithify.errors import Corruption
 from lithify.files.open_parquet import open_file
 from lithify.files.os_errors import translated
@@ -177,7 +176,7 @@ class _Merge:
         rest = self._rows.filter(pa.array(~self._placed))
         if pending is not None and pending.num_rows and in_order and rest.num_rows:
             self._placed[:] = True
-            yield sort_by_key(pa.concat_tables([pending, rest]), task.by)
+            yield sort_by(pa.concat_tables([pending, rest]), task.by)
             return
         if pending is not None:
             yield pending
@@ -223,4 +222,4 @@ class _Merge:
         if not len(fitting):
             return merged
         self._placed[fitting] = True
-        return sort_by_key(pa.concat_tables([merged, take(self._rows, fitting).cast(merged.schema)]), self._task.by)
+        return sort_by(pa.concat_tables([merged, take(self._rows, fitting).cast(merged.schema)]), self._task.by)

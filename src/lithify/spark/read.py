@@ -29,7 +29,7 @@ from lithify.core.names import OP, SEQ
 from lithify.core.read_plan import ReadPlan, Source, by_constants
 from lithify.files.paths import discard_tree
 from lithify.files.staging import is_staged, staged_folders
-from lithify.merge.resolve import distributed_sql
+from lithify.merge.apply import distributed_sql
 from lithify.spark.overlay import FilterKind, StagedOverlay, locate, merge, stage
 from lithify.spark.parquet import no_rows, scan_files
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed

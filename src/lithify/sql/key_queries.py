@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 from datafusion import DataFrame, SessionContext
 
-from lithify.core.arrow_rows import anti_join, lookup
+from lithify.core.arrow_rows import lookup, nullable
 from lithify.core.names import RESERVED_PREFIX, quoted
 from lithify.core.read_plan import ReadPlan, Source
+from lithify.merge.apply import same_sql, standing
 from lithify.sql.analysis import READ_ONLY
 from lithify.sql.cheap_to_plan import check_cheap_condition
 from lithify.sql.contexts import Contexts
@@ -57,14 +58,14 @@ class KeyQueries:
             ctx.register_view("b", scan(ctx, base, columns, links, careful=session.careful))
             ctx.register_view("c", in_memory(ctx, contested))
             keys = ", ".join(f"c.{quoted(name)}" for name in key)
-            same = " AND ".join(f"b.{quoted(name)} = c.{quoted(name)}" for name in key)
+            same = same_sql("b", "c", dict.fromkeys(key, False))
             order = quoted(order_by)
             frame = ctx.sql(
                 f"SELECT {keys} FROM datafusion.public.c c JOIN datafusion.public.b b ON {same} "
                 f"WHERE b.{order} IS NOT NULL AND (c.{order} IS NULL OR b.{order} > c.{order})"
             )
             target = contested.select(list(key)).schema
-            return _result(frame).cast(pa.schema([f.with_nullable(True) for f in target])).cast(target)
+            return _result(frame).cast(nullable(target)).cast(target)
 
     def matching(self, plan: ReadPlan, keys: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
         """Rows of a plan that are equal to a line of one of `keys` in all its columns; nulls compare equal. A table of
@@ -72,7 +73,7 @@ class KeyQueries:
         """
         overlay = plan.overlay
         names = list(dict.fromkeys([*columns, *(name for wanted in keys for name in wanted.column_names), *plan.by]))
-        inside = pa.schema([f.with_nullable(True) for f in plan.schema.select(names)])
+        inside = nullable(plan.schema.select(names))
         sources = (*plan.clean, *plan.touched, *plan.changes)
         parts = [inside.empty_table()]
         if sources:
@@ -87,9 +88,7 @@ class KeyQueries:
                 parts += [found.cast(inside) for found in _equal(session.ctx, names, keys)]
         if overlay is None:
             return pa.concat_tables(parts).select(list(columns))
-        if plan.by and overlay.hidden.num_rows:
-            hidden = overlay.hidden.cast(pa.schema([f.with_nullable(True) for f in overlay.hidden.schema]))
-            parts = [anti_join(pa.concat_tables(parts), hidden, plan.by)]
+        parts = [standing(pa.concat_tables(parts), overlay.hidden, plan.by)]
         shown = overlay.rows.select(names).cast(inside)
         met = np.zeros(shown.num_rows, np.bool_)
         for wanted in keys:
@@ -125,11 +124,8 @@ def _equal(ctx: SessionContext, names: Sequence[str], keys: Sequence[pa.Table]) 
     for place, wanted in enumerate(keys):
         if wanted.num_columns:
             ctx.register_view(f"k{place}", in_memory(ctx, wanted))
-            same = [
-                f"({_KEYS}.{quoted(f.name)} {'IS NOT DISTINCT FROM' if f.nullable else '='} {_ROWS}.{quoted(f.name)})"
-                for f in wanted.schema
-            ]
-            test = f"EXISTS (SELECT 1 FROM datafusion.public.k{place} {_KEYS} WHERE {' AND '.join(same)})"
+            same = same_sql(_KEYS, _ROWS, {f.name: f.nullable for f in wanted.schema})
+            test = f"EXISTS (SELECT 1 FROM datafusion.public.k{place} {_KEYS} WHERE {same})"
         else:
             test = "TRUE" if wanted.num_rows else "FALSE"
         found = " AND ".join([test, *(f"NOT {earlier}" for earlier in tests)])

@@ -23,7 +23,7 @@ from lithify.files.open_parquet import INT96_UNIT
 from lithify.files.read_proof import Marks
 from lithify.files.scratch import discard, links_to
 from lithify.files.statistics import doubtful
-from lithify.merge.resolve import distributed_sql
+from lithify.merge.apply import distributed_sql, hiding_sql
 
 _SHOWN, _HIDDEN = f"{RESERVED_PREFIX}_shown", f"{RESERVED_PREFIX}_hidden"
 _numbers = itertools.count(1)
@@ -103,19 +103,10 @@ def scan(
 
 
 def without(ctx: SessionContext, frame: DataFrame, hidden: pa.Table, by: Sequence[str]) -> DataFrame:
-    """An anti-join. Nulls match only where a hidden key has one, which a table with no key may ask for.
-
-    Its names for the two sides must not be those of a column: inside of EXISTS, `t.x` is the field x of a column t.
-    """
+    """Nulls match only where a hidden key has one, which a table with no key may ask for."""
     left, right = _register(ctx, frame), _register(ctx, in_memory(ctx, hidden.select(list(by))))
-    conditions = []
-    for name in by:
-        equal = "IS NOT DISTINCT FROM" if hidden.column(name).null_count else "="
-        conditions.append(f"({_HIDDEN}.{quoted(name)} {equal} {_SHOWN}.{quoted(name)})")
-    return ctx.sql(
-        f"SELECT * FROM {left} {_SHOWN} WHERE NOT EXISTS (SELECT 1 FROM {right} {_HIDDEN} WHERE "
-        f"{' AND '.join(conditions)})"
-    )
+    with_nulls = {name: hidden.column(name).null_count > 0 for name in by}
+    return ctx.sql(hiding_sql(left, _SHOWN, right, _HIDDEN, with_nulls))
 
 
 def _distributed(ctx: SessionContext, plan: ReadPlan, links: LinkFolder, *, careful: bool) -> DataFrame:

@@ -17,12 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lithify.core.arrow_rows import anti_join
+from lithify.core.arrow_rows import nullable
 from lithify.core.predicates import Predicate, columns_of
 from lithify.core.read_plan import ReadPlan, Source
 from lithify.files.footer_cache import Footers
 from lithify.files.open_parquet import corrupt
 from lithify.files.parquet import completed
+from lithify.merge.apply import standing
 from lithify.sql.row_mask import rows_that_may_match
 
 RAW_BYTES_MAX = 64 * 2**20
@@ -132,28 +133,15 @@ def rows_in_memory(reader: GroupReader, plan: ReadPlan, names: Sequence[str], pr
     """
     overlay = plan.overlay
     assert overlay is not None
-    columns = _nullable(plan.schema.select(names))
+    columns = nullable(plan.schema.select(names))
     parts = [reader.read(plan.clean, columns, predicate)]
     if plan.touched:
         by = plan.by if overlay.hidden.num_rows else ()
-        wanted = _nullable(plan.schema.select(list(dict.fromkeys([*names, *by]))))
+        wanted = nullable(plan.schema.select(list(dict.fromkeys([*names, *by]))))
         rows = reader.read(plan.touched, wanted, predicate)
-        parts.append(_without(rows, overlay.hidden, by).select(list(names)))
+        parts.append(standing(rows, overlay.hidden, by).select(list(names)))
     parts.append(overlay.rows.select(list(names)).cast(columns))
     return pa.concat_tables(parts)
-
-
-def _without(rows: pa.Table, hidden: pa.Table, by: Sequence[str]) -> pa.Table:
-    """Few rows are not worth a hash table of all hidden keys: keep those keys that can meet one of them."""
-    if by and rows.num_rows < hidden.num_rows // 4:
-        near = pc.is_in(hidden.column(by[0]), value_set=rows.column(by[0]).cast(hidden.schema.field(by[0]).type))
-        hidden = hidden.filter(near)
-    return anti_join(rows, hidden.cast(_nullable(hidden.schema)), by) if by else rows
-
-
-def _nullable(schema: pa.Schema) -> pa.Schema:
-    """As files are scanned: what a file holds is not known before it is read."""
-    return pa.schema([f.with_nullable(True) for f in schema])
 
 
 def _beside(left: pa.Table, right: pa.Table, columns: pa.Schema) -> pa.Table:

@@ -22,9 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lithify.core.arguments import check_batch_id
+from lithify.core.arrow_rows import sort_by
 from lithify.core.ops import Change, Op
 from lithify.core.results import Commit
-from lithify.core.rows import conform, latest_per_key, sort_by_key
+from lithify.core.rows import conform
 from lithify.core.schema import TableSchema
 from lithify.delta.actions import LogChange
 from lithify.delta.batch_ids import InLane, fingerprint_of, in_lane
@@ -33,7 +34,7 @@ from lithify.delta.commit_outcome import Lost
 from lithify.errors import CommitUnknown, Conflict, InvalidRequest, LithifyError, NotFound
 from lithify.files.open_parquet import footer_in
 from lithify.files.parquet import Layout, Written, encode
-from lithify.merge.compose import compose
+from lithify.merge.compose import compose, latest_per_key
 from lithify.metrics.events import tell
 from lithify.tables.handles import Handles
 
@@ -90,8 +91,11 @@ def one_row_per_key(schema: TableSchema, rows: pa.Table, op: Op) -> pa.Table:
     if len(schema.key) == 1 and pc.count_distinct(rows.column(schema.key[0])).as_py() == rows.num_rows:
         return rows
     if schema.keyed:
-        return latest_per_key(rows, schema.key, schema.order_by if op is not Op.DELETE else None)
-    return latest_per_key(rows, rows.column_names) if op is Op.DELETE else rows
+        return latest_per_key(schema, rows, op)
+    if op is not Op.DELETE:
+        return rows
+    names = rows.column_names
+    return sort_by(rows.group_by(names).aggregate([]).select(names).cast(rows.schema), names)
 
 
 class Writer:
@@ -326,7 +330,7 @@ def _together(schema: TableSchema, members: Sequence[_Entry]) -> Mapping[Op, pa.
     """The rows of all members, at most one table per operation."""
     if len(members) == 1:
         parts = members[0].parts
-        return {op: sort_by_key(rows, schema.key) for op, rows in parts.items()} if schema.keyed else parts
+        return {op: sort_by(rows, schema.key) for op, rows in parts.items()} if schema.keyed else parts
     if schema.keyed:
         return compose(schema, [Change(0, op, rows) for entry in members for op, rows in entry.parts.items()])
     return {Op.UPSERT: pa.concat_tables([entry.parts[Op.UPSERT] for entry in members])}

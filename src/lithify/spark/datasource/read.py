@@ -19,12 +19,12 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from lithify.core.arrow_rows import anti_join
 from lithify.core.predicates import UNKNOWN, Predicate
 from lithify.errors import InvalidRequest, NotFound
 from lithify.files.open_parquet import corrupt, open_file
 from lithify.files.parquet import completed
 from lithify.files.read_proof import Vanished
+from lithify.merge.apply import standing
 from lithify.spark.datasource.filters import predicate_of
 from lithify.spark.datasource.plan import Piece, Rows, ScanPartition, groups_of
 from lithify.spark.types import spark_schema
@@ -114,7 +114,7 @@ def batches(partition: ScanPartition, columns: pa.Schema, wanted: StructType) ->
         hidden = _hidden(partition.hidden) if piece.touched and partition.hidden is not None else None
         needed = names if hidden is None else [*names, *(name for name in partition.by if name not in names)]
         for table in _tables(piece, pa.schema([columns.field(name) for name in needed])):
-            shown = table if hidden is None else anti_join(table, hidden, partition.by)
+            shown = table if hidden is None else standing(table, hidden, partition.by)
             yield from _as_spark_wants(shown.select(names), target)
     if partition.rows is not None:
         yield from _as_spark_wants(partition.rows.read().select(names), target)
