@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from lithify import InvalidRequest, Lake
+from lithify import CommitUnknown, InvalidRequest, Lake
 from lithify.lake.table import Table
 from lithify.streams.apply import Checkpoint, apply_batch, checkpoint_of
 from support.bags import bag
@@ -133,13 +133,15 @@ def wait_until_gone(group: int, wait_s_max: float = 60) -> None:
     raise TimeoutError(f"process group {group} is still there")
 
 
-@pytest.mark.parametrize("point", ["bulk.written", "bulk.committed"])
-def test_a_large_batch_that_is_stopped_and_comes_again_is_in_once(lake: Lake, spark: SparkSession, point: str) -> None:
+@pytest.mark.parametrize(("point", "error"), [("bulk.written", OSError), ("bulk.committed", CommitUnknown)])
+def test_a_large_batch_that_is_stopped_and_comes_again_is_in_once(
+    lake: Lake, spark: SparkSession, point: str, error: type[Exception]
+) -> None:
     table = lake.create_table("s.t", SCHEMA, key="id")
     frame = spark.createDataFrame([(i, 1, "x") for i in range(50)], "id long, at long, v string")
     wishes: dict[str, Any] = {"checkpoint": Checkpoint("stream.q", 0, None), "mode": "upsert", "rows_max": 10}
 
-    with Lake(lake.path, spark, store=FaultyStore(point, disk_full)) as failing, pytest.raises(OSError, match="space"):
+    with Lake(lake.path, spark, store=FaultyStore(point, disk_full)) as failing, pytest.raises(error, match="space"):
         apply_batch(failing.table("s.t"), frame, **wishes)
     apply_batch(table, frame, **wishes)
 
