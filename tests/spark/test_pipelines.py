@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from lithify import Cancelled, Conflict, InvalidRequest, Lake, NotFound, Settings
+from lithify import Cancelled, CommitUnknown, Conflict, InvalidRequest, Lake, NotFound, Settings
 from lithify.cli.main import app
 from lithify.jobs import leases
 from support.faults import FaultyStore
