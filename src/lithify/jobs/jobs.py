@@ -110,7 +110,7 @@ def begin(
 
 
 class RunningJob:
-    """A job inside of its bracket. `facts`: what its line in the history says, if it is done."""
+    """A job inside of its bracket."""
 
     def __init__(self, handles: Handles, job: Job, point: str) -> None:
         self.handles, self.job, self.point = handles, job, point
@@ -130,6 +130,11 @@ class RunningJob:
 
         self.committed = self.handles.commit(self.log, what, checked, point=self.point)
         return self.committed
+
+    def tell(self, files: tuple[int, int], bytes: tuple[int, int], rows: int, **more: int) -> None:
+        """For its line in the history: how many files and bytes went in and came out."""
+        self.facts = dict(zip(("files_in", "files_out", "bytes_in", "bytes_out"), (*files, *bytes), strict=True))
+        self.facts |= {"rows": rows, **more}
 
     def clean_up(self, act: Callable[[Handles], None]) -> None:
         """After the commit: what fails now is left to recovery, which does the same."""

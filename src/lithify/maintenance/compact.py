@@ -130,13 +130,7 @@ class Compactor:
             engine=engine,
         )
         self._commit(plan, snapshot, run, report, adds)
-        run.facts = {
-            "files_in": report.files_read,
-            "files_out": report.files_written,
-            "bytes_in": report.bytes_read,
-            "bytes_out": report.bytes_written,
-            "rows": report.rows,
-        }
+        run.tell((report.files_read, report.files_written), (report.bytes_read, report.bytes_written), report.rows)
         return report
 
     def _check_alive(self) -> None:

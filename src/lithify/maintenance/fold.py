@@ -162,15 +162,13 @@ class FoldJob:
                 self._commit(snapshot, run, report, adds, removes)
                 run.clean_up(jobs.forget_folded)
                 self._runtime.store.step("fold.removed")
-                run.facts = {
-                    "files_in": report.files_read + report.files_linked,
-                    "files_out": report.files_written + report.files_linked,
-                    "bytes_in": report.bytes_read,
-                    "bytes_out": report.bytes_written,
-                    "rows": report.change_rows,
-                    "change_files": report.change_files,
-                    "tombstones": report.tombstones,
-                }
+                run.tell(
+                    (report.files_read + report.files_linked, report.files_written + report.files_linked),
+                    (report.bytes_read, report.bytes_written),
+                    report.change_rows,
+                    change_files=report.change_files,
+                    tombstones=report.tombstones,
+                )
         except (Corruption, NotFound) as error:
             if self._moved(snapshot, step):
                 raise PlannedAgain from error

@@ -74,13 +74,7 @@ class ChangeMerger:
                     sum(written.size_bytes for written, _ in files),
                     time.monotonic() - started,
                 )
-                run.facts = {
-                    "files_in": report.files_read,
-                    "files_out": report.files_written,
-                    "bytes_in": report.bytes_read,
-                    "bytes_out": report.bytes_written,
-                    "rows": report.rows,
-                }
+                run.tell((len(plan.files), len(files)), (report.bytes_read, report.bytes_written), report.rows)
         except Vanished:
             # Gone because a fold took it, and a vacuum after that, is no damage.
             check_run(plan.files, self._handles.snapshot().changes)

@@ -267,12 +267,7 @@ class Writer:
         seq = changes.log.txn(batch_txn(batch_id))
         if seq is None or seq <= changes.created_at_seq:
             return None
-        # A rival may have committed this batch and died before its fsync: our answer acknowledges it too.
-        changes.log.make_durable()
-        try:
-            info = changes.record_of_seq(seq).info
-        except NotFound:
-            info = {}
+        info = self._said_at(seq)
         writes = info.get("writes", (info,))
         mine = next((write for write in writes if write.get("batch_id") == batch_id), None)
         place = in_lane(batch_id)
@@ -281,32 +276,27 @@ class Writer:
         known, given = changes.log.txn(bound_txn(batch_id)), fingerprint_of(batch_id)
         if known is not None and given is not None and known != given:
             raise _bound_elsewhere(str(self._handles.name))
-        info = info if mine is None else mine
-        return Commit(
-            str(self._handles.name),
-            seq,
-            info.get("operation", operation),
-            info.get("rows", -1),
-            info.get("upserted", -1),
-            info.get("deleted", -1),
-            batch_id,
-            replayed=True,
-        )
+        return self._answer(seq, operation, info if mine is None else mine, batch_id)
 
     def arrived(self, operation: str, portion: Portion) -> Commit | None:
         """The answer to a portion that was committed before; an error where it does not follow the last."""
+        seq = portion.admitted(self._handles.changes)
+        return None if seq is None else self._answer(seq, operation, self._said_at(seq))
+
+    def _said_at(self, seq: int) -> Mapping[str, Any]:
+        """What the commit of a seq says of itself, as far as the log still tells."""
         changes = self._handles.changes
-        seq = portion.admitted(changes)
-        if seq is None:
-            return None
+        # A rival may have committed this and died before its fsync: our answer acknowledges it too.
         changes.log.make_durable()
         try:
-            info = changes.record_of_seq(seq).info
+            return changes.record_of_seq(seq).info
         except NotFound:
-            info = {}
-        rows, upserted, deleted = (info.get(name, -1) for name in ("rows", "upserted", "deleted"))
-        table, operation = str(self._handles.name), info.get("operation", operation)
-        return Commit(table, seq, operation, rows, upserted, deleted, replayed=True)
+            return {}
+
+    def _answer(self, seq: int, operation: str, said: Mapping[str, Any], batch_id: str | None = None) -> Commit:
+        rows, upserted, deleted = (said.get(name, -1) for name in ("rows", "upserted", "deleted"))
+        operation = said.get("operation", operation)
+        return Commit(str(self._handles.name), seq, operation, rows, upserted, deleted, batch_id, replayed=True)
 
 
 def _bound_elsewhere(table: str) -> Conflict:
