@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import json
+import os
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lithify import Corruption, NotFound
+from lithify import Corruption, InvalidRequest, NotFound
 from lithify.files.open_parquet import FOOTER_GUESS_BYTES, footer_in, footer_of, read_footer
 from lithify.files.parquet import DICTIONARY_BYTES_MAX, NAN_FREE, Layout, PartWriter, encode, read
 
@@ -113,3 +115,21 @@ def test_a_footer_of_a_file_that_is_gone_or_has_another_size(tmp_path: Path) -> 
         read_footer(tmp_path / "a.parquet", 5)
     with pytest.raises(NotFound):
         read_footer(tmp_path / "b.parquet")
+
+
+def test_a_file_that_cannot_be_removed_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    schema = pa.schema([("x", pa.int64())])
+    writer = PartWriter(tmp_path / "a.parquet", schema, Layout(schema))
+    monkeypatch.setattr(os, "unlink", refuse)
+
+    def give_up() -> None:
+        try:
+            raise InvalidRequest("why it was given up")
+        finally:
+            writer.abandon()
+
+    with pytest.raises(InvalidRequest, match="why"):
+        give_up()

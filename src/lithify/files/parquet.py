@@ -289,6 +289,8 @@ class PartWriter:
         return Written(self.path.relative_to(relative_to).as_posix(), size, known.metadata.num_rows, stats, footer)
 
     def abandon(self) -> None:
+        """What it is given up for says more than what stops this; recovery removes the folder of a job."""
         with contextlib.suppress(OSError):  # what is still buffered does not matter any more
             self._sink.close()
-        self.path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.path.unlink(missing_ok=True)
