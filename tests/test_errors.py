@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pickle
+import traceback
+from pathlib import Path
 
 import pytest
 
-from lithify import errors
-from lithify.errors import LithifyError
+from lithify import Lake, Settings, errors
+from lithify.errors import LithifyError, NotFound, Unavailable, cut_here
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, LithifyError)]
 
@@ -64,3 +66,45 @@ def test_the_drawing_shows_every_kind() -> None:
     assert errors.__doc__
     for kind in KINDS:
         assert kind.__name__ in errors.__doc__
+
+
+def test_a_notebook_shows_the_callers_line_and_none_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Lake(tmp_path / "lake") as lake, pytest.raises(NotFound) as caught:
+        lake.table("shop.orders")  # the caller's line
+
+    shown = "\n".join(caught.value._render_traceback_())
+    monkeypatch.setattr(LithifyError, "all_frames", True)
+    everything = "\n".join(caught.value._render_traceback_())
+
+    assert "# the caller's line" in shown
+    assert shown.endswith(f"NotFound: {caught.value}")
+    assert shown.count('File "') == 1
+    assert everything.count('File "') > 1
+    assert "open_tables.py" in everything
+
+
+def test_spark_is_told_the_message_without_what_lies_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    def below() -> None:
+        try:
+            raise OSError("disk")
+        except OSError as error:
+            raise Unavailable("the disk refuses: repair it") from error
+
+    def told() -> str:
+        with pytest.raises(Unavailable) as caught:
+            cut_here(below)()
+        return "".join(traceback.format_exception(caught.value))
+
+    assert "in below" not in told()
+    assert "OSError" not in told()
+    monkeypatch.setattr(LithifyError, "all_frames", True)
+    assert "in below" in told()
+    assert "OSError" in told()
+
+
+def test_a_setting_shows_all_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LithifyError, "all_frames", False)
+    Lake(tmp_path / "lake").close()
+    assert not LithifyError.all_frames
+    Lake(tmp_path / "lake", settings=Settings(all_frames=True)).close()
+    assert LithifyError.all_frames

@@ -315,3 +315,32 @@ def test_who_reaches_files_otherwise_is_there_and_needs_it() -> None:
 )
 def test_what_reaches_files_is_seen(code: str) -> None:
     assert list(file_accesses(ast.parse(code)))
+
+
+# What libraries keep behind an underscore and mean to be used, and the one way into what users hold.
+MEANT = {"os._exit", "here._replace", "UNKNOWN._replace", "SparkContext._active_spark_context"}
+MEANT |= {"SparkContext._gateway", "SparkContext._gateway._gateway_client", "held._inside"}
+
+
+def private_names(tree: ast.Module) -> set[str]:
+    """Those that a module's own classes and functions have."""
+    defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    kept = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+    named = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return defined | kept | named
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_no_reach_into_private_members_of_other_modules(path: Path) -> None:
+    """`tables/inside.py` tells what a lake and a table are made of; whoever needs more takes it as an argument."""
+    tree = ast.parse(path.read_text())
+    own, is_lake = private_names(tree), path.relative_to(SOURCE) == Path("lake/lake.py")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+            holder, text = ast.unparse(node.value), ast.unparse(node)
+            held = holder.endswith(("lake", "table", "target", "source")) and not is_lake
+            mine = holder in ("self", "cls") or (node.attr in own and not held)
+            assert mine or text in MEANT, f"{path}:{node.lineno}: {text}"
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lithify"):
+            for alias in node.names:
+                assert not alias.name.startswith("_") or alias.name == "__version__", f"{path}:{node.lineno}"

@@ -145,3 +145,22 @@ def test_answers() -> None:
     assert {f.name for f in dataclasses.fields(HistoryEntry)} >= {"time", "operation", "seq", "rows", "actor", "reason"}
     assert {f.name for f in dataclasses.fields(TableStats)} >= {"seq", "watermark", "base_rows", "pending_rows"}
     assert {f.name for f in dataclasses.fields(Snapshot)} >= {"seq", "watermark", "changes_version", "base_version"}
+
+
+def test_what_a_lake_shows() -> None:
+    assert [name for name in dir(Lake) if not name.startswith("_")] == [
+        *("adopt", "cache", "cancel", "close", "create_table", "drop_table", "ended_jobs", "explain", "ingest", "jobs"),
+        *("on_change", "past_cycles", "pipeline", "pipelines", "queries", "query", "running_cycle", "spark", "sql"),
+        *("start_upkeep", "stats", "table", "table_upkeep", "tables", "trigger_upkeep", "upkeep"),
+    ]
+
+
+def test_what_a_table_shows() -> None:
+    assert [name for name in dir(Table) if not name.startswith("_")] == [
+        *("add_column", "append", "attach", "base_path", "build_index", "changes", "check_index", "compact", "count"),
+        *("definition", "delete", "delete_where", "detach", "feed", "feed_to_spark", "feed_until", "fold", "get"),
+        *("head", "history", "inspect_index", "latest_changes", "name", "optimize", "options", "partitions", "pin"),
+        *("plan", "position", "rebuild_index", "replace", "schema", "set_options", "snapshot", "stats"),
+        *("stream_writer", "tag", "tags", "to_arrow", "to_pandas", "to_polars", "to_spark", "untag", "upsert"),
+        "vacuum",
+    ]

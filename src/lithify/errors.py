@@ -15,17 +15,31 @@
 
 Every error has a stable `code`, a message that names the thing and says what to do, and pickles. The message may quote
 a value that somebody wrote; `public` never does, and is what the service answers and logs.
+
+Notebooks and Spark show the caller's own lines and the message, and none of ours, unless the setting `all_frames` says
+so.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import functools
+import os
+import sysconfig
+import traceback
+from collections.abc import Callable
+from typing import Any, ClassVar, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_HERE = f"{os.path.dirname(__file__)}/"
+_INSTALLED = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "purelib", "platlib"))
 
 
 class LithifyError(Exception):
     """Root of all errors that Lithify raises on purpose."""
 
     code: ClassVar[str] = "error"
+    all_frames: ClassVar[bool] = False
     # Said in place of messages that pass on what another program said, which may quote values.
     _public_default: ClassVar[str | None] = None
 
@@ -46,9 +60,37 @@ class LithifyError(Exception):
     def __str__(self) -> str:
         return self.message
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: frames of whoever called, and the message."""
+        if self.all_frames:
+            return "".join(traceback.format_exception(self)).splitlines()
+        frames = [frame for frame in traceback.extract_tb(self.__traceback__) if _is_callers(frame.filename)]
+        shown = ["Traceback (most recent call last):\n", *traceback.format_list(frames)] if frames else []
+        return "".join([*shown, *traceback.format_exception_only(self)]).splitlines()
+
 
 def _rebuild(kind: type[LithifyError], message: str, public: str | None, details: dict[str, Any]) -> LithifyError:
     return kind(message, public=public, **details)
+
+
+def _is_callers(file: str) -> bool:
+    """Whether it is neither ours nor installed, as the notebook's own machinery is."""
+    return not file.startswith((_HERE, *_INSTALLED))
+
+
+def cut_here(function: Callable[P, T]) -> Callable[P, T]:
+    """For what Spark calls: an error of ours is told from here on, without what lies below it."""
+
+    @functools.wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except LithifyError as error:
+            if error.all_frames:
+                raise
+            raise error.with_traceback(None) from None
+
+    return called
 
 
 class InvalidRequest(LithifyError):

@@ -286,6 +286,10 @@ class Settings(BaseSettings, TableOptions):  # type: ignore[misc]  # frozen too,
         default_factory=dict, description="Declared pipelines by name, each with its steps: docs/spark.md tells how."
     )
 
+    all_frames: bool = Field(
+        False, description="Errors in notebooks and in Spark show the frames of Lithify too, in the whole process."
+    )
+
     def model_post_init(self, context: Any, /) -> None:
         self._files = SettingsFiles.current()
         default = type(self).model_fields["roles"].default

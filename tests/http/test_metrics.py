@@ -145,7 +145,7 @@ class TestBackgroundWork:
 
     def test_cycles(self, client: TestClient, lake: Lake, value: Value) -> None:
         client.post("/v1/compaction/trigger")
-        assert lake.maintenance.cycle.wait(60)
+        assert lake._maintenance.cycle.wait(60)
         assert value("lithify_cycles_total", outcome="ended") == 1
         assert value("lithify_cycle_seconds_count", what="policies") == 1
 
@@ -173,7 +173,7 @@ class TestCost:
             lake._loaded.forget(parse_table_name(name))
         text = Metrics(lake).text()
         assert b"lithify_tables_open 0.0" in text
-        assert lake.loaded() == []
+        assert lake._loaded.loaded() == []
 
 
 def test_services_do_not_share_counts(lake: Lake) -> None:

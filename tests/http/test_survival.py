@@ -147,7 +147,7 @@ class TestCorruption:
         write(client, "shop.orders")
         (file,) = (lake.path / "shop" / "orders" / "base").rglob("*.parquet")
         damage(file)
-        lake.refresh()
+        lake._loaded.refresh()
 
         answer = ask(client, "shop.orders")
 

@@ -93,7 +93,7 @@ def test_more_tables_than_may_be_loaded_can_all_be_used(folder: Path) -> None:
         with ThreadPoolExecutor(count) as pool:
             for _ in range(3):
                 list(pool.map(lambda n: tables[n].upsert(orders(n)), range(count)))
-                assert len(lake.loaded()) <= 3
+                assert len(lake._loaded.loaded()) <= 3
 
         union = " union all ".join(f"select id from shop.t{n}" for n in range(count))
         assert sorted(lake.sql(union).column("id").to_pylist()) == list(range(count))

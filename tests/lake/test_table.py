@@ -588,15 +588,15 @@ def make_tables(lake: Lake, count: int) -> list[Table]:
 def test_the_least_recently_used_table_is_unloaded_and_loaded_again(folder: Path) -> None:
     with Lake(folder / "lake", settings=Settings(loaded_tables_max=2)) as lake:
         first, second, third = make_tables(lake, 3)
-        assert lake.loaded() == ["a.t1", "a.t2"]
+        assert lake._loaded.loaded() == ["a.t1", "a.t2"]
 
         first.upsert(rows(1))
         third.upsert(rows(3))
 
-        assert lake.loaded() == ["a.t0", "a.t2"]
+        assert lake._loaded.loaded() == ["a.t0", "a.t2"]
         second.upsert(rows(2))
         assert [content(table) for table in (first, second, third)] == [{1: "x"}, {2: "x"}, {3: "x"}]
-        assert len(lake.loaded()) == 2
+        assert len(lake._loaded.loaded()) == 2
         assert lake.table("a.t1") is second
 
 
@@ -614,14 +614,14 @@ def test_a_busy_table_is_not_unloaded(folder: Path) -> None:
         held.gate.open()
         assert writing.result(60).seq == 1
         assert content(held.lake.table("a.t0")) == {}
-        assert held.lake.loaded() == ["a.t0"]
+        assert held.lake._loaded.loaded() == ["a.t0"]
         assert content(table) == {1: "x"}
 
 
 def test_a_table_that_was_created_anew_while_unloaded_is_another_one(folder: Path) -> None:
     with Lake(folder / "lake", settings=Settings(loaded_tables_max=1)) as lake, Lake(folder / "lake") as other:
         first, second = make_tables(lake, 2)
-        assert lake.loaded() == ["a.t1"]
+        assert lake._loaded.loaded() == ["a.t1"]
         other.drop_table("a.t0")
         with pytest.raises(NotFound, match=r"a\.t0 was dropped"):
             first.to_arrow()
@@ -692,7 +692,7 @@ def test_a_failed_refresh_is_told_once_until_it_works_again(folder: Path, caplog
         make_tables(lake, 1)
         for broken in (True, True, False, True):
             store.broken = broken
-            lake.refresh()
+            lake._loaded.refresh()
 
         told = [record.message for record in caplog.records]
     assert [("cannot be refreshed" in text, "again" in text) for text in told] == [
@@ -732,15 +732,15 @@ def test_listeners_hear_of_a_fold_at_once_and_not_of_nothing(folder: Path) -> No
         table.fold()
         assert heard == [("a.t0", 1)]
 
-        lake.refresh()
+        lake._loaded.refresh()
         assert heard == [("a.t0", 1)]
         table.upsert(rows(2))
-        lake.notify("a.t0")
+        lake._loaded.notify(parse_table_name("a.t0"))
         assert heard == [("a.t0", 1), ("a.t0", 1)]
 
         stop()
         table.upsert(rows(3))
-        lake.notify("a.t0")
+        lake._loaded.notify(parse_table_name("a.t0"))
         assert len(heard) == 2
 
 

@@ -336,7 +336,7 @@ def test_a_batch_of_no_rows_is_refused(lake: Lake, rows_max: Any) -> None:
 
 
 def test_the_net_effect_has_each_key_once(lake: Lake) -> None:
-    net = busy(lake).net(0)
+    net = busy(lake).latest_changes(0)
     assert net.rows.sort_by("id").to_pylist() == [row(1, "again"), row(3, "three")]
     assert sorted(net.deleted.column("id").to_pylist()) == [2, 7, 8]
     assert net.deleted.column_names == ["id"]
@@ -347,19 +347,19 @@ def test_the_net_effect_needs_no_rows_from_before(lake: Lake) -> None:
     table = busy(lake)
     for path in table.base_path.rglob("part-*.parquet"):
         path.unlink()
-    assert lake.table("a.t").net(2).rows.num_rows == 2
+    assert lake.table("a.t").latest_changes(2).rows.num_rows == 2
 
 
 def test_the_net_effect_of_late_rows_is_none(lake: Lake) -> None:
     table = lake.create_table("a.t", SCHEMA, key="id", order_by="at")
     table.upsert([row(1, "first", 5), row(2, "second", 5)])
     table.upsert([row(1, "late", 4), row(2, "newer", 6)])
-    net = table.net(1)
+    net = table.latest_changes(1)
     assert (net.rows.to_pylist(), net.deleted.num_rows) == ([row(2, "newer", 6)], 0)
 
 
 def test_nothing_happened(lake: Lake) -> None:
-    net = busy(lake).net(5)
+    net = busy(lake).latest_changes(5)
     assert (net.rows.num_rows, net.deleted.num_rows, net.until) == (0, 0, 5)
     assert net.rows.column_names == SCHEMA.names
 
@@ -367,7 +367,7 @@ def test_nothing_happened(lake: Lake) -> None:
 def test_without_a_key_there_is_no_net_effect(lake: Lake) -> None:
     table = lake.create_table("a.t", SCHEMA)
     with pytest.raises(InvalidRequest, match="use feed"):
-        table.net(0)
+        table.latest_changes(0)
 
 
 # -- positions
@@ -393,7 +393,7 @@ def test_a_position_outlives_the_process(lake: Lake, folder: Path) -> None:
 READS = {
     "feed": lambda table, since: table.feed(since),
     "feed_until": lambda table, since: table.feed_until(since, 10),
-    "net": lambda table, since: table.net(since),
+    "net": lambda table, since: table.latest_changes(since),
 }
 
 

@@ -122,8 +122,9 @@ def test_a_frame_is_upserted_and_one_that_fails_leaves_nothing(
 
 
 def test_what_is_wrong_with_options_is_said_by_spark(spark: SparkSession, orders: Table) -> None:
-    with pytest.raises(PySparkException, match="did you mean 'asOf'"):
+    with pytest.raises(PySparkException, match="did you mean 'asOf'") as caught:
         spark.read.format("lithify").option("asoff", "1").load(path_of(orders))
+    assert "datasource/options.py" not in str(caught.value)  # without the frames that lie below
 
 
 def test_a_table_follows_another_one_over_folds_and_restarts(

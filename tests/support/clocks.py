@@ -9,6 +9,7 @@ from pathlib import Path
 from lithify import Lake, Settings
 from lithify.files.local import LocalStorage
 from lithify.lake.catalog import Catalog
+from lithify.lake.lake import LakeInside
 from lithify.lake.open_tables import OpenTables
 
 HOUR_MS = 3_600_000
@@ -41,6 +42,7 @@ def lake_with(clock: Clock, path: Path, settings: Settings | None = None, store:
     lake._catalog = Catalog(lake._runtime)
     lake._loaded.close()
     lake._loaded = OpenTables(lake._runtime, lake._catalog.open)
+    lake._inside = LakeInside(lake)
     return lake
 
 

@@ -108,7 +108,12 @@ class FoldingTable:
 
 def folding_cycle(lake: Lake, **parts: Any) -> Cycle:
     runtime = dataclasses.replace(lake._runtime, **parts)
-    return Cycle(runtime, lake.tables, lambda name, lease: FoldingTable(runtime, name, lease), notify=lake.notify)
+    return Cycle(
+        runtime,
+        lake.tables,
+        lambda name, lease: FoldingTable(runtime, name, lease),
+        notify=lambda name: lake._loaded.notify(parse_table_name(name)),
+    )
 
 
 # -- what children do

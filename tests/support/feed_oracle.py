@@ -107,9 +107,9 @@ class FeedDriver(Driver):
         oracle, table = self.oracles[name], self.table(name, lake)
         if not oracle.key:
             with pytest.raises(InvalidRequest, match="no key"):
-                table.net(since, until)
+                table.latest_changes(since, until)
             return
-        net = table.net(since, until)
+        net = table.latest_changes(since, until)
         first = max(since, oracle.created_at)
         rows = {oracle.key_of(row): row for row in oracle.state(first)}
         for row in net.deleted.to_pylist():

@@ -82,7 +82,7 @@ def compact(
                     else _done(table, lambda t, told: t.compact(tier or None, progress=told), report, "compacting")
                 )
                 rows += found
-                for why in () if found else dict.fromkeys(filter(None, map(table.why_idle, tier or ()))):
+                for why in () if found else _why_idle(table, tier or ()):
                     idle.setdefault(why, []).append(name)
             except LithifyError as error:
                 if not all_tables:
@@ -92,6 +92,15 @@ def compact(
     notes = [f"nothing to do for {_names(tables)}: {why}" for why, tables in told.items()]
     empty = "nothing to compact: no partition has enough small files of enough age"
     _show(session, rows, dry_run, "compactions", empty, notes)
+
+
+def _why_idle(table: AnyTable, tiers: Sequence[str]) -> list[str]:
+    """Of a table behind a service, only the server's settings could tell."""
+    from lithify.lake.maintenance import why_idle
+    from lithify.lake.table import Table
+
+    found = [why_idle(table, tier) for tier in tiers] if isinstance(table, Table) else []
+    return list(dict.fromkeys(why for each in found for why in each))
 
 
 def _names(tables: Sequence[str]) -> str:

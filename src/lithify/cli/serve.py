@@ -21,6 +21,7 @@ from lithify.cli.logs import logging_to
 from lithify.cli.long_running import share_heaps, take_descriptors
 from lithify.core.optional import need
 from lithify.errors import LithifyError
+from lithify.tables.inside import inside
 
 if TYPE_CHECKING:
     from lithify.http.tokens import Tokens
@@ -110,7 +111,7 @@ def _serve(
         tls = tls_context(settings.tls_cert, settings.tls_key)
     take_descriptors()
     socket = listen(settings.host, settings.port)
-    tokens = Tokens(lake.path, lake._store)
+    tokens = Tokens(lake.path, inside(lake).runtime.store)
     url = _url(settings.host, socket.getsockname()[1], tls is not None)
     problems: list[LithifyError] = []
 
@@ -124,7 +125,7 @@ def _serve(
 
     def ready() -> None:
         _tell_start(session, lake, url, tokens, secret, token_file)
-        lake.warm()
+        inside(lake).warm()
         if upkeep:
             # What it imports and looks at first need not keep the first requests waiting.
             threading.Thread(target=start_upkeep, name="lithify-start-upkeep", daemon=True).start()

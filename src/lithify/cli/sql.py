@@ -14,6 +14,7 @@ from lithify.cli.output import Column
 from lithify.cli.rowset import FormatOption, LimitOption, OutputOption, check_format, rows_wanted, write_rows
 from lithify.cli.values import cell
 from lithify.errors import InvalidRequest, LimitExceeded
+from lithify.tables.inside import inside
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -128,7 +129,7 @@ def _seq(table: AnyTable, place: str) -> int:
                 f"{place!r} is no seq: a service takes a number, such as the `next` of the last answer"
             )
         return int(place)
-    return seq_of(place, table.name, table.incarnation)
+    return seq_of(place, table.name, inside(table).incarnation)
 
 
 def history(

@@ -12,6 +12,7 @@ import typer
 from lithify.cli.command import Session, command, group
 from lithify.cli.output import Column
 from lithify.errors import InvalidRequest
+from lithify.tables.inside import inside
 
 if TYPE_CHECKING:
     from lithify.http.tokens import Token, Tokens
@@ -93,7 +94,7 @@ def _tokens(session: Session) -> Tokens:
     from lithify.http.tokens import Tokens
 
     with session.local_lake() as lake:
-        return Tokens(lake.path, lake._store)
+        return Tokens(lake.path, inside(lake).runtime.store)
 
 
 def _document(token: Token) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from lithify.client.documents import (
     field_of,
     rebuilt,
 )
-from lithify.client.table import HISTORY_MAX, RemoteTable, only_local
+from lithify.client.table import HISTORY_MAX, RemoteTable, only_here, only_local
 from lithify.client.transport import ARROW, TIMEOUT_S, Call, Transport
 from lithify.core.html import Listed
 from lithify.core.names import parse_table_name
@@ -255,23 +255,15 @@ class RemoteLake:
     def spark(self) -> NoReturn:
         raise only_local("Spark", "open the lake with Lake(path) where it is, or read with to_arrow or sql")
 
-    def adopt(self, *_: Any, **__: Any) -> NoReturn:
-        raise only_local("adopt", "run `lithify adopt` where the lake is: the files to adopt must be there, too")
-
-    def ingest(self, *_: Any, **__: Any) -> NoReturn:
-        raise only_local("ingest", "write the rows with append or upsert, or run `lithify ingest` where the lake is")
-
-    def start_upkeep(self, *_: Any, **__: Any) -> NoReturn:
-        raise only_local("start_upkeep", "`lithify serve` does this by itself; trigger_upkeep starts a cycle")
-
-    def pipeline(self, *_: Any, **__: Any) -> NoReturn:
-        raise only_local("pipeline", "run `lithify pipeline run` where the lake is")
+    adopt = only_here("adopt", "run `lithify adopt` where the lake is: the files to adopt must be there, too")
+    ingest = only_here("ingest", "write the rows with append or upsert, or run `lithify ingest` where the lake is")
+    start_upkeep = only_here("start_upkeep", "`lithify serve` does this by itself; trigger_upkeep starts a cycle")
+    pipeline = only_here("pipeline", "run `lithify pipeline run` where the lake is")
 
     def pipelines(self) -> NoReturn:
         raise only_local("pipelines", "run `lithify pipeline list` where the lake is")
 
-    def on_change(self, *_: Any, **__: Any) -> NoReturn:
-        raise only_local("on_change", "ask for changes(since=…) of a table again and again")
+    on_change = only_here("on_change", "ask for changes(since=…) of a table again and again")
 
     def _get(self, path: str, query: Mapping[str, Any] | None = None) -> Any:
         return self._ask("GET", path, query=query, again=True)

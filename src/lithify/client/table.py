@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -30,7 +30,6 @@ from lithify.client.documents import (
 )
 from lithify.client.transport import ARROW, Call, Transport
 from lithify.core.arguments import check_batch_id, check_count
-from lithify.core.frames import Frames
 from lithify.core.html import Listed
 from lithify.core.json_rows import records
 from lithify.core.names import parse_table_name, quoted
@@ -48,6 +47,7 @@ from lithify.core.results import (
 )
 from lithify.core.rows import keys_of, rows_of_newest
 from lithify.core.schema import TableSchema, check_key_type
+from lithify.core.table_methods import Columns, OnReport, TableMethods, check_keyed
 from lithify.errors import InvalidRequest, LimitExceeded, NotFound
 from lithify.options.tiers import TierNames, tier_names
 
@@ -56,32 +56,35 @@ if TYPE_CHECKING:
 
     from lithify.core.snapshot import Snapshot
 
-    OnReport = Callable[[CompactReport], None]
     AsOf = int | str | dt.datetime | Snapshot | RemoteSnapshot | None
 
 COMPRESS_BYTES_MIN = 2**20
 HISTORY_MAX = 1_000
 
 
-def _quietly(report: CompactReport) -> None:
-    pass
+def only_local(what: str, instead: str) -> InvalidRequest:
+    return InvalidRequest(f"{what} does not work through a service: {instead}")
 
 
-class RemoteTable(Frames):
+def only_here(what: str, instead: str) -> Callable[..., NoReturn]:
+    """A method that only the lake itself has."""
+
+    def refuse(self: object, *_: Any, **__: Any) -> NoReturn:
+        raise only_local(what, instead)
+
+    return refuse
+
+
+class RemoteTable(TableMethods[PlannedCompaction]):
     """Get one from `RemoteLake.table`."""
 
     def __init__(self, transport: Transport, name: str, document: Mapping[str, Any]) -> None:
-        self._transport, self.name = transport, name
+        self._transport, self._name = transport, name
         self._path = f"/tables/{quote(name, safe='')}"
         self._known = definition_of(document)
 
     def __repr__(self) -> str:
         return f"RemoteTable({self.name!r}, {self._transport.address!r})"
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The user's columns."""
-        return self.definition.columns
 
     @property
     def definition(self) -> TableSchema:
@@ -90,9 +93,8 @@ class RemoteTable(Frames):
         return self._known
 
     @property
-    def options(self) -> dict[str, Any]:
-        """Every table option with the value that holds now: the table's own, or else the lake's."""
-        return self.definition.options
+    def name(self) -> str:
+        return self._name
 
     @property
     def base_path(self) -> None:
@@ -101,54 +103,16 @@ class RemoteTable(Frames):
 
     # -- writing
 
-    def append(
-        self,
-        data: Any,
-        batch_id: str | None = None,
-        *,
-        actor: str | None = None,
-        schema_fingerprint: str | None = None,
-    ) -> Commit:
-        """Add rows. On a table with a key this is the same as `upsert`: a key never stands twice."""
-        return self._put("append", data, batch_id, actor, schema_fingerprint)
-
-    def upsert(
-        self,
-        data: Any,
-        batch_id: str | None = None,
-        *,
-        actor: str | None = None,
-        schema_fingerprint: str | None = None,
-    ) -> Commit:
-        """Insert rows, or replace those with the same key as a whole. The last row of a key in the batch wins."""
-        if not self._known.keyed:
-            raise InvalidRequest(
-                f"table {self.name} has no key, so there is nothing to upsert by: use append, or create it with a key"
-            )
-        return self._put("upsert", data, batch_id, actor, schema_fingerprint)
-
-    def replace(
-        self,
-        data: Any,
-        batch_id: str | None = None,
-        *,
-        actor: str | None = None,
-        schema_fingerprint: str | None = None,
-    ) -> Commit:
-        """Delete, then write: these rows win whatever their order_by says."""
-        if not self._known.keyed:
-            raise InvalidRequest(f"table {self.name} has no key, so there is nothing to replace: use append")
-        return self._put("replace", data, batch_id, actor, schema_fingerprint)
-
     def _put(
-        self, mode: str, data: Any, batch_id: str | None, actor: str | None, schema_fingerprint: str | None
+        self, operation: str, data: Any, batch_id: str | None, actor: str | None, schema_fingerprint: str | None
     ) -> Commit:
+        check_keyed(self.name, self._known, operation)
         _check_actor(actor)
         self._check_schema(batch_id, schema_fingerprint)
         rows = self._rows(data)
         body = ipc_of(rows, COMPRESS_BYTES_MIN)
         try:
-            return self._write("/rows", batch_id, query={"mode": mode}, content=body, schema=schema_fingerprint)
+            return self._write("/rows", batch_id, query={"mode": operation}, content=body, schema=schema_fingerprint)
         except LimitExceeded as error:
             if error.details.get("limit") != "size":
                 raise
@@ -315,49 +279,24 @@ class RemoteTable(Frames):
 
     # -- upkeep: done by the server, answered when it is done
 
-    @overload
-    def fold(self, dry_run: Literal[False] = False) -> FoldReport: ...
-    @overload
-    def fold(self, dry_run: Literal[True]) -> FoldPlan: ...
-    def fold(self, dry_run: bool = False) -> FoldReport | FoldPlan:
-        """Move pending changes into base. Readers and writers go on meanwhile."""
+    def _fold(self, dry_run: bool) -> FoldReport | FoldPlan:
         document = self._work("/fold", dry_run)
         return rebuilt(FoldPlan, document) if dry_run else rebuilt(FoldReport, document)
 
-    @overload
-    def compact(
-        self, tier: TierNames = None, dry_run: Literal[False] = False, *, progress: OnReport = ...
-    ) -> list[CompactReport]: ...
-    @overload
-    def compact(self, tier: TierNames = None, *, dry_run: Literal[True]) -> list[PlannedCompaction]: ...
-    def compact(
-        self, tier: TierNames = None, dry_run: bool = False, *, progress: OnReport = _quietly
+    def _compact(
+        self, tier: TierNames, dry_run: bool, progress: OnReport
     ) -> list[CompactReport] | list[PlannedCompaction]:
-        """Merge small base files into larger ones, as far as the table's tiers (or packing) call for it now.
-        `progress` is called with each report, all of them at the end.
-        """
         return self._compaction("/compact", dry_run, progress, {"tier": list(tier_names(tier)) or None})
 
-    @overload
-    def optimize(
-        self, by: str | Sequence[str] | None = None, dry_run: Literal[False] = False, *, progress: OnReport = ...
-    ) -> list[CompactReport]: ...
-    @overload
-    def optimize(self, by: str | Sequence[str] | None = None, *, dry_run: Literal[True]) -> list[PlannedCompaction]: ...
-    def optimize(
-        self, by: str | Sequence[str] | None = None, dry_run: bool = False, *, progress: OnReport = _quietly
+    def _optimize(
+        self, by: Columns, dry_run: bool, progress: OnReport
     ) -> list[CompactReport] | list[PlannedCompaction]:
-        """Write base anew in z-order of the given columns (default: key, then time)."""
         columns = [by] if isinstance(by, str) else by if by is None else list(by)
         return self._compaction("/optimize", dry_run, progress, {"by": columns})
 
     def vacuum(self, retain_hours: float = 168, dry_run: bool = True) -> VacuumReport:
         """Delete files that no version of the last `retain_hours` needs. Shows them only, unless `dry_run=False`."""
         return rebuilt(VacuumReport, self._work("/vacuum", dry_run, retain_hours=retain_hours))
-
-    def why_idle(self, tier: str) -> str | None:
-        """Only the server's settings could tell."""
-        return None
 
     def _compaction(
         self, path: str, dry_run: bool, progress: OnReport, wishes: dict[str, Any]
@@ -378,53 +317,24 @@ class RemoteTable(Frames):
 
     # -- what only a local table can do
 
-    def to_spark(self, *_: Any, **__: Any) -> NoReturn:
-        raise only_local("to_spark", "read with to_arrow, or open the lake with Lake(path) where it is")
-
-    def position(self, *_: Any, **__: Any) -> NoReturn:
-        raise only_local("position", "go on from the highest _seq that changes(since=…) gave")
-
-    def feed(self, *_: Any, **__: Any) -> NoReturn:
-        raise only_local("feed", "read what was written with changes(since=…), or open the lake where it is")
-
-    def feed_until(self, *_: Any, **__: Any) -> NoReturn:
-        raise only_local("feed_until", "changes(since=…) comes in pages already")
-
-    def net(self, *_: Any, **__: Any) -> NoReturn:
-        raise only_local("net", "read what was written with changes(since=…), or open the lake where it is")
-
-    def feed_to_spark(self, *_: Any, **__: Any) -> NoReturn:
-        raise only_local("feed_to_spark", "open the lake with Lake(path) where it is")
-
-    def stream_writer(self, *_: Any, **__: Any) -> NoReturn:
-        raise only_local("stream_writer", "open the lake with Lake(path) where Spark sees its folder")
-
-    def pin(self, *_: Any, **__: Any) -> NoReturn:
-        raise only_local("pin", "open the lake with Lake(path) where it is; lake.cache.pin keeps a table in memory")
-
-    def set_options(self, *_: Any, **__: Any) -> NoReturn:
-        raise only_local("set_options", "run `lithify set` where the lake is, or give options to create_table")
-
-    def add_column(self, *_: Any, **__: Any) -> NoReturn:
-        raise only_local("add_column", "run `lithify add-column` where the lake is")
-
-    def detach(self, *_: Any, **__: Any) -> NoReturn:
-        raise only_local("detach", "run `lithify detach` where the lake is")
-
-    def attach(self, *_: Any, **__: Any) -> NoReturn:
-        raise only_local("attach", "run `lithify attach` where the lake is")
-
-    def build_index(self, *_: Any, **__: Any) -> NoReturn:
-        raise only_local("build_index", "run `lithify index build` where the lake is")
-
-    def rebuild_index(self, *_: Any, **__: Any) -> NoReturn:
-        raise only_local("rebuild_index", "run `lithify index rebuild` where the lake is")
-
-    def check_index(self, *_: Any, **__: Any) -> NoReturn:
-        raise only_local("check_index", "run `lithify index check` where the lake is")
-
-    def inspect_index(self, *_: Any, **__: Any) -> NoReturn:
-        raise only_local("inspect_index", "run `lithify index inspect` where the lake is")
+    to_spark = only_here("to_spark", "read with to_arrow, or open the lake with Lake(path) where it is")
+    position = only_here("position", "go on from the highest _seq that changes(since=…) gave")
+    feed = only_here("feed", "read what was written with changes(since=…), or open the lake where it is")
+    feed_until = only_here("feed_until", "changes(since=…) comes in pages already")
+    latest_changes = only_here(
+        "latest_changes", "read what was written with changes(since=…), or open the lake where it is"
+    )
+    feed_to_spark = only_here("feed_to_spark", "open the lake with Lake(path) where it is")
+    stream_writer = only_here("stream_writer", "open the lake with Lake(path) where Spark sees its folder")
+    pin = only_here("pin", "open the lake with Lake(path) where it is; lake.cache.pin keeps a table in memory")
+    set_options = only_here("set_options", "run `lithify set` where the lake is, or give options to create_table")
+    add_column = only_here("add_column", "run `lithify add-column` where the lake is")
+    detach = only_here("detach", "run `lithify detach` where the lake is")
+    attach = only_here("attach", "run `lithify attach` where the lake is")
+    build_index = only_here("build_index", "run `lithify index build` where the lake is")
+    rebuild_index = only_here("rebuild_index", "run `lithify index rebuild` where the lake is")
+    check_index = only_here("check_index", "run `lithify index check` where the lake is")
+    inspect_index = only_here("inspect_index", "run `lithify index inspect` where the lake is")
 
     def _read(self, path: str, query: Mapping[str, Any]) -> tuple[pa.Table, dict[str, str]]:
         response = self._transport.send(Call("GET", self._path + path, query, accept=ARROW, again=True))
@@ -433,10 +343,6 @@ class RemoteTable(Frames):
 
     def _get(self, path: str = "", query: Mapping[str, Any] | None = None) -> Any:
         return self._transport.ask(Call("GET", self._path + path, query, again=True))
-
-
-def only_local(what: str, instead: str) -> InvalidRequest:
-    return InvalidRequest(f"{what} does not work through a service: {instead}")
 
 
 def checked_batch_id(batch_id: str) -> str:

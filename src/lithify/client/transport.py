@@ -11,8 +11,11 @@ from __future__ import annotations
 import datetime as dt
 import random
 import ssl
+import threading
 import time
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +24,8 @@ from urllib.parse import urlsplit
 import httpx
 
 from lithify.client.errors import error_of
-from lithify.client.idempotency import Lanes
 from lithify.client.retries import RETRIED_STATUSES, Retries, asked_wait_s
+from lithify.delta.batch_ids import InLane
 from lithify.errors import Cancelled, CommitUnknown, InvalidRequest, LithifyError, Unavailable
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -224,3 +227,29 @@ def _reason(error: httpx.HTTPError) -> str:
     if isinstance(error, httpx.TimeoutException):
         return "no connection in time" if isinstance(error, httpx.ConnectTimeout) else "no answer in time"
     return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+class Lanes:
+    """Keys for writes that were given none, in as many lanes as writes are under way at once (`delta/batch_ids.py`)."""
+
+    def __init__(self) -> None:
+        self._free: list[InLane] = []
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def key(self) -> Iterator[str]:
+        """The key of one write, to be used for all its attempts."""
+        with self._lock:
+            here = self._free.pop() if self._free else InLane(f"lane-{uuid.uuid4().hex}", 1)
+        known = False
+        try:
+            yield str(here)
+            known = True
+        except Exception as error:
+            known = not isinstance(error, CommitUnknown)
+            raise
+        finally:
+            # Whoever is told that a write may have been done can still ask by its key: nobody else uses the lane.
+            if known:
+                with self._lock:
+                    self._free.append(here._replace(number=here.number + 1))

@@ -6,19 +6,12 @@ names, and says of a query that it *evidently* does not go row by row; what it d
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from lithify.core.sql_text import placed_in_spark
+
 SOURCE = "source"
-_TOKEN = re.compile(
-    r"(?P<space>\s+|--[^\n]*|/\*.*?(?:\*/|\Z))"
-    r"|(?P<text>'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\")"
-    r"|(?P<quoted>`(?:[^`]|``)*`)"
-    r"|(?P<word>[^\W\d]\w*)"
-    r"|(?P<other>\d[\w.]*|.)",
-    re.DOTALL,
-)
 _BEFORE_RELATION = frozenset({"from", "join", ","})
 
 
@@ -34,16 +27,13 @@ class _Word:
 
 def _words(sql: str) -> list[_Word]:
     found = []
-    for match in _TOKEN.finditer(sql):
-        kind, text = match.lastgroup, match.group()
-        if kind == "space":
-            continue
-        if kind == "quoted":
-            found.append(_Word(text[1:-1].replace("``", "`").lower(), True, match.start(), match.end()))
-        elif kind == "text":
-            found.append(_Word("''", False, match.start(), match.end()))
-        else:
-            found.append(_Word(text.lower(), kind == "word", match.start(), match.end()))
+    for token in placed_in_spark(sql):
+        text = token.text.lower()
+        if token.kind == "quoted":
+            text = text[1:-1].replace("``", "`")
+        elif token.kind == "text":
+            text = "''"
+        found.append(_Word(text, token.kind in ("word", "quoted"), token.start, token.end))
     return found
 
 

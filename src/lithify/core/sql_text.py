@@ -1,6 +1,7 @@
 """The words of an SQL text, without a grammar: enough to bound it, and to tell when two texts are the same query.
 
-Texts with anything whose extent depends on the dialect (dollars, back-quotes, strings with a prefix, nested comments)
+This is the one place that cuts SQL into words, by what the engine (DataFusion) or Spark quotes with. For the engine,
+texts with anything whose extent depends on the dialect (dollars, back-quotes, strings with a prefix, nested comments)
 are `odd`: nothing is concluded from where their strings and comments seem to be. Bytes (X'00ff') and texts with a type
 (date'2024-01-31') are not.
 """
@@ -8,17 +9,27 @@ are `odd`: nothing is concluded from where their strings and comments seem to be
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Kind = Literal["space", "text", "quoted", "word", "number", "symbol"]
 
-_TOKEN = re.compile(
+ENGINE = re.compile(
     r"(?P<space>[ \t\r\n]+|--[^\n]*|/\*(?:(?!/\*).)*?\*/)"
     r"|(?P<text>'(?:[^']|'')*')"
     r'|(?P<quoted>"(?:[^"]|"")*")'
     r"|(?P<word>[^\W\d]\w*)"
     r"|(?P<number>(?:\d+\.?\d*|(?<![\w)\]\".])\.\d+)(?:[eE][+-]?\d+)?(?![\w.])|\d[\w.]*)"
+    r"|(?P<symbol>.)",
+    re.DOTALL,
+)
+SPARK = re.compile(
+    r"(?P<space>\s+|--[^\n]*|/\*.*?(?:\*/|\Z))"
+    r"|(?P<text>'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\")"
+    r"|(?P<quoted>`(?:[^`]|``)*`)"
+    r"|(?P<word>[^\W\d]\w*)"
+    r"|(?P<number>\d[\w.]*)"
     r"|(?P<symbol>.)",
     re.DOTALL,
 )
@@ -42,8 +53,7 @@ def words_of(query: str) -> Words:
     return Words(tuple((kind, _lower(text)) for kind, text in whole if kind != "space"), _is_odd(whole))
 
 
-@dataclass(frozen=True)
-class Token:
+class Token(NamedTuple):
     """A word as it stands in the text, and where it begins."""
 
     kind: Kind
@@ -62,10 +72,22 @@ class Token:
 
 def placed(query: str) -> list[Token] | None:
     """The words and where they stand, or None if that is not sure."""
-    found = [Token(each.lastgroup, each[0], each.start()) for each in _TOKEN.finditer(query)]  # type: ignore[arg-type]
-    if _is_odd([(token.kind, token.text) for token in found]):
-        return None
-    return [token for token in found if token.kind != "space"]
+    found = _tokens(query)
+    return None if _is_odd(found) else _placed(found)
+
+
+def placed_in_spark(query: str) -> list[Token]:
+    return _placed(_tokens(query, SPARK))
+
+
+def _placed(tokens: Sequence[tuple[Kind, str]]) -> list[Token]:
+    """Without comments and white space. Tokens leave nothing of a text out, so their lengths tell where they stand."""
+    found, start = [], 0
+    for kind, text in tokens:
+        if kind != "space":
+            found.append(Token(kind, text, start))
+        start += len(text)
+    return found
 
 
 def normalised(query: str) -> str:
@@ -111,8 +133,8 @@ def _name(kind: Kind, text: str) -> str:
     return text[1:-1].replace('""', '"') if kind == "quoted" else _lower(text)
 
 
-def _tokens(query: str) -> list[tuple[Kind, str]]:
-    return [(found.lastgroup, found[0]) for found in _TOKEN.finditer(query)]  # type: ignore[misc]
+def _tokens(query: str, dialect: re.Pattern[str] = ENGINE) -> list[tuple[Kind, str]]:
+    return [(found.lastgroup, found[0]) for found in dialect.finditer(query)]  # type: ignore[misc]
 
 
 def _is_odd(tokens: list[tuple[Kind, str]]) -> bool:

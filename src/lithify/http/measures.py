@@ -15,6 +15,7 @@ from lithify.lake.lake import Lake
 from lithify.maintenance.disk_use import DiskUse
 from lithify.maintenance.disk_watch import DiskWatches
 from lithify.metrics.activity import ActivityTotals
+from lithify.tables.inside import inside
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -53,9 +54,9 @@ class Measures:
 
 
 def measures(lake: Lake) -> Measures:
-    runtime = lake._runtime
+    runtime = inside(lake).runtime
     compute = runtime.compute
-    seen = lake._loaded.last_seen()
+    seen = inside(lake).open_tables.last_seen()
     pending = [Pending(s.table, s.pending_rows, len(s.changes), s.pending_bytes) for s in seen]
     queries = {"running": 0, "waiting": 0}
     for query in lake.queries():
@@ -82,4 +83,4 @@ def _disk(uses: Sequence[DiskUse | None]) -> Disk:
 
 def background_registry(lake: Lake) -> CollectorRegistry:
     """Counters of background work and of indexes, which the engine keeps itself."""
-    return lake._runtime.counters.registry
+    return inside(lake).runtime.counters.registry

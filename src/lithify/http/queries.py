@@ -22,7 +22,7 @@ from starlette.responses import Response
 
 from lithify.errors import Cancelled, Conflict, LimitExceeded
 from lithify.http.auth import BAD_TOKEN, CHALLENGE, Caller
-from lithify.http.documents.columns import answer_columns
+from lithify.http.documents.tables import answer_columns
 from lithify.http.errors import Refusal
 from lithify.http.formats.negotiate import answered
 from lithify.http.service import Service

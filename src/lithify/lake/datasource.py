@@ -19,6 +19,7 @@ from lithify.files.local import LocalStorage
 from lithify.spark.datasource.options import Mode, SourceOptions
 from lithify.spark.datasource.source import TableSource
 from lithify.spark.datasource.table import Spooled, SpoolPlace
+from lithify.tables.inside import inside
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,18 +54,18 @@ class LakeTable:
 
     @property
     def index(self) -> PurePath:
-        return self._table._handles.folder / "index"
+        return inside(self._table).handles.folder / "index"
 
     def planned(self, as_of: str | None) -> PlannedTable:
-        return self._table.planned(as_of)
+        return inside(self._table).opened.planned(as_of)
 
     def place_of(self, position: str) -> int:
         if position == "latest":
             return self._table.snapshot().seq
-        return seq_of(0 if position == "earliest" else position, self._table.name, self._table.incarnation)
+        return seq_of(0 if position == "earliest" else position, self._table.name, inside(self._table).incarnation)
 
     def position_of(self, seq: int) -> str:
-        return str(Position(self._table.name, self._table.incarnation, seq))
+        return str(Position(self._table.name, inside(self._table).incarnation, seq))
 
     def feed(self, since: int, until: int) -> pa.Table:
         return self._table.feed(since, until)

@@ -33,7 +33,7 @@ from lithify.files.user_files import find_files, user_path
 from lithify.lake.allowed_places import remember, remembered
 from lithify.lake.cache import Cache
 from lithify.lake.catalog import Catalog, open_lake
-from lithify.lake.open_tables import Listener, OpenTables
+from lithify.lake.open_tables import Listener, OpenTables, TableInside
 from lithify.lake.table import AsOf, Table
 from lithify.options.policy import policy_of
 from lithify.options.tiers import TierNames
@@ -46,6 +46,7 @@ from lithify.sql.isolated.pool import ProcessLimits
 from lithify.sql.limits import Answer, Limits, RunningQuery
 from lithify.sql.query_queue import RunningQueries
 from lithify.sql.query_run import QueryRun
+from lithify.tables.inside import inside
 from lithify.tables.runtime import Runtime
 from lithify.write.ingest import IngestReport, Progress, format_of, ingest
 
@@ -82,6 +83,7 @@ class Lake:
     ) -> None:
         self.path = _local_path(path)
         self._settings = settings or load_settings(of_lake=self.path)
+        LithifyError.all_frames |= self._settings.all_frames
         policy_of(self._settings)  # tiers that cannot be, said now and not in the middle of the night
         self._store = store or LocalStorage()
         if self._settings.file_mode is not None:
@@ -123,6 +125,7 @@ class Lake:
         self._upkeep: Maintenance | None = None
         self._scheduler: Scheduler | None = None
         self._closed = False
+        self._inside = LakeInside(self)
 
     def _trust(self) -> None:
         """What this opener named: the lake, and what its own settings say; whatever the lake names is only data."""
@@ -223,8 +226,8 @@ class Lake:
         incarnation = self._loaded.current(parsed).handles.incarnation
         with self._lock:
             table = self._tables.get(parsed)
-            if table is None or table.incarnation != incarnation:
-                table = self._tables[parsed] = Table(self._loaded, parsed, incarnation)
+            if table is None or inside(table).incarnation != incarnation:
+                table = self._tables[parsed] = Table(TableInside(self._loaded, parsed, incarnation))
             return table
 
     def tables(self) -> list[str]:
@@ -256,18 +259,6 @@ class Lake:
         `refresh_s`. Call the answer to stop.
         """
         return self._loaded.listen(listener)
-
-    def notify(self, name: str) -> None:
-        """Background work on this table has completed: refresh it if it is open, and tell the listeners at once."""
-        self._loaded.notify(parse_table_name(name))
-
-    def loaded(self) -> list[str]:
-        """Names of the tables that are open in this process, the least recently used first."""
-        return self._loaded.loaded()
-
-    def refresh(self) -> None:
-        """Do now what is done every `refresh_s`: notice other processes' commits, unload tables long unused."""
-        self._loaded.refresh()
 
     def adopt(
         self,
@@ -324,9 +315,9 @@ class Lake:
             tell("looking at the columns", None)
             columns = _arrow_schema(schema) if schema is not None else infer(self._spark(), files, kind, encoding)
             table = self.create_table(name, columns, key, order_by, time, partition_by)
-            at_seq = table._handles.changes.created_at_seq
+            at_seq = inside(table).handles.changes.created_at_seq
         try:
-            return ingest(self.table(name)._handles, files, kind, mode, on_bad_record, batch_id, tell, encoding)
+            return ingest(inside(self.table(name)).handles, files, kind, mode, on_bad_record, batch_id, tell, encoding)
         except LithifyError as error:
             if created and not isinstance(error, CommitUnknown):
                 # Unless somebody wrote to it meanwhile: then it is theirs too.
@@ -341,11 +332,11 @@ class Lake:
 
         `tier`: only that tier's work, or that of several. Raises `Conflict` with the running cycle's id, if one runs.
         """
-        return self.maintenance.cycle.run(tier, tables)
+        return self._maintenance.cycle.run(tier, tables)
 
     def trigger_upkeep(self, tier: TierNames = None, tables: Sequence[str] | None = None) -> str:
         """As `upkeep`, but in the background: answers the cycle's id as soon as it has begun. `close` ends it."""
-        return self.maintenance.trigger(tier, tables)
+        return self._maintenance.trigger(tier, tables)
 
     def start_upkeep(self, every_s: float | None = None) -> None:
         """Keep the lake in shape in the background from now on, until `close`, as `lithify run` does."""
@@ -353,7 +344,7 @@ class Lake:
             self._check_open()
             if self._scheduler is not None:
                 raise InvalidRequest("upkeep of this lake has been started already; it ends with close")
-            scheduler = self.maintenance.scheduler(every_s=every_s)
+            scheduler = self._maintenance.scheduler(every_s=every_s)
             scheduler.start()
             self._scheduler = scheduler
 
@@ -361,7 +352,7 @@ class Lake:
         """Background jobs under way, in whichever process."""
         from lithify.lake.maintenance import unfinished_jobs
 
-        return unfinished_jobs(self)
+        return Listed(unfinished_jobs(self))
 
     def ended_jobs(self, limit: int | None = None, table: str | None = None) -> list[dict[str, Any]]:
         """Jobs that ended, newest first."""
@@ -388,12 +379,7 @@ class Lake:
         return table_upkeep(self, name)
 
     @property
-    def scheduler(self) -> Scheduler | None:
-        """What `start_upkeep` has started, if it has."""
-        return self._scheduler
-
-    @property
-    def maintenance(self) -> Maintenance:
+    def _maintenance(self) -> Maintenance:
         """Background work of this lake in this process: its cycle, what is due, and what was asked for."""
         from lithify.lake.maintenance import Maintenance
 
@@ -445,7 +431,7 @@ class Lake:
         `query_wait_s_max`. `id` names the query for `cancel`; `may_read(name)` is asked before a table is opened, and
         of other tables the files cannot be read there. `only`: the one table that this query may name.
         """
-        with self.limited(
+        with self._inside.limited(
             query,
             id=id,
             timeout_s=timeout_s,
@@ -459,38 +445,6 @@ class Lake:
             self._runtime.activity.answered(outcome.source, outcome.rows.num_rows, seconds, cut=outcome.cut)
             return Answer(within.id, outcome.rows, outcome.cut, seconds, outcome.source, outcome.snapshots)
 
-    @contextlib.contextmanager
-    def limited(
-        self,
-        text: str,
-        *,
-        id: str | None = None,
-        timeout_s: float | None = None,
-        rows_max: int | None = None,
-        memory_bytes_max: int | None = None,
-        may_read: MayRead | None = None,
-        owner: str | None = None,
-    ) -> Iterator[QueryRun]:
-        """A place among the queries that run, and the limits for whatever is asked there: what `explain` and a table's
-        `delete_where` take as `within`. `may_read(name)`: it runs where the files of no other table can be read.
-        """
-        self._check_open()
-        check_text("a query", text)
-        if id is not None:
-            check_text("the id of a query", id)
-        settings = self._settings
-        limits = Limits(
-            timeout_s if timeout_s is not None else settings.query_timeout_s,
-            rows_max if rows_max is not None else settings.query_rows_max,
-            memory_bytes_max if memory_bytes_max is not None else settings.query_memory_bytes_max,
-        )
-        with self._runtime.activity.asked(), self._queries.running(text, id, owner) as run:
-            yield QueryRun(limits, run, may_read)
-
-    def warm(self) -> None:
-        """Start what queries within limits run in, so that the first need not wait for it."""
-        self._serving.processes.warm(min(self._settings.queries_max, os.cpu_count() or 1), self._folders)
-
     def cancel(self, id: str) -> bool:
         """Stop a query, or take it out of the line. True if there was one."""
         check_text("the id of a query", id)
@@ -498,7 +452,7 @@ class Lake:
 
     def queries(self) -> list[RunningQuery]:
         """Queries of `query` that run or wait now, the oldest first."""
-        return self._queries.list()
+        return Listed(self._queries.list())
 
     def explain(
         self, query: str, as_of: AsOf = None, *, may_read: MayRead | None = None, within: QueryRun | None = None
@@ -519,7 +473,7 @@ class Lake:
             return found
 
         uses = self._serving.explain(query, table_of, self._names, within)
-        return [explanation_of(use, resolved=resolved[use.plan.snapshot.identity]) for use in uses]
+        return Listed(explanation_of(use, resolved=resolved[use.plan.snapshot.identity]) for use in uses)
 
     def _planned(
         self, as_of: AsOf, may_read: MayRead | None = None, only: str | None = None
@@ -539,13 +493,6 @@ class Lake:
 
         return table_of
 
-    def _folders(self) -> dict[str, tuple[str, ...]]:
-        """Where the files of tables lie, as far as that can be told without opening them."""
-        names = self._catalog.tables()[:TABLES_KNOWN_MAX]
-        return {
-            str(name): tuple(f"{self.path}/{name.namespace}/{name.table}/{part}" for part in DATA) for name in names
-        }
-
     def _names(self) -> dict[str, set[str]]:
         names: dict[str, set[str]] = {}
         for name in self._catalog.tables():
@@ -558,7 +505,7 @@ class Lake:
         return Cache(self._runtime, self._serving, self._reader_of)
 
     def _reader_of(self, name: str) -> Reader:
-        return self.table(name)._reader
+        return inside(self.table(name)).reader
 
     @property
     def spark(self) -> SparkSession:
@@ -587,6 +534,60 @@ class Lake:
     def _check_open(self) -> None:
         if self._closed:
             raise InvalidRequest("this lake is closed: open it again with Lake(path)")
+
+
+class LakeInside:
+    """What a lake is made of, and what it does for those who run it."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake, self.shared_spark = lake, lake._shared_spark
+        self.runtime, self.catalog, self.open_tables = lake._runtime, lake._catalog, lake._loaded
+
+    @property
+    def maintenance(self) -> Maintenance:
+        return self._lake._maintenance
+
+    @property
+    def scheduler(self) -> Scheduler | None:
+        """What `start_upkeep` has started, if it has."""
+        return self._lake._scheduler
+
+    @contextlib.contextmanager
+    def limited(
+        self,
+        text: str,
+        *,
+        id: str | None = None,
+        timeout_s: float | None = None,
+        rows_max: int | None = None,
+        memory_bytes_max: int | None = None,
+        may_read: MayRead | None = None,
+        owner: str | None = None,
+    ) -> Iterator[QueryRun]:
+        """A place among the queries that run, and the limits for whatever is asked there: what `explain` and a table's
+        `delete_where` take as `within`. `may_read(name)`: it runs where the files of no other table can be read.
+        """
+        self.open_tables.check_open()
+        check_text("a query", text)
+        if id is not None:
+            check_text("the id of a query", id)
+        settings = self.runtime.settings
+        limits = Limits(
+            timeout_s if timeout_s is not None else settings.query_timeout_s,
+            rows_max if rows_max is not None else settings.query_rows_max,
+            memory_bytes_max if memory_bytes_max is not None else settings.query_memory_bytes_max,
+        )
+        with self.runtime.activity.asked(), self._lake._queries.running(text, id, owner) as run:
+            yield QueryRun(limits, run, may_read)
+
+    def warm(self) -> None:
+        """Start what queries within limits run in, so that the first need not wait for it."""
+        self.runtime.serving.processes.warm(min(self.runtime.settings.queries_max, os.cpu_count() or 1), self._folders)
+
+    def _folders(self) -> dict[str, tuple[str, ...]]:
+        """Where the files of tables lie, as far as that can be told without opening them."""
+        names, root = self.catalog.tables()[:TABLES_KNOWN_MAX], self.runtime.root
+        return {str(name): tuple(f"{root}/{name.namespace}/{name.table}/{part}" for part in DATA) for name in names}
 
 
 def reopened_table(path: PurePath, name: str, spark: SparkSession) -> Table:

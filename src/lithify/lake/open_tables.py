@@ -23,13 +23,16 @@ from typing import TypeVar
 
 from lithify.core.names import TableName
 from lithify.core.read_plan import PlannedTable
+from lithify.core.results import Commit
+from lithify.core.schema import TableSchema
 from lithify.core.snapshot import Snapshot
 from lithify.errors import InvalidRequest, NotFound, Unavailable
+from lithify.read.change_feed import Feed
 from lithify.read.reader import Reader
 from lithify.tables.handles import Handles, dropped
 from lithify.tables.runtime import Runtime
-from lithify.write.queue import WriteQueue
-from lithify.write.small_writes import Writer
+from lithify.write.queue import QueueClosed, WriteQueue
+from lithify.write.small_writes import Request, Writer
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -85,6 +88,72 @@ class OpenTable:
             return self.retired
         finally:
             self.lane.release()
+
+
+class TableInside:
+    """One table while it is the same one, however often it is unloaded and opened again meanwhile."""
+
+    def __init__(self, tables: OpenTables, name: TableName, incarnation: str) -> None:
+        self._tables, self.name, self.incarnation = tables, name, incarnation
+        self.runtime = tables.runtime
+
+    @property
+    def opened(self) -> OpenTable:
+        try:
+            opened = self._tables.get(self.name)
+        except NotFound as error:
+            raise dropped(self.name) from error
+        if opened.handles.incarnation != self.incarnation:
+            raise dropped(self.name)
+        return opened
+
+    @property
+    def handles(self) -> Handles:
+        return self.opened.handles
+
+    @property
+    def reader(self) -> Reader:
+        return self.opened.reader
+
+    @property
+    def feed(self) -> Feed:
+        return Feed(self.reader)
+
+    @property
+    def known_schema(self) -> TableSchema:
+        """As it was when this process last looked, told without waiting for a commit under way."""
+        return self.handles.changes.schema
+
+    @contextmanager
+    def lane(self) -> Iterator[tuple[Handles, Reader]]:
+        """For background work: one at a time, on handles of its own, so that no reader and no writer waits for it."""
+        with self._tables.lane(self.opened.handles.name) as (handles, reader):
+            if handles.incarnation != self.incarnation:
+                raise dropped(self.name)
+            yield handles, reader
+
+    def write(self, request: Request, opened: OpenTable | None = None) -> Commit:
+        """`opened`: the open table, if it was just looked up."""
+        while True:
+            try:
+                return (opened or self.opened).writes.write(request)
+            except QueueClosed:
+                opened = None
+
+    def replay(self, operation: str, batch_id: str) -> Commit | None:
+        """The answer of then, if this batch was written before."""
+        opened = self.opened
+        with opened.handles.changes.log.lock:
+            return opened.writer.replay(operation, batch_id)
+
+    def check_schema(self, operation: str, batch_id: str | None, fingerprint: str | None) -> None:
+        """Before rows are looked at, which may not fit for that very reason. The commit looks again. A batch that was
+        written before is answered as then.
+        """
+        if fingerprint is None or fingerprint == self.known_schema.fingerprint:
+            return
+        if batch_id is None or self.replay(operation, batch_id) is None:
+            self.handles.schema().check_fingerprint(fingerprint, str(self.name))
 
 
 class OpenTables:

@@ -7,17 +7,15 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lithify.core.arguments import check_batch_id, check_count, check_names, check_place, check_text
-from lithify.core.frames import Frames
 from lithify.core.html import Listed, table_html
-from lithify.core.names import TableName
 from lithify.core.ops import Op
 from lithify.core.optional import need
-from lithify.core.read_plan import PlannedTable, ReadPlan
+from lithify.core.read_plan import ReadPlan
 from lithify.core.results import (
     Commit,
     CompactReport,
@@ -32,25 +30,25 @@ from lithify.core.results import (
 from lithify.core.rows import keys_of, rows_of_newest
 from lithify.core.schema import TableSchema, check_key_type
 from lithify.core.snapshot import DataFile, Snapshot
-from lithify.errors import Conflict, InvalidRequest, NotFound
+from lithify.core.table_methods import Columns, OnReport, TableMethods, check_keyed
+from lithify.errors import Conflict, InvalidRequest
 from lithify.files.read_proof import Vanished, look_again
 from lithify.index.partitions import FileFacts, facts_in, partitions_of
 from lithify.index.rebuild import IndexBuild, IndexCheck, IndexInspection, Progress, build, check, inspect, quiet
-from lithify.lake.open_tables import OpenTable, OpenTables
+from lithify.lake.open_tables import TableInside
 from lithify.maintenance.fold import FoldJob
 from lithify.maintenance.plans import CompactPlan
-from lithify.maintenance.table_work import OnReport, TableMaintenance, quietly
-from lithify.maintenance.triggers import idle_tier
+from lithify.maintenance.table_work import TableMaintenance
 from lithify.maintenance.vacuum import Vacuum
 from lithify.options.tiers import TierNames
-from lithify.read.change_feed import Feed, Net, Place
-from lithify.read.history import ChangesPage, changes_page, history_of, incremental, stats_of
+from lithify.read.change_feed import Net, Place
+from lithify.read.history import history_of, incremental, stats_of
 from lithify.read.reader import Reader
-from lithify.tables.handles import Handles, dropped
+from lithify.tables.handles import Handles
+from lithify.tables.inside import inside
 from lithify.tables.pins import pinned
 from lithify.tables.tags import tag, tags, untag
-from lithify.write.options import policy_for, set_options
-from lithify.write.queue import QueueClosed
+from lithify.write.options import set_options
 from lithify.write.schema_change import add_column
 from lithify.write.small_writes import Request, SeqMoved
 
@@ -68,12 +66,11 @@ AsOf = int | str | dt.datetime | Snapshot | None
 DELETE_WHERE_ROUNDS_MAX = 20
 
 
-class Table(Frames):
+class Table(TableMethods[CompactPlan]):
     """Rows that change. Get one from `Lake.table`."""
 
-    def __init__(self, tables: OpenTables, name: TableName, incarnation: str) -> None:
-        self._tables, self._name, self.incarnation = tables, name, incarnation
-        self._runtime = tables.runtime
+    def __init__(self, inside: TableInside) -> None:
+        self._inside, self._runtime = inside, inside.runtime
 
     def __repr__(self) -> str:
         return f"Table({self.name!r})"
@@ -91,49 +88,20 @@ class Table(Frames):
     @property
     def name(self) -> str:
         """`namespace.table`."""
-        return str(self._name)
-
-    @property
-    def _loaded(self) -> OpenTable:
-        """The open table behind this object, which may have been unloaded since the last call."""
-        try:
-            loaded = self._tables.get(self._name)
-        except NotFound as error:
-            raise dropped(self._name) from error
-        if loaded.handles.incarnation != self.incarnation:
-            raise dropped(self._name)
-        return loaded
+        return str(self._inside.name)
 
     @property
     def _handles(self) -> Handles:
-        return self._loaded.handles
+        return self._inside.handles
 
     @property
     def _reader(self) -> Reader:
-        return self._loaded.reader
-
-    @contextmanager
-    def _lane(self) -> Iterator[tuple[Handles, Reader]]:
-        """For background work: one at a time, on handles of its own, so that no reader and no writer waits for it."""
-        with self._tables.lane(self._loaded.handles.name) as (handles, reader):
-            if handles.incarnation != self.incarnation:
-                raise dropped(self._name)
-            yield handles, reader
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The user's columns."""
-        return self.definition.columns
+        return self._inside.reader
 
     @property
     def definition(self) -> TableSchema:
         """Columns, key, order_by, time and partition_by."""
         return self._handles.schema()
-
-    @property
-    def known_definition(self) -> TableSchema:
-        """As it was when this process last looked, told without waiting for a commit under way."""
-        return self._handles.changes.schema
 
     @property
     def base_path(self) -> Path:
@@ -142,93 +110,24 @@ class Table(Frames):
 
     # -- writing
 
-    def append(
-        self,
-        data: Any,
-        batch_id: str | None = None,
-        *,
-        actor: str | None = None,
-        schema_fingerprint: str | None = None,
-    ) -> Commit:
-        """Add rows. On a table with a key this is the same as `upsert`: a key never stands twice.
-
-        `schema_fingerprint` (of `definition.fingerprint`) refuses the write if columns or key are others by now.
-        """
-        return self._put("append", data, batch_id, actor, schema_fingerprint)
-
-    def upsert(
-        self,
-        data: Any,
-        batch_id: str | None = None,
-        *,
-        actor: str | None = None,
-        schema_fingerprint: str | None = None,
-    ) -> Commit:
-        """Insert rows, or replace those with the same key as a whole. The last row of a key in the batch wins."""
-        return self._put("upsert", data, batch_id, actor, schema_fingerprint)
-
-    def replace(
-        self,
-        data: Any,
-        batch_id: str | None = None,
-        *,
-        actor: str | None = None,
-        schema_fingerprint: str | None = None,
-    ) -> Commit:
-        """Delete, then write: these rows win whatever their order_by says."""
-        schema = self._handles.changes.schema
-        if not schema.keyed:
-            raise InvalidRequest(f"table {self.name} has no key, so there is nothing to replace: use append")
-        op = Op.REPLACE if schema.order_by else Op.UPSERT
-        self.check_schema("replace", batch_id, schema_fingerprint)
-        rows = {op: self._rows(data)}
-        return self._write(Request("replace", rows, batch_id, _who(actor, None), schema_fingerprint=schema_fingerprint))
-
-    def _write(self, request: Request, loaded: OpenTable | None = None) -> Commit:
-        """`loaded`: the open table, if it was just looked up."""
-        while True:
-            try:
-                return (loaded or self._loaded).writes.write(request)
-            except QueueClosed:
-                loaded = None
-
-    def _replay(self, operation: str, batch_id: str) -> Commit | None:
-        loaded = self._loaded
-        with loaded.handles.changes.log.lock:
-            return loaded.writer.replay(operation, batch_id)
-
     def _put(
         self, operation: str, data: Any, batch_id: str | None, actor: str | None, schema_fingerprint: str | None
     ) -> Commit:
-        loaded = self._loaded
-        schema = loaded.handles.changes.schema
-        if operation == "upsert" and not schema.keyed:
-            raise InvalidRequest(
-                f"table {self.name} has no key, so there is nothing to upsert by: use append, or create it with a key"
-            )
-        self.check_schema(operation, batch_id, schema_fingerprint)
-        who = _who(actor, None)
-        if _is_spark_frame(data):
+        opened = self._inside.opened
+        schema = opened.handles.changes.schema
+        check_keyed(self.name, schema, operation)
+        self._inside.check_schema(operation, batch_id, schema_fingerprint)
+        who, beats = _who(actor, None), operation == "replace"
+        if _is_spark_frame(data) and not beats:
             from lithify.write.bulk import write_frame
 
             return write_frame(
-                loaded.handles, data, operation, batch_id, dict(who), schema_fingerprint=schema_fingerprint
+                opened.handles, data, operation, batch_id, dict(who), schema_fingerprint=schema_fingerprint
             )
-        rows = {Op.UPSERT: rows_of_newest(data, schema, lambda: self.definition)}
-        return self._write(Request(operation, rows, batch_id, who, schema_fingerprint=schema_fingerprint), loaded)
-
-    def check_schema(self, operation: str, batch_id: str | None, fingerprint: str | None) -> None:
-        """Before rows are looked at, which may not fit for that very reason. The commit looks again. A batch that was
-        written before is answered as then.
-        """
-        if fingerprint is None or fingerprint == self._handles.changes.schema.fingerprint:
-            return
-        if batch_id is None or self._replay(operation, batch_id) is None:
-            self.definition.check_fingerprint(fingerprint, self.name)
-
-    def _rows(self, data: Any) -> pa.Table:
-        """Rows of the schema that this process knows; what that refuses may fit a newer one."""
-        return rows_of_newest(data, self._handles.changes.schema, lambda: self.definition)
+        op = Op.REPLACE if beats and schema.order_by else Op.UPSERT
+        rows = {op: rows_of_newest(data, schema, lambda: self.definition)}
+        request = Request(operation, rows, batch_id, who, schema_fingerprint=schema_fingerprint)
+        return self._inside.write(request, opened)
 
     def delete(
         self,
@@ -240,14 +139,14 @@ class Table(Frames):
         schema_fingerprint: str | None = None,
     ) -> Commit:
         """Delete by key. On a table with no key: every row that is there now and matches the given columns."""
-        self.check_schema("delete", batch_id, schema_fingerprint)
+        self._inside.check_schema("delete", batch_id, schema_fingerprint)
         schema = self._handles.changes.schema
         rows = keys_of(keys, schema)
         if not schema.keyed:
             for column in rows.schema:
                 check_key_type(column, "delete")
         parts = {Op.DELETE: rows}
-        return self._write(
+        return self._inside.write(
             Request("delete", parts, batch_id, _who(actor, reason), schema_fingerprint=schema_fingerprint)
         )
 
@@ -278,7 +177,7 @@ class Table(Frames):
         for _ in range(DELETE_WHERE_ROUNDS_MAX):
             snapshot = self.snapshot()
             # Before looking for rows: those of the first time are gone.
-            if batch_id is not None and (replayed := self._replay("delete where", batch_id)) is not None:
+            if batch_id is not None and (replayed := self._inside.replay("delete where", batch_id)) is not None:
                 return replayed
             try:
                 keys = serving.read_where(self._reader.planned(snapshot), by, condition, within)
@@ -292,7 +191,7 @@ class Table(Frames):
                 # With a batch id even "nothing to delete" is remembered: asked again, it must not delete newer rows.
                 parts = {Op.DELETE: keys} if keys.num_rows else {}
                 request = Request("delete where", parts, batch_id, info, only_at_seq=snapshot.seq)
-                return self._write(request)
+                return self._inside.write(request)
             except SeqMoved:
                 continue
         raise Conflict(
@@ -353,11 +252,6 @@ class Table(Frames):
             on_batch=on_batch,
         )
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """Every table option with the value that holds now: the table's own, or else the lake's."""
-        return self.definition.options
-
     def set_options(self, values: Mapping[str, Any]) -> None:
         """Set options of this table; None goes back to the default."""
         set_options(self._handles, values)
@@ -405,16 +299,6 @@ class Table(Frames):
 
         return look_again(plan)
 
-    def planned(self, as_of: AsOf = None) -> PlannedTable:
-        """One snapshot, ready to be asked which files a predicate leaves."""
-        return self._loaded.planned(as_of)
-
-    def is_resolved(self, snapshot: Snapshot) -> bool:
-        """Whether the pending changes of a snapshot are resolved and kept, so that the next read need not."""
-        if not isinstance(snapshot, Snapshot):
-            raise InvalidRequest(f"is_resolved takes a snapshot of this table, not {type(snapshot).__name__}")
-        return self._reader.keeps(snapshot)
-
     def get(self, key: Any) -> dict[str, Any] | None:
         """One row by its key, or None."""
         found = row_of(self, key)
@@ -425,7 +309,7 @@ class Table(Frames):
         check_names("columns", columns)
         if where is not None:
             check_text("where", where)
-        return look_again(lambda: self._runtime.serving.read(self.planned(as_of), columns, where))
+        return look_again(lambda: self._runtime.serving.read(self._inside.opened.planned(as_of), columns, where))
 
     def head(self, rows: int = 10, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table:
         """Some fresh rows, in no particular order: as many as asked for, where there are so many."""
@@ -433,13 +317,13 @@ class Table(Frames):
         check_names("columns", columns)
         if where is not None:
             check_text("where", where)
-        return look_again(lambda: self._runtime.serving.read(self.planned(), columns, where, limit=rows))
+        return look_again(lambda: self._runtime.serving.read(self._inside.opened.planned(), columns, where, limit=rows))
 
     def count(self, where: str | None = None, as_of: AsOf = None) -> int:
         """How many fresh rows there are, or how many a condition holds for."""
         if where is not None:
             check_text("where", where)
-        return look_again(lambda: self._runtime.serving.count(self.planned(as_of), where))
+        return look_again(lambda: self._runtime.serving.count(self._inside.opened.planned(as_of), where))
 
     def to_spark(self, spark: SparkSession | None = None, where: str | None = None, as_of: AsOf = None) -> DataFrame:
         """Fresh rows as a Spark DataFrame over native Parquet scans: the fast path into Spark. `where` also keeps files
@@ -452,7 +336,7 @@ class Table(Frames):
         session = self._runtime.session(spark)
 
         def read() -> DataFrame:
-            planned = self.planned(as_of)
+            planned = self._inside.opened.planned(as_of)
             predicate = None if where is None else spark_predicate(where, planned.schema.columns)
             plan = planned.plan(predicate)
             return frame_of(session, plan, self._handles.folder / "index", self._runtime.owner_label)
@@ -464,39 +348,30 @@ class Table(Frames):
         """Every change after the token `since` (a seq), in commit order, with `_seq` and `_op`; folds add nothing."""
         return incremental(self._handles, since)
 
-    def changes_page(self, since: int, rows_max: int) -> ChangesPage:
-        """As `changes`, but only as many commits as it takes for `rows_max` rows, and where to go on from there."""
-        check_count("rows_max", rows_max, least=1, needed=True)
-        return changes_page(self._handles, since, rows_max)
-
     def position(self, as_of: AsOf = None) -> str:
         """How far the table has come, now or as of a seq or a time: a text that `feed` and its kin go on from."""
-        return self._feed.position(self.snapshot(as_of).seq)
+        return self._inside.feed.position(self.snapshot(as_of).seq)
 
     def feed(self, since: Place, until: Place | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """What each commit after `since` up to `until` did to the rows, with `_seq` and `_kind` (insert, update or
         delete), in the order of `_seq`, then key. A deleted row is shown as it was; what changed nothing is left out.
         """
         check_names("columns", columns)
-        return self._feed.rows(since, until, columns)
+        return self._inside.feed.rows(since, until, columns)
 
     def feed_to_spark(
         self, since: Place, until: Place | None = None, spark: SparkSession | None = None, *, ordered: bool = True
     ) -> DataFrame:
         """As `feed`, at any size. `ordered=False` spares the sort by `_seq` where the order does not matter."""
-        return self._feed.frame(self._runtime.session(spark), since, until, ordered=ordered)
+        return self._inside.feed.frame(self._runtime.session(spark), since, until, ordered=ordered)
 
     def feed_until(self, since: Place, rows_max: int) -> int:
         """The seq up to which a batch of about `rows_max` rows goes: whole commits, at least one if there is any."""
-        return self._feed.until(since, rows_max)
+        return self._inside.feed.until(since, rows_max)
 
-    def net(self, since: Place, until: Place | None = None) -> Net:
+    def latest_changes(self, since: Place, until: Place | None = None) -> Net:
         """The last effect on each key after `since`: rows as they are at `until`, and keys that are gone."""
-        return self._feed.net(since, until)
-
-    @property
-    def _feed(self) -> Feed:
-        return Feed(self._reader)
+        return self._inside.feed.net(since, until)
 
     # -- looking at it
 
@@ -526,7 +401,7 @@ class Table(Frames):
         """Complete the index from the footers of files that it does not know yet. Data is never touched; one that was
         interrupted goes on where it stopped. Stops at a file that cannot be read, unless `skip_corrupt`.
         """
-        with self._lane() as (handles, _):
+        with self._inside.lane() as (handles, _):
             return build(handles, skip_corrupt=skip_corrupt, progress=progress)
 
     def rebuild_index(self, skip_corrupt: bool = False, progress: Progress = quiet) -> IndexBuild:
@@ -543,55 +418,23 @@ class Table(Frames):
 
     # -- folding
 
-    @overload
-    def fold(self, dry_run: Literal[False] = False) -> FoldReport: ...
-    @overload
-    def fold(self, dry_run: Literal[True]) -> FoldPlan: ...
-    def fold(self, dry_run: bool = False) -> FoldReport | FoldPlan:
-        """Move pending changes into base. Readers and writers go on meanwhile."""
+    def _fold(self, dry_run: bool) -> FoldReport | FoldPlan:
         if dry_run:
             return FoldJob(self._handles, self._reader).plan()
-        with self._lane() as (handles, reader):
+        with self._inside.lane() as (handles, reader):
             return FoldJob(handles, reader).run()
 
-    @overload
-    def compact(
-        self, tier: TierNames = None, dry_run: Literal[False] = False, *, progress: OnReport = ...
-    ) -> list[CompactReport]: ...
-    @overload
-    def compact(self, tier: TierNames = None, *, dry_run: Literal[True]) -> list[CompactPlan]: ...
-    def compact(
-        self, tier: TierNames = None, dry_run: bool = False, *, progress: OnReport = quietly
-    ) -> list[CompactReport] | list[CompactPlan]:
-        """Merge small base files into larger ones, as far as the table's tiers (or packing) call for it now;
-        `tier`: one of them, or some. `progress` is called with the report of each batch as it is done.
-        """
+    def _compact(self, tier: TierNames, dry_run: bool, progress: OnReport) -> list[CompactReport] | list[CompactPlan]:
         if dry_run:
             return Listed(TableMaintenance(self._handles, self._reader).compactions(self._runtime.now_ms(), tier))
-        with self._lane() as (handles, reader):
-            return TableMaintenance(handles, reader).compact(tier, progress)
+        with self._inside.lane() as (handles, reader):
+            return Listed(TableMaintenance(handles, reader).compact(tier, progress))
 
-    def why_idle(self, tier: str) -> str | None:
-        """Why this tier has no work on this table, ever; None if it may have some."""
-        definition = self.definition
-        return idle_tier(definition, policy_for(self._runtime.settings, definition.settings, self.name), tier)
-
-    @overload
-    def optimize(
-        self, by: str | Sequence[str] | None = None, dry_run: Literal[False] = False, *, progress: OnReport = ...
-    ) -> list[CompactReport]: ...
-    @overload
-    def optimize(self, by: str | Sequence[str] | None = None, *, dry_run: Literal[True]) -> list[CompactPlan]: ...
-    def optimize(
-        self, by: str | Sequence[str] | None = None, dry_run: bool = False, *, progress: OnReport = quietly
-    ) -> list[CompactReport] | list[CompactPlan]:
-        """Write base anew in z-order of the given columns (default: key, then time), so that filters on any of them
-        read few files. If all rows are still pending, they are folded first.
-        """
+    def _optimize(self, by: Columns, dry_run: bool, progress: OnReport) -> list[CompactReport] | list[CompactPlan]:
         if dry_run:
             return Listed(TableMaintenance(self._handles, self._reader).clusterings(by))
-        with self._lane() as (handles, reader):
-            return TableMaintenance(handles, reader).optimize(by, progress)
+        with self._inside.lane() as (handles, reader):
+            return Listed(TableMaintenance(handles, reader).optimize(by, progress))
 
     # -- cleaning up
 
@@ -601,15 +444,16 @@ class Table(Frames):
         """
         if dry_run:
             return Vacuum(self._handles).run(retain_hours)
-        with self._lane() as (handles, _):
+        with self._inside.lane() as (handles, _):
             return Vacuum(handles).run(retain_hours, dry_run=False)
 
 
 def row_of(table: Table, key: Any) -> pa.Table | None:
     """`table.get(key)` in Arrow, for those who write it down in other words than Python's."""
-    if not table._handles.changes.schema.keyed:
+    within = inside(table)
+    if not within.known_schema.keyed:
         raise InvalidRequest(f"table {table.name} has no key: read rows with to_arrow(where=...)")
-    return look_again(lambda: table._reader.get(table.snapshot(), key))
+    return look_again(lambda: within.reader.get(table.snapshot(), key))
 
 
 def _who(actor: str | None, reason: str | None) -> dict[str, str]:

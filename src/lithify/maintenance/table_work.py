@@ -7,11 +7,12 @@ plan whose inputs changed under it is made again from what is there now, a few t
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from lithify.core.results import CompactReport, FoldReport, VacuumReport
 from lithify.core.snapshot import Snapshot
+from lithify.core.table_methods import OnReport, quietly
 from lithify.delta.commit import PlannedAgain
 from lithify.errors import Conflict
 from lithify.jobs import jobs
@@ -34,12 +35,7 @@ from lithify.write.options import policy_for
 
 ROUNDS_MAX = 20
 REPLANS_MAX = 3
-OnReport = Callable[[CompactReport], None]
 Report = FoldReport | MinorReport | CompactReport
-
-
-def quietly(report: CompactReport) -> None:
-    """Tell nobody."""
 
 
 class TableMaintenance:

@@ -21,6 +21,7 @@ from lithify.core.schema import TableSchema, define, normalise
 from lithify.errors import InvalidRequest, NotFound
 from lithify.pipelines.checkpoint import Ledger, Ledgers, state_of
 from lithify.pipelines.declaration import Graph, Step
+from lithify.tables.inside import inside
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,7 +59,7 @@ def graph_of(lake: Lake, steps: Sequence[Step]) -> Graph:
 
 
 def exists(lake: Lake, name: str) -> bool:
-    return lake._catalog.exists(TableName(*name.split(".")))
+    return inside(lake).catalog.exists(TableName(*name.split(".")))
 
 
 class Check:
@@ -142,7 +143,7 @@ def file_columns(lake: Lake, step: Step, spark: SparkSession, ledger: Ledger | N
 
     if ledger is None:
         known = state_of(lake.table(step.target), step.feed) if exists(lake, step.target) else None
-        ledger = Ledgers(lake._runtime, step).read(known.ledger if known else None)
+        ledger = Ledgers(inside(lake).runtime, step).read(known.ledger if known else None)
     if ledger.columns is not None:
         return columns_from_json(ledger.columns)
     found = [file.path for file in listed(step)]

@@ -24,6 +24,7 @@ from lithify.errors import Corruption, NotFound
 from lithify.files.user_files import size_and_time_ns
 from lithify.pipelines.declaration import Step
 from lithify.streams.checkpoint import Checkpoint, feed_txn, fingerprint, recall
+from lithify.tables.inside import inside
 from lithify.tables.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class StepState:
 
 
 def state_of(table: Table, feed: str) -> StepState:
-    handles = table._handles
+    handles = inside(table).handles
     with handles.changes.log.lock:
         handles.schema()
         known = recall(handles.changes, feed)

@@ -23,6 +23,7 @@ from lithify.pipelines.pending import Work
 from lithify.pipelines.reports import StepReport, lineage
 from lithify.pipelines.table_step import Tell, check_ours, check_repeatable, target_of
 from lithify.streams.apply import apply_batch
+from lithify.tables.inside import inside
 from lithify.text.text_rows import Target
 from lithify.write.ingest import format_of
 from lithify.write.quarantine import set_aside
@@ -41,7 +42,7 @@ class FilesRun:
     def __init__(self, lake: Lake, spark: Callable[[], SparkSession], checked: CheckedStep, work: Work, tell: Tell):
         self._lake, self._spark, self._tell = lake, spark, tell
         self._checked, self._work, self._step = checked, work, checked.step
-        self._ledgers = Ledgers(lake._runtime, checked.step)
+        self._ledgers = Ledgers(inside(lake).runtime, checked.step)
         assert checked.source is not None
         self._columns = checked.source
 
@@ -76,13 +77,13 @@ class FilesRun:
             source, read, bad = self._read(files)
             frame = answer(spark, f"step {step.label}", step.sql, source, lookups)
             self._tell("computing")
-            judgement = held.enter_context(judged_answer(step, frame, lake._settings.stream_rows_max))
-            lake._store.step("pipeline.computed")
+            judgement = held.enter_context(judged_answer(step, frame, inside(lake).runtime.settings.stream_rows_max))
+            inside(lake).runtime.store.step("pipeline.computed")
             check_keys(step, judgement, self._checked.target.key, computed=False)
             target = target_of(lake, self._checked)
             self._checked = replace(self._checked, exists=True)
             name = f"{step.feed}-{1 if self._work.state.number is None else self._work.state.number + 1}"
-            quarantined, folder = keep_aside(target._handles, f"{name}-rows", judgement)
+            quarantined, folder = keep_aside(inside(target).handles, f"{name}-rows", judgement)
             count, records = self._keep_bad(target, f"{name}-records", bad)
             quarantined, folder = quarantined + count, records or folder
             report = StepReport(
@@ -123,7 +124,7 @@ class FilesRun:
             info={"detail": f"{step.label}: {lineage(step.source, None, None, len(files))}", "pipeline": facts},
         )
         check_ours(step, commit)
-        self._lake._store.step("pipeline.committed")
+        inside(self._lake).runtime.store.step("pipeline.committed")
         self._ledgers.remove(before)
         after = replace(state, number=checkpoint.after, ledger=number, declared=self._work.declared)
         self._work = replace(self._work, state=after, ledger=ledger)
@@ -155,7 +156,7 @@ class FilesRun:
         return rows, found.records, text if found.bad else None
 
     def _keep_bad(self, target: Table, name: str, text: TextFiles | None) -> tuple[int, str | None]:
-        handles = target._handles
+        handles = inside(target).handles
         return told(handles, set_aside(handles, name, text.write_bad if text is not None else ()))
 
 

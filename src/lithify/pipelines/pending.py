@@ -12,6 +12,7 @@ from lithify.files.user_files import find_files, is_file
 from lithify.pipelines.check import exists
 from lithify.pipelines.checkpoint import FileSeen, Ledger, Ledgers, StepState, files_behind, state_of
 from lithify.pipelines.declaration import Step
+from lithify.tables.inside import inside
 
 if TYPE_CHECKING:
     from lithify.lake.lake import Lake
@@ -51,7 +52,7 @@ def work_of(lake: Lake, step: Step, *, full: bool = False) -> Work:
     if not exists(lake, step.table):
         return Work(step, state, f"{step.table} is not there yet", idle=True)
     source = lake.table(step.table)
-    until, declared = source.snapshot().seq, step.fingerprint(source.incarnation)
+    until, declared = source.snapshot().seq, step.fingerprint(inside(source).incarnation)
     since = state.read
 
     def whole(why: str) -> Work:
@@ -70,7 +71,7 @@ def work_of(lake: Lake, step: Step, *, full: bool = False) -> Work:
     if step.kind == "full":
         return whole(DECLARED_FULL)
     try:
-        if source._feed.more_than(CHANGES_ROWS_MAX, since, until):
+        if inside(source).feed.more_than(CHANGES_ROWS_MAX, since, until):
             return whole(f"more than {CHANGES_ROWS_MAX:,} rows changed")
     except NotFound:
         return whole(f"changes after seq {since} are no longer all there")
@@ -78,7 +79,7 @@ def work_of(lake: Lake, step: Step, *, full: bool = False) -> Work:
 
 
 def _of_files(lake: Lake, step: Step, state: StepState, *, full: bool) -> Work:
-    ledgers, declared = Ledgers(lake._runtime, step), step.fingerprint()
+    ledgers, declared = Ledgers(inside(lake).runtime, step), step.fingerprint()
     if state.number is None and not step_may_begin(lake, step, ledgers):
         raise InvalidRequest(
             f"{step.label} has read files before, but {step.target} no longer remembers which (30 days have passed, or "
@@ -103,7 +104,7 @@ def step_may_begin(lake: Lake, step: Step, ledgers: Ledgers) -> bool:
     if not ledgers.names() or not exists(lake, step.target):
         return True
     target = lake.table(step.target)
-    return target.definition.keyed or target.snapshot().seq <= target._handles.changes.created_at_seq
+    return target.definition.keyed or target.snapshot().seq <= inside(target).handles.changes.created_at_seq
 
 
 def listed(step: Step) -> list[FileSeen]:

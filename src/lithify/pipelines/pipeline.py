@@ -26,6 +26,7 @@ from lithify.pipelines.file_step import FilesRun
 from lithify.pipelines.pending import Work, work_of
 from lithify.pipelines.reports import PipelinePlan, PipelineReport, StepPlan, StepReport
 from lithify.pipelines.table_step import StepRun
+from lithify.tables.inside import inside
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +53,7 @@ class Pipeline:
         self._lake, self.name, self.steps = lake, declaration.name, declaration.steps
         self._everywhere = [*self.steps, *(step for other in others for step in other.steps)]
         self._stopping, self._cancelled = threading.Event(), threading.Event()
-        self._tag = f"lithify-pipeline-{lake._runtime.new_id()}"
+        self._tag = f"lithify-pipeline-{inside(lake).runtime.new_id()}"
         self._session: SparkSession | None = None
 
     def __repr__(self) -> str:
@@ -111,7 +112,7 @@ class Pipeline:
         source = self._lake.table(work.step.table)
         if not source.definition.keyed:
             return int(source.feed(work.since, work.until).num_rows)
-        net = source.net(work.since, work.until)
+        net = source.latest_changes(work.since, work.until)
         return int(net.rows.num_rows + net.deleted.num_rows)
 
     # -- running
@@ -124,13 +125,13 @@ class Pipeline:
         graph, chosen = self._chosen(step)
         run = _Run(self, graph, chosen, full, on_event)
         lease = f"pipeline-{self.name}"
-        ours, held = leases.acquire(self._lake._runtime, lease, run.id, LEASE_S, f"pipeline {self.name}")
+        ours, held = leases.acquire(inside(self._lake).runtime, lease, run.id, LEASE_S, f"pipeline {self.name}")
         if not ours:
             raise Conflict(
                 f"pipeline {self.name} is being run by {held.holder}: wait for it to end, or stop it first",
                 pipeline=self.name,
             )
-        with leases.HeldLease(self._lake._runtime, held) as holding:
+        with leases.HeldLease(inside(self._lake).runtime, held) as holding:
             return run.steps(lambda: self._stopping.is_set() or holding.lost.is_set())
 
     def stop(self) -> None:
@@ -146,7 +147,7 @@ class Pipeline:
         self._stopping.set()
         self._cancelled.set()
         session = self._session
-        if session is not None and not session.interruptTag(self._tag) and self._lake._shared_spark is None:
+        if session is not None and not session.interruptTag(self._tag) and inside(self._lake).shared_spark is None:
             session.interruptAll()
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
@@ -182,7 +183,7 @@ class _Run:
 
     def __init__(self, pipeline: Pipeline, graph: Graph, chosen: Sequence[Step], full: bool, tell: OnEvent) -> None:
         self._pipeline, self._graph, self._chosen, self._full, self._tell = pipeline, graph, chosen, full, tell
-        self._lake, self._runtime = pipeline._lake, pipeline._lake._runtime
+        self._lake, self._runtime = pipeline._lake, inside(pipeline._lake).runtime
         self.id = self._runtime.new_id()
         self._started_ms, self._started = self._runtime.now_ms(), time.monotonic()
         self._done: list[StepReport] = []
@@ -283,7 +284,7 @@ def _idle(work: Work) -> StepReport:
 
 
 def _journal(lake: Lake) -> Journal:
-    return Journal(lake._store, lake._runtime.control / "history" / "pipelines.jsonl")
+    return Journal(inside(lake).runtime.store, inside(lake).runtime.control / "history" / "pipelines.jsonl")
 
 
 def history(lake: Lake, pipeline: str | None = None, limit: int | None = None) -> list[dict[str, Any]]:
@@ -296,11 +297,11 @@ def history(lake: Lake, pipeline: str | None = None, limit: int | None = None) -
 
 def declared(lake: Lake) -> dict[str, Declaration]:
     """The pipelines of the lake's settings."""
-    return parse_pipelines(lake._settings.pipelines)
+    return parse_pipelines(inside(lake).runtime.settings.pipelines)
 
 
 def pipeline_of(lake: Lake, name: str, declaration: Mapping[str, Any] | None) -> Pipeline:
-    document = {**lake._settings.pipelines}
+    document = {**inside(lake).runtime.settings.pipelines}
     if declaration is not None:
         document[name] = declaration
         parse_pipeline(name, declaration)

@@ -45,6 +45,7 @@ from lithify.pipelines.declaration import Step
 from lithify.pipelines.pending import CHANGES_ROWS_MAX, Work
 from lithify.pipelines.reports import StepReport, lineage
 from lithify.streams.apply import apply_batch
+from lithify.tables.inside import inside
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -134,7 +135,7 @@ class StepRun:
         if self._step.kind == "groups":
             return self._groups(snapshot, since)
         if self._checked.computed:
-            net = self._source.net(since, until)
+            net = self._source.latest_changes(since, until)
             keys = pa.concat_tables([net.rows.select(net.deleted.column_names), net.deleted])
             return Input(self._frame(net.rows), keys.num_rows, keys)
         events = self._source.feed(since, until)
@@ -150,7 +151,7 @@ class StepRun:
     def _groups(self, snapshot: Snapshot, since: int) -> Input | None:
         by, source = list(self._step.by), self._source
         if source.definition.keyed:
-            net = source.net(since, snapshot.seq)
+            net = source.latest_changes(since, snapshot.seq)
             keys = pa.concat_tables([net.rows.select(net.deleted.column_names), net.deleted])
             changed = keys.num_rows
             if set(by) <= set(keys.column_names):
@@ -209,14 +210,14 @@ class StepRun:
                 frames = {n: self._lake.table(n).to_spark(self._spark, as_of=at) for n, at in lookups.items()}
                 frame = answer(self._spark, f"step {step.label}", step.sql, given.source, frames)
                 self._tell("computing")
-                rows_max = self._lake._settings.stream_rows_max
+                rows_max = inside(self._lake).runtime.settings.stream_rows_max
                 judgement = held.enter_context(judged_answer(step, frame, rows_max))
-            self._lake._store.step("pipeline.computed")
+            inside(self._lake).runtime.store.step("pipeline.computed")
             check_keys(step, judgement, self._checked.target.key, computed=self._checked.computed)
             target = target_of(self._lake, self._checked)
             data, operation = self._operations(target, judgement, given, whole=whole)
             checkpoint = self._work.state.next(step.feed, **{READ: until, DECLARED: self._work.declared})
-            quarantined, folder = keep_aside(target._handles, f"{step.feed}-{checkpoint.after}-rows", judgement)
+            quarantined, folder = keep_aside(inside(target).handles, f"{step.feed}-{checkpoint.after}-rows", judgement)
             facts = {"quarantined": quarantined, "quarantine": folder, "warned": dict(judgement.warned)}
             info = {
                 "detail": f"{step.label}: {lineage(str(step.table), since, until, 0)}",
@@ -229,12 +230,12 @@ class StepRun:
                 checkpoint=checkpoint,
                 mode="upsert" if target.definition.keyed else "append",
                 op_column=operation,
-                rows_max=None if isinstance(data, pa.Table) else self._lake._settings.stream_rows_max,
+                rows_max=None if isinstance(data, pa.Table) else inside(self._lake).runtime.settings.stream_rows_max,
                 operation="pipeline",
                 info=info,
             )
             check_ours(step, commit)
-        self._lake._store.step("pipeline.committed")
+        inside(self._lake).runtime.store.step("pipeline.committed")
         return commit, facts
 
     def _operations(
@@ -307,15 +308,15 @@ def matching(table: Table, wanted: pa.Table, columns: Sequence[str], as_of: int 
 def _matching(table: Table, wanted: pa.Table, columns: Sequence[str], as_of: int | None) -> pa.Table:
     snapshot = table.snapshot(as_of)
     if as_of is not None:
-        table._handles.check_present(snapshot)
+        inside(table).handles.check_present(snapshot)
     fields = []
     for name in wanted.column_names:
         kind = snapshot.schema.columns.field(name).type
         fields.append(pa.field(name, kind, bool(wanted.column(name).null_count)))
     keys = wanted.cast(pa.schema([f.with_nullable(True) for f in fields])).cast(pa.schema(fields))
-    plan = table._reader.plan_for(snapshot, [keys])
+    plan = inside(table).reader.plan_for(snapshot, [keys])
     known = [name for name in columns if name in snapshot.schema.names]
-    rows = table._runtime.serving.key_queries.matching(plan, [keys], known)
+    rows = inside(table).runtime.serving.key_queries.matching(plan, [keys], known)
     for name in columns:
         if name not in known:  # it was added later
             rows = rows.append_column(name, pa.nulls(rows.num_rows, table.schema.field(name).type))

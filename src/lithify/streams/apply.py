@@ -28,6 +28,7 @@ from lithify.errors import InvalidRequest
 from lithify.merge.events import check_events, settle, with_null_key
 from lithify.streams.checkpoint import Checkpoint, check_feed, recall
 from lithify.tables.handles import Handles
+from lithify.tables.inside import inside
 from lithify.write.quarantine import set_aside
 from lithify.write.small_writes import Request, Writer
 
@@ -45,7 +46,7 @@ OnNullKeys = Literal["fail", "quarantine"]
 def checkpoint_of(table: Table, feed: str) -> int | None:
     """How far a feed has come into the table, as the last commit of it remembers; None: it has not begun."""
     check_feed(feed)
-    handles = table._handles
+    handles = inside(table).handles
     with handles.changes.log.lock:
         handles.schema()
         known = recall(handles.changes, feed)
@@ -70,7 +71,7 @@ def apply_batch(
     A function as `data` is called only if the portion is new, and may still add to `info`. `order`: columns of a
     DataFrame that go before the place of a row in it in the order of arrival, and are not stored.
     """
-    handles = table._handles
+    handles = inside(table).handles
     schema = handles.schema()
     check_batch(schema, table.name, mode, op_column, null_keys)
     with handles.changes.log.lock:
@@ -87,7 +88,7 @@ def apply_batch(
         if rows is None:
             return arrival.bulk(portion)
         portion = rows
-    return table._write(arrival.request(portion))
+    return inside(table).write(arrival.request(portion))
 
 
 def check_batch(schema: TableSchema, table: str, mode: str, op_column: str | None, null_keys: str) -> None:

@@ -29,6 +29,7 @@ from lithify.files.text_input import check_encoding
 from lithify.files.user_files import find_files, is_file, is_folder, user_path
 from lithify.streams.apply import BatchMode, Checkpoint, OnNullKeys
 from lithify.streams.sink import OnBatch, StreamSink, TakenBatch
+from lithify.tables.inside import inside
 from lithify.text.text_rows import Target
 from lithify.write.ingest import format_of
 from lithify.write.quarantine import set_aside
@@ -132,7 +133,7 @@ class FileSink(StreamSink):
             bad, count, records = list(found.examples), found.bad, text.write_bad if found.bad else ()
         if count and self.null_keys == "fail":
             raise refused(bad, count, table.name, _THEN)
-        info |= set_aside(table._handles, name, records)
+        info |= set_aside(inside(table).handles, name, records)
         if rows is not None and rows.num_rows <= self.rows_max:
             return rows
         return text.rows(places=True)
@@ -157,7 +158,7 @@ class FileSink(StreamSink):
             raise InvalidRequest(
                 f"some records do not fit table {table.name}; nothing was written. The first ones:\n  {lines}\n{_THEN}"
             )
-        info |= set_aside(table._handles, name, (lambda folder: write_bad_rows(frame, folder)) if bad else ())
+        info |= set_aside(inside(table).handles, name, (lambda folder: write_bad_rows(frame, folder)) if bad else ())
         if rows is not None:
             return (rows if not bad else rows.filter(pc.is_null(rows.column(WHY)))).drop_columns([WHY])
         return frame.where(f"{WHY} is null").drop(WHY)
@@ -182,7 +183,7 @@ class FileStream:
         on_batch: OnBatch | None = None,
     ) -> None:
         self._source = _place(source)
-        self._table, self._runtime, self._files_max, self._told = table, table._runtime, files_max, on_batch
+        self._table, self._runtime, self._files_max, self._told = table, inside(table).runtime, files_max, on_batch
         self._sink = FileSink(
             table,
             mode,
@@ -193,7 +194,7 @@ class FileStream:
             rows_max=rows_max,
             on_batch=self._taken,
         )
-        self._label = Label(table.name, table.incarnation, self._source, mode, op_column)
+        self._label = Label(table.name, inside(table).incarnation, self._source, mode, op_column)
         self.checkpoint = (
             user_path(checkpoint)
             if checkpoint is not None

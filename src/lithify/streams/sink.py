@@ -32,6 +32,7 @@ from lithify.errors import InvalidRequest
 from lithify.streams.apply import BatchMode, Checkpoint, OnNullKeys, apply_batch, check_batch, checkpoint_of
 from lithify.streams.checkpoint import check_feed
 from lithify.tables.handles import dropped
+from lithify.tables.inside import inside
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -100,13 +101,13 @@ class StreamSink:
             raise InvalidRequest(f"rows_max {rows_max} is negative: give a number of rows, or 0 to always use Spark")
         if first_epoch < 0:
             raise InvalidRequest(f"first_epoch {first_epoch} is negative: epochs count from 0")
-        runtime = table._runtime
+        runtime = inside(table).runtime
         self.mode, self.name, self.op_column, self.null_keys = mode, name, op_column, null_keys
         self.rows_max = runtime.settings.stream_rows_max if rows_max is None else rows_max
         self.first_epoch, self.on_batch = first_epoch, on_batch
         self.error: Exception | None = None
         self._table: Table | None = table
-        self._place = (runtime.root, table.name, table.incarnation)
+        self._place = (runtime.root, table.name, inside(table).incarnation)
         self._reopen = runtime.reopen
 
     def __repr__(self) -> str:
@@ -170,6 +171,6 @@ class StreamSink:
         if self._table is None:
             assert self._reopen is not None, "only the writer of a lake's own table is sent elsewhere"
             self._table = self._reopen(root, name, frame.sparkSession)
-        if self._table.incarnation != incarnation:
+        if inside(self._table).incarnation != incarnation:
             raise dropped(parse_table_name(name))
         return self._table

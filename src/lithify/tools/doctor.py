@@ -26,6 +26,7 @@ from lithify.errors import LithifyError
 from lithify.settings import Settings
 from lithify.sql.isolated import landlock
 from lithify.tables.handles import table_folder
+from lithify.tables.inside import inside
 
 TESTED = {
     "pyspark": "4.3",
@@ -291,7 +292,7 @@ def check_table(lake: Any, name: str) -> Check:
         snapshot = table.snapshot()
     except LithifyError as error:
         return Check(label, Status.fail, "damaged", error.message, {"code": error.code})
-    changes = table_folder(lake._runtime, parse_table_name(name)) / "changes"
+    changes = table_folder(inside(lake).runtime, parse_table_name(name)) / "changes"
     damaged = [
         problem
         for folder, files in ((table.base_path, snapshot.base), (changes, snapshot.changes))

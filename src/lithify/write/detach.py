@@ -35,6 +35,7 @@ from lithify.files.open_parquet import open_file
 from lithify.files.parquet import Layout, PartWriter, Written, batches_of, part_path, read
 from lithify.files.read_proof import check_whole
 from lithify.files.user_files import is_folder, parquet_files, size_bytes, user_path
+from lithify.tables.inside import inside
 from lithify.write.bulk import BulkWrite, Files, write_files
 from lithify.write.small_writes import Request, SeqMoved
 
@@ -64,9 +65,9 @@ def detach(table: Table, day: dt.date | str, to: PurePath | str, info: dict[str,
     wanted, folder = _day(day), user_path(to)
     if (time := table.definition.time) is None:
         raise InvalidRequest(f"table {table.name} has no time column, and so no days: give it one when you create it")
-    if table._runtime.store.exists(folder):
+    if inside(table).runtime.store.exists(folder):
         raise Conflict(f"{folder} exists already: detach writes a folder of its own, give another name")
-    if folder.is_relative_to(table._runtime.root):
+    if folder.is_relative_to(inside(table).runtime.root):
         raise InvalidRequest(f"{folder} lies inside this lake: detach takes a day out of it, give a place elsewhere")
     for _ in range(ROUNDS_MAX):
         table.fold()
@@ -77,13 +78,13 @@ def detach(table: Table, day: dt.date | str, to: PurePath | str, info: dict[str,
         if not files:
             raise NotFound(f"table {table.name} has no rows of {wanted}: lithify partitions lists the days that it has")
         _lay_out(table, files, folder)
-        table._runtime.store.step("detach.laid_out")
+        inside(table).runtime.store.step("detach.laid_out")
         rows = _keys(table, snapshot, files, time)
         request = Request(
             "detach", {Op.DELETE: rows}, None, {**info, "detail": f"{wanted} to {folder}"}, only_at_seq=snapshot.seq
         )
         try:
-            commit = table._write(request)
+            commit = inside(table).write(request)
         except SeqMoved:
             OUTSIDE.delete_folder(folder)
             continue
@@ -102,12 +103,12 @@ def detach(table: Table, day: dt.date | str, to: PurePath | str, info: dict[str,
 def _lay_out(table: Table, files: Iterable[DataFile], folder: PurePath) -> None:
     """The day's files under names in `folder`, which appears whole or not at all."""
     root = table.base_path
-    draft = folder.with_name(f".{folder.name}-{table._runtime.new_id()}")
+    draft = folder.with_name(f".{folder.name}-{inside(table).runtime.new_id()}")
     OUTSIDE.make_folder(draft)
     try:
         for number, file in enumerate(files):
             check_whole(f"{root}/{file.path}", file.size_bytes)
-            table._runtime.store.download(root / file.path, draft / f"part-{number:05d}.parquet")
+            inside(table).runtime.store.download(root / file.path, draft / f"part-{number:05d}.parquet")
             OUTSIDE.sync_file(draft / f"part-{number:05d}.parquet")
         OUTSIDE.sync_folder(draft)
         OUTSIDE.move(draft, folder)
@@ -153,7 +154,7 @@ def attach(table: Table, folder: PurePath | str, batch_id: str | None, info: dic
             for number, path in enumerate(paths)
         ]
 
-    return write_files(table._handles, BulkWrite("attach", batch_id, {**info, "detail": str(place)}), produce)
+    return write_files(inside(table).handles, BulkWrite("attach", batch_id, {**info, "detail": str(place)}), produce)
 
 
 def _check_keys(table: Table, place: PurePath, paths: Sequence[PurePath], schema: TableSchema) -> None:
@@ -164,7 +165,7 @@ def _check_keys(table: Table, place: PurePath, paths: Sequence[PurePath], schema
         if missing := set(schema.key) - set(open_file(path).schema_arrow.names):
             raise InvalidRequest(f"{path} lacks column {min(missing)!r}, which is part of the key of {table.name}")
     sources = [Source(str(path), -1, size_bytes(path)) for path in paths]
-    bad = table._runtime.serving.key_queries.duplicate_keys(sources, schema.select(schema.key))
+    bad = inside(table).runtime.serving.key_queries.duplicate_keys(sources, schema.select(schema.key))
     if bad.num_rows:
         examples = ", ".join(str(tuple(row[name] for name in schema.key)) for row in bad.to_pylist())
         raise InvalidRequest(

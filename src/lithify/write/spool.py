@@ -33,6 +33,7 @@ from lithify.files.read_proof import check_whole
 from lithify.files.storage import Storage
 from lithify.jobs import jobs
 from lithify.spark.datasource.table import Spooled, SpoolPlace
+from lithify.tables.inside import inside
 from lithify.tables.runtime import Owner
 from lithify.write.bulk import BulkWrite, Files, write_files
 from lithify.write.small_writes import Request
@@ -68,7 +69,7 @@ def driver_of(pid: int) -> Owner:
 
 def begin(table: Table, owner: Owner) -> SpoolPlace:
     """A place for the tasks' rows, kept until `commit` or `abort`, or until the owner is gone."""
-    handles = table._handles
+    handles = inside(table).handles
     runtime = handles.runtime
     schema = handles.schema()
     jobs.recover(runtime, table.name)
@@ -124,7 +125,7 @@ def _commit_small(
     rows = pa.concat_tables(parts)
     if schema.keyed and not place.ordered:
         _refuse_duplicates(rows, schema)
-    return table._write(Request(operation, {Op.UPSERT: rows}, batch_id))
+    return inside(table).write(Request(operation, {Op.UPSERT: rows}, batch_id))
 
 
 def _commit_large(
@@ -138,7 +139,7 @@ def _commit_large(
     from lithify.spark.write import WriteTask, write_batches
     from lithify.sql.sort_files import sorted_batches
 
-    handles = table._handles
+    handles = inside(table).handles
     paths = _paths(table, place, spooled)
     expected = sum(part.rows for part in spooled)
 
@@ -180,7 +181,7 @@ def _moved(file: Written, store: Storage, root: str, folder: str) -> Written:
 
 def _paths(table: Table, place: SpoolPlace, spooled: Sequence[Spooled]) -> list[PurePath]:
     folder = PurePath(place.root) / place.folder
-    if not table._runtime.store.is_folder(folder):
+    if not inside(table).runtime.store.is_folder(folder):
         raise Conflict(f"{folder} was removed while Spark wrote into it, with the table, say: write again")
     for part in spooled:
         check_whole(str(folder / part.path), part.size_bytes)
@@ -202,7 +203,7 @@ def _refuse_duplicates(rows: pa.Table, schema: TableSchema) -> None:
 
 
 def _found(table: Table, place: SpoolPlace) -> list[jobs.Job]:
-    return [job for job in jobs.unfinished(table._handles.runtime, table.name) if job.id == place.job]
+    return [job for job in jobs.unfinished(inside(table).handles.runtime, table.name) if job.id == place.job]
 
 
 def _job(table: Table, place: SpoolPlace) -> jobs.Job:
@@ -214,6 +215,6 @@ def _job(table: Table, place: SpoolPlace) -> jobs.Job:
 
 
 def _end(table: Table, job: jobs.Job, outcome: str, **facts: object) -> None:
-    handles = table._handles
+    handles = inside(table).handles
     handles.runtime.store.delete_folder(handles.changes.log.path / job.folder)
     jobs.finish(handles.runtime, job, outcome, **facts)

@@ -6,13 +6,18 @@ guessed at.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+import pyarrow as pa
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from lithify.core.fields import Documented, Example
 from lithify.core.results import Commit, TableExplanation
+from lithify.core.schema import normalise
+from lithify.core.types import parse_type, type_name
+from lithify.errors import InvalidRequest
 from lithify.sql.limits import RunningQuery
 
 SQL_LENGTH_MAX = 200_000
@@ -32,18 +37,22 @@ AsOf = Annotated[int, Field(ge=0, le=2**63 - 1)] | Annotated[Text, Field(min_len
 Reason = Annotated[Text, Field(max_length=1_000)]
 
 
-class _Asked(BaseModel):
+class Order(BaseModel):
+    """A request's body. A field that nobody knows is refused: it is most likely misspelled."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class _Said(BaseModel):
+class Document(BaseModel):
+    """An answer, made from a value with the same fields."""
+
     model_config = ConfigDict(from_attributes=True)
 
 
 # -- tables
 
 
-class ColumnDocument(_Asked):
+class ColumnDocument(Order):
     """A column of a table."""
 
     name: Text = Field(description="Its name.", examples=["amount"], max_length=255)
@@ -56,7 +65,7 @@ class ColumnDocument(_Asked):
     nullable: bool = Field(True, description="Whether it may be null. Key columns never may.")
 
 
-class CreateTable(_Asked):
+class CreateTable(Order):
     """A table to be created."""
 
     name: Text = Field(description="namespace.table", examples=["shop.orders"], max_length=257)
@@ -86,13 +95,13 @@ CREATE_EXAMPLE = {
 }
 
 
-class TablesDocument(_Said):
+class TablesDocument(Document):
     """The tables that this token may read."""
 
     tables: list[str] = Field(description="Their names, in order.", examples=[["shop.customers", "shop.orders"]])
 
 
-class AmountDocument(_Said):
+class AmountDocument(Document):
     """How much is somewhere."""
 
     files: int = Field(description="Files.", examples=[2])
@@ -100,7 +109,7 @@ class AmountDocument(_Said):
     bytes: int = Field(description="Their size.", examples=[1_048_576])
 
 
-class TableDocument(_Said):
+class TableDocument(Document):
     """A table: its columns, its settings and its state."""
 
     table: str = Field(description="Its name.", examples=["shop.orders"])
@@ -127,7 +136,7 @@ class CreatedTable(TableDocument):
     created: bool = Field(description="False: it was there already.")
 
 
-class DroppedTable(_Said):
+class DroppedTable(Document):
     """A table that is gone."""
 
     table: str = Field(description="Its name.", examples=["shop.orders"])
@@ -165,7 +174,7 @@ class PartlyDeleted(Commit):
     refused: Annotated[list[RefusedKey], "What was refused, and why."]
 
 
-class DeleteKeys(_Asked):
+class DeleteKeys(Order):
     """Keys to delete."""
 
     keys: list[Any] = Field(
@@ -178,7 +187,7 @@ class DeleteKeys(_Asked):
     reason: Reason | None = Field(None, description="Why; kept in the history.", examples=["erasure request 118"])
 
 
-class DeleteWhere(_Asked):
+class DeleteWhere(Order):
     """Which rows to delete."""
 
     condition: Text = Field(
@@ -190,21 +199,21 @@ class DeleteWhere(_Asked):
     reason: Reason | None = Field(None, description="Why; kept in the history.", examples=["test data"])
 
 
-class RowDocument(_Said):
+class RowDocument(Document):
     """One row."""
 
     table: str = Field(description="The table.", examples=["shop.orders"])
     row: dict[str, Any] = Field(description="Its columns.", examples=[{"id": 1, "amount": "9.90", "status": "paid"}])
 
 
-class AnswerColumn(_Said):
+class AnswerColumn(Document):
     """A column of an answer."""
 
     name: str = Field(description="Its name.", examples=["amount"])
     type: str = Field(description="Its type.", examples=["decimal(10,2)"])
 
 
-class ChangesDocument(_Said):
+class ChangesDocument(Document):
     """Changes in the order of their commits."""
 
     table: str = Field(description="The table.", examples=["shop.orders"])
@@ -219,7 +228,7 @@ class ChangesDocument(_Said):
 # -- queries
 
 
-class SqlRequest(_Asked):
+class SqlRequest(Order):
     """A query."""
 
     sql: Text = Field(
@@ -255,7 +264,7 @@ SQL_EXAMPLES = {
 }
 
 
-class QueryAnswer(_Said):
+class QueryAnswer(Document):
     """Rows, and how they came about."""
 
     id: str = Field(description="The query's id.", examples=["report-7"])
@@ -275,7 +284,7 @@ class QueryAnswer(_Said):
     rows: list[list[Any]] = Field(description="Values in the order of columns.", examples=[[["paid", 3], ["new", 1]]])
 
 
-class ExplainRequest(_Asked):
+class ExplainRequest(Order):
     """A query to look at."""
 
     sql: Text = Field(
@@ -287,20 +296,44 @@ class ExplainRequest(_Asked):
     as_of: AsOf | None = Field(None, description="A seq, a time in ISO 8601, or a tag; default: now.", examples=[42])
 
 
-class ExplainDocument(_Said):
+class ExplainDocument(Document):
     """What a query would read, table by table."""
 
     tables: list[TableExplanation] = Field(description="In the order in which the query names them.")
 
 
-class RunningQueries(_Said):
+class RunningQueries(Document):
     """Queries that run or wait."""
 
     queries: list[RunningQuery] = Field(description="Those of this token; for an admin all of them.")
 
 
-class CancelledQuery(_Said):
+class CancelledQuery(Document):
     """A query that is being stopped."""
 
     id: str = Field(description="Its id.", examples=["report-7"])
     cancelled: Literal[True] = Field(description="It ends with the error `cancelled`.")
+
+
+# -- columns, as documents and as Arrow schemas
+
+
+def schema_of(columns: Sequence[ColumnDocument]) -> pa.Schema:
+    return pa.schema([pa.field(column.name, parse_type(column.type), column.nullable) for column in columns])
+
+
+def column_documents(schema: pa.Schema) -> list[dict[str, Any]]:
+    """Of a table."""
+    return [{"name": f.name, "type": type_name(f.type), "nullable": f.nullable} for f in schema]
+
+
+def answer_columns(schema: pa.Schema) -> list[dict[str, str]]:
+    """Of an answer, whose types may be ones that no table has."""
+    return [{"name": f.name, "type": _shown_type(f.type, f.name)} for f in schema]
+
+
+def _shown_type(kind: pa.DataType, name: str) -> str:
+    try:
+        return type_name(normalise(kind, name))
+    except InvalidRequest:
+        return type_name(kind)

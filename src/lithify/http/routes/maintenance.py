@@ -17,6 +17,7 @@ from lithify.core.names import plain_name
 from lithify.errors import LithifyError, NotFound
 from lithify.http.auth import Caller, Scope, needs
 from lithify.http.documents.maintenance import (
+    HISTORY_MAX,
     CandidatesDocument,
     CompactionHistoryDocument,
     CompactionStatsDocument,
@@ -29,13 +30,13 @@ from lithify.http.documents.maintenance import (
     WorkerDocument,
     known,
 )
-from lithify.http.documents.table_maintenance import HISTORY_MAX
 from lithify.http.openapi import failing
 from lithify.http.service import LakeDep, ServiceDep
 from lithify.lake.lake import Lake
 from lithify.lake.maintenance import Maintenance, TableUpkeep, chosen_tables, no_namespace
 from lithify.maintenance.plans import FileCount
 from lithify.maintenance.reports import EndedJob, PastCycle, Skipped, job_totals
+from lithify.tables.inside import inside
 
 TABLES_MAX = 1_000
 Watcher = Annotated[Caller, needs("read", "maintain", per_table=True)]
@@ -60,15 +61,15 @@ router = APIRouter(prefix="/compaction", tags=["compaction"])
 def status(service: ServiceDep, caller: Watcher) -> StatusDocument:
     """The cycle that runs now, in whichever process; the last one; tiers and their times; the Spark worker."""
     lake, settings, seen = service.lake, service.settings, _seen_by(caller)
-    maintenance = lake.maintenance
+    maintenance, scheduler = inside(lake).maintenance, inside(lake).scheduler
     last = _cycles(lake, seen, 1)
     roles = settings.roles_now()
     return StatusDocument(
         may_compact="compact" in roles,
         roles=list(roles),
-        scheduled=lake.scheduler is not None,
-        idle_because=lake.scheduler.idle_because if lake.scheduler is not None else None,
-        crons=lake.scheduler.crons if lake.scheduler is not None else {},
+        scheduled=scheduler is not None,
+        idle_because=scheduler.idle_because if scheduler is not None else None,
+        crons=scheduler.crons if scheduler is not None else {},
         policy_interval_s=settings.policy_interval_s,
         jobs_max=settings.jobs_max,
         cycle=_running(lake),
@@ -119,7 +120,7 @@ def candidates(
 ) -> CandidatesDocument:
     """Nothing is done. 400 for a tier that nobody declared or that is off, 404 for an unknown table or namespace."""
     names = _chosen(lake, caller, ("read", "maintain"), table, namespace)
-    found, skipped = lake.maintenance.candidates(names[:TABLES_MAX], tier)
+    found, skipped = inside(lake).maintenance.candidates(names[:TABLES_MAX], tier)
     return CandidatesDocument(
         candidates=found[:limit],
         more=len(found) > limit or len(names) > TABLES_MAX,

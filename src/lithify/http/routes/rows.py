@@ -14,7 +14,6 @@ from lithify.core.results import Commit
 from lithify.errors import Conflict, InvalidRequest, NotFound
 from lithify.http.auth import Caller, needs
 from lithify.http.bodies import BodyDep
-from lithify.http.documents.columns import answer_columns
 from lithify.http.documents.tables import (
     COMMIT_EXAMPLE,
     SQL_LENGTH_MAX,
@@ -24,6 +23,7 @@ from lithify.http.documents.tables import (
     PartlyDeleted,
     RefusedKey,
     RowDocument,
+    answer_columns,
 )
 from lithify.http.formats.keys import bound, checked_keys, exact_keys, key_of_text
 from lithify.http.formats.negotiate import ARROW, CSV, JSON, NDJSON, answered, read_rows
@@ -34,6 +34,8 @@ from lithify.http.routes.query import ROW_ANSWERS, Format, TakesJson
 from lithify.http.routes.tables import DAMAGED, IdempotencyKey, SchemaFingerprint, TablePath
 from lithify.http.service import LakeDep, ServiceDep
 from lithify.lake.table import Table, row_of
+from lithify.read.history import changes_page
+from lithify.tables.inside import inside
 
 router = APIRouter(prefix="/tables/{name}", tags=["rows"], route_class=JsonRoute)
 Mode = Literal["upsert", "append", "replace"]
@@ -101,9 +103,9 @@ def write(
     """
 
     def put(table: Table) -> Commit:
-        known = table.known_definition
+        known = inside(table).known_schema
         chosen: Mode = mode or ("upsert" if known.keyed else "append")
-        table.check_schema(chosen, idempotency_key, schema_fingerprint)
+        inside(table).check_schema(chosen, idempotency_key, schema_fingerprint)
         try:
             rows = read_rows(body, content_type, known.columns, bytes_max)
         except InvalidRequest:
@@ -163,8 +165,8 @@ def delete(
     its place: 207 if the others are deleted, 400 if there are no others.
     """
     table = lake.table(name)
-    table.check_schema("delete", idempotency_key, schema_fingerprint)
-    keys, refused = checked_keys(order.keys, table.known_definition, lambda: exact_keys(body))
+    inside(table).check_schema("delete", idempotency_key, schema_fingerprint)
+    keys, refused = checked_keys(order.keys, inside(table).known_schema, lambda: exact_keys(body))
     if keys is None:
         first = refused[0].error.public
         raise InvalidRequest(first if len(refused) == 1 else f"none of the {len(refused)} keys is accepted: {first}")
@@ -210,7 +212,7 @@ async def delete_where(
     batch_id = bound(idempotency_key, caller, "delete where", body)
 
     def run(id: str) -> Commit:
-        limited = service.lake.limited(order.condition, id=id, may_read=caller.may_read, owner=caller.token_id)
+        limited = inside(service.lake).limited(order.condition, id=id, may_read=caller.may_read, owner=caller.token_id)
         with limited as within:
             return service.lake.table(name).delete_where(
                 order.condition, batch_id, actor=caller.name, reason=order.reason, within=within
@@ -236,7 +238,7 @@ def get(
 ) -> Response:
     """Fresh. 404 if there is none."""
     table = lake.table(name)
-    definition = table.known_definition
+    definition = inside(table).known_schema
     if not definition.keyed:
         raise InvalidRequest(f"table {name} has no key: read it with a condition, GET /v1/tables/{name}/rows?where=…")
     found = row_of(table, key_of_text(key, definition))
@@ -310,7 +312,7 @@ def changes(
     """
     rows_max = min(limit or service.settings.query_rows_max, service.settings.query_rows_max)
     service.held.check()
-    page = lake.table(name).changes_page(since, rows_max)
+    page = changes_page(inside(lake.table(name)).handles, since, rows_max)
     service.held.hold(request.scope["state"], page.rows)
     document = {
         "table": name,

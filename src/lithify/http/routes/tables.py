@@ -10,7 +10,6 @@ from pydantic import AfterValidator
 from lithify.core.json_out import jsonable
 from lithify.core.names import parse_table_name, plain_name
 from lithify.http.auth import Caller, needs
-from lithify.http.documents.columns import column_documents, schema_of
 from lithify.http.documents.tables import (
     CREATE_EXAMPLE,
     CreatedTable,
@@ -18,6 +17,8 @@ from lithify.http.documents.tables import (
     DroppedTable,
     TableDocument,
     TablesDocument,
+    column_documents,
+    schema_of,
 )
 from lithify.http.json_route import JsonRoute
 from lithify.http.openapi import failing

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Body, Path
 
 from lithify.core.results import Tag
 from lithify.http.auth import Caller, needs
-from lithify.http.documents.table_maintenance import TagOrder, TagsDocument, UntaggedDocument
+from lithify.http.documents.maintenance import TagOrder, TagsDocument, UntaggedDocument
 from lithify.http.json_route import JsonRoute
 from lithify.http.openapi import failing
 from lithify.http.routes.history import Reader

@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from lithify.core.predicates import UNKNOWN, Predicate
-from lithify.errors import InvalidRequest, NotFound
+from lithify.errors import InvalidRequest, NotFound, cut_here
 from lithify.files.open_parquet import corrupt, open_file
 from lithify.files.parquet import completed
 from lithify.files.read_proof import Vanished
@@ -61,6 +61,7 @@ class TableReader(DataSourceReader):
         self.predicate = predicate_of(filters, self.columns)
         return filters
 
+    @cut_here
     def partitions(self) -> Sequence[InputPartition]:
         assert self._plan is not None
         return self._plan(self.predicate)

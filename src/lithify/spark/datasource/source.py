@@ -29,7 +29,7 @@ from lithify.core.names import SEQ
 from lithify.core.predicates import Predicate
 from lithify.core.rows import check_convertible
 from lithify.core.schema import TableSchema
-from lithify.errors import InvalidRequest
+from lithify.errors import InvalidRequest, cut_here
 from lithify.files.read_proof import look_again
 from lithify.merge.change_feed import KIND, feed_schema
 from lithify.spark.datasource.options import SourceOptions, Use, check_use, parse
@@ -55,6 +55,7 @@ class TableSource(DataSource):
     def opened(self) -> AbstractContextManager[TableAccess]:
         raise NotImplementedError
 
+    @cut_here
     def schema(self) -> StructType:
         options = self.parsed
         with self.opened() as table:
@@ -67,6 +68,7 @@ class TableSource(DataSource):
             raise InvalidRequest(f"the table has no column {unknown!r}: it has {', '.join(columns.names)}")
         return spark_schema(pa.schema([columns.field(name) for name in options.columns]))
 
+    @cut_here
     def reader(self, schema: StructType) -> DataSourceReader:
         check_use(self.options, Use.READ)
         options = self.parsed
@@ -88,6 +90,7 @@ class TableSource(DataSource):
             until = table.place_of(options.until or "latest")
             return partitions_of_rows(pages(table, since, until), table.index)
 
+    @cut_here
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         check_use(self.options, Use.WRITE)
         _refuse_overwrite(overwrite)
@@ -98,6 +101,7 @@ class TableSource(DataSource):
             ordered = definition.keyed and definition.order_by in schema.names
             return TableWriter(self, replace(table.begin_write(), ordered=ordered))
 
+    @cut_here
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         check_use(self.options, Use.STREAM_IN)
         if not self.parsed.changes:
@@ -107,6 +111,7 @@ class TableSource(DataSource):
             )
         return FeedReader(self, schema)
 
+    @cut_here
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         check_use(self.options, Use.STREAM_OUT)
         options = self.parsed

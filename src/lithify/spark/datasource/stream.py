@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from lithify.errors import cut_here
 from lithify.merge.change_feed import feed_schema
 from lithify.spark.datasource.plan import ScanPartition, forget, partitions_of_rows
 from lithify.spark.datasource.read import batches, check_wanted
@@ -47,6 +48,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._table_open = self._open.enter_context(self._source.opened())
         return self._table_open
 
+    @cut_here
     def initialOffset(self) -> dict[str, str]:
         return self._offset(self._table.place_of(self._options.starting_position))
 
@@ -57,6 +59,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._table.place_of("latest")
 
+    @cut_here
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:
         since = self._table.place_of(start[POSITION])
         newest = self._table.place_of("latest")
@@ -69,6 +72,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, str]:
         return self._offset(self._table.place_of("latest"))
 
+    @cut_here
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
         table = self._table
         since, until = table.place_of(start[POSITION]), table.place_of(end[POSITION])

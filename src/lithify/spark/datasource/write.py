@@ -22,7 +22,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from lithify.core.rows import check_rows, conform
-from lithify.errors import InvalidRequest, LimitExceeded, LithifyError
+from lithify.errors import InvalidRequest, LimitExceeded, LithifyError, cut_here
 from lithify.files.parquet import Written, part_path
 from lithify.files.staging import SpoolFile
 from lithify.spark.datasource.table import Source, Spooled, SpoolPlace
@@ -57,6 +57,7 @@ class TableWriter(DataSourceArrowWriter):
     def __init__(self, source: Source, place: SpoolPlace) -> None:
         self.source, self.place = source, place
 
+    @cut_here
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         try:
             if self.place.schema.keyed:
@@ -66,6 +67,7 @@ class TableWriter(DataSourceArrowWriter):
         except InvalidRequest as error:
             return TaskMessage(error=error)
 
+    @cut_here
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         found = [message for message in messages if isinstance(message, TaskMessage)]
         with self.source.opened() as table:
@@ -124,6 +126,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, source: Source, columns: pa.Schema) -> None:
         self.source, self.columns = source, columns
 
+    @cut_here
     def write(self, iterator: Iterator[pa.RecordBatch]) -> RowsMessage:
         sink = pa.BufferOutputStream()
         writer: pa.RecordBatchStreamWriter | None = None
@@ -145,6 +148,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         query = None if context is None else context.getLocalProperty(QUERY_ID)
         return RowsMessage(sink.getvalue().to_pybytes(), query)
 
+    @cut_here
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         found = [message for message in messages if isinstance(message, RowsMessage)]
         error = next((message.error for message in found if message.error is not None), None)
