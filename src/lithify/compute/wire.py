@@ -17,7 +17,7 @@ import base64
 import json
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from importlib import import_module
 from typing import Any
 
@@ -27,19 +27,30 @@ HEARTBEAT_S = 1.0
 
 
 @dataclass(frozen=True)
-class Config:
-    """All that a worker needs to know. `memory_bytes`: for its JVM and all its tasks; None: half of the machine.
-    `root`: the lake that executors elsewhere must reach, `wait_s_max` how long they may take to come.
-    """
+class SparkChoice:
+    """How to reach or start Spark. None means: choose for this machine."""
 
-    parent: int
-    scratch: str
     master: str = "local[*]"
     remote: str | None = None
     driver_memory: str | None = None
     executor_memory: str | None = None
     executor_cores: int | None = None
     shuffle_partitions: int | None = None
+
+
+def spark_choice(of: object, prefix: str = "") -> dict[str, Any]:
+    """What somebody says of it, as arguments: settings by the names `spark_…`."""
+    return {each.name: getattr(of, prefix + each.name) for each in fields(SparkChoice)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(SparkChoice):
+    """All that a worker needs to know. `memory_bytes`: for its JVM and all its tasks; None: half of the machine.
+    `root`: the lake that executors elsewhere must reach, `wait_s_max` how long they may take to come.
+    """
+
+    parent: int
+    scratch: str
     conf: Mapping[str, str] = field(default_factory=dict)
     memory_bytes: int | None = None
     jobs_max: int = 2

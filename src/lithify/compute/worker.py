@@ -54,17 +54,11 @@ OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class WorkerOptions:
+class WorkerOptions(wire.SparkChoice):
     """`modules`: prefixes of the modules whose functions may run; `python_path`: where else to import from; `root`: the
     lake that executors elsewhere must reach.
     """
 
-    master: str = "local[*]"
-    remote: str | None = None
-    driver_memory: str | None = None
-    executor_memory: str | None = None
-    executor_cores: int | None = None
-    shuffle_partitions: int | None = None
     conf: tuple[tuple[str, str], ...] = ()
     memory_bytes: int | None = None
     jobs_max: int = 2
@@ -78,12 +72,7 @@ class WorkerOptions:
     @classmethod
     def from_settings(cls, settings: Settings, root: Path | None = None) -> WorkerOptions:
         return cls(
-            master=settings.spark_master,
-            remote=settings.spark_remote,
-            driver_memory=settings.spark_driver_memory,
-            executor_memory=settings.spark_executor_memory,
-            executor_cores=settings.spark_executor_cores,
-            shuffle_partitions=settings.spark_shuffle_partitions,
+            **wire.spark_choice(settings, "spark_"),
             conf=tuple(settings.spark_conf.items()),
             memory_bytes=memory_bytes(settings.worker_memory) if settings.worker_memory else None,
             jobs_max=settings.jobs_max,
@@ -95,14 +84,9 @@ class WorkerOptions:
 
     def config(self, parent: int, scratch: str) -> wire.Config:
         return wire.Config(
+            **wire.spark_choice(self),
             parent=parent,
             scratch=scratch,
-            master=self.master,
-            remote=self.remote,
-            driver_memory=self.driver_memory,
-            executor_memory=self.executor_memory,
-            executor_cores=self.executor_cores,
-            shuffle_partitions=self.shuffle_partitions,
             conf=dict(self.conf),
             memory_bytes=self.memory_bytes,
             jobs_max=self.jobs_max,

@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from lithify.compute.compute import Compute
+from lithify.compute.wire import spark_choice
 from lithify.compute.worker import WorkerCompute
 from lithify.core.arguments import check_text
 from lithify.core.html import ROWS_MAX, Listed, table_html
@@ -178,9 +179,9 @@ class Lake:
             self._serving.close()
             self._runtime.compute.close()
             if self._own_spark is not None:
-                from lithify.spark.shared_session import release_session
+                from lithify.spark.session import release
 
-                release_session(self._own_spark)
+                release(self._own_spark)
                 self._own_spark = None
 
     # -- tables
@@ -525,10 +526,11 @@ class Lake:
             self._check_open()
             if self._shared_spark is not None:
                 return self._shared_spark
-            from lithify.spark.shared_session import is_alive, start_session
+            from lithify.spark.session import SparkOptions, is_alive, local_session
 
             if self._own_spark is None or not is_alive(self._own_spark):
-                self._own_spark = start_session(self._settings)
+                chosen = spark_choice(self._settings, "spark_")
+                self._own_spark = local_session(SparkOptions(**chosen, extra_conf=self._settings.spark_conf))
             return self._own_spark
 
     def _check_open(self) -> None:

@@ -30,6 +30,7 @@ import py4j
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from lithify.compute.wire import SparkChoice
 from lithify.errors import Unavailable
 from lithify.files.scratch import Scratch
 from lithify.spark import class_archive
@@ -74,15 +75,7 @@ _started_here = False
 
 
 @dataclass(frozen=True)
-class SparkOptions:
-    """How to reach or start Spark. None means: choose for this machine."""
-
-    master: str = "local[*]"
-    remote: str | None = None
-    driver_memory: str | None = None
-    executor_memory: str | None = None
-    executor_cores: int | None = None
-    shuffle_partitions: int | None = None
+class SparkOptions(SparkChoice):
     extra_conf: Mapping[str, str] = field(default_factory=dict)
     ui: bool = False
     app_name: str = "lithify"

@@ -243,16 +243,8 @@ def _spark_options(config: wire.Config) -> tuple[SparkOptions, Budget]:
         conf[TASK_BYTES_MAX] = str(share.task_bytes_max)
         asked = conf.get("spark.driver.extraJavaOptions", "")
         conf["spark.driver.extraJavaOptions"] = " ".join([*_jvm_options(config.scratch), asked]).strip()
-    options = SparkOptions(
-        master=master,
-        remote=config.remote,
-        driver_memory=share.heap,
-        executor_memory=config.executor_memory,
-        executor_cores=config.executor_cores,
-        shuffle_partitions=config.shuffle_partitions,
-        extra_conf=conf,
-        app_name="lithify worker",
-    )
+    chosen = {**wire.spark_choice(config), "master": master, "driver_memory": share.heap}
+    options = SparkOptions(**chosen, extra_conf=conf, app_name="lithify worker")
     return options, share
 
 
