@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lithify.cli.command import Session, TableArgument, command, group
-from lithify.cli.output import Column
+from lithify.cli.output import TABLE, Column, counts
 from lithify.cli.values import bytes_cell, count_cell, seconds_cell
 from lithify.core.wording import plural
 from lithify.errors import InvalidRequest
@@ -24,12 +24,11 @@ if TYPE_CHECKING:
 
 PANEL, COMMANDS = "Service", "Commands"
 TABLES = (
-    Column("table", "table", style="bold"),
+    TABLE,
     Column("rows", "rows", count_cell, right=True),
     Column("bytes", "bytes", bytes_cell, right=True),
     Column("pinned", "", lambda pinned: "pinned" if pinned else ""),
-    Column("seq", "fresh to seq", count_cell, right=True),
-    Column("hits", "hits", count_cell, right=True),
+    *counts(seq="fresh to seq", hits="hits"),
     Column("age_s", "age", seconds_cell, right=True),
     Column("columns", "columns", lambda columns: count_cell(len(columns or ())), right=True),
 )

@@ -10,8 +10,8 @@ import typer
 
 from lithify.cli.command import HANDLED, Session, TableArgument, command
 from lithify.cli.fold import show_rows
-from lithify.cli.output import Column, Report, long_text
-from lithify.cli.values import bytes_cell, count_cell, seconds_cell
+from lithify.cli.output import TABLE, TIME, WHY, Column, Report, counts, sizes
+from lithify.cli.values import count_cell
 from lithify.core.wording import plural
 from lithify.errors import InvalidRequest, LithifyError
 
@@ -30,26 +30,22 @@ def _partition(values: Mapping[str, str | None] | None) -> str:
 
 
 PLANNED = (
-    Column("table", "table", style="bold"),
+    TABLE,
     Column("origin", "what"),
     Column("partition", "partition", _partition),
     Column("files", "files", count_cell, right=True),
-    Column("bytes_in", "bytes to read", bytes_cell, right=True),
-    Column("bytes_out", "to write", bytes_cell, right=True),
+    *sizes(bytes_in="bytes to read", bytes_out="to write"),
     Column("gain", "gain"),
-    Column("why", "why", long_text, wrap=True),
+    WHY,
 )
 DONE = (
-    Column("table", "table", style="bold"),
+    TABLE,
     Column("origin", "what"),
     Column("partition", "partition", _partition),
-    Column("files_read", "files", count_cell, right=True),
-    Column("files_written", "became", count_cell, right=True),
-    Column("rows", "rows", count_cell, right=True),
-    Column("bytes_read", "bytes read", bytes_cell, right=True),
-    Column("bytes_written", "written", bytes_cell, right=True),
+    *counts(files_read="files", files_written="became", rows="rows"),
+    *sizes(bytes_read="bytes read", bytes_written="written"),
     Column("engine", "by"),
-    Column("seconds", "time", seconds_cell, right=True),
+    TIME,
 )
 
 

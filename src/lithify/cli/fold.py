@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lithify.cli.command import HANDLED, Session, command
-from lithify.cli.output import Column, Report, long_text
-from lithify.cli.values import bytes_cell, count_cell, seconds_cell
+from lithify.cli.output import TABLE, TIME, WHY, Column, Report, counts, sizes, texts
+from lithify.cli.values import bytes_cell, count_cell
 from lithify.errors import InvalidRequest, LithifyError
 
 if TYPE_CHECKING:
@@ -20,38 +20,33 @@ PANEL = "Upkeep"
 
 
 DONE = (
-    Column("table", "table", style="bold"),
-    Column("change_rows", "changes", count_cell, right=True),
-    Column("inserted", "inserted", count_cell, right=True),
-    Column("updated", "updated", count_cell, right=True),
-    Column("deleted", "deleted", count_cell, right=True),
-    Column("final_rows", "rows now", count_cell, right=True),
-    Column("files_linked", "linked", count_cell, right=True),
-    Column("files_written", "written", count_cell, right=True),
+    TABLE,
+    *counts(
+        change_rows="changes",
+        inserted="inserted",
+        updated="updated",
+        deleted="deleted",
+        final_rows="rows now",
+        files_linked="linked",
+        files_written="written",
+    ),
     Column("bytes_written", "bytes", bytes_cell, right=True),
     Column("engine", "by"),
-    Column("seconds", "time", seconds_cell, right=True),
+    TIME,
 )
 PLANNED = (
-    Column("table", "table", style="bold"),
-    Column("change_rows", "changes", count_cell, right=True),
-    Column("files_linked", "files to link", count_cell, right=True),
-    Column("files_rewritten", "to rewrite", count_cell, right=True),
-    Column("files_kept", "to keep", count_cell, right=True),
-    Column("bytes_read", "bytes to read", bytes_cell, right=True),
-    Column("bytes_written", "to write, at most", bytes_cell, right=True),
-    Column("engine", "by"),
-    Column("gain", "gain"),
-    Column("why", "why", long_text, wrap=True),
+    TABLE,
+    *counts(change_rows="changes", files_linked="files to link", files_rewritten="to rewrite", files_kept="to keep"),
+    *sizes(bytes_read="bytes to read", bytes_written="to write, at most"),
+    *texts(engine="by", gain="gain"),
+    WHY,
 )
 VACUUMED = (
-    Column("table", "table", style="bold"),
+    TABLE,
     Column("files", "files", count_cell, right=True),
     Column("bytes_freed", "bytes freed", bytes_cell, right=True),
-    Column("orphans", "never committed", count_cell, right=True),
-    Column("kept_by_pins", "kept by pins", count_cell, right=True),
-    Column("kept_by_jobs", "kept by jobs", count_cell, right=True),
-    Column("seconds", "time", seconds_cell, right=True),
+    *counts(orphans="never committed", kept_by_pins="kept by pins", kept_by_jobs="kept by jobs"),
+    TIME,
 )
 
 

@@ -9,8 +9,8 @@ import typer
 
 from lithify.cli.command import HANDLED, Session, TableArgument, command, group
 from lithify.cli.fold import on_each, show_rows
-from lithify.cli.output import Column
-from lithify.cli.values import bytes_cell, count_cell, seconds_cell
+from lithify.cli.output import TABLE, TIME, Column, counts
+from lithify.cli.values import bytes_cell, count_cell
 from lithify.core.json_out import jsonable
 from lithify.core.wording import plural
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 PANEL, COMMANDS = "Upkeep", "Commands"
 PATHS_SHOWN_MAX = 20
 AllOption = Annotated[bool, typer.Option("--all", metavar="", help="Every table of the lake.")]
+SkipOption = Annotated[
+    bool, typer.Option("--skip-corrupt", metavar="", help="Go on without files that cannot be read, and name them.")
+]
 NamesArgument = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="The tables: namespace.table")]
 
 
@@ -28,19 +31,18 @@ def _count(paths: Sequence[str] | None) -> str:
 
 
 BUILT = (
-    Column("table", "table", style="bold"),
-    Column("files", "files", count_cell, right=True),
-    Column("added", "added now", count_cell, right=True),
+    TABLE,
+    *counts(files="files", added="added now"),
     Column("skipped", "skipped", _count, right=True),
-    Column("seconds", "time", seconds_cell, right=True),
+    TIME,
 )
 CHECKED = (
-    Column("table", "table", style="bold"),
+    TABLE,
     Column("files", "files", count_cell, right=True),
     Column("missing", "without entry", _count, right=True),
     Column("extra", "entries too many", _count, right=True),
     Column("different", "different", _count, right=True),
-    Column("seconds", "time", seconds_cell, right=True),
+    TIME,
 )
 PROBLEMS = {
     "skipped": "cannot be read and was skipped",
@@ -54,10 +56,7 @@ def build(
     session: Session,
     names: NamesArgument = None,
     all_tables: AllOption = False,
-    skip_corrupt: Annotated[
-        bool,
-        typer.Option("--skip-corrupt", metavar="", help="Go on without files that cannot be read, and name them."),
-    ] = False,
+    skip_corrupt: SkipOption = False,
 ) -> None:
     """Read the footers that the index does not know yet, and write down what they say. Data is never touched.
 
@@ -65,24 +64,21 @@ def build(
     background when they are read. Interrupt it at any time: the next build goes on where this one stopped.
     """
     rows = on_each(session, names, all_tables, "index", lambda table, report: table.build_index(skip_corrupt, report))
-    failed = show_rows(session, BUILT, rows, {"builds": rows}, empty="no tables to index")
-    for row in rows:
-        _show_paths(session, row, "skipped")
-    if failed:
-        raise typer.Exit(HANDLED)
+    _show_built(session, rows)
 
 
 def rebuild(
     session: Session,
     names: NamesArgument = None,
     all_tables: AllOption = False,
-    skip_corrupt: Annotated[
-        bool,
-        typer.Option("--skip-corrupt", metavar="", help="Go on without files that cannot be read, and name them."),
-    ] = False,
+    skip_corrupt: SkipOption = False,
 ) -> None:
     """Forget what the index says, and read every footer again. Data is never touched; queries go on meanwhile."""
     rows = on_each(session, names, all_tables, "index", lambda table, report: table.rebuild_index(skip_corrupt, report))
+    _show_built(session, rows)
+
+
+def _show_built(session: Session, rows: list[dict[str, Any]]) -> None:
     failed = show_rows(session, BUILT, rows, {"builds": rows}, empty="no tables to index")
     for row in rows:
         _show_paths(session, row, "skipped")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lithify.cli.command import Session, command
-from lithify.cli.output import Column, long_text
+from lithify.cli.output import TABLE, TIME, WHY, Column, counts, long_text, sizes, texts
 from lithify.cli.values import bytes_cell, count_cell, seconds_cell
 from lithify.core.wording import plural
 from lithify.errors import LithifyError
@@ -26,31 +26,27 @@ def _time(time_ms: Any) -> str:
 
 
 UNFINISHED = (
-    Column("table", "table", style="bold"),
-    Column("kind", "job"),
-    Column("state", "state"),
+    TABLE,
+    *texts(kind="job", state="state"),
     Column("files", "files", count_cell, right=True),
     Column("age_s", "age", seconds_cell, right=True),
     Column("owner", "process"),
     Column("alive", "", lambda alive: "may be alive" if alive else "gone: recovery clears up"),
-    Column("why", "why", long_text, wrap=True),
+    WHY,
 )
 ENDED = (
     Column("ended_ms", "ended (UTC)", _time, style="dim"),
-    Column("table", "table", style="bold"),
-    Column("kind", "job"),
-    Column("outcome", "outcome"),
-    Column("bytes_in", "read", bytes_cell, right=True),
-    Column("bytes_out", "written", bytes_cell, right=True),
-    Column("seconds", "time", seconds_cell, right=True),
+    TABLE,
+    *texts(kind="job", outcome="outcome"),
+    *sizes(bytes_in="read", bytes_out="written"),
+    TIME,
     Column("shown", "why", long_text, wrap=True),
 )
 TABLES = (
-    Column("table", "table", style="bold"),
+    TABLE,
     Column("base_files", "files", count_cell, right=True),
     Column("base_bytes", "size", bytes_cell, right=True),
-    Column("pending_rows", "pending", count_cell, right=True),
-    Column("pending_files", "in files", count_cell, right=True),
+    *counts(pending_rows="pending", pending_files="in files"),
     Column("read_overhead", "read overhead", lambda times: "" if times is None else f"{times:.2f}×", right=True),
     Column("debt", "to compact", lambda debt: "" if not debt else bytes_cell(debt["bytes"]), right=True),
     Column("last_job", "last job", lambda job: "" if not job else f"{job['kind']} {job['outcome']}"),

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lithify.cli.values import cell
+from lithify.cli.values import bytes_cell, cell, count_cell, seconds_cell
 from lithify.core.json_out import dumps
 from lithify.core.wording import plural
 
@@ -47,6 +47,23 @@ class Column:
 def long_text(value: Any) -> str:
     """Shown whole, in a column that wraps."""
     return cell(value, PIPE_WIDTH)
+
+
+def texts(**headers: str) -> tuple[Column, ...]:
+    return tuple(Column(key, header) for key, header in headers.items())
+
+
+def counts(**headers: str) -> tuple[Column, ...]:
+    return tuple(Column(key, header, count_cell, right=True) for key, header in headers.items())
+
+
+def sizes(**headers: str) -> tuple[Column, ...]:
+    return tuple(Column(key, header, bytes_cell, right=True) for key, header in headers.items())
+
+
+TABLE = Column("table", "table", style="bold")
+TIME = Column("seconds", "time", seconds_cell, right=True)
+WHY = Column("why", "why", long_text, wrap=True)
 
 
 class Output(ABC):

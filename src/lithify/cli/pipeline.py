@@ -17,7 +17,7 @@ import typer
 
 from lithify.cli.command import Session, command, group
 from lithify.cli.logs import iso_time, print_line
-from lithify.cli.output import Column, Report, long_text
+from lithify.cli.output import TIME, WHY, Column, Report, long_text, texts
 from lithify.cli.signals import STOP_GRACE_S, caught, in_terminal, in_thread, wait
 from lithify.cli.values import human_seconds
 from lithify.core.json_out import dumps
@@ -41,8 +41,7 @@ PipelineArgument = Annotated[
 ]
 STEPS = (
     Column("step", "step", style="bold"),
-    Column("kind", "kind"),
-    Column("outcome", "outcome"),
+    *texts(kind="kind", outcome="outcome"),
     Column("lineage", "from", long_text),
     Column("target", "to"),
     Column("read", "read", right=True),
@@ -50,15 +49,14 @@ STEPS = (
     Column("deleted", "deleted", right=True),
     Column("quarantined", "quarantined", right=True),
     Column("warned", "warned", right=True),
-    Column("seconds", "time", human_seconds, right=True),
+    TIME,
 )
 PLANS = (
     Column("step", "step", style="bold"),
-    Column("kind", "kind"),
-    Column("does", "does"),
+    *texts(kind="kind", does="does"),
     Column("reads", "reads", long_text),
     Column("target", "keeps"),
-    Column("why", "why", long_text, wrap=True),
+    WHY,
 )
 
 

@@ -20,7 +20,7 @@ import typer
 from lithify.cli.command import HANDLED, Session, command
 from lithify.cli.logs import iso_time, logging_to, print_line
 from lithify.cli.long_running import share_heaps
-from lithify.cli.output import Column, Report, long_text
+from lithify.cli.output import TABLE, TIME, WHY, Report, sizes, texts
 from lithify.cli.signals import STOP_GRACE_S, caught, in_terminal, in_thread, next_of, wait
 from lithify.cli.values import human_bytes, human_seconds
 from lithify.core.json_out import dumps
@@ -38,14 +38,11 @@ logger = logging.getLogger(__name__)
 Event = dict[str, Any]
 
 JOBS = (
-    Column("table", "table", style="bold"),
-    Column("kind", "job"),
-    Column("partition", "partition"),
-    Column("outcome", "outcome"),
-    Column("bytes_in", "read", human_bytes, right=True),
-    Column("bytes_out", "written", human_bytes, right=True),
-    Column("seconds", "time", human_seconds, right=True),
-    Column("why", "why", long_text, wrap=True),
+    TABLE,
+    *texts(kind="job", partition="partition", outcome="outcome"),
+    *sizes(bytes_in="read", bytes_out="written"),
+    TIME,
+    WHY,
 )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lithify.cli.command import Session, TableArgument, command
-from lithify.cli.output import Column
+from lithify.cli.output import TABLE, Column, counts
 from lithify.cli.values import bytes_cell, cell, count_cell, human_bytes, parse_bytes
 from lithify.core.json_out import dumps
 from lithify.core.names import DAY
@@ -127,12 +127,10 @@ def list_tables(session: Session) -> None:
     with session.lake() as lake:
         rows = [_table_row(lake, name) for name in lake.tables()]
         columns = [
-            Column("table", "table", style="bold"),
+            TABLE,
             Column("base_rows", "rows in base", count_cell, right=True),
             Column("base_bytes", "size", bytes_cell, right=True),
-            Column("pending_rows", "pending", count_cell, right=True),
-            Column("seq", "seq", count_cell, right=True),
-            Column("watermark", "watermark", count_cell, right=True),
+            *counts(pending_rows="pending", seq="seq", watermark="watermark"),
         ]
         session.out.listing(
             columns,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lithify.cli.command import Session, command, group
-from lithify.cli.output import Column
+from lithify.cli.output import Column, texts
 from lithify.errors import InvalidRequest
 from lithify.tables.inside import inside
 
@@ -27,8 +27,7 @@ def _time(seconds: Any) -> str:
 
 LISTED = (
     Column("id", "id", style="bold"),
-    Column("name", "name"),
-    Column("state", "state"),
+    *texts(name="name", state="state"),
     Column("scopes", "scopes", ", ".join),
     Column("tables", "tables", lambda tables: ", ".join(tables) or "all"),
     Column("created_at", "created (UTC)", _time, style="dim"),
