@@ -150,7 +150,18 @@ def test_answers() -> None:
 def test_what_a_lake_shows() -> None:
     assert [name for name in dir(Lake) if not name.startswith("_")] == [
         *("adopt", "cache", "cancel", "close", "create_table", "drop_table", "ended_jobs", "explain", "ingest", "jobs"),
-        *("on_change", "past_cycles", "pipeline", "pipelines", "queries", "query", "running_cycle", "spark", "sql"),
+        *(
+            "maintenance",
+            "on_change",
+            "past_cycles",
+            "pipeline",
+            "pipelines",
+            "queries",
+            "query",
+            "running_cycle",
+            "spark",
+            "sql",
+        ),
         *("start_upkeep", "stats", "table", "table_upkeep", "tables", "trigger_upkeep", "upkeep"),
     ]
 

@@ -15,7 +15,7 @@ import lithify
 from lithify.client.lake import RemoteLake
 from lithify.client.table import RemoteTable
 from lithify.core.fields import texts_of
-from lithify.core.frames import Frames
+from lithify.core.table_methods import TableMethods
 from lithify.lake.cache import Cache
 
 PAGE = Path(__file__).parents[1] / "docs" / "api.md"
@@ -28,20 +28,7 @@ Made from the docstrings by `python tools/api_page.py`. Whatever is not listed h
 same calls.
 """
 # Public for other rooms of the library, not for users.
-INTERNAL = {
-    "Lake": {"notify", "loaded", "refresh", "scheduler", "maintenance", "limited", "warm"},
-    "Table": {
-        "check_schema",
-        "known_definition",
-        "plan",
-        "planned",
-        "is_resolved",
-        "changes_page",
-        "feed_until",
-        "net",
-        "why_idle",
-    },
-}
+INTERNAL = {"Lake": {"maintenance"}, "Table": {"plan"}}
 
 
 def page() -> str:
@@ -55,14 +42,17 @@ def page() -> str:
         if dataclasses.is_dataclass(kind) and kind is not lithify.Settings:
             parts += [f"### {kind.__name__}\n", f"{_doc(kind)}\n", *_fields(kind)]
     first, tree, *rest = (inspect.getdoc(lithify.errors) or "").split("\n\n")
-    parts += ["## Errors\n", f"{first}\n", f"```\n{inspect.cleandoc(tree)}\n```\n", f"{_reflowed(*rest)}\n"]
+    parts += [
+        "## Errors\n",
+        f"{first}\n",
+        f"```\n{inspect.cleandoc(tree)}\n```\n",
+        *(f"{_reflowed(part)}\n" for part in rest),
+    ]
     return "\n".join(parts)
 
 
 def _members(kind: type) -> list[str]:
-    found = dict(vars(kind))
-    if issubclass(kind, Frames):
-        found |= {name: value for name, value in vars(Frames).items() if name not in found}
+    found = {**(vars(TableMethods) if issubclass(kind, TableMethods) else {}), **vars(kind)}
     parts = []
     for name, value in found.items():
         if name.startswith("_") or name in INTERNAL.get(kind.__name__, ()):

@@ -34,7 +34,7 @@ def trigger(client: TestClient, lake: Lake, **query: Any) -> dict[str, Any]:
     """A cycle from its beginning to its end."""
     answer = client.post("/v1/compaction/trigger", params=query)
     assert answer.status_code == 202, answer.text
-    assert lake._maintenance.cycle.wait(WAIT_S)
+    assert lake.maintenance.cycle.wait(WAIT_S)
     return dict(answer.json())
 
 

@@ -145,7 +145,7 @@ class TestBackgroundWork:
 
     def test_cycles(self, client: TestClient, lake: Lake, value: Value) -> None:
         client.post("/v1/compaction/trigger")
-        assert lake._maintenance.cycle.wait(60)
+        assert lake.maintenance.cycle.wait(60)
         assert value("lithify_cycles_total", outcome="ended") == 1
         assert value("lithify_cycle_seconds_count", what="policies") == 1
 

@@ -333,11 +333,11 @@ class Lake:
 
         `tier`: only that tier's work, or that of several. Raises `Conflict` with the running cycle's id, if one runs.
         """
-        return self._maintenance.cycle.run(tier, tables)
+        return self.maintenance.cycle.run(tier, tables)
 
     def trigger_upkeep(self, tier: TierNames = None, tables: Sequence[str] | None = None) -> str:
         """As `upkeep`, but in the background: answers the cycle's id as soon as it has begun. `close` ends it."""
-        return self._maintenance.trigger(tier, tables)
+        return self.maintenance.trigger(tier, tables)
 
     def start_upkeep(self, every_s: float | None = None) -> None:
         """Keep the lake in shape in the background from now on, until `close`, as `lithify run` does."""
@@ -345,7 +345,7 @@ class Lake:
             self._check_open()
             if self._scheduler is not None:
                 raise InvalidRequest("upkeep of this lake has been started already; it ends with close")
-            scheduler = self._maintenance.scheduler(every_s=every_s)
+            scheduler = self.maintenance.scheduler(every_s=every_s)
             scheduler.start()
             self._scheduler = scheduler
 
@@ -380,7 +380,7 @@ class Lake:
         return table_upkeep(self, name)
 
     @property
-    def _maintenance(self) -> Maintenance:
+    def maintenance(self) -> Maintenance:
         """Background work of this lake in this process: its cycle, what is due, and what was asked for."""
         from lithify.lake.maintenance import Maintenance
 
@@ -547,7 +547,7 @@ class LakeInside:
 
     @property
     def maintenance(self) -> Maintenance:
-        return self._lake._maintenance
+        return self._lake.maintenance
 
     @property
     def scheduler(self) -> Scheduler | None:
