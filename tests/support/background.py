@@ -171,7 +171,7 @@ class BackgroundDriver(Driver):
             self._expect_vacuum(name)
         with contextlib.suppress(Conflict) if self.sleeper is not None else contextlib.nullcontext():
             WORK[kind](self.table(name, lake))
-        self._look_for_tombstones(name)
+        self.look_for_tombstones(name)
 
     def _expect_vacuum(self, name: str) -> None:
         if self.clock.ahead_ms >= RETAIN_HOURS * HOUR_MS:
@@ -192,7 +192,7 @@ class BackgroundDriver(Driver):
         assert report.healthy, report
         assert self.sleeper is not None or report.replanned == 0, report
         for name in self.oracles:
-            self._look_for_tombstones(name)
+            self.look_for_tombstones(name)
         return report
 
     def fall_asleep(self, kind: str, name: str, point: str) -> None:
@@ -216,17 +216,11 @@ class BackgroundDriver(Driver):
         if self.sleeper is not None:
             sleeper, self.sleeper = self.sleeper, None
             sleeper.wake()
-            self._look_for_tombstones(sleeper.name)
+            self.look_for_tombstones(sleeper.name)
 
     def vacuums_wait(self, name: str) -> bool:
         """Another vacuum of the table has its lock and sleeps."""
         return self.sleeper is not None and (self.sleeper.name, self.sleeper.work) == (name, "vacuum")
-
-    def _look_for_tombstones(self, name: str) -> None:
-        oracle = self.oracles[name]
-        if not oracle.key:
-            pending = [file for file in self.table(name).snapshot().changes if file.op.value == "delete"]
-            oracle.tombstones_by = frozenset(pending[0].columns) if pending else None
 
     # -- pins
 

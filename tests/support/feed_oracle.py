@@ -91,9 +91,11 @@ class FeedDriver(Driver):
 
     def compact(self, name: str, lake: int) -> None:
         self.table(name, lake).compact()
+        self.look_for_tombstones(name)
 
     def optimize(self, name: str, lake: int) -> None:
         self.table(name, lake).optimize(by="v")
+        self.look_for_tombstones(name)
 
     def check_feed(self, name: str, lake: int, since: int, until: int, read: ReadFeed) -> None:
         oracle, table = self.oracles[name], self.table(name, lake)
