@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from lithify.core.arrow_rows import anti_join
 from lithify.core.ops import Change, Op
 from lithify.core.schema import TableSchema, define
-from lithify.merge.compose import compose, latest_per_key
-from lithify.merge.resolve import resolve, settle
+from lithify.merge.resolve import compose, latest_per_key, resolve, settle
 
 Row = dict[str, Any]
 KEYED = define(pa.schema([("v", pa.int64()), ("k", pa.int64())]), "k")

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from lithify.core.ops import WORDS, Change, Op
 from lithify.core.schema import TableSchema, define
 from lithify.errors import InvalidRequest
-from lithify.merge.compose import compose
 from lithify.merge.events import settle, with_null_key
+from lithify.merge.resolve import compose
 
 Row = dict[str, Any]
 PLAIN = define(pa.schema([("k", pa.int64()), ("v", pa.int64())]), "k")

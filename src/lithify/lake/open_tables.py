@@ -32,6 +32,7 @@ from lithify.read.reader import Reader
 from lithify.tables.handles import Handles, dropped
 from lithify.tables.runtime import Runtime
 from lithify.write.queue import QueueClosed, WriteQueue
+from lithify.write.replay import replayed
 from lithify.write.small_writes import Request, Writer
 
 logger = logging.getLogger(__name__)
@@ -144,7 +145,7 @@ class TableInside:
         """The answer of then, if this batch was written before."""
         opened = self.opened
         with opened.handles.changes.log.lock:
-            return opened.writer.replay(operation, batch_id)
+            return replayed(opened.handles, operation, batch_id)
 
     def check_schema(self, operation: str, batch_id: str | None, fingerprint: str | None) -> None:
         """Before rows are looked at, which may not fit for that very reason. The commit looks again. A batch that was

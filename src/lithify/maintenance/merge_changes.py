@@ -26,7 +26,7 @@ from lithify.files.parquet import Layout, Written, encode
 from lithify.files.read_proof import Vanished
 from lithify.jobs import jobs
 from lithify.maintenance.plans import MinorPlan
-from lithify.merge.compose import compose
+from lithify.merge.resolve import compose
 from lithify.read.reader import Reader
 from lithify.tables.handles import Handles
 

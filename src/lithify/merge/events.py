@@ -25,7 +25,7 @@ from lithify.core.ops import WORDS, Op
 from lithify.core.rows import check_rows, conform
 from lithify.core.schema import TableSchema
 from lithify.errors import InvalidRequest
-from lithify.merge.compose import OPS, compose_lines
+from lithify.merge.resolve import OPS, compose_lines
 
 
 def settle(schema: TableSchema, rows: pa.Table, op_column: str | None) -> dict[Op, pa.Table]:

@@ -23,8 +23,8 @@ from lithify.core.ops import Change, Op
 from lithify.core.rows import conform
 from lithify.core.schema import TableSchema
 from lithify.files.parquet import Layout, PartWriter, Written, part_path
-from lithify.merge.compose import compose
 from lithify.merge.events import check_events, settle
+from lithify.merge.resolve import compose
 from lithify.spark.tasks import run_partitions
 from lithify.spark.types import arrow_schema, in_order_of
 

@@ -30,7 +30,8 @@ from lithify.streams.checkpoint import Checkpoint, check_feed, recall
 from lithify.tables.handles import Handles
 from lithify.tables.inside import inside
 from lithify.write.quarantine import set_aside
-from lithify.write.small_writes import Request, Writer
+from lithify.write.replay import arrived
+from lithify.write.small_writes import Request
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -75,8 +76,8 @@ def apply_batch(
     schema = handles.schema()
     check_batch(schema, table.name, mode, op_column, null_keys)
     with handles.changes.log.lock:
-        if (arrived := Writer(handles).arrived(operation, checkpoint)) is not None:
-            return arrived
+        if (answer := arrived(handles, operation, checkpoint)) is not None:
+            return answer
     said = {"feed": checkpoint.feed, "portion": checkpoint.after, "detail": f"{checkpoint.feed} {checkpoint.after}"}
     portion = data() if callable(data) else data
     arrival = _Arrival(

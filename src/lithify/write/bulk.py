@@ -22,7 +22,7 @@ from lithify.errors import Conflict, InvalidRequest
 from lithify.files.parquet import Written
 from lithify.jobs import jobs
 from lithify.tables.handles import Handles
-from lithify.write.small_writes import Portion, Writer
+from lithify.write.replay import Portion, committed_before
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,10 +43,7 @@ class BulkWrite:
 
     def before(self, handles: Handles) -> Commit | None:
         """The answer that this write got the first time, as of the log handle's version."""
-        writer = Writer(handles)
-        if self.batch_id is not None and (replayed := writer.replay(self.operation, self.batch_id)) is not None:
-            return replayed
-        return None if self.portion is None else writer.arrived(self.operation, self.portion)
+        return committed_before(handles, self.operation, self.batch_id, self.portion)
 
 
 def write_frame(

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,29 +28,18 @@ from lithify.core.results import Commit
 from lithify.core.rows import conform
 from lithify.core.schema import TableSchema
 from lithify.delta.actions import LogChange
-from lithify.delta.batch_ids import InLane, fingerprint_of, in_lane
-from lithify.delta.changes import SEQ_TXN, ChangesLog, batch_txn, bound_txn, lane_txn
+from lithify.delta.batch_ids import fingerprint_of, in_lane
+from lithify.delta.changes import SEQ_TXN, batch_txn, bound_txn, lane_txn
 from lithify.delta.commit_outcome import Lost
-from lithify.errors import CommitUnknown, Conflict, InvalidRequest, LithifyError, NotFound
+from lithify.errors import CommitUnknown, InvalidRequest, LithifyError
 from lithify.files.open_parquet import footer_in
 from lithify.files.parquet import Layout, Written, encode
-from lithify.merge.compose import compose, latest_per_key
+from lithify.merge.resolve import compose, latest_per_key
 from lithify.metrics.events import tell
 from lithify.tables.handles import Handles
+from lithify.write.replay import Portion, bound_elsewhere, committed_before
 
 logger = logging.getLogger(__name__)
-
-
-class Portion(Protocol):
-    """A part of something that comes in parts, each of which is committed once and after the one before."""
-
-    def admitted(self, changes: ChangesLog) -> int | None:
-        """None: it may be committed on this version. Else the seq of the commit that has already brought it."""
-        ...
-
-    def txns(self, seq: int) -> dict[str, int]:
-        """What a commit with this seq has to remember."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -193,7 +182,7 @@ class Writer:
             entry.twin = next((m for m in members if batch_id is not None and m.request.batch_id == batch_id), None)
             if entry.twin is not None:
                 if fingerprint_of(batch_id) != fingerprint_of(entry.twin.request.batch_id):
-                    entry.outcome = _bound_elsewhere(str(self._handles.name))
+                    entry.outcome = bound_elsewhere(self._handles)
                 continue
             try:
                 entry.outcome = self._check(entry, schema)
@@ -207,10 +196,10 @@ class Writer:
 
     def _check(self, entry: _Entry, schema: TableSchema) -> Commit | None:
         request, changes = entry.request, self._handles.changes
-        if request.batch_id is not None and (replayed := self.replay(request.operation, request.batch_id)) is not None:
-            return replayed
-        if request.portion is not None and (arrived := self.arrived(request.operation, request.portion)) is not None:
-            return arrived
+        if (
+            answer := committed_before(self._handles, request.operation, request.batch_id, request.portion)
+        ) is not None:
+            return answer
         if request.only_at_seq is not None and request.only_at_seq != changes.seq:
             raise SeqMoved
         schema.check_fingerprint(request.schema_fingerprint, str(self._handles.name))
@@ -260,60 +249,6 @@ class Writer:
                         "delete by "
                         f"{', '.join(sorted(by))} has to wait: fold the table first, or delete by the same columns"
                     )
-
-    def replay(self, operation: str, batch_id: str) -> Commit | None:
-        """The answer that this batch id got the first time, if it was committed."""
-        changes = self._handles.changes
-        seq = changes.log.txn(batch_txn(batch_id))
-        if seq is None or seq <= changes.created_at_seq:
-            return None
-        info = self._said_at(seq)
-        writes = info.get("writes", (info,))
-        mine = next((write for write in writes if write.get("batch_id") == batch_id), None)
-        place = in_lane(batch_id)
-        if mine is None and place is not None and _goes_up(place, changes.log.txn(lane_txn(place.lane))):
-            return None
-        known, given = changes.log.txn(bound_txn(batch_id)), fingerprint_of(batch_id)
-        if known is not None and given is not None and known != given:
-            raise _bound_elsewhere(str(self._handles.name))
-        return self._answer(seq, operation, info if mine is None else mine, batch_id)
-
-    def arrived(self, operation: str, portion: Portion) -> Commit | None:
-        """The answer to a portion that was committed before; an error where it does not follow the last."""
-        seq = portion.admitted(self._handles.changes)
-        return None if seq is None else self._answer(seq, operation, self._said_at(seq))
-
-    def _said_at(self, seq: int) -> Mapping[str, Any]:
-        """What the commit of a seq says of itself, as far as the log still tells."""
-        changes = self._handles.changes
-        # A rival may have committed this and died before its fsync: our answer acknowledges it too.
-        changes.log.make_durable()
-        try:
-            return changes.record_of_seq(seq).info
-        except NotFound:
-            return {}
-
-    def _answer(self, seq: int, operation: str, said: Mapping[str, Any], batch_id: str | None = None) -> Commit:
-        rows, upserted, deleted = (said.get(name, -1) for name in ("rows", "upserted", "deleted"))
-        operation = said.get("operation", operation)
-        return Commit(str(self._handles.name), seq, operation, rows, upserted, deleted, batch_id, replayed=True)
-
-
-def _bound_elsewhere(table: str) -> Conflict:
-    return Conflict(
-        f"this batch id was used for another write to table {table}, by another token or with other rows; nothing was "
-        "changed: use an id of its own for each write"
-    )
-
-
-def _goes_up(place: InLane, last: int | None) -> bool:
-    """Whether the last write of the lane was an earlier one. If it was a later one, that is a mistake."""
-    if last is not None and last > place.number:
-        raise Conflict(
-            f"batch {place} comes after {place.lane}.{last}: the ids of a lane only go up, and whether an earlier one "
-            "was written is no longer known; use a new lane, or an ordinary batch id"
-        )
-    return last is None or last < place.number
 
 
 def _together(schema: TableSchema, members: Sequence[_Entry]) -> Mapping[Op, pa.Table]:
