@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from lithify import Corruption, InvalidRequest, Lake, NotFound, Settings, Unavailable
+from lithify.core.names import parse_table_name
 from lithify.tables import pins
 from support import children, vacuums
 from support.clocks import Clock, lake_with
@@ -166,8 +167,8 @@ def test_a_pin_that_cannot_be_read_stops_the_vacuum(lake: Lake, clock: Clock, te
 def test_a_pin_is_renewed(folder: Path, lake: Lake, clock: Clock) -> None:
     with lake.table("a.t").pin(as_of=1):
         runtime = lake._runtime
-        (pin,) = pins.pins_of(runtime, lake.table("a.t")._name)
+        (pin,) = pins.pins_of(runtime, parse_table_name("a.t"))
         clock.jump(hours=20)
         renewed = pins.renew(runtime, pin)
         assert renewed.renewed_ms - pin.renewed_ms >= 20 * 3_600_000
-        assert pins.pins_of(runtime, lake.table("a.t")._name) == [renewed]
+        assert pins.pins_of(runtime, parse_table_name("a.t")) == [renewed]

@@ -5,16 +5,18 @@ orjson does that, quickly. Spark's executors need not have it, and do the same w
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 from typing import Any
 
-JSONDecodeError = json.JSONDecodeError
-QUICK = importlib.util.find_spec("orjson") is not None
-if QUICK:
+try:
     import orjson
+except ModuleNotFoundError:
+    QUICK = False
+else:
+    QUICK = True
 
+JSONDecodeError = json.JSONDecodeError
 _LEAST, _MOST = -(2**63), 2**64 - 1
 
 
