@@ -19,7 +19,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import pyarrow as pa
 
 from lithify.core.names import TableName
 from lithify.core.read_plan import PlannedTable
@@ -27,6 +29,7 @@ from lithify.core.results import Commit
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import Snapshot
 from lithify.errors import InvalidRequest, NotFound, Unavailable
+from lithify.files.read_proof import look_again
 from lithify.read.change_feed import Feed
 from lithify.read.reader import Reader
 from lithify.tables.handles import Handles, dropped
@@ -79,6 +82,15 @@ class OpenTable:
         if as_of is not None:
             self.handles.check_present(snapshot)
         return self.reader.planned(snapshot)
+
+    def row(self, key_of: Callable[[TableSchema], Any]) -> pa.Table | None:
+        """A row by its key, which `key_of` tells, or refuses, for the table as it is now. None: there is none."""
+
+        def find() -> pa.Table | None:
+            snapshot = self.handles.snapshot()
+            return self.reader.get(snapshot, key_of(snapshot.schema))
+
+        return look_again(find)
 
     def retire(self) -> bool:
         """Whether nothing is under way here, and from now on nothing will be."""

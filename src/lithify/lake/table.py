@@ -45,7 +45,6 @@ from lithify.read.change_feed import Net, Place
 from lithify.read.history import history_of, incremental, stats_of
 from lithify.read.reader import Reader
 from lithify.tables.handles import Handles
-from lithify.tables.inside import inside
 from lithify.tables.pins import pinned
 from lithify.tables.tags import tag, tags, untag
 from lithify.write.options import set_options
@@ -301,7 +300,13 @@ class Table(TableMethods[CompactPlan]):
 
     def get(self, key: Any) -> dict[str, Any] | None:
         """One row by its key, or None."""
-        found = row_of(self, key)
+
+        def key_of(schema: TableSchema) -> Any:
+            if not schema.keyed:
+                raise InvalidRequest(f"table {self.name} has no key: read rows with to_arrow(where=...)")
+            return key
+
+        found = self._inside.opened.row(key_of)
         return None if found is None else found.to_pylist()[0]
 
     def to_arrow(self, columns: Sequence[str] | None = None, where: str | None = None, as_of: AsOf = None) -> pa.Table:
@@ -446,14 +451,6 @@ class Table(TableMethods[CompactPlan]):
             return Vacuum(self._handles).run(retain_hours)
         with self._inside.lane() as (handles, _):
             return Vacuum(handles).run(retain_hours, dry_run=False)
-
-
-def row_of(table: Table, key: Any) -> pa.Table | None:
-    """`table.get(key)` in Arrow, for those who write it down in other words than Python's."""
-    within = inside(table)
-    if not within.known_schema.keyed:
-        raise InvalidRequest(f"table {table.name} has no key: read rows with to_arrow(where=...)")
-    return look_again(lambda: within.reader.get(table.snapshot(), key))
 
 
 def _who(actor: str | None, reason: str | None) -> dict[str, str]:

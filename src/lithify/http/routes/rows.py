@@ -11,6 +11,7 @@ from fastapi import APIRouter, Body, Header, Query, Request, Response
 from lithify.core.json_rows import records
 from lithify.core.names import parse_table_name, quoted
 from lithify.core.results import Commit
+from lithify.core.schema import TableSchema
 from lithify.errors import Conflict, InvalidRequest, NotFound
 from lithify.http.auth import Caller, needs
 from lithify.http.bodies import BodyDep
@@ -33,7 +34,7 @@ from lithify.http.queries import answer_of, facts_of, in_thread, outer_id, respo
 from lithify.http.routes.query import ROW_ANSWERS, Format, TakesJson
 from lithify.http.routes.tables import DAMAGED, IdempotencyKey, SchemaFingerprint, TablePath
 from lithify.http.service import LakeDep, ServiceDep
-from lithify.lake.table import Table, row_of
+from lithify.lake.table import Table
 from lithify.read.history import changes_page
 from lithify.tables.inside import inside
 
@@ -237,11 +238,15 @@ def get(
     ],
 ) -> Response:
     """Fresh. 404 if there is none."""
-    table = lake.table(name)
-    definition = inside(table).known_schema
-    if not definition.keyed:
-        raise InvalidRequest(f"table {name} has no key: read it with a condition, GET /v1/tables/{name}/rows?where=…")
-    found = row_of(table, key_of_text(key, definition))
+
+    def key_of(definition: TableSchema) -> Any:
+        if not definition.keyed:
+            raise InvalidRequest(
+                f"table {name} has no key: read it with a condition, GET /v1/tables/{name}/rows?where=…"
+            )
+        return key_of_text(key, definition)
+
+    found = inside(lake).open_tables.read(parse_table_name(name), lambda opened: opened.row(key_of))
     if found is None:
         raise NotFound(f"table {name} has no row with this key")
     if kind != JSON:
