@@ -84,6 +84,8 @@ def commit(
             if done is not None:
                 step(f"{point}.durable")
                 log.checkpoint_if_due()
+        if done is not None:
+            log.after_commit(done.version, [file for file, _ in done.change.adds], done.change.removes)
     except Exception as error:
         if intent.may_stand and not isinstance(error, CommitUnknown):
             raise CommitUnknown(f"{what} is committed, but what follows failed ({error}): read the table") from error
@@ -91,8 +93,6 @@ def commit(
     finally:
         if not intent.may_stand:
             discard()
-    if done is not None:
-        log.after_commit(done.version, [file for file, _ in done.change.adds], done.change.removes)
     return done
 
 
