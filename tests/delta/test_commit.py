@@ -67,6 +67,19 @@ def test_what_was_committed_stays(at: Callable[..., Attempt]) -> None:
     assert (attempt.built, attempt.discarded, attempt.stands) == (1, 0, True)
 
 
+def test_what_fails_behind_the_commit_is_told_as_unknown(at: Callable[..., Attempt]) -> None:
+    """Told as anything else, writes that share a commit would be tried again one by one."""
+    attempt = at()
+
+    def broken(*_: object) -> None:
+        raise ValueError("the index")
+
+    attempt.log.after_commit = broken
+    with pytest.raises(CommitUnknown, match="what follows failed"):
+        attempt.run(lambda: CHANGE)
+    assert (attempt.discarded, attempt.stands) == (0, True)
+
+
 def test_what_turns_out_not_to_be_needed_is_discarded(at: Callable[..., Attempt]) -> None:
     attempt = at()
     assert attempt.run(lambda: None) is None
