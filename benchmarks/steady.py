@@ -65,7 +65,7 @@ def _maintain(table: Table) -> tuple[int, float]:
 
     def work() -> None:
         nonlocal written
-        with table._inside.lane() as (handles, reader):
+        with table._internals.lane() as (handles, reader):
             upkeep = TableMaintenance(handles, reader)
             for plan in upkeep.plans(handles.runtime.now_ms()):
                 written += upkeep.run(plan).bytes_written

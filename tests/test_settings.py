@@ -167,7 +167,7 @@ def test_a_lake_brings_settings_of_its_owner(folder: Path, caplog: pytest.LogCap
     assert (settings.allowed_paths, settings.server) == ((), None)
     assert "allowed_paths, server, which a lake cannot say of itself" in caplog.text
     with Lake(lake) as opened:
-        assert opened._settings.checkpoint_every == 9
+        assert opened._runtime.settings.checkpoint_every == 9
 
 
 @pytest.mark.parametrize("how", ["group", "world", "link", "owner"])

@@ -108,9 +108,9 @@ def test_history_tells_each_step_of_each_run(declared: Run, tmp_path: Path) -> N
     )
     failed = StepReport("sales.daily", "groups", "failed", "shop.clean", "shop.daily", since=3, until=5)
     with Lake(tmp_path / "lake") as lake:
-        _journal(lake).append(PipelineReport("raw", "1", 1_700_000_000_000, "done", [done], 1.5).document())
+        _journal(lake._runtime).append(PipelineReport("raw", "1", 1_700_000_000_000, "done", [done], 1.5).document())
         report = PipelineReport("sales", "2", 1_700_000_100_000, "failed", [failed], 0.5, "it did not hold")
-        _journal(lake).append(report.document())
+        _journal(lake._runtime).append(report.document())
 
     text = declared("pipeline", "history").out
 

@@ -65,7 +65,7 @@ def test_without_the_setting_the_umask_counts(folder: Path, umask: int) -> None:
 
 def test_tokens_are_their_owners_whatever_the_setting_says(folder: Path) -> None:
     with Lake(folder / "lake", settings=Settings(file_mode="664")) as lake:
-        tokens = Tokens(lake.path, lake._store)
+        tokens = Tokens(lake.path, lake._runtime.store)
         tokens.create("first", ["read"])
         tokens.create("second", ["read"])
 

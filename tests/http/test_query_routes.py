@@ -441,7 +441,7 @@ class TestClientsThatLeave:
         self, served: Any, service: Service, lake: Lake, numbers: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Before the query has begun, too: there is nothing to cancel yet when its client goes."""
-        asked, real = list[str](), lake._queries.running
+        asked, real = list[str](), lake._internals.queries.running
 
         def running(*arguments: Any) -> Any:
             asked.append(arguments[0])
@@ -450,7 +450,7 @@ class TestClientsThatLeave:
 
         cancelled, cancel = list[str](), lake.cancel
         monkeypatch.setattr(lake, "cancel", lambda id: (cancelled.append(id), cancel(id))[1])
-        monkeypatch.setattr(lake._queries, "running", running)
+        monkeypatch.setattr(lake._internals.queries, "running", running)
         self.leave(served, "POST", SQL, orjson.dumps({"sql": LONG}))
         assert eventually(lambda: asked == [LONG] and not service.asking and not lake.queries(), "the end of the query")
         assert lake._runtime.activity.totals().stopped == {"cancelled": 1}, "not by its time limit"

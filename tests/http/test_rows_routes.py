@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import gzip
-from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -16,11 +15,11 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from lithify import Lake, NotFound, Settings
-from lithify.delta.log import DeltaLog
 from lithify.http.app import create_app
 from lithify.http.formats import keys, negotiate
 from lithify.http.tokens import Tokens
 from lithify.read import history
+from support.looks import looks_counted
 
 ClientWith = Callable[..., TestClient]
 NDJSON, ARROW = "application/x-ndjson", "application/vnd.apache.arrow.stream"
@@ -511,18 +510,11 @@ def test_rows_are_deleted_by_a_condition(client: TestClient, lake: Lake) -> None
 # -- reading
 
 
-def test_a_row_is_asked_for_with_one_look_at_each_log(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks: Counter[str] = Counter()
-    refresh = DeltaLog.refresh
-
-    def counted(log: DeltaLog) -> None:
-        looks[log.path.name] += 1
-        refresh(log)
-
+def test_a_row_is_asked_for_with_one_look_at_each_log(client: TestClient) -> None:
     assert client.get("/v1/tables/shop.orders/row", params={"key": "2"}).status_code == 200
-    monkeypatch.setattr(DeltaLog, "refresh", counted)
-    assert client.get("/v1/tables/shop.orders/row", params={"key": "2"}).status_code == 200
-    assert looks == {"changes": 1, "base": 1}
+    with looks_counted() as looks:
+        assert client.get("/v1/tables/shop.orders/row", params={"key": "2"}).status_code == 200
+    assert looks == {"orders/changes": 1, "orders/base": 1}
 
 
 def test_a_row_is_that_of_the_table_that_has_the_name_today(client: TestClient, lake: Lake) -> None:

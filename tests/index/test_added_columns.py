@@ -52,7 +52,7 @@ def read(table: Table, where: str) -> tuple[int, list[int]]:
     """Files read, and ids found."""
     lake = table._handles.runtime.serving
     uses = lake.explain(
-        "SELECT id FROM s.t WHERE " + where, lambda *_: table._inside.opened.planned(), lambda: {"s": {"t"}}
+        "SELECT id FROM s.t WHERE " + where, lambda *_: table._internals.opened.planned(), lambda: {"s": {"t"}}
     )
     plan = uses[0].plan
     found = sorted(table.to_arrow(where=where).column("id").to_pylist())
@@ -88,7 +88,7 @@ def test_counts_and_bounds_know_of_the_nulls(table: Table) -> None:
     counts = table.to_arrow(columns=["price", "x", "id"])
     answer = "SELECT count(price) AS p, count(x) AS x, count(*) AS n, min(note) AS least FROM s.t"
     lake = table._handles.runtime.serving
-    rows = lake.sql(answer, lambda *_: table._inside.opened.planned(), lambda: {"s": {"t"}}).to_pylist()
+    rows = lake.sql(answer, lambda *_: table._internals.opened.planned(), lambda: {"s": {"t"}}).to_pylist()
 
     assert rows == [{"p": counts.num_rows - counts.column("price").null_count, "x": 0, "n": 500, "least": "a"}]
 

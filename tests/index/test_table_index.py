@@ -59,7 +59,7 @@ def rows_of(table: Table) -> list[dict[str, Any]]:
 
 
 def report(table: Table, predicate: Predicate | None, as_of: int | None = None) -> PruningReport:
-    found = table._inside.opened.planned(as_of).plan(predicate).pruning
+    found = table._internals.opened.planned(as_of).plan(predicate).pruning
     assert found is not None
     return found
 
@@ -91,7 +91,7 @@ def test_without_a_predicate_everything_is_planned(table: Table) -> None:
 
 
 def test_a_source_says_which_row_groups_and_how_large_they_are(table: Table) -> None:
-    plan = table._inside.opened.planned().plan(Compare("id", "=", 1_234))
+    plan = table._internals.opened.planned().plan(Compare("id", "=", 1_234))
 
     (source,) = plan.clean
     assert source.groups == (1,)
@@ -299,7 +299,7 @@ def test_an_entry_of_a_file_with_another_size_is_not_believed(table: Table, expe
     snapshot = table.snapshot()
     wrong = footer_of(read_footer(index.data / snapshot.base[0].path), "a footer")
     entries = [entry_of(wrong, file.path, file.size_bytes + 1) for file in snapshot.base]
-    create_index(table._runtime.store, index.path, table._inside.incarnation, snapshot.base_version, entries)
+    create_index(table._runtime.store, index.path, table._internals.incarnation, snapshot.base_version, entries)
 
     with Lake(table._runtime.root, settings=SETTINGS) as other:
         assert wrong_answers(other.table("a.t"), expected) == []
@@ -325,7 +325,7 @@ def test_another_process_catches_up(folder: Path, table: Table) -> None:
 
     child = children.start(indexed.commit_often, str(folder / "lake"), 5, scratch=folder)
     while child.is_alive():
-        planned = table._inside.opened.planned()
+        planned = table._internals.opened.planned()
         wanted = planned.plan(Compare("id", ">=", FILE_ROWS))
         assert sum(row["id"] >= FILE_ROWS for row in indexed.read(wanted)) == planned.snapshot.base_rows - FILE_ROWS + (
             planned.snapshot.pending_rows
@@ -488,7 +488,7 @@ def test_an_adopted_delta_table_is_pruned_by_its_partitions(folder: Path, lake: 
     table = lake.adopt("a.adopted", folder / "d", key="id")
     expected = rows_of(table)
 
-    found = table._inside.opened.planned().plan(both([Compare("p", "=", "two"), Compare("id", "<", 100)]))
+    found = table._internals.opened.planned().plan(both([Compare("p", "=", "two"), Compare("id", "<", 100)]))
 
     assert found.pruning is not None
     assert (found.pruning.files_total, found.pruning.files_read, found.pruning.files_unknown) == (3, 1, 0)
@@ -558,8 +558,8 @@ def test_a_filter_does_not_bring_an_older_version_back(folder: Path, resolve_row
         table.fold()
         table.upsert(ordered_rows(10, 5, at=1, v="late"))
 
-        by_value = table._inside.opened.planned().plan(Compare("v", "=", "late"))
-        by_key = table._inside.opened.planned().plan(both([Compare("id", "<", 20), Compare("v", "=", "late")]))
+        by_value = table._internals.opened.planned().plan(Compare("v", "=", "late"))
+        by_key = table._internals.opened.planned().plan(both([Compare("id", "<", 20), Compare("v", "=", "late")]))
 
         serving = table._runtime.serving
         assert serving.read(by_value, where="v = 'late'").num_rows == 0
@@ -577,7 +577,7 @@ def test_without_an_order_any_filter_prunes_what_is_merged_later(folder: Path) -
         table = indexed.create(lake)
         table.upsert(indexed.rows(10, 5, v="changed"))
 
-        plan = table._inside.opened.planned().plan(Compare("v", "<", "row 001000"))
+        plan = table._internals.opened.planned().plan(Compare("v", "<", "row 001000"))
 
         assert plan.overlay is None
         assert plan.pruning is not None
@@ -666,7 +666,7 @@ def test_bloom_filters_spare_the_read_of_row_groups(lake: Lake) -> None:
 
 
 def test_the_index_alone_tells_counts_and_bounds(table: Table, expected: list[dict[str, Any]]) -> None:
-    summary = table._inside.opened.planned().summary()
+    summary = table._internals.opened.planned().summary()
 
     assert summary is not None
     assert summary.rows == len(expected)
@@ -684,7 +684,7 @@ def test_a_damaged_index_alone_tells_nothing_wrong(folder: Path, lake: Lake, tab
     for place in range(64, len(whole), 97):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
         with Lake(folder / "lake", settings=SETTINGS) as other:
-            summary = other.table("a.t")._inside.opened.planned().summary()
+            summary = other.table("a.t")._internals.opened.planned().summary()
             if summary is not None:
                 assert summary.rows == FILES * FILE_ROWS
                 assert summary.bounds("id") in (None, (0, FILES * FILE_ROWS - 1))
@@ -694,7 +694,7 @@ def test_a_damaged_index_alone_tells_nothing_wrong(folder: Path, lake: Lake, tab
 def test_with_pending_changes_the_index_alone_tells_nothing(table: Table) -> None:
     table.delete([1])
 
-    assert table._inside.opened.planned().summary() is None
+    assert table._internals.opened.planned().summary() is None
 
 
 def test_files_say_which_columns_have_no_nan(folder: Path, lake: Lake) -> None:
@@ -775,7 +775,7 @@ def test_a_check_finds_entries_that_are_not_what_the_file_says(table: Table) -> 
     kept, _ = table_index.read_entries(index.data, [first])
     assert kept is not None
     entries = [kept, entry_of(wrong, second.path, second.size_bytes), entry_of(wrong, "gone.parquet", 5)]
-    create_index(table._runtime.store, index.path, table._inside.incarnation, snapshot.base_version, entries)
+    create_index(table._runtime.store, index.path, table._internals.incarnation, snapshot.base_version, entries)
 
     found = table.check_index()
 
@@ -790,7 +790,7 @@ def test_the_index_can_be_kept_in_a_folder_of_its_own(folder: Path) -> None:
     with Lake(folder / "lake", settings=settings) as lake:
         table = indexed.create(lake, files=2)
         assert not (folder / "lake" / "a" / "t" / "index").exists()
-        assert (folder / "local" / table._inside.incarnation / "base.pm").exists()
+        assert (folder / "local" / table._internals.incarnation / "base.pm").exists()
         assert wrong_answers(table, rows_of(table)) == []
 
         lake.drop_table("a.t")

@@ -59,7 +59,7 @@ def opened(path: Path) -> Lake:
 
 
 def left(table: Table, key: int) -> Source:
-    (source,) = table._inside.opened.planned(None).plan(Compare("id", "=", key)).clean
+    (source,) = table._internals.opened.planned(None).plan(Compare("id", "=", key)).clean
     return source
 
 
@@ -112,6 +112,6 @@ def test_an_index_that_knows_no_places_leads_to_the_same_rows(
 
 
 def test_where_most_row_groups_are_left_the_whole_footer_is_read(table: Table) -> None:
-    plan = table._inside.opened.planned(None).plan(Compare("id", ">", 2 * GROUP_ROWS))
+    plan = table._internals.opened.planned(None).plan(Compare("id", ">", 2 * GROUP_ROWS))
 
     assert [(len(source.groups or ()), source.part) for source in plan.clean] == [(GROUPS - 2, None)]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lithify import Lake, Settings
-from lithify.delta.log import DeltaLog
+from support.looks import looks_counted
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 READS: dict[str, Callable[[Lake], Any]] = {
@@ -28,16 +28,9 @@ TABLE_READS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    seen: Counter[str] = Counter()
-    refresh = DeltaLog.refresh
-
-    def counted(log: DeltaLog) -> None:
-        seen[Path(log.path).name] += 1
-        refresh(log)
-
-    monkeypatch.setattr(DeltaLog, "refresh", counted)
-    return seen
+def looks() -> Iterator[Counter[str]]:
+    with looks_counted() as seen:
+        yield seen
 
 
 @pytest.fixture
@@ -53,7 +46,7 @@ def filled(folder: Path) -> Iterator[Lake]:
 @pytest.mark.parametrize("read", READS)
 def test_a_query_looks_at_each_log_once(read: str, filled: Lake, looks: Counter[str]) -> None:
     READS[read](filled)
-    assert looks == {"changes": 1, "base": 1}
+    assert looks == {"t/changes": 1, "t/base": 1}
 
 
 @pytest.mark.parametrize("read", TABLE_READS)
@@ -61,7 +54,14 @@ def test_a_read_of_a_table_looks_at_each_log_once(read: str, filled: Lake, looks
     table = filled.table("a.t")
     looks.clear()
     TABLE_READS[read](table)
-    assert looks == {"changes": 1, "base": 1}
+    assert looks == {"t/changes": 1, "t/base": 1}
+
+
+def test_what_happened_between_two_seqs_is_told_with_one_look(filled: Lake, looks: Counter[str]) -> None:
+    table = filled.table("a.t")
+    looks.clear()
+    assert table.latest_changes(1, 2).rows.to_pylist() == [{"id": 1, "v": "y"}]
+    assert looks == {"t/changes": 1}
 
 
 def test_a_query_reads_the_table_that_has_the_name_today(filled: Lake) -> None:

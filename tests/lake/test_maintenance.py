@@ -190,7 +190,7 @@ def test_a_compaction_that_sleeps_past_its_lease_does_no_harm(
     cycles.wait_until_stopped(child.pid)
     try:
         later = int(time.time() * 1000) + 120_000
-        lake._inside.runtime = dataclasses.replace(lake._runtime, now_ms=lambda: later)
+        lake._internals.runtime = dataclasses.replace(lake._runtime, now_ms=lambda: later)
         report = Maintenance(lake).cycle.run()
         assert report.healthy
         assert len(report.recovered) == 1

@@ -33,7 +33,7 @@ def lake(folder: Path) -> Iterator[Lake]:
 
 def merge_changes(table: Table) -> list[MinorReport]:
     """Run the minor that is due, if one is."""
-    with table._inside.lane() as (handles, reader):
+    with table._internals.lane() as (handles, reader):
         upkeep = TableMaintenance(handles, reader)
         plans = [plan for plan in upkeep.plans(handles.runtime.now_ms()) if isinstance(plan, MinorPlan)]
         reports = [upkeep.run(plan) for plan in plans]

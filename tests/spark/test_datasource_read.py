@@ -349,7 +349,7 @@ def test_more_changes_than_one_process_merges_are_refused(lake: Lake, tmp_path: 
     with Lake(tmp_path / "small", settings=Settings(resolve_rows_max=5)) as small:
         table = small.create_table("shop.orders", COLUMNS, key="id")
         table.upsert(orders(range(10)))
-        plan = table._inside.opened.planned().plan()
+        plan = table._internals.opened.planned().plan()
 
         with pytest.raises(LimitExceeded, match=r"fold it, or read it with table.to_spark\(\)"):
             source_plan.partitions_of(plan, tmp_path)

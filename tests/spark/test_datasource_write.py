@@ -211,16 +211,16 @@ def test_the_same_batch_id_writes_once(lake: Lake, orders: Table) -> None:
 def test_a_spool_outlives_the_process_that_began_it_and_goes_with_its_owner(lake: Lake, orders: Table) -> None:
     runtime = orders._runtime
     this = Owner.this_process()
-    alive = spool.begin(orders, Owner(this.host, 1, ""))
-    dead = spool.begin(orders, Owner(this.host, 2**22 + 1, "never"))
+    alive = spool.begin(orders._internals, Owner(this.host, 1, ""))
+    dead = spool.begin(orders._internals, Owner(this.host, 2**22 + 1, "never"))
 
     jobs.recover(runtime, orders.name)
 
     assert (Path(alive.root) / alive.folder).is_dir()
     assert not (Path(dead.root) / dead.folder).exists()
     with pytest.raises(Conflict, match="write again"):
-        spool.commit(orders, dead, [], [], "upsert")
-    spool.abort(orders, alive)
+        spool.commit(orders._internals, dead, [], [], "upsert")
+    spool.abort(orders._internals, alive)
     assert leftovers(lake) == []
 
 

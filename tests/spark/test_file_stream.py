@@ -28,7 +28,7 @@ def test_files_are_taken_once_and_in_the_order_they_were_written(lake: Lake, tmp
     for number, name in enumerate(("0009", "0001")):
         os.utime(tmp_path / "in" / f"{name}.json", (1_700_000_000 + number,) * 2)
 
-    report = FileStream(table, str(tmp_path / "in"), op_column="op").run()
+    report = FileStream(table._internals, str(tmp_path / "in"), op_column="op").run()
 
     found = {row["id"]: row for row in table.to_arrow().to_pylist()}
     assert found == applied([*first, *second], ordered=False)
@@ -36,7 +36,7 @@ def test_files_are_taken_once_and_in_the_order_they_were_written(lake: Lake, tmp
 
     third = events_of(3, 200)
     write_file(tmp_path / "in", 10, third)
-    again = FileStream(table, str(tmp_path / "in"), op_column="op", rows_max=50).run()
+    again = FileStream(table._internals, str(tmp_path / "in"), op_column="op", rows_max=50).run()
 
     found = {row["id"]: row for row in table.to_arrow().to_pylist()}
     assert found == applied([*first, *second, *third], ordered=False)
@@ -44,10 +44,10 @@ def test_files_are_taken_once_and_in_the_order_they_were_written(lake: Lake, tmp
 
     for number, text in ((11, ""), (12, "\n\n")):
         (tmp_path / "in" / f"{number:04}.json").write_text(text)
-        empty = FileStream(table, str(tmp_path / "in"), op_column="op").run()
+        empty = FileStream(table._internals, str(tmp_path / "in"), op_column="op").run()
         assert (empty.batches, empty.rows, empty.seq) == (1, 0, number - 8)
     with pytest.raises(InvalidRequest, match=r"belongs to a stream from .* with mode upsert and op_column op"):
-        FileStream(table, str(tmp_path / "in"), checkpoint=report.checkpoint)
+        FileStream(table._internals, str(tmp_path / "in"), checkpoint=report.checkpoint)
 
 
 def test_records_that_do_not_fit_stop_the_stream_until_they_are_set_aside(lake: Lake, tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_records_that_do_not_fit_stop_the_stream_until_they_are_set_aside(lake: 
     (tmp_path / "in" / "a.csv").write_text("day,id\n2026-11-15,1\nyesterday,2\n2026-11-16,\n")
 
     with pytest.raises(InvalidRequest, match=r"a\.csv, line 3, column 'day': 'yesterday' does not fit date"):
-        FileStream(table, str(tmp_path / "in")).run()
+        FileStream(table._internals, str(tmp_path / "in")).run()
     assert table.snapshot().seq == 0
     command = ["--lake", str(lake.path), "stream", f"{tmp_path}/in/*.csv", "s.t", "--once", "--json"]
     answer = CliRunner().invoke(app, [*command, "--null-keys", "quarantine"])
@@ -79,8 +79,8 @@ def test_a_record_that_lacks_a_required_value_is_set_aside_unless_it_is_a_delete
     (tmp_path / "in" / "a.json").write_text("\n".join(map(json.dumps, events)))
 
     with pytest.raises(InvalidRequest, match=r"a\.json, line 2, column 'v': null, and it needs a value"):
-        FileStream(table, str(tmp_path / "in"), op_column="op").run()
-    FileStream(table, str(tmp_path / "in"), op_column="op", null_keys="quarantine").run()
+        FileStream(table._internals, str(tmp_path / "in"), op_column="op").run()
+    FileStream(table._internals, str(tmp_path / "in"), op_column="op", null_keys="quarantine").run()
 
     assert table.to_arrow().to_pylist() == [{"id": 2, "v": "two"}, {"id": 3, "v": "three"}]
     kept = [json.loads(line) for file in lake.path.rglob("quarantine/*/*.json") for line in file.open()]
@@ -91,7 +91,7 @@ def test_a_stream_that_goes_on_takes_what_appears_until_it_is_stopped(lake: Lake
     table, taken = lake.create_table("s.log", pa.schema([("id", pa.int64())])), threading.Semaphore(0)
     (tmp_path / "in").mkdir()
     stream = FileStream(
-        table, str(tmp_path / "in"), format="json", mode="append", on_batch=lambda batch: taken.release()
+        table._internals, str(tmp_path / "in"), format="json", mode="append", on_batch=lambda batch: taken.release()
     )
     running = threading.Thread(target=stream.run, args=(0.1,))
     running.start()
@@ -112,10 +112,12 @@ def test_a_stream_with_much_to_do_stops_after_the_batch_under_way(lake: Lake, tm
     (tmp_path / "in").mkdir()
     for number in range(4):
         (tmp_path / "in" / f"{number}.json").write_text(f'{{"id": {number}}}\n')
-    stream = FileStream(table, str(tmp_path / "in"), mode="append", files_max=1, on_batch=lambda batch: stream.stop())
+    stream = FileStream(
+        table._internals, str(tmp_path / "in"), mode="append", files_max=1, on_batch=lambda batch: stream.stop()
+    )
 
     assert (stream.run().batches, table.snapshot().seq) == (1, 1)
-    rest = FileStream(table, str(tmp_path / "in"), mode="append", files_max=1).run()
+    rest = FileStream(table._internals, str(tmp_path / "in"), mode="append", files_max=1).run()
 
     assert (rest.batches, rest.rows) == (3, 3)
     assert sorted(table.to_arrow().column("id").to_pylist()) == [0, 1, 2, 3]

@@ -142,8 +142,8 @@ def test_a_large_batch_that_is_stopped_and_comes_again_is_in_once(
     wishes: dict[str, Any] = {"checkpoint": Checkpoint("stream.q", 0, None), "mode": "upsert", "rows_max": 10}
 
     with Lake(lake.path, spark, store=FaultyStore(point, disk_full)) as failing, pytest.raises(error, match="space"):
-        apply_batch(failing.table("s.t"), frame, **wishes)
-    apply_batch(table, frame, **wishes)
+        apply_batch(failing.table("s.t")._internals, frame, **wishes)
+    apply_batch(table._internals, frame, **wishes)
 
     assert (table.snapshot().seq, table.to_arrow().num_rows) == (1, 50)
 
@@ -171,7 +171,7 @@ def test_a_name_belongs_to_one_checkpoint(lake: Lake, spark: SparkSession, tmp_p
     table = lake.create_table("s.t", SCHEMA, key="id")
     write_file(tmp_path / "in", 0, events_of(1, 5))
     run(spark, tmp_path / "in", tmp_path / "checkpoint", table.stream_writer(op_column="op", name="orders"))
-    assert checkpoint_of(table, "stream.orders") == 0
+    assert checkpoint_of(table._internals, "stream.orders") == 0
 
     with pytest.raises(StreamingQueryException, match="reads from something else than it did"):
         run(spark, tmp_path / "in", tmp_path / "anew", table.stream_writer(op_column="op", name="orders"))
@@ -207,7 +207,7 @@ def test_a_large_batch_leaves_what_a_small_one_does(
             table = tables[rows_max] = lake.create_table(f"s.t{rows_max}", SCHEMA, key="id", order_by=order_by)
             table.upsert(there)
             apply_batch(
-                table,
+                table._internals,
                 frame,
                 checkpoint=Checkpoint("stream.same", 0, None),
                 mode="upsert",
@@ -237,6 +237,10 @@ def test_a_large_batch_of_a_table_with_no_key_is_appended_once(lake: Lake, spark
     table = lake.create_table("s.log", pa.schema([("id", pa.int64())]))
     for _ in range(2):
         commit = apply_batch(
-            table, spark.range(500), checkpoint=Checkpoint("stream.log", 0, None), mode="append", rows_max=100
+            table._internals,
+            spark.range(500),
+            checkpoint=Checkpoint("stream.log", 0, None),
+            mode="append",
+            rows_max=100,
         )
     assert (commit.replayed, commit.rows, table.to_arrow().num_rows) == (True, 500, 500)

@@ -21,6 +21,7 @@ from lithify import Cancelled, CommitUnknown, Conflict, InvalidRequest, Lake, No
 from lithify.cli.main import app
 from lithify.jobs import leases
 from support.faults import FaultyStore
+from support.looks import looks_counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -157,6 +158,29 @@ def test_targets_follow_random_changes_as_if_computed_anew(shop: Lake) -> None:
     again = pipeline.run(full=True)
     assert [(step.written, step.deleted) for step in again.steps] == [(0, 0)] * 4
     assert shop.table("shop.daily").history(1)[0].detail == "sales.daily: shop.clean → 4"
+
+
+def test_a_run_looks_at_each_log_when_it_begins_and_once_in_each_step_that_needs_it(shop: Lake) -> None:
+    pipeline = shop.pipeline("sales", {"steps": [CLEAN, DAILY]})
+    shop.table("shop.orders").upsert([order(1), order(2, day=1)])
+    pipeline.run()
+    shop.table("shop.orders").upsert([order(1, 20, day=1), order(3, status="returned")])
+
+    with looks_counted() as looks:
+        report = pipeline.run()
+
+    assert [step.outcome for step in report.steps] == ["done", "done"]
+    begins_and_one_step, begins_and_both_steps = 2, 3
+    assert looks == {
+        "orders/changes": begins_and_one_step,
+        "orders/base": begins_and_one_step,
+        "customers/changes": begins_and_one_step,
+        "customers/base": begins_and_one_step,
+        "clean/changes": begins_and_both_steps,
+        "clean/base": begins_and_both_steps,
+        "daily/changes": begins_and_one_step,
+        "daily/base": begins_and_one_step,
+    }
 
 
 def test_large_answers_are_written_by_spark_to_the_same_end(tmp_path: Path, spark: SparkSession) -> None:

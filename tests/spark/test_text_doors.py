@@ -61,11 +61,11 @@ def ingest(lake: Lake, path: Path, kind: str, encoding: str | None) -> None:
 
 
 def stream(lake: Lake, path: Path, kind: str, encoding: str | None) -> None:
-    FileStream(lake.table("s.t"), str(path.parent), format=kind, encoding=encoding).run()
+    FileStream(lake.table("s.t")._internals, str(path.parent), format=kind, encoding=encoding).run()
 
 
 def stream_on_spark(lake: Lake, path: Path, kind: str, encoding: str | None) -> None:
-    FileStream(lake.table("s.t"), str(path.parent), format=kind, encoding=encoding, rows_max=0).run()
+    FileStream(lake.table("s.t")._internals, str(path.parent), format=kind, encoding=encoding, rows_max=0).run()
 
 
 def pipeline(lake: Lake, path: Path, kind: str, encoding: str | None) -> None:

@@ -64,4 +64,4 @@ def test_no_snapshot_is_held_by_what_is_kept(lake: Lake) -> None:
     lake.sql("select v from a.t where v > 4")
     lake.table("a.t")._reader.forget_plans()
     gc.collect()
-    assert snapshots_held(lake.table("a.t")._inside.incarnation) == []
+    assert snapshots_held(lake.table("a.t")._internals.incarnation) == []

@@ -220,7 +220,7 @@ def test_data_files_that_are_links_to_an_allowed_place(lake: Lake, folder: Path)
     target = folder / "elsewhere" / "moved" / "data.parquet"
     file.rename(target)
     file.symlink_to(target)
-    with Lake(folder / "copy", settings=lake._settings) as again:
+    with Lake(folder / "copy", settings=lake._runtime.settings) as again:
         assert again.query("select count(v) as n from a.t where v <> 'none'").rows.to_pylist() == [{"n": 1_000}]
 
 
@@ -250,7 +250,7 @@ def test_without_landlock_queries_run_and_it_is_said(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(cage, "is_possible", lambda: False)
-    lake._inside.warm()
+    lake._internals.warm()
     assert lake.query(QUERIES[0]).rows.to_pylist() == lake.sql(QUERIES[0]).to_pylist()
     assert [record.message for record in caplog.records].count(cage.NONE) == 1
 
@@ -318,7 +318,7 @@ def test_a_folder_that_was_put_back_from_a_copy(lake: Lake, folder: Path) -> Non
 
 @caged
 def test_processes_that_are_ready_see_the_tables_of_the_lake(lake: Lake) -> None:
-    lake._inside.warm()
+    lake._internals.warm()
     lake._serving.processes._later.put(None)
     helper = lake._serving.processes._helper
     assert helper is not None

@@ -208,13 +208,13 @@ def test_an_answer_beyond_the_memory_is_refused(hot: Lake) -> None:
 def test_a_text_that_overflows_the_stack_is_that_querys_trouble(hot: Lake, text: str) -> None:
     with pytest.raises(InvalidRequest, match="too many parts"):
         hot.query(text)
-    with hot._inside.limited(text) as within, pytest.raises(InvalidRequest, match="too many parts"):
+    with hot._internals.limited(text) as within, pytest.raises(InvalidRequest, match="too many parts"):
         hot.explain(text, within=within)
     assert hot.query("select 1 as n").rows.to_pylist() == [{"n": 1}]
 
 
 def test_a_condition_that_overflows_the_stack_deletes_nothing(hot: Lake, table: Table) -> None:
-    with hot._inside.limited(OVERFLOW) as within, pytest.raises(InvalidRequest, match="too many parts"):
+    with hot._internals.limited(OVERFLOW) as within, pytest.raises(InvalidRequest, match="too many parts"):
         table.delete_where(f"{OVERFLOW} is null", within=within)
     assert hot.query("select count(*) as n from a.t").rows.to_pylist() == [{"n": ROWS}]
 

@@ -113,7 +113,7 @@ def _plain_engine(rows: pa.Table) -> SessionContext:
 
 
 def use(lake: Lake, query: str) -> TableUse:
-    uses = lake._serving.explain(query, lake._planned(None), lake._names)
+    uses = lake._serving.explain(query, lake._internals.planned(None), lake._internals.names)
     assert len(uses) == 1
     return uses[0]
 
@@ -339,7 +339,7 @@ def test_conditions_on_one_table_prune_another_that_is_joined(lake: Lake) -> Non
     lake.create_table("shop.names", pa.schema([("id", pa.int64()), ("label", pa.string())]), key="id")
     lake.table("shop.names").upsert([{"id": 31, "label": "yes"}, {"id": 99, "label": "no"}])
     query = "select label, price from shop.orders o join shop.names n on o.id = n.id where n.id = 31"
-    uses = lake._serving.explain(query, lake._planned(None), lake._names)
+    uses = lake._serving.explain(query, lake._internals.planned(None), lake._internals.names)
     read = {found.place[1]: found.plan.pruning for found in uses}
     assert read["orders"] is not None
     assert read["orders"].groups_read == 1
@@ -384,7 +384,7 @@ def test_rows_that_repeat_too_much_for_memory_are_scanned(folder: Path) -> None:
 def test_an_answer_has_the_same_types_from_memory_and_from_files(lake: Lake) -> None:
     engine = ServingEngine(2**28)
     table = lake.table("shop.orders")
-    small, large = table._inside.opened.planned().plan(), table.plan()
+    small, large = table._internals.opened.planned().plan(), table.plan()
     assert all(source.raw_bytes is not None for source in small.clean)
     assert all(source.raw_bytes is None for source in large.clean)
     first, second = (engine.read(plan, where="id < 40").sort_by("id") for plan in (small, large))
@@ -402,7 +402,7 @@ def test_nan_is_found_in_files_whose_statistics_pass_over_it(lake: Lake, where: 
     every = pa.Table.from_pylist([r for rows in base_rows() for r in rows], schema=COLUMNS)
     expected = _plain_engine(every).sql(f"select id from shop.orders where {where} order by id").to_arrow_table()
     table = lake.table("shop.orders")
-    for plan in (table.plan(), table._inside.opened.planned()):
+    for plan in (table.plan(), table._internals.opened.planned()):
         assert sorted(engine.read(plan, ["id"], where).column("id").to_pylist()) == expected.column("id").to_pylist()
     engine.close()
 
@@ -425,7 +425,7 @@ def test_nan_beside_one_number_is_not_taken_for_that_number(folder: Path) -> Non
         table = lake.create_table("shop.readings", rows.schema, key="id")
         table.upsert(rows)
         table.fold()
-        for plan in (table.plan(), table._inside.opened.planned()):
+        for plan in (table.plan(), table._internals.opened.planned()):
             assert math.isnan(engine.read(plan, where="id = 1").column("x")[0].as_py())
             assert [math.isnan(x) for x in engine.read(plan).sort_by("id").column("x").to_pylist()] == [
                 False,
@@ -441,7 +441,7 @@ def test_nan_beside_one_number_is_not_taken_for_that_number(folder: Path) -> Non
 def test_a_condition_that_the_engine_cannot_weigh_by_statistics_is_answered_without(lake: Lake) -> None:
     engine = ServingEngine(2**28)
     table = lake.table("shop.orders")
-    for plan in (table.plan(), table._inside.opened.planned()):
+    for plan in (table.plan(), table._internals.opened.planned()):
         found = engine.read(plan, ["id"], "cast(id as varchar) >= '9'").column("id").to_pylist()
         assert sorted(found) == [n for n in range(FILES * GROUPS * ROWS) if str(n) >= "9"]
     engine.close()
@@ -512,7 +512,9 @@ def test_bounds_are_not_rounded_to_the_callers_decimal_context(folder: Path) -> 
 )
 def test_counts_and_bounds_come_from_the_index(lake: Lake, folder: Path, query: str) -> None:
     serving = lake._serving
-    ran = serving._collected(serving._analysed(query, serving._catalog(lake._planned(None), lake._names)), QueryRun())
+    ran = serving._collected(
+        serving._analysed(query, serving._catalog(lake._internals.planned(None), lake._internals.names)), QueryRun()
+    )
     for path in (folder / "given").iterdir():
         written = path.stat()
         path.write_bytes(b"")

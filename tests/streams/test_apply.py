@@ -82,7 +82,7 @@ def test_a_portion_that_comes_again_answers_as_the_first_time(table: Table) -> N
     again = send(table, 0)
 
     assert again == replace(first, replayed=True)
-    assert (table.snapshot().seq, checkpoint_of(table, "stream.q")) == (1, 0)
+    assert (table.snapshot().seq, checkpoint_of(table._internals, "stream.q")) == (1, 0)
 
 
 def test_a_portion_that_two_send_at_once_is_committed_by_one(folder: Path, table: Table) -> None:
@@ -113,7 +113,12 @@ def test_a_portion_that_is_overtaken_by_its_successor_is_not_committed_after_it(
     ):
         jump = Checkpoint("stream.q", 9, 0)
         late = background.submit(
-            apply_batch, slow.table("a.t"), table_of(events_of(9, 3)), checkpoint=jump, mode="upsert", op_column="op"
+            apply_batch,
+            slow.table("a.t")._internals,
+            table_of(events_of(9, 3)),
+            checkpoint=jump,
+            mode="upsert",
+            op_column="op",
         )
         gate.wait()
         send(table, 1)
@@ -130,14 +135,14 @@ def test_progress_outlives_folds_checkpoints_and_trimmed_logs(lake: Lake, table:
         table.upsert([{"id": 1000 + number, "at": 1, "v": "another writer"}])
     table.fold()
     with Lake(lake.path) as another:
-        assert checkpoint_of(another.table("a.t"), "stream.q") == PORTIONS - 1
+        assert checkpoint_of(another.table("a.t")._internals, "stream.q") == PORTIONS - 1
         assert send(another.table("a.t"), PORTIONS - 1).replayed
 
 
 def test_a_portion_with_no_rows_is_a_commit_that_remembers_it(table: Table) -> None:
-    commit = apply_batch(table, table_of([]), checkpoint=FIRST, mode="upsert", op_column="op")
+    commit = apply_batch(table._internals, table_of([]), checkpoint=FIRST, mode="upsert", op_column="op")
 
-    assert (commit.seq, commit.rows, checkpoint_of(table, "stream.q")) == (1, 0, 0)
+    assert (commit.seq, commit.rows, checkpoint_of(table._internals, "stream.q")) == (1, 0, 0)
     assert table.snapshot().changes == ()
 
 
@@ -145,7 +150,9 @@ def test_feeds_do_not_know_of_each_other(table: Table) -> None:
     send(table, 0, "stream.one")
     send(table, 1, "stream.one")
     send(table, 0, "pipeline.daily.revenue")
-    assert [checkpoint_of(table, name) for name in ("stream.one", "pipeline.daily.revenue", "stream.two")] == [
+    assert [
+        checkpoint_of(table._internals, name) for name in ("stream.one", "pipeline.daily.revenue", "stream.two")
+    ] == [
         1,
         0,
         None,
@@ -165,7 +172,7 @@ def test_a_table_created_anew_remembers_nothing_of_its_predecessor(lake: Lake, t
     send(table, 0)
     lake.drop_table("a.t")
     anew = lake.create_table("a.t", SCHEMA, key="id", order_by="at")
-    assert checkpoint_of(anew, "stream.q") is None
+    assert checkpoint_of(anew._internals, "stream.q") is None
 
     with pytest.raises(InvalidRequest, match=r"the table remembers nothing of it.*created anew"):
         send(anew, 1)
@@ -184,17 +191,23 @@ def test_a_table_created_anew_remembers_nothing_of_its_predecessor(lake: Lake, t
 )
 def test_what_does_not_follow_is_refused_with_a_way_on(table: Table, checkpoint: Checkpoint, said: str) -> None:
     apply_batch(
-        table, table_of(portion(2)), checkpoint=replace(FIRST, origin="checkpoint 1"), mode="upsert", op_column="op"
+        table._internals,
+        table_of(portion(2)),
+        checkpoint=replace(FIRST, origin="checkpoint 1"),
+        mode="upsert",
+        op_column="op",
     )
 
     with pytest.raises(InvalidRequest, match=said):
-        apply_batch(table, table_of(events_of(1, 3)), checkpoint=checkpoint, mode="upsert", op_column="op")
+        apply_batch(table._internals, table_of(events_of(1, 3)), checkpoint=checkpoint, mode="upsert", op_column="op")
 
     assert table.snapshot().seq == 1
 
 
 def test_an_origin_that_is_not_told_is_not_compared(table: Table) -> None:
-    apply_batch(table, table_of([]), checkpoint=replace(FIRST, origin="checkpoint 1"), mode="upsert", op_column="op")
+    apply_batch(
+        table._internals, table_of([]), checkpoint=replace(FIRST, origin="checkpoint 1"), mode="upsert", op_column="op"
+    )
     assert send(table, 1).seq == 2
 
 
@@ -216,7 +229,11 @@ def test_progress_only_goes_up(after: int, before: int | None) -> None:
 def test_a_null_in_a_key_fails_the_portion_and_is_shown(table: Table) -> None:
     with pytest.raises(InvalidRequest, match=r'1 records of stream\.q 0 .*"v": "lost".*null_keys=\'quarantine\''):
         apply_batch(
-            table, table_of([Event(1, 1, "x"), Event(None, 1, "lost")]), checkpoint=FIRST, mode="upsert", op_column="op"
+            table._internals,
+            table_of([Event(1, 1, "x"), Event(None, 1, "lost")]),
+            checkpoint=FIRST,
+            mode="upsert",
+            op_column="op",
         )
     assert table.snapshot().seq == 0
 
@@ -248,10 +265,15 @@ def test_records_set_aside_outlive_a_rival_that_dies_with_the_same_portion(folde
         pytest.raises(Unavailable, match="stop"),
     ):
         apply_batch(
-            rival.table("a.t"), overtaken, checkpoint=FIRST, mode="upsert", op_column="op", null_keys="quarantine"
+            rival.table("a.t")._internals,
+            overtaken,
+            checkpoint=FIRST,
+            mode="upsert",
+            op_column="op",
+            null_keys="quarantine",
         )
 
-    assert checkpoint_of(table, "stream.q") == 0
+    assert checkpoint_of(table._internals, "stream.q") == 0
     assert set_aside(table) == ["lost 0"]
 
 

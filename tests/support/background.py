@@ -59,7 +59,7 @@ def fold(table: Table) -> Any:
 
 def merge_changes(table: Table) -> Any:
     """Run the merge of change files that is due, if one is, whether or not a fold is."""
-    with table._inside.lane() as (handles, reader):
+    with table._internals.lane() as (handles, reader):
         upkeep = TableMaintenance(handles, reader)
         plans = [plan for plan in upkeep.plans(handles.runtime.now_ms()) if isinstance(plan, MinorPlan)]
         return [upkeep.run(plan) for plan in plans]

@@ -9,7 +9,6 @@ from pathlib import Path
 from lithify import Lake, Settings
 from lithify.files.local import LocalStorage
 from lithify.lake.catalog import Catalog
-from lithify.lake.lake import LakeInside
 from lithify.lake.open_tables import OpenTables
 
 HOUR_MS = 3_600_000
@@ -38,11 +37,11 @@ class Stopped(Clock):
 
 def lake_with(clock: Clock, path: Path, settings: Settings | None = None, store: LocalStorage | None = None) -> Lake:
     lake = Lake(path, settings=settings, store=store)
-    lake._runtime = replace(lake._runtime, now_ms=clock.now_ms)
-    lake._catalog = Catalog(lake._runtime)
-    lake._loaded.close()
-    lake._loaded = OpenTables(lake._runtime, lake._catalog.open)
-    lake._inside = LakeInside(lake)
+    parts = lake._internals
+    parts.open_tables.close()
+    parts.runtime = lake._runtime = replace(parts.runtime, now_ms=clock.now_ms)
+    parts.catalog = lake._catalog = Catalog(parts.runtime)
+    parts.open_tables = lake._loaded = OpenTables(parts.runtime, parts.catalog.open)
     return lake
 
 

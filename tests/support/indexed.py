@@ -74,7 +74,7 @@ def read(plan: ReadPlan) -> list[dict[str, Any]]:
 
 def wrong_answers(table: Table, expected: Iterable[Row], as_of: int | None = None) -> list[str]:
     """Conditions that a pruned read answers otherwise than these rows do."""
-    expected, planned = list(expected), table._inside.opened.planned(as_of)
+    expected, planned = list(expected), table._internals.opened.planned(as_of)
     wrong = []
     for predicate, holds in CONDITIONS:
         left = [row for row in read(planned.plan(predicate)) if holds(row)]

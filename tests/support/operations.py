@@ -176,7 +176,7 @@ def _bulk(lake: Lake) -> Any:
 
 
 def _minor(lake: Lake) -> None:
-    with lake.table("a.t")._inside.lane() as (handles, reader):
+    with lake.table("a.t")._internals.lane() as (handles, reader):
         upkeep = TableMaintenance(handles, reader)
         for plan in upkeep.plans(handles.runtime.now_ms()):
             if isinstance(plan, MinorPlan):

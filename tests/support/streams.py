@@ -98,7 +98,7 @@ def bring(store: LocalStorage | None, path: str, told: str, table: str) -> None:
 def send(table: Table, number: int, feed: str = "stream.q") -> Commit:
     events, keyed = table_of(portion(number)), bool(table.definition.key)
     return apply_batch(
-        table,
+        table._internals,
         events if keyed else events.drop_columns(["op"]),
         checkpoint=Checkpoint(feed, number, number - 1 if number else None),
         mode="upsert" if keyed else "append",

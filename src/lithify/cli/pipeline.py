@@ -100,12 +100,11 @@ def run(
 
 
 def in_order(lake: Lake) -> list[str]:
-    from lithify.pipelines.check import graph_of
+    from lithify.lake.internals import internals
     from lithify.pipelines.declaration import pipelines_in_order
-    from lithify.pipelines.pipeline import declared
+    from lithify.pipelines.pipeline import declared_steps
 
-    steps = [step for declaration in declared(lake).values() for step in declaration.steps]
-    return pipelines_in_order(graph_of(lake, steps).ordered())
+    return pipelines_in_order(declared_steps(internals(lake).pipelines).ordered())
 
 
 def seconds_of(text: str) -> float:
@@ -296,12 +295,11 @@ def _reads(step: Event) -> str:
 
 def list_pipelines(session: Session) -> None:
     """Show the declared pipelines and their steps, in the order in which they run."""
-    from lithify.pipelines.check import graph_of
-    from lithify.pipelines.pipeline import declared
+    from lithify.lake.internals import internals
+    from lithify.pipelines.pipeline import declared_steps
 
     with session.local_lake() as lake:
-        steps = [step for declaration in declared(lake).values() for step in declaration.steps]
-        graph = graph_of(lake, steps)
+        graph = declared_steps(internals(lake).pipelines)
         rows = [
             {
                 "pipeline": step.pipeline,
@@ -332,11 +330,12 @@ def history(
     limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="Runs at most.")] = 10,
 ) -> None:
     """Show what earlier runs did, step by step, newest first."""
+    from lithify.lake.internals import internals
     from lithify.pipelines.pipeline import history as runs_of
     from lithify.pipelines.reports import lineage
 
     with session.local_lake() as lake:
-        runs = runs_of(lake, name, limit)
+        runs = runs_of(internals(lake).runtime, name, limit)
     rows = [
         {
             **step,

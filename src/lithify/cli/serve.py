@@ -21,7 +21,6 @@ from lithify.cli.logs import logging_to
 from lithify.cli.long_running import share_heaps, take_descriptors
 from lithify.core.optional import need
 from lithify.errors import LithifyError
-from lithify.tables.inside import inside
 
 if TYPE_CHECKING:
     from lithify.http.tokens import Tokens
@@ -105,13 +104,14 @@ def _serve(
     from lithify.http.logs import only_public
     from lithify.http.server import Server, listen, tls_context
     from lithify.http.tokens import Tokens
+    from lithify.lake.internals import internals
 
     tls = None
     if settings.tls_cert is not None and settings.tls_key is not None:
         tls = tls_context(settings.tls_cert, settings.tls_key)
     take_descriptors()
     socket = listen(settings.host, settings.port)
-    tokens = Tokens(lake.path, inside(lake).runtime.store)
+    tokens = Tokens(lake.path, internals(lake).runtime.store)
     url = _url(settings.host, socket.getsockname()[1], tls is not None)
     problems: list[LithifyError] = []
 
@@ -125,7 +125,7 @@ def _serve(
 
     def ready() -> None:
         _tell_start(session, lake, url, tokens, secret, token_file)
-        inside(lake).warm()
+        internals(lake).warm()
         if upkeep:
             # What it imports and looks at first need not keep the first requests waiting.
             threading.Thread(target=start_upkeep, name="lithify-start-upkeep", daemon=True).start()

@@ -14,7 +14,6 @@ from lithify.cli.output import Column
 from lithify.cli.rowset import FormatOption, LimitOption, OutputOption, check_format, rows_wanted, write_rows
 from lithify.cli.values import cell
 from lithify.errors import InvalidRequest, LimitExceeded
-from lithify.tables.inside import inside
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -121,6 +120,7 @@ def changes(
 def _seq(table: AnyTable, place: str) -> int:
     """A service knows its tables by name alone, and takes seqs only."""
     from lithify.core.position import seq_of
+    from lithify.lake.internals import internals
     from lithify.lake.table import Table
 
     if not isinstance(table, Table):
@@ -129,7 +129,7 @@ def _seq(table: AnyTable, place: str) -> int:
                 f"{place!r} is no seq: a service takes a number, such as the `next` of the last answer"
             )
         return int(place)
-    return seq_of(place, table.name, inside(table).incarnation)
+    return seq_of(place, table.name, internals(table).incarnation)
 
 
 def history(

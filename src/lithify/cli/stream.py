@@ -75,12 +75,13 @@ def stream(
     if once and every is not None:
         raise InvalidRequest("--once takes what is there and ends: leave out --every")
     every_s = None if once else EVERY_DEFAULT_S if every is None else seconds_of(every)
+    from lithify.lake.internals import internals
     from lithify.streams.folder import FileStream
 
     with session.local_lake() as lake:
         table = lake.table(name)
         work = FileStream(
-            table,
+            internals(table),
             source,
             format=format,
             encoding=encoding,

@@ -12,7 +12,6 @@ import typer
 from lithify.cli.command import Session, command, group
 from lithify.cli.output import Column, texts
 from lithify.errors import InvalidRequest
-from lithify.tables.inside import inside
 
 if TYPE_CHECKING:
     from lithify.http.tokens import Token, Tokens
@@ -91,9 +90,10 @@ def lifetime_s(text: str) -> float:
 
 def _tokens(session: Session) -> Tokens:
     from lithify.http.tokens import Tokens
+    from lithify.lake.internals import internals
 
     with session.local_lake() as lake:
-        return Tokens(lake.path, inside(lake).runtime.store)
+        return Tokens(lake.path, internals(lake).runtime.store)
 
 
 def _document(token: Token) -> dict[str, Any]:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from lithify.compute.worker import WorkerCompute, WorkerStatus
 from lithify.core.results import CacheStats
+from lithify.lake.internals import internals
 from lithify.lake.lake import Lake
 from lithify.maintenance.disk_use import DiskUse
 from lithify.maintenance.disk_watch import DiskWatches
 from lithify.metrics.activity import ActivityTotals
-from lithify.tables.inside import inside
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -54,9 +54,9 @@ class Measures:
 
 
 def measures(lake: Lake) -> Measures:
-    runtime = inside(lake).runtime
+    runtime = internals(lake).runtime
     compute = runtime.compute
-    seen = inside(lake).open_tables.last_seen()
+    seen = internals(lake).open_tables.last_seen()
     pending = [Pending(s.table, s.pending_rows, len(s.changes), s.pending_bytes) for s in seen]
     queries = {"running": 0, "waiting": 0}
     for query in lake.queries():
@@ -83,4 +83,4 @@ def _disk(uses: Sequence[DiskUse | None]) -> Disk:
 
 def background_registry(lake: Lake) -> CollectorRegistry:
     """Counters of background work and of indexes, which the engine keeps itself."""
-    return inside(lake).runtime.counters.registry
+    return internals(lake).runtime.counters.registry

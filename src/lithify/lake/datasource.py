@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from lithify.core.position import Position, seq_of
 from lithify.errors import InvalidRequest, LithifyError
 from lithify.files.local import LocalStorage
+from lithify.lake.internals import internals
 from lithify.spark.datasource.options import Mode, SourceOptions
 from lithify.spark.datasource.source import TableSource
 from lithify.spark.datasource.table import Spooled, SpoolPlace
-from lithify.tables.inside import inside
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,7 +46,7 @@ class LakeTable:
     """`TableAccess` over a table of an open lake."""
 
     def __init__(self, table: Table) -> None:
-        self._table = table
+        self._table, self._internals = table, internals(table)
 
     @property
     def definition(self) -> TableSchema:
@@ -54,18 +54,18 @@ class LakeTable:
 
     @property
     def index(self) -> PurePath:
-        return inside(self._table).handles.folder / "index"
+        return self._internals.handles.folder / "index"
 
     def planned(self, as_of: str | None) -> PlannedTable:
-        return inside(self._table).opened.planned(as_of)
+        return self._internals.opened.planned(as_of)
 
     def place_of(self, position: str) -> int:
         if position == "latest":
             return self._table.snapshot().seq
-        return seq_of(0 if position == "earliest" else position, self._table.name, inside(self._table).incarnation)
+        return seq_of(0 if position == "earliest" else position, self._table.name, self._internals.incarnation)
 
     def position_of(self, seq: int) -> str:
-        return str(Position(self._table.name, inside(self._table).incarnation, seq))
+        return str(Position(self._table.name, self._internals.incarnation, seq))
 
     def feed(self, since: int, until: int) -> pa.Table:
         return self._table.feed(since, until)
@@ -76,7 +76,7 @@ class LakeTable:
     def begin_write(self) -> SpoolPlace:
         from lithify.write import spool
 
-        return spool.begin(self._table, spool.driver_of(os.getpid()))
+        return spool.begin(self._internals, spool.driver_of(os.getpid()))
 
     def commit_write(
         self,
@@ -88,12 +88,12 @@ class LakeTable:
     ) -> None:
         from lithify.write import spool
 
-        spool.commit(self._table, place, spooled, written, mode or _usual_mode(place.schema), batch_id)
+        spool.commit(self._internals, place, spooled, written, mode or _usual_mode(place.schema), batch_id)
 
     def abort_write(self, place: SpoolPlace) -> None:
         from lithify.write import spool
 
-        spool.abort(self._table, place)
+        spool.abort(self._internals, place)
 
     def apply_batch(self, options: SourceOptions, query: str | None, rows: pa.Table, epoch: int) -> None:
         query = query or _query_in(options.checkpoint)
@@ -108,7 +108,7 @@ class LakeTable:
             op_column=options.op_column,
             null_keys=options.null_keys,
         )
-        sink.take(self._table, rows, epoch, query)
+        sink.take(self._internals, rows, epoch, query)
 
 
 def _usual_mode(schema: TableSchema) -> Mode:

@@ -1,54 +1,40 @@
-"""The lake: a folder with tables in it, and the one place where the pieces are put together."""
+"""A lake as its users see it: a folder with tables in it. `lake/internals.py` puts its pieces together."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import PurePath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
-from lithify.compute.compute import Compute
-from lithify.compute.wire import spark_choice
-from lithify.compute.worker import WorkerCompute
 from lithify.core.arguments import check_text
 from lithify.core.html import ROWS_MAX, Listed, table_html
-from lithify.core.names import CONTROL_FOLDER, TableName, is_table_name, parse_table_name
+from lithify.core.names import TableName, parse_table_name
 from lithify.core.optional import need
 from lithify.core.read_plan import PlannedTable
 from lithify.core.results import TableExplanation, TableStats
 from lithify.core.schema import define
-from lithify.errors import CommitUnknown, Forbidden, InvalidRequest, LithifyError, NotFound
-from lithify.files.clock import LakeClock
-from lithify.files.local import LocalStorage
+from lithify.errors import CommitUnknown, InvalidRequest, LithifyError, NotFound
 from lithify.files.storage import Storage
 from lithify.files.text_input import check_encoding
 from lithify.files.user_files import find_files, user_path
-from lithify.lake.allowed_places import remember, remembered
+from lithify.lake.allowed_places import remember
 from lithify.lake.cache import Cache
-from lithify.lake.catalog import Catalog, open_lake
-from lithify.lake.open_tables import Listener, OpenTables, TableInside
-from lithify.lake.table import AsOf, Table
-from lithify.options.policy import policy_of
+from lithify.lake.internals import LakeInternals, internals
+from lithify.lake.open_tables import AsOf, Listener
+from lithify.lake.table import Table
 from lithify.options.tiers import TierNames
-from lithify.read.reader import Reader
-from lithify.settings import Settings, load_settings
-from lithify.sql.engine import ServingEngine
+from lithify.settings import Settings
 from lithify.sql.explain import explanation_of
-from lithify.sql.isolated.cage import TABLES_KNOWN_MAX, MayRead
-from lithify.sql.isolated.pool import ProcessLimits
-from lithify.sql.limits import Answer, Limits, RunningQuery
-from lithify.sql.query_queue import RunningQueries
+from lithify.sql.isolated.cage import MayRead
+from lithify.sql.limits import Answer, RunningQuery
 from lithify.sql.query_run import QueryRun
-from lithify.tables.inside import inside
-from lithify.tables.runtime import Runtime
 from lithify.write.ingest import IngestReport, Progress, format_of, ingest
 
 if TYPE_CHECKING:
@@ -58,12 +44,7 @@ if TYPE_CHECKING:
 
     from lithify.lake.maintenance import Maintenance
     from lithify.maintenance.reports import CycleReport, RunningJob
-    from lithify.maintenance.scheduler import Scheduler
     from lithify.pipelines.pipeline import Pipeline
-
-DATA = ("changes", "base")
-# However many queries may run at once, no more processes wait for the next ones.
-QUERY_PROCESSES_KEPT_MAX = 16
 
 
 class Lake:
@@ -83,59 +64,12 @@ class Lake:
         store: Storage | None = None,
     ) -> None:
         self.path = _local_path(path)
-        self._settings = settings or load_settings(of_lake=self.path)
-        LithifyError.all_frames |= self._settings.all_frames
-        policy_of(self._settings)  # tiers that cannot be, said now and not in the middle of the night
-        self._store = store or LocalStorage()
-        if self._settings.file_mode is not None:
-            self._store.give_modes(self.path, self._settings.file_mode)
-        self._trust()
-        open_lake(self.path, self._store, create=create)
-        self._shared_spark = spark
-        self._own_spark: SparkSession | None = None
+        self._internals = LakeInternals(self.path, spark, create=create, settings=settings, store=store)
+        self._runtime, self._loaded = self._internals.runtime, self._internals.open_tables
+        self._catalog, self._serving = self._internals.catalog, self._runtime.serving
         self._lock = threading.RLock()
-        self._serving = ServingEngine(
-            self._settings.query_memory_bytes_max,
-            cache_bytes_max=self._settings.cache_bytes,
-            limits=ProcessLimits(
-                self._settings.query_memory_bytes_max,
-                self._settings.query_spill_bytes_max,
-                self._settings.token_memory_bytes,
-                self._settings.token_spill_bytes,
-            ),
-            processes_max=min(self._settings.queries_max, QUERY_PROCESSES_KEPT_MAX),
-        )
-        # A session of the user's does all the work it is given for; otherwise heavy tasks get a process of their own.
-        compute = self._on_session() if spark else WorkerCompute.from_settings(self._settings, self.path)
-        self._runtime = Runtime(
-            self.path,
-            self._settings,
-            self._store,
-            self._serving,
-            self._spark,
-            compute,
-            LakeClock(self._store, self.path / CONTROL_FOLDER).now_ms,
-            reopen=reopened_table,
-        )
-        self._queries = RunningQueries(
-            self._settings.queries_max, self._settings.query_wait_s_max, self._settings.token_queries
-        )
-        self._catalog = Catalog(self._runtime)
-        self._loaded = OpenTables(self._runtime, self._catalog.open)
         self._tables: dict[TableName, Table] = {}
         self._upkeep: Maintenance | None = None
-        self._scheduler: Scheduler | None = None
-        self._closed = False
-        self._inside = LakeInside(self)
-
-    def _trust(self) -> None:
-        """What this opener named: the lake, and what its own settings say; whatever the lake names is only data."""
-        places, settings = self._store.places, self._settings
-        for named in (self.path, settings.index_folder):
-            if named is not None:
-                places.trust(named)
-        for allowed in (*settings.allowed_paths, *remembered(self.path)):
-            places.allow(allowed)
 
     def __enter__(self) -> Lake:
         return self
@@ -147,11 +81,6 @@ class Lake:
 
     def __repr__(self) -> str:
         return f"Lake({str(self.path)!r})"
-
-    def _on_session(self) -> Compute:
-        from lithify.spark.tasks import SessionCompute  # whoever brings no session does not wait for PySpark
-
-        return SessionCompute(self._spark)
 
     def _repr_html_(self) -> str:
         names = self.tables()
@@ -166,23 +95,13 @@ class Lake:
 
         Nothing acknowledged depends on it.
         """
-        if self._scheduler is not None:
-            self._scheduler.stop()
+        if self._internals.scheduler is not None:
+            self._internals.scheduler.stop()
         elif self._upkeep is not None:
             self._upkeep.stop()
-        self._queries.cancel_all()
-        self._runtime.hot.close()
-        self._loaded.close()
+        self._internals.close()
         with self._lock:
-            self._closed = True
             self._tables.clear()
-            self._serving.close()
-            self._runtime.compute.close()
-            if self._own_spark is not None:
-                from lithify.spark.session import release
-
-                release(self._own_spark)
-                self._own_spark = None
 
     # -- tables
 
@@ -223,12 +142,11 @@ class Lake:
 
     def table(self, name: str) -> Table:
         """Open a table. The same object is answered while the table lives."""
-        parsed = parse_table_name(name)
-        incarnation = self._loaded.current(parsed).handles.incarnation
+        found = self._internals.table(name)
         with self._lock:
-            table = self._tables.get(parsed)
-            if table is None or inside(table).incarnation != incarnation:
-                table = self._tables[parsed] = Table(TableInside(self._loaded, parsed, incarnation))
+            table = self._tables.get(found.name)
+            if table is None or internals(table).incarnation != found.incarnation:
+                table = self._tables[found.name] = Table(found)
             return table
 
     def tables(self) -> list[str]:
@@ -246,7 +164,7 @@ class Lake:
     def drop_table(self, name: str) -> None:
         """Drop a table and delete its files. An adopted base is left where it is."""
         parsed = parse_table_name(name)
-        self._check_open()
+        self._loaded.check_open()
         self._catalog.drop(parsed)
         self._runtime.hot.evict(str(parsed))
         self._loaded.forget(parsed)
@@ -314,11 +232,13 @@ class Lake:
             from lithify.spark.ingest import infer
 
             tell("looking at the columns", None)
-            columns = _arrow_schema(schema) if schema is not None else infer(self._spark(), files, kind, encoding)
+            columns = _arrow_schema(schema) if schema is not None else infer(self.spark, files, kind, encoding)
             table = self.create_table(name, columns, key, order_by, time, partition_by)
-            at_seq = inside(table).handles.changes.created_at_seq
+            at_seq = internals(table).handles.changes.created_at_seq
         try:
-            return ingest(inside(self.table(name)).handles, files, kind, mode, on_bad_record, batch_id, tell, encoding)
+            return ingest(
+                self._internals.table(name).handles, files, kind, mode, on_bad_record, batch_id, tell, encoding
+            )
         except LithifyError as error:
             if created and not isinstance(error, CommitUnknown):
                 # Unless somebody wrote to it meanwhile: then it is theirs too.
@@ -342,12 +262,12 @@ class Lake:
     def start_upkeep(self, every_s: float | None = None) -> None:
         """Keep the lake in shape in the background from now on, until `close`, as `lithify run` does."""
         with self._lock:
-            self._check_open()
-            if self._scheduler is not None:
+            self._loaded.check_open()
+            if self._internals.scheduler is not None:
                 raise InvalidRequest("upkeep of this lake has been started already; it ends with close")
             scheduler = self.maintenance.scheduler(every_s=every_s)
             scheduler.start()
-            self._scheduler = scheduler
+            self._internals.scheduler = scheduler
 
     def jobs(self) -> list[RunningJob]:
         """Background jobs under way, in whichever process."""
@@ -385,7 +305,7 @@ class Lake:
         from lithify.lake.maintenance import Maintenance
 
         with self._lock:
-            self._check_open()
+            self._loaded.check_open()
             if self._upkeep is None:
                 self._upkeep = Maintenance(self)
             return self._upkeep
@@ -396,21 +316,21 @@ class Lake:
         """A pipeline of lithify.toml, or one that is declared here: `{"steps": [{…}]}`."""
         from lithify.pipelines.pipeline import pipeline_of
 
-        return pipeline_of(self, name, declaration)
+        return pipeline_of(self._internals.pipelines, name, declaration)
 
     def pipelines(self) -> list[str]:
         """Names of the pipelines of lithify.toml."""
-        from lithify.pipelines.pipeline import declared
+        from lithify.pipelines.declaration import parse_pipelines
 
-        return list(declared(self))
+        return list(parse_pipelines(self._runtime.settings.pipelines))
 
     # -- SQL
 
     def sql(self, query: str, as_of: AsOf = None) -> pa.Table:
         """Run a SELECT on the serving engine. Every table is read fresh, each from one snapshot."""
-        self._check_open()
+        self._loaded.check_open()
         check_text("a query", query)
-        return self._serving.sql(query, self._planned(as_of), self._names)
+        return self._serving.sql(query, self._internals.planned(as_of), self._internals.names)
 
     def query(
         self,
@@ -432,7 +352,7 @@ class Lake:
         `query_wait_s_max`. `id` names the query for `cancel`; `may_read(name)` is asked before a table is opened, and
         of other tables the files cannot be read there. `only`: the one table that this query may name.
         """
-        with self._inside.limited(
+        with self._internals.limited(
             query,
             id=id,
             timeout_s=timeout_s,
@@ -441,7 +361,9 @@ class Lake:
             may_read=may_read,
             owner=owner,
         ) as within:
-            outcome = self._serving.run(query, self._planned(as_of, may_read, only), self._names, within)
+            outcome = self._serving.run(
+                query, self._internals.planned(as_of, may_read, only), self._internals.names, within
+            )
             seconds = time.monotonic() - within.started_at
             self._runtime.activity.answered(outcome.source, outcome.rows.num_rows, seconds, cut=outcome.cut)
             return Answer(within.id, outcome.rows, outcome.cut, seconds, outcome.source, outcome.snapshots)
@@ -449,11 +371,11 @@ class Lake:
     def cancel(self, id: str) -> bool:
         """Stop a query, or take it out of the line. True if there was one."""
         check_text("the id of a query", id)
-        return self._queries.cancel(id)
+        return self._internals.queries.cancel(id)
 
     def queries(self) -> list[RunningQuery]:
         """Queries of `query` that run or wait now, the oldest first."""
-        return Listed(self._queries.list())
+        return Listed(self._internals.queries.list())
 
     def explain(
         self, query: str, as_of: AsOf = None, *, may_read: MayRead | None = None, within: QueryRun | None = None
@@ -461,9 +383,9 @@ class Lake:
         """What `sql` would read of each table that the query names, and why. Nothing is run. `within`: it is planned
         in a process of its own (`limited`).
         """
-        self._check_open()
+        self._loaded.check_open()
         check_text("a query", query)
-        planned = self._planned(as_of, may_read)
+        planned = self._internals.planned(as_of, may_read)
         resolved: dict[tuple[str, int, int], bool] = {}
 
         def table_of(namespace: str, name: str) -> PlannedTable | None:
@@ -473,128 +395,18 @@ class Lake:
                 resolved[found.snapshot.identity] = open_table.reader.keeps(found.snapshot)
             return found
 
-        uses = self._serving.explain(query, table_of, self._names, within)
+        uses = self._serving.explain(query, table_of, self._internals.names, within)
         return Listed(explanation_of(use, resolved=resolved[use.plan.snapshot.identity]) for use in uses)
-
-    def _planned(
-        self, as_of: AsOf, may_read: MayRead | None = None, only: str | None = None
-    ) -> Callable[[str, str], PlannedTable | None]:
-        def table_of(namespace: str, table: str) -> PlannedTable | None:
-            name = f"{namespace}.{table}"
-            if (may_read is not None and not may_read(name)) or only not in (None, name):
-                raise Forbidden(f"this token may not read table {name}: use one that may", table=name)
-            if not is_table_name(name):
-                return None  # quoted, it may be anything, a path too: nothing on disk is asked about it
-            try:
-                return self._loaded.read(TableName(namespace, table), lambda found: found.planned(as_of))
-            except (InvalidRequest, NotFound):
-                if self._catalog.exists(TableName(namespace, table)):
-                    raise
-                return None
-
-        return table_of
-
-    def _names(self) -> dict[str, set[str]]:
-        names: dict[str, set[str]] = {}
-        for name in self._catalog.tables():
-            names.setdefault(name.namespace, set()).add(name.table)
-        return names
 
     @property
     def cache(self) -> Cache:
         """Tables and answers that are kept in memory."""
-        return Cache(self._runtime, self._serving, self._reader_of)
-
-    def _reader_of(self, name: str) -> Reader:
-        return inside(self.table(name)).reader
+        return Cache(self._runtime, self._serving, lambda name: self._internals.table(name).reader)
 
     @property
     def spark(self) -> SparkSession:
         """The Spark session of this lake; starts one if none was given."""
-        return self._spark()
-
-    def _spark(self) -> SparkSession:
-        need("spark")
-        from lithify.spark.executors import prepare
-
-        session = self._session()
-        prepare(session, self.path, self._settings.spark_wait_s_max)
-        return session
-
-    def _session(self) -> SparkSession:
-        with self._lock:
-            self._check_open()
-            if self._shared_spark is not None:
-                return self._shared_spark
-            from lithify.spark.session import SparkOptions, is_alive, local_session
-
-            if self._own_spark is None or not is_alive(self._own_spark):
-                chosen = spark_choice(self._settings, "spark_")
-                self._own_spark = local_session(SparkOptions(**chosen, extra_conf=self._settings.spark_conf))
-            return self._own_spark
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise InvalidRequest("this lake is closed: open it again with Lake(path)")
-
-
-class LakeInside:
-    """What a lake is made of, and what it does for those who run it."""
-
-    def __init__(self, lake: Lake) -> None:
-        self._lake, self.shared_spark = lake, lake._shared_spark
-        self.runtime, self.catalog, self.open_tables = lake._runtime, lake._catalog, lake._loaded
-
-    @property
-    def maintenance(self) -> Maintenance:
-        return self._lake.maintenance
-
-    @property
-    def scheduler(self) -> Scheduler | None:
-        """What `start_upkeep` has started, if it has."""
-        return self._lake._scheduler
-
-    @contextlib.contextmanager
-    def limited(
-        self,
-        text: str,
-        *,
-        id: str | None = None,
-        timeout_s: float | None = None,
-        rows_max: int | None = None,
-        memory_bytes_max: int | None = None,
-        may_read: MayRead | None = None,
-        owner: str | None = None,
-    ) -> Iterator[QueryRun]:
-        """A place among the queries that run, and the limits for whatever is asked there: what `explain` and a table's
-        `delete_where` take as `within`. `may_read(name)`: it runs where the files of no other table can be read.
-        """
-        self.open_tables.check_open()
-        check_text("a query", text)
-        if id is not None:
-            check_text("the id of a query", id)
-        settings = self.runtime.settings
-        limits = Limits(
-            timeout_s if timeout_s is not None else settings.query_timeout_s,
-            rows_max if rows_max is not None else settings.query_rows_max,
-            memory_bytes_max if memory_bytes_max is not None else settings.query_memory_bytes_max,
-        )
-        with self.runtime.activity.asked(), self._lake._queries.running(text, id, owner) as run:
-            yield QueryRun(limits, run, may_read)
-
-    def warm(self) -> None:
-        """Start what queries within limits run in, so that the first need not wait for it."""
-        self.runtime.serving.processes.warm(min(self.runtime.settings.queries_max, os.cpu_count() or 1), self._folders)
-
-    def _folders(self) -> dict[str, tuple[str, ...]]:
-        """Where the files of tables lie, as far as that can be told without opening them."""
-        names, root = self.catalog.tables()[:TABLES_KNOWN_MAX], self.runtime.root
-        return {str(name): tuple(f"{root}/{name.namespace}/{name.table}/{part}" for part in DATA) for name in names}
-
-
-def reopened_table(path: PurePath, name: str, spark: SparkSession) -> Table:
-    """A table in the process that its writer was sent to, on a lake of its own that lasts as long as the process."""
-    return Lake(str(path), spark, create=False).table(name)
+        return self._internals.spark()
 
 
 def _arrow_schema(schema: Any) -> pa.Schema:

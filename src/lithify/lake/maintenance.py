@@ -18,6 +18,7 @@ from lithify.core.names import TableName, parse_table_name
 from lithify.core.results import HotTableStats, TableStats
 from lithify.errors import Conflict, InvalidRequest, LithifyError, NotFound
 from lithify.jobs import jobs, leases
+from lithify.lake.internals import internals
 from lithify.lake.lake import Lake
 from lithify.lake.table import Table
 from lithify.maintenance.backoff import Waiting
@@ -34,7 +35,6 @@ from lithify.maintenance.triggers import idle_tier
 from lithify.options.tiers import Tier, TierNames, declared, tier_named, tier_names
 from lithify.read.reader import Reader
 from lithify.tables.handles import Handles
-from lithify.tables.inside import inside
 from lithify.write.options import policy_for
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Maintenance:
     """One per lake and process: it remembers the open logs and counts what was done."""
 
     def __init__(self, lake: Lake) -> None:
-        self._lake, self._runtime = lake, inside(lake).runtime
+        self._lake, self._runtime = lake, internals(lake).runtime
         self._open = _OpenLogs(OPEN_TABLES_MAX, lambda name: Handles(self._runtime, name))
         self._own_tiers: dict[str, tuple[Tier, ...]] | None = None
         self._slots, self._pins = JobSlots(self._runtime.settings.jobs_max), JobSlots(PINS_MAX)
@@ -59,10 +59,10 @@ class Maintenance:
             self._runtime,
             lake.tables,
             self._upkeep,
-            notify=lambda name: inside(lake).open_tables.notify(parse_table_name(name)),
+            notify=lambda name: internals(lake).open_tables.notify(parse_table_name(name)),
             counters=self.counters,
             check_tier=self._check_tier,
-            finish_drops=inside(lake).catalog.finish_drops,
+            finish_drops=internals(lake).catalog.finish_drops,
         )
 
     def check_role(self) -> None:
@@ -278,14 +278,14 @@ def no_namespace(namespace: str) -> NotFound:
 
 def why_idle(table: Table, tiers: TierNames) -> list[str]:
     """Why none of these tiers ever has work on this table; nothing if one of them may have some."""
-    runtime, definition = inside(table).runtime, table.definition
+    runtime, definition = internals(table).runtime, table.definition
     policy = policy_for(runtime.settings, definition.settings, table.name)
     found = [idle_tier(definition, policy, tier) for tier in tier_names(tiers)]
     return list(dict.fromkeys(why for why in found if why)) if all(found) else []
 
 
 def unfinished_jobs(lake: Lake) -> list[RunningJob]:
-    runtime = inside(lake).runtime
+    runtime = internals(lake).runtime
     now_ms = runtime.now_ms()
     return [
         RunningJob(
@@ -306,12 +306,12 @@ def unfinished_jobs(lake: Lake) -> list[RunningJob]:
 def ended_jobs(lake: Lake, limit: int | None = None, table: str | None = None) -> list[dict[str, Any]]:
     """Newest first."""
     check_count("limit", limit)
-    found = jobs.job_history(inside(lake).runtime, limit if table is None else None)
+    found = jobs.job_history(internals(lake).runtime, limit if table is None else None)
     return [entry for entry in found if table is None or entry.get("table") == table][:limit]
 
 
 def running_cycle(lake: Lake) -> dict[str, Any] | None:
-    lease = leases.current(inside(lake).runtime, LEASE)
+    lease = leases.current(internals(lake).runtime, LEASE)
     if lease is None:
         return None
     return {
@@ -325,7 +325,7 @@ def running_cycle(lake: Lake) -> dict[str, Any] | None:
 
 def past_cycles(lake: Lake, limit: int | None = None) -> list[dict[str, Any]]:
     """Newest first."""
-    return cycle_history(inside(lake).runtime, limit)
+    return cycle_history(internals(lake).runtime, limit)
 
 
 @dataclass(frozen=True)
@@ -346,9 +346,9 @@ class TableUpkeep(DiskUse, TableStats):
 def table_upkeep(lake: Lake, name: str) -> dict[str, Any]:
     """A table's numbers, what is due on it, its last job, and what failed and waits to be tried again."""
     table = lake.table(name)
-    handles = inside(table).handles
+    handles = internals(table).handles
     upkeep = TableMaintenance(handles, Reader(handles))
-    debt, disk = asdict(upkeep.debt(inside(lake).runtime.now_ms())), asdict(upkeep.disk_use())
+    debt, disk = asdict(upkeep.debt(internals(lake).runtime.now_ms())), asdict(upkeep.disk_use())
     last = next(iter(past_cycles(lake, 1)), {})
     waiting = [entry for entry in last.get("waiting") or () if entry.get("table") == name]
     return {

@@ -19,28 +19,29 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from lithify.core.names import TableName
 from lithify.core.read_plan import PlannedTable
-from lithify.core.results import Commit
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import Snapshot
 from lithify.errors import InvalidRequest, NotFound, Unavailable
 from lithify.files.read_proof import look_again
-from lithify.read.change_feed import Feed
 from lithify.read.reader import Reader
 from lithify.tables.handles import Handles, dropped
 from lithify.tables.runtime import Runtime
-from lithify.write.queue import QueueClosed, WriteQueue
-from lithify.write.replay import replayed
-from lithify.write.small_writes import Request, Writer
+from lithify.write.queue import WriteQueue
+from lithify.write.small_writes import Writer
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
+AsOf = int | str | dt.datetime | Snapshot | None
 Listener = Callable[[str, Snapshot], None]
 
 
@@ -76,12 +77,27 @@ class OpenTable:
             self._lane_handles = opened
         return self._lane_handles
 
-    def planned(self, as_of: int | str | dt.datetime | Snapshot | None = None) -> PlannedTable:
+    def planned(self, as_of: AsOf = None) -> PlannedTable:
         """One snapshot, ready to be asked which files a predicate leaves."""
         snapshot = self.handles.snapshot(as_of)
         if as_of is not None:
             self.handles.check_present(snapshot)
         return self.reader.planned(snapshot)
+
+    def frame(self, session: SparkSession, as_of: AsOf, where: str | None) -> DataFrame:
+        """Rows over native Parquet scans of Spark; files that can hold none that `where` holds for are not listed."""
+        from lithify.spark.read import frame_of
+        from lithify.sql.spark_conditions import spark_predicate
+
+        def read() -> DataFrame:
+            planned = self.planned(as_of)
+            predicate = None if where is None else spark_predicate(where, planned.schema.columns)
+            return frame_of(
+                session, planned.plan(predicate), self.handles.folder / "index", self.handles.runtime.owner_label
+            )
+
+        frame = look_again(read)
+        return frame if where is None else frame.where(where)
 
     def row(self, key_of: Callable[[TableSchema], Any]) -> pa.Table | None:
         """A row by its key, which `key_of` tells, or refuses, for the table as it is now. None: there is none."""
@@ -101,72 +117,6 @@ class OpenTable:
             return self.retired
         finally:
             self.lane.release()
-
-
-class TableInside:
-    """One table while it is the same one, however often it is unloaded and opened again meanwhile."""
-
-    def __init__(self, tables: OpenTables, name: TableName, incarnation: str) -> None:
-        self._tables, self.name, self.incarnation = tables, name, incarnation
-        self.runtime = tables.runtime
-
-    @property
-    def opened(self) -> OpenTable:
-        try:
-            opened = self._tables.get(self.name)
-        except NotFound as error:
-            raise dropped(self.name) from error
-        if opened.handles.incarnation != self.incarnation:
-            raise dropped(self.name)
-        return opened
-
-    @property
-    def handles(self) -> Handles:
-        return self.opened.handles
-
-    @property
-    def reader(self) -> Reader:
-        return self.opened.reader
-
-    @property
-    def feed(self) -> Feed:
-        return Feed(self.reader)
-
-    @property
-    def known_schema(self) -> TableSchema:
-        """As it was when this process last looked, told without waiting for a commit under way."""
-        return self.handles.changes.schema
-
-    @contextmanager
-    def lane(self) -> Iterator[tuple[Handles, Reader]]:
-        """For background work: one at a time, on handles of its own, so that no reader and no writer waits for it."""
-        with self._tables.lane(self.opened.handles.name) as (handles, reader):
-            if handles.incarnation != self.incarnation:
-                raise dropped(self.name)
-            yield handles, reader
-
-    def write(self, request: Request, opened: OpenTable | None = None) -> Commit:
-        """`opened`: the open table, if it was just looked up."""
-        while True:
-            try:
-                return (opened or self.opened).writes.write(request)
-            except QueueClosed:
-                opened = None
-
-    def replay(self, operation: str, batch_id: str) -> Commit | None:
-        """The answer of then, if this batch was written before."""
-        opened = self.opened
-        with opened.handles.changes.log.lock:
-            return replayed(opened.handles, operation, batch_id)
-
-    def check_schema(self, operation: str, batch_id: str | None, fingerprint: str | None) -> None:
-        """Before rows are looked at, which may not fit for that very reason. The commit looks again. A batch that was
-        written before is answered as then.
-        """
-        if fingerprint is None or fingerprint == self.known_schema.fingerprint:
-            return
-        if batch_id is None or self.replay(operation, batch_id) is None:
-            self.handles.schema().check_fingerprint(fingerprint, str(self.name))
 
 
 class OpenTables:
@@ -292,6 +242,10 @@ class OpenTables:
             loaded.lane.release()
             self._idle()
         self._refresh(name, loaded)
+
+    def is_open(self, name: TableName) -> bool:
+        with self._changed:
+            return name in self._tables
 
     def loaded(self) -> list[str]:
         """Names of the tables that are open now, the least recently used first."""

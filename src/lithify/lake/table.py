@@ -35,7 +35,8 @@ from lithify.errors import Conflict, InvalidRequest
 from lithify.files.read_proof import Vanished, look_again
 from lithify.index.partitions import FileFacts, facts_in, partitions_of
 from lithify.index.rebuild import IndexBuild, IndexCheck, IndexInspection, Progress, build, check, inspect, quiet
-from lithify.lake.open_tables import TableInside
+from lithify.lake.internals import TableInternals
+from lithify.lake.open_tables import AsOf
 from lithify.maintenance.fold import FoldJob
 from lithify.maintenance.plans import CompactPlan
 from lithify.maintenance.table_work import TableMaintenance
@@ -61,15 +62,14 @@ if TYPE_CHECKING:
     from lithify.streams.sink import OnBatch, StreamSink
     from lithify.write.detach import DetachReport
 
-AsOf = int | str | dt.datetime | Snapshot | None
 DELETE_WHERE_ROUNDS_MAX = 20
 
 
 class Table(TableMethods[CompactPlan]):
     """Rows that change. Get one from `Lake.table`."""
 
-    def __init__(self, inside: TableInside) -> None:
-        self._inside, self._runtime = inside, inside.runtime
+    def __init__(self, internals: TableInternals) -> None:
+        self._internals, self._runtime = internals, internals.runtime
 
     def __repr__(self) -> str:
         return f"Table({self.name!r})"
@@ -87,15 +87,15 @@ class Table(TableMethods[CompactPlan]):
     @property
     def name(self) -> str:
         """`namespace.table`."""
-        return str(self._inside.name)
+        return str(self._internals.name)
 
     @property
     def _handles(self) -> Handles:
-        return self._inside.handles
+        return self._internals.handles
 
     @property
     def _reader(self) -> Reader:
-        return self._inside.reader
+        return self._internals.reader
 
     @property
     def definition(self) -> TableSchema:
@@ -112,10 +112,10 @@ class Table(TableMethods[CompactPlan]):
     def _put(
         self, operation: str, data: Any, batch_id: str | None, actor: str | None, schema_fingerprint: str | None
     ) -> Commit:
-        opened = self._inside.opened
+        opened = self._internals.opened
         schema = opened.handles.changes.schema
         check_keyed(self.name, schema, operation)
-        self._inside.check_schema(operation, batch_id, schema_fingerprint)
+        self._internals.check_schema(operation, batch_id, schema_fingerprint)
         who, beats = _who(actor, None), operation == "replace"
         if _is_spark_frame(data) and not beats:
             from lithify.write.bulk import write_frame
@@ -126,7 +126,7 @@ class Table(TableMethods[CompactPlan]):
         op = Op.REPLACE if beats and schema.order_by else Op.UPSERT
         rows = {op: rows_of_newest(data, schema, lambda: self.definition)}
         request = Request(operation, rows, batch_id, who, schema_fingerprint=schema_fingerprint)
-        return self._inside.write(request, opened)
+        return self._internals.write(request, opened)
 
     def delete(
         self,
@@ -138,14 +138,14 @@ class Table(TableMethods[CompactPlan]):
         schema_fingerprint: str | None = None,
     ) -> Commit:
         """Delete by key. On a table with no key: every row that is there now and matches the given columns."""
-        self._inside.check_schema("delete", batch_id, schema_fingerprint)
+        self._internals.check_schema("delete", batch_id, schema_fingerprint)
         schema = self._handles.changes.schema
         rows = keys_of(keys, schema)
         if not schema.keyed:
             for column in rows.schema:
                 check_key_type(column, "delete")
         parts = {Op.DELETE: rows}
-        return self._inside.write(
+        return self._internals.write(
             Request("delete", parts, batch_id, _who(actor, reason), schema_fingerprint=schema_fingerprint)
         )
 
@@ -176,7 +176,7 @@ class Table(TableMethods[CompactPlan]):
         for _ in range(DELETE_WHERE_ROUNDS_MAX):
             snapshot = self.snapshot()
             # Before looking for rows: those of the first time are gone.
-            if batch_id is not None and (replayed := self._inside.replay("delete where", batch_id)) is not None:
+            if batch_id is not None and (replayed := self._internals.replay("delete where", batch_id)) is not None:
                 return replayed
             try:
                 keys = serving.read_where(self._reader.planned(snapshot), by, condition, within)
@@ -190,7 +190,7 @@ class Table(TableMethods[CompactPlan]):
                 # With a batch id even "nothing to delete" is remembered: asked again, it must not delete newer rows.
                 parts = {Op.DELETE: keys} if keys.num_rows else {}
                 request = Request("delete where", parts, batch_id, info, only_at_seq=snapshot.seq)
-                return self._inside.write(request)
+                return self._internals.write(request)
             except SeqMoved:
                 continue
         raise Conflict(
@@ -205,7 +205,7 @@ class Table(TableMethods[CompactPlan]):
         from lithify.write.detach import detach
 
         check_place("the folder to detach to", to)
-        return detach(self, day, to, _who(actor, reason))
+        return detach(self._internals, self.fold, day, to, _who(actor, reason))
 
     def attach(
         self,
@@ -219,7 +219,7 @@ class Table(TableMethods[CompactPlan]):
         from lithify.write.detach import attach
 
         check_place("the folder to attach", folder)
-        return attach(self, folder, batch_id, _who(actor, reason))
+        return attach(self._internals, folder, batch_id, _who(actor, reason))
 
     def stream_writer(
         self,
@@ -241,7 +241,7 @@ class Table(TableMethods[CompactPlan]):
         from lithify.streams.sink import StreamSink
 
         return StreamSink(
-            self,
+            self._internals,
             mode,
             name=name,
             op_column=op_column,
@@ -306,7 +306,7 @@ class Table(TableMethods[CompactPlan]):
                 raise InvalidRequest(f"table {self.name} has no key: read rows with to_arrow(where=...)")
             return key
 
-        found = self._inside.opened.row(key_of)
+        found = self._internals.opened.row(key_of)
         return None if found is None else found.to_pylist()[0]
 
     def to_arrow(self, columns: Sequence[str] | None = None, where: str | None = None, as_of: AsOf = None) -> pa.Table:
@@ -314,7 +314,7 @@ class Table(TableMethods[CompactPlan]):
         check_names("columns", columns)
         if where is not None:
             check_text("where", where)
-        return look_again(lambda: self._runtime.serving.read(self._inside.opened.planned(as_of), columns, where))
+        return look_again(lambda: self._runtime.serving.read(self._internals.opened.planned(as_of), columns, where))
 
     def head(self, rows: int = 10, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table:
         """Some fresh rows, in no particular order: as many as asked for, where there are so many."""
@@ -322,32 +322,22 @@ class Table(TableMethods[CompactPlan]):
         check_names("columns", columns)
         if where is not None:
             check_text("where", where)
-        return look_again(lambda: self._runtime.serving.read(self._inside.opened.planned(), columns, where, limit=rows))
+        return look_again(
+            lambda: self._runtime.serving.read(self._internals.opened.planned(), columns, where, limit=rows)
+        )
 
     def count(self, where: str | None = None, as_of: AsOf = None) -> int:
         """How many fresh rows there are, or how many a condition holds for."""
         if where is not None:
             check_text("where", where)
-        return look_again(lambda: self._runtime.serving.count(self._inside.opened.planned(as_of), where))
+        return look_again(lambda: self._runtime.serving.count(self._internals.opened.planned(as_of), where))
 
     def to_spark(self, spark: SparkSession | None = None, where: str | None = None, as_of: AsOf = None) -> DataFrame:
         """Fresh rows as a Spark DataFrame over native Parquet scans: the fast path into Spark. `where` also keeps files
         from being listed that can hold no such row; a filter on the DataFrame comes too late for that.
         """
         need("spark")
-        from lithify.spark.read import frame_of
-        from lithify.sql.spark_conditions import spark_predicate
-
-        session = self._runtime.session(spark)
-
-        def read() -> DataFrame:
-            planned = self._inside.opened.planned(as_of)
-            predicate = None if where is None else spark_predicate(where, planned.schema.columns)
-            plan = planned.plan(predicate)
-            return frame_of(session, plan, self._handles.folder / "index", self._runtime.owner_label)
-
-        frame = look_again(read)
-        return frame if where is None else frame.where(where)
+        return self._internals.opened.frame(self._runtime.session(spark), as_of, where)
 
     def changes(self, since: int = 0) -> pa.Table:
         """Every change after the token `since` (a seq), in commit order, with `_seq` and `_op`; folds add nothing."""
@@ -355,28 +345,28 @@ class Table(TableMethods[CompactPlan]):
 
     def position(self, as_of: AsOf = None) -> str:
         """How far the table has come, now or as of a seq or a time: a text that `feed` and its kin go on from."""
-        return self._inside.feed.position(self.snapshot(as_of).seq)
+        return self._internals.feed.position(self.snapshot(as_of).seq)
 
     def feed(self, since: Place, until: Place | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """What each commit after `since` up to `until` did to the rows, with `_seq` and `_kind` (insert, update or
         delete), in the order of `_seq`, then key. A deleted row is shown as it was; what changed nothing is left out.
         """
         check_names("columns", columns)
-        return self._inside.feed.rows(since, until, columns)
+        return self._internals.feed.rows(since, until, columns)
 
     def feed_to_spark(
         self, since: Place, until: Place | None = None, spark: SparkSession | None = None, *, ordered: bool = True
     ) -> DataFrame:
         """As `feed`, at any size. `ordered=False` spares the sort by `_seq` where the order does not matter."""
-        return self._inside.feed.frame(self._runtime.session(spark), since, until, ordered=ordered)
+        return self._internals.feed.frame(self._runtime.session(spark), since, until, ordered=ordered)
 
     def feed_until(self, since: Place, rows_max: int) -> int:
         """The seq up to which a batch of about `rows_max` rows goes: whole commits, at least one if there is any."""
-        return self._inside.feed.until(since, rows_max)
+        return self._internals.feed.until(since, rows_max)
 
     def latest_changes(self, since: Place, until: Place | None = None) -> Net:
         """The last effect on each key after `since`: rows as they are at `until`, and keys that are gone."""
-        return self._inside.feed.net(since, until)
+        return self._internals.feed.net(since, until)
 
     # -- looking at it
 
@@ -406,7 +396,7 @@ class Table(TableMethods[CompactPlan]):
         """Complete the index from the footers of files that it does not know yet. Data is never touched; one that was
         interrupted goes on where it stopped. Stops at a file that cannot be read, unless `skip_corrupt`.
         """
-        with self._inside.lane() as (handles, _):
+        with self._internals.lane() as (handles, _):
             return build(handles, skip_corrupt=skip_corrupt, progress=progress)
 
     def rebuild_index(self, skip_corrupt: bool = False, progress: Progress = quiet) -> IndexBuild:
@@ -426,19 +416,19 @@ class Table(TableMethods[CompactPlan]):
     def _fold(self, dry_run: bool) -> FoldReport | FoldPlan:
         if dry_run:
             return FoldJob(self._handles, self._reader).plan()
-        with self._inside.lane() as (handles, reader):
+        with self._internals.lane() as (handles, reader):
             return FoldJob(handles, reader).run()
 
     def _compact(self, tier: TierNames, dry_run: bool, progress: OnReport) -> list[CompactReport] | list[CompactPlan]:
         if dry_run:
             return Listed(TableMaintenance(self._handles, self._reader).compactions(self._runtime.now_ms(), tier))
-        with self._inside.lane() as (handles, reader):
+        with self._internals.lane() as (handles, reader):
             return Listed(TableMaintenance(handles, reader).compact(tier, progress))
 
     def _optimize(self, by: Columns, dry_run: bool, progress: OnReport) -> list[CompactReport] | list[CompactPlan]:
         if dry_run:
             return Listed(TableMaintenance(self._handles, self._reader).clusterings(by))
-        with self._inside.lane() as (handles, reader):
+        with self._internals.lane() as (handles, reader):
             return Listed(TableMaintenance(handles, reader).optimize(by, progress))
 
     # -- cleaning up
@@ -449,7 +439,7 @@ class Table(TableMethods[CompactPlan]):
         """
         if dry_run:
             return Vacuum(self._handles).run(retain_hours)
-        with self._inside.lane() as (handles, _):
+        with self._internals.lane() as (handles, _):
             return Vacuum(handles).run(retain_hours, dry_run=False)
 
 

@@ -19,13 +19,17 @@ from lithify.core.arrow_rows import anti_join, take
 from lithify.core.expectation import Expectation
 from lithify.core.json_out import dumps
 from lithify.core.wording import plural
-from lithify.errors import InvalidRequest
+from lithify.errors import Conflict, InvalidRequest
+from lithify.pipelines.context import Seen
 from lithify.pipelines.declaration import Step
+from lithify.streams.apply import Checkpoint, apply_batch
 from lithify.tables.handles import Handles
 from lithify.write.quarantine import set_aside
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from lithify.core.results import Commit
 
 EXAMPLES_MAX = 3
 _SHOWN_CHARACTERS_MAX = 200
@@ -126,6 +130,35 @@ def keep_aside(handles: Handles, name: str, judgement: Judged) -> tuple[int, str
 def told(handles: Handles, said: Mapping[str, Any]) -> tuple[int, str | None]:
     """What a commit would say of records that were set aside, as a report says it."""
     return (said["quarantined"], str(handles.folder / said["quarantine"])) if said else (0, None)
+
+
+def committed(
+    step: Step,
+    target: Seen,
+    rows: pa.Table | DataFrame,
+    checkpoint: Checkpoint,
+    origin: str,
+    facts: Mapping[str, Any],
+    op_column: str | None = None,
+) -> Commit:
+    """Rows and how far the step has come, in one commit. One of this number that was there already is that of another
+    run, and ours was not made.
+    """
+    commit = apply_batch(
+        target.table,
+        rows,
+        checkpoint=checkpoint,
+        mode="upsert" if target.schema.keyed else "append",
+        op_column=op_column,
+        operation="pipeline",
+        info={"detail": f"{step.label}: {origin}", "pipeline": {"step": step.label, "source": step.source, **facts}},
+    )
+    if commit.replayed:
+        raise Conflict(
+            f"step {step.label} was run by somebody else meanwhile, who was faster: nothing was written; run it again"
+        )
+    target.handles.runtime.store.step("pipeline.committed")
+    return commit
 
 
 # -- which rows of the target are gone

@@ -14,19 +14,18 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lithify.core.names import TableName, is_table_name
+from lithify.core.names import is_table_name
 from lithify.core.query_text import lookups, not_row_by_row
 from lithify.core.rows import check_convertible
 from lithify.core.schema import TableSchema, define, normalise
 from lithify.errors import InvalidRequest, NotFound
-from lithify.pipelines.checkpoint import Ledger, Ledgers, state_of
+from lithify.pipelines.checkpoint import Ledgers, state_of
+from lithify.pipelines.context import Moment
 from lithify.pipelines.declaration import Graph, Step
-from lithify.tables.inside import inside
+from lithify.pipelines.pending import listed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from lithify.lake.lake import Lake
 
 
 @dataclass(frozen=True)
@@ -43,12 +42,12 @@ class CheckedStep:
     source: pa.Schema | None = None
 
 
-def graph_of(lake: Lake, steps: Sequence[Step]) -> Graph:
+def graph_of(now: Moment, steps: Sequence[Step]) -> Graph:
     """Steps with the tables that they read. A table that nobody has or will create is refused."""
     targets = {step.target for step in steps}
 
     def is_table(name: str) -> bool:
-        return name in targets or (is_table_name(name) and exists(lake, name))
+        return name in targets or (is_table_name(name) and now.exists(name))
 
     reads = {}
     for step in steps:
@@ -58,16 +57,12 @@ def graph_of(lake: Lake, steps: Sequence[Step]) -> Graph:
     return Graph(tuple(steps), reads)
 
 
-def exists(lake: Lake, name: str) -> bool:
-    return inside(lake).catalog.exists(TableName(*name.split(".")))
-
-
 class Check:
     """The columns of every table that the steps know of, as they go."""
 
-    def __init__(self, lake: Lake, graph: Graph, spark: SparkSession, anew: Collection[str]) -> None:
+    def __init__(self, now: Moment, graph: Graph, spark: SparkSession, anew: Collection[str]) -> None:
         """`anew`: labels of steps that have not run as they are declared now."""
-        self._lake, self._graph, self._spark, self._anew = lake, graph, spark, anew
+        self._now, self._graph, self._spark, self._anew = now, graph, spark, anew
         self._tables: dict[str, TableSchema] = {}
 
     def steps(self, steps: Sequence[Step]) -> dict[str, CheckedStep]:
@@ -82,11 +77,10 @@ class Check:
 
     def _table(self, name: str) -> TableSchema | None:
         """None: a step will create it, and with which columns is not known yet."""
-        if name not in self._tables:
-            if not exists(self._lake, name):
-                return None
-            self._tables[name] = self._lake.table(name).definition
-        return self._tables[name]
+        if name in self._tables:
+            return self._tables[name]
+        present = self._now.find(name)
+        return None if present is None else present.schema
 
     def _step(self, step: Step) -> CheckedStep | None:
         from lithify.spark.transforms import answer, columns_of, empty_frame, judged
@@ -107,21 +101,21 @@ class Check:
         frame = answer(spark, what, step.sql, empty_frame(spark, columns), frames)
         found = columns_of(frame, what)
         judged(frame, step.expect, what)
-        present = self._lake.table(step.target).definition if exists(self._lake, step.target) else None
-        target = _target(step, what, found, present)
+        kept = self._now.find(step.target)
+        target = _target(step, what, found, None if kept is None else kept.schema)
         computed = source is not None and (source.keyed or step.kind != "rows")
         if source is not None:
             _check_kind(step, what, source, target, found)
         if step.kind == "rows" and step.label in self._anew:
             _check_nothing_from_nothing(what, frame)
-        return CheckedStep(step, tuple(tables), target, present is not None, computed, files)
+        return CheckedStep(step, tuple(tables), target, kept is not None, computed, files)
 
     def _columns_of_files(self, step: Step, what: str) -> pa.Schema | None:
         from lithify.spark.transforms import declared_columns
 
         if step.schema is not None:
             return declared_columns(self._spark, what, step.schema)
-        return file_columns(self._lake, step, self._spark)
+        return file_columns(self._now, step, self._spark)
 
 
 def _check_nothing_from_nothing(what: str, over_nothing: DataFrame) -> None:
@@ -134,16 +128,13 @@ def _check_nothing_from_nothing(what: str, over_nothing: DataFrame) -> None:
         )
 
 
-def file_columns(lake: Lake, step: Step, spark: SparkSession, ledger: Ledger | None = None) -> pa.Schema | None:
+def file_columns(now: Moment, step: Step, spark: SparkSession) -> pa.Schema | None:
     """Those that are remembered, else those that Spark finds in the files; None: there are none yet."""
-    from lithify.pipelines.pending import listed
     from lithify.spark.ingest import infer
     from lithify.spark.types import columns_from_json
     from lithify.write.ingest import format_of
 
-    if ledger is None:
-        known = state_of(lake.table(step.target), step.feed) if exists(lake, step.target) else None
-        ledger = Ledgers(inside(lake).runtime, step).read(known.ledger if known else None)
+    ledger = Ledgers(now.context.runtime, step).read(state_of(now.find(step.target), step.feed).ledger)
     if ledger.columns is not None:
         return columns_from_json(ledger.columns)
     found = [file.path for file in listed(step)]

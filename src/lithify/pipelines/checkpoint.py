@@ -18,17 +18,15 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from lithify.delta.changes import ChangesLog
 from lithify.errors import Corruption, NotFound
 from lithify.files.user_files import size_and_time_ns
+from lithify.pipelines.context import Seen
 from lithify.pipelines.declaration import Step
 from lithify.streams.checkpoint import Checkpoint, feed_txn, fingerprint, recall
-from lithify.tables.inside import inside
 from lithify.tables.runtime import Runtime
-
-if TYPE_CHECKING:
-    from lithify.lake.table import Table
 
 READ, DECLARED, LEDGER = "read", "declared", "ledger"
 _LAST = "lithify.step"
@@ -60,16 +58,17 @@ class StepState:
         return StepCheckpoint(feed, 1 if self.number is None else self.number + 1, self.number, facts=facts)
 
 
-def state_of(table: Table, feed: str) -> StepState:
-    handles = inside(table).handles
-    with handles.changes.log.lock:
-        handles.schema()
-        known = recall(handles.changes, feed)
+def state_of(target: Seen | None, feed: str) -> StepState:
+    """As of the version that was seen: rows of the target that are compared later must be no older than this."""
+    if target is None:
+        return StepState()
+    with target.handles.changes.log.lock:
+        log = target.handles.changes.log.at(target.snapshot.changes_version)
+        known = recall(ChangesLog(log, target.snapshot.table), feed)
         if known is None:
             return StepState()
-        read, declared, ledger = (handles.changes.log.txn(f"{feed_txn(feed)}.{it}") for it in (READ, DECLARED, LEDGER))
-        last = handles.changes.log.txn(_LAST) in (None, fingerprint(feed))
-        return StepState(known.after, read, declared, ledger, last)
+        read, declared, ledger = (log.txn(f"{feed_txn(feed)}.{it}") for it in (READ, DECLARED, LEDGER))
+        return StepState(known.after, read, declared, ledger, log.txn(_LAST) in (None, fingerprint(feed)))
 
 
 # -- which files have been read

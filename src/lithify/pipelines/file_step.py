@@ -16,14 +16,14 @@ import pyarrow as pa
 
 from lithify.core.wording import plural
 from lithify.errors import InvalidRequest
-from lithify.pipelines.answer import check_keys, judged_answer, keep_aside, told
+from lithify.pipelines.answer import check_keys, committed, judged_answer, keep_aside, told
 from lithify.pipelines.check import CheckedStep
 from lithify.pipelines.checkpoint import DECLARED, LEDGER, FileSeen, Ledgers
+from lithify.pipelines.context import Context, Moment, Seen
 from lithify.pipelines.pending import Work
-from lithify.pipelines.reports import StepReport, lineage
-from lithify.pipelines.table_step import Tell, check_ours, check_repeatable, target_of
-from lithify.streams.apply import apply_batch
-from lithify.tables.inside import inside
+from lithify.pipelines.reports import StepReport
+from lithify.pipelines.table_step import Tell, check_repeatable
+from lithify.tables.handles import Handles
 from lithify.text.text_rows import Target
 from lithify.write.ingest import format_of
 from lithify.write.quarantine import set_aside
@@ -31,18 +31,16 @@ from lithify.write.quarantine import set_aside
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from lithify.lake.lake import Lake
-    from lithify.lake.table import Table
     from lithify.spark.ingest import TextFiles
 
 FILES_MAX = 10_000
 
 
 class FilesRun:
-    def __init__(self, lake: Lake, spark: Callable[[], SparkSession], checked: CheckedStep, work: Work, tell: Tell):
-        self._lake, self._spark, self._tell = lake, spark, tell
+    def __init__(self, context: Context, spark: SparkSession, checked: CheckedStep, work: Work, tell: Tell):
+        self._context, self._runtime, self._spark, self._tell = context, context.runtime, spark, tell
         self._checked, self._work, self._step = checked, work, checked.step
-        self._ledgers = Ledgers(inside(lake).runtime, checked.step)
+        self._ledgers = Ledgers(self._runtime, checked.step)
         assert checked.source is not None
         self._columns = checked.source
 
@@ -69,22 +67,22 @@ class FilesRun:
     def _portion(self, files: Sequence[FileSeen]) -> StepReport:
         from lithify.spark.transforms import answer
 
-        step, spark, lake = self._step, self._spark(), self._lake
+        step, spark = self._step, self._spark
         self._tell(f"reading {plural(len(files), 'file')}")
         with ExitStack() as held:
-            pins = {name: held.enter_context(lake.table(name).pin()) for name in self._checked.lookups}
-            lookups = {name: lake.table(name).to_spark(spark, as_of=snapshot) for name, snapshot in pins.items()}
+            now = Moment(self._context, held)
+            lookups = {name: now.table(name) for name in self._checked.lookups}
+            frames = {name: found.frame(spark) for name, found in lookups.items()}
             source, read, bad = self._read(files)
-            frame = answer(spark, f"step {step.label}", step.sql, source, lookups)
+            frame = answer(spark, f"step {step.label}", step.sql, source, frames)
             self._tell("computing")
-            judgement = held.enter_context(judged_answer(step, frame, inside(lake).runtime.settings.stream_rows_max))
-            inside(lake).runtime.store.step("pipeline.computed")
+            judgement = held.enter_context(judged_answer(step, frame, self._runtime.settings.stream_rows_max))
+            self._runtime.store.step("pipeline.computed")
             check_keys(step, judgement, self._checked.target.key, computed=False)
-            target = target_of(lake, self._checked)
-            self._checked = replace(self._checked, exists=True)
+            target = now.created(step.target, self._checked.target)
             name = f"{step.feed}-{1 if self._work.state.number is None else self._work.state.number + 1}"
-            quarantined, folder = keep_aside(inside(target).handles, f"{name}-rows", judgement)
-            count, records = self._keep_bad(target, f"{name}-records", bad)
+            quarantined, folder = keep_aside(target.handles, f"{name}-rows", judgement)
+            count, records = self._keep_bad(target.handles, f"{name}-records", bad)
             quarantined, folder = quarantined + count, records or folder
             report = StepReport(
                 step=step.label,
@@ -97,12 +95,12 @@ class FilesRun:
                 quarantined=quarantined,
                 quarantine=folder,
                 warned=dict(judgement.warned),
-                lookups={name: snapshot.seq for name, snapshot in pins.items()},
+                lookups={name: found.snapshot.seq for name, found in lookups.items()},
             )
             return self._commit(target, judgement.rows, files, report)
 
     def _commit(
-        self, target: Table, rows: pa.Table | DataFrame, files: Sequence[FileSeen], report: StepReport
+        self, target: Seen, rows: pa.Table | DataFrame, files: Sequence[FileSeen], report: StepReport
     ) -> StepReport:
         from lithify.spark.types import columns_to_json
 
@@ -113,18 +111,8 @@ class FilesRun:
         before = self._ledgers.names()
         number = self._ledgers.write(ledger)
         checkpoint = state.next(step.feed, **{LEDGER: number, DECLARED: self._work.declared})
-        facts = {"step": step.label, "source": step.source, "files": len(files), "read": report.read}
-        facts |= {"quarantined": report.quarantined, "quarantine": report.quarantine, "warned": dict(report.warned)}
-        commit = apply_batch(
-            target,
-            rows,
-            checkpoint=checkpoint,
-            mode="upsert" if target.definition.keyed else "append",
-            operation="pipeline",
-            info={"detail": f"{step.label}: {lineage(step.source, None, None, len(files))}", "pipeline": facts},
-        )
-        check_ours(step, commit)
-        inside(self._lake).runtime.store.step("pipeline.committed")
+        facts = {name: getattr(report, name) for name in ("files", "read", "quarantined", "quarantine", "warned")}
+        commit = committed(step, target, rows, checkpoint, report.lineage, facts)
         self._ledgers.remove(before)
         after = replace(state, number=checkpoint.after, ledger=number, declared=self._work.declared)
         self._work = replace(self._work, state=after, ledger=ledger)
@@ -141,9 +129,9 @@ class FilesRun:
         kind = format_of(paths, step.format)
         ordered = len(files) > 1 and target.keyed and target.order_by is None
         if kind == "parquet":
-            frame = parquet_rows(self._spark(), paths, self._columns, others=True, places=True)
+            frame = parquet_rows(self._spark, paths, self._columns, others=True, places=True)
             return source_rows(frame, self._columns, ordered=ordered), counted(frame), None
-        text = TextFiles(self._spark(), paths, kind, Target(self._columns, others=True), step.encoding)
+        text = TextFiles(self._spark, paths, kind, Target(self._columns, others=True), step.encoding)
         found = text.check()
         if found.bad and step.bad_records == "fail":
             examples = "\n  ".join(map(str, found.examples))
@@ -155,8 +143,7 @@ class FilesRun:
         rows = source_rows(text.rows(places=True), self._columns, ordered=ordered)
         return rows, found.records, text if found.bad else None
 
-    def _keep_bad(self, target: Table, name: str, text: TextFiles | None) -> tuple[int, str | None]:
-        handles = inside(target).handles
+    def _keep_bad(self, handles: Handles, name: str, text: TextFiles | None) -> tuple[int, str | None]:
         return told(handles, set_aside(handles, name, text.write_bad if text is not None else ()))
 
 

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from lithify.core.wording import plural
 from lithify.errors import InvalidRequest, NotFound
 from lithify.files.user_files import find_files, is_file
-from lithify.pipelines.check import exists
 from lithify.pipelines.checkpoint import FileSeen, Ledger, Ledgers, StepState, files_behind, state_of
+from lithify.pipelines.context import Moment, Seen
 from lithify.pipelines.declaration import Step
-from lithify.tables.inside import inside
-
-if TYPE_CHECKING:
-    from lithify.lake.lake import Lake
 
 # Beyond this, changed rows are not looked at one by one: the whole source is.
 CHANGES_ROWS_MAX = 2_000_000
@@ -45,14 +40,15 @@ class Work:
         return self.state.declared != self.declared
 
 
-def work_of(lake: Lake, step: Step, *, full: bool = False) -> Work:
-    state = state_of(lake.table(step.target), step.feed) if exists(lake, step.target) else StepState()
+def work_of(now: Moment, step: Step, *, full: bool = False) -> Work:
+    target = now.find(step.target)
+    state = state_of(target, step.feed)
     if step.table is None:
-        return _of_files(lake, step, state, full=full)
-    if not exists(lake, step.table):
+        return _of_files(now, step, target, state, full=full)
+    source = now.find(step.table)
+    if source is None:
         return Work(step, state, f"{step.table} is not there yet", idle=True)
-    source = lake.table(step.table)
-    until, declared = source.snapshot().seq, step.fingerprint(inside(source).incarnation)
+    until, declared = source.snapshot.seq, step.fingerprint(source.snapshot.table_id)
     since = state.read
 
     def whole(why: str) -> Work:
@@ -71,16 +67,16 @@ def work_of(lake: Lake, step: Step, *, full: bool = False) -> Work:
     if step.kind == "full":
         return whole(DECLARED_FULL)
     try:
-        if inside(source).feed.more_than(CHANGES_ROWS_MAX, since, until):
+        if source.feed.more_than(CHANGES_ROWS_MAX, since, until):
             return whole(f"more than {CHANGES_ROWS_MAX:,} rows changed")
     except NotFound:
         return whole(f"changes after seq {since} are no longer all there")
     return Work(step, state, "changes", declared=declared, since=since, until=until)
 
 
-def _of_files(lake: Lake, step: Step, state: StepState, *, full: bool) -> Work:
-    ledgers, declared = Ledgers(inside(lake).runtime, step), step.fingerprint()
-    if state.number is None and not step_may_begin(lake, step, ledgers):
+def _of_files(now: Moment, step: Step, target: Seen | None, state: StepState, *, full: bool) -> Work:
+    ledgers, declared = Ledgers(now.context.runtime, step), step.fingerprint()
+    if state.number is None and not may_begin(target, ledgers):
         raise InvalidRequest(
             f"{step.label} has read files before, but {step.target} no longer remembers which (30 days have passed, or "
             "another table was put in its place), and rows that are appended twice are there twice: drop the table and "
@@ -97,14 +93,13 @@ def _of_files(lake: Lake, step: Step, state: StepState, *, full: bool) -> Work:
     return Work(step, state, ASKED if full else "new files", declared=declared, files=news, ledger=ledger, whole=full)
 
 
-def step_may_begin(lake: Lake, step: Step, ledgers: Ledgers) -> bool:
+def may_begin(target: Seen | None, ledgers: Ledgers) -> bool:
     """A ledger without progress is what a first run leaves that died before its commit, or what is left of forgotten
     ones: then the target has rows.
     """
-    if not ledgers.names() or not exists(lake, step.target):
+    if target is None or not ledgers.names():
         return True
-    target = lake.table(step.target)
-    return target.definition.keyed or target.snapshot().seq <= inside(target).handles.changes.created_at_seq
+    return target.schema.keyed or target.snapshot.seq <= target.handles.changes.created_at_seq
 
 
 def listed(step: Step) -> list[FileSeen]:

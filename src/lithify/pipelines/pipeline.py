@@ -21,17 +21,16 @@ from lithify.errors import Cancelled, Conflict, InvalidRequest, LithifyError
 from lithify.jobs import leases
 from lithify.jobs.journal import Journal
 from lithify.pipelines.check import Check, CheckedStep, graph_of
+from lithify.pipelines.context import Context, Moment
 from lithify.pipelines.declaration import Declaration, Graph, Step, parse_pipeline, parse_pipelines
 from lithify.pipelines.file_step import FilesRun
 from lithify.pipelines.pending import Work, work_of
 from lithify.pipelines.reports import PipelinePlan, PipelineReport, StepPlan, StepReport
 from lithify.pipelines.table_step import StepRun
-from lithify.tables.inside import inside
+from lithify.tables.runtime import Runtime
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from lithify.lake.lake import Lake
 
 logger = logging.getLogger(__name__)
 
@@ -48,12 +47,12 @@ def quiet(event: Event) -> None:
 class Pipeline:
     """Get one from `Lake.pipeline`."""
 
-    def __init__(self, lake: Lake, declaration: Declaration, others: Sequence[Declaration] = ()) -> None:
+    def __init__(self, context: Context, declaration: Declaration, others: Sequence[Declaration] = ()) -> None:
         """`others`: pipelines whose steps may come before or after this one's."""
-        self._lake, self.name, self.steps = lake, declaration.name, declaration.steps
+        self._context, self.name, self.steps = context, declaration.name, declaration.steps
         self._everywhere = [*self.steps, *(step for other in others for step in other.steps)]
         self._stopping, self._cancelled = threading.Event(), threading.Event()
-        self._tag = f"lithify-pipeline-{inside(lake).runtime.new_id()}"
+        self._tag = f"lithify-pipeline-{context.runtime.new_id()}"
         self._session: SparkSession | None = None
 
     def __repr__(self) -> str:
@@ -63,19 +62,19 @@ class Pipeline:
 
     def plan(self, *, full: bool = False, step: str | None = None) -> PipelinePlan:
         """What `run` would do now. Nothing is written."""
-        graph, chosen = self._chosen(step)
-        works = [work_of(self._lake, each, full=full) for each in chosen]
-        checked = self._check(graph, works)
+        now = Moment(self._context)
+        graph, works = self._works(now, step, full)
+        checked = self._check(now, graph, works)
         plans: list[StepPlan] = []
         moved: dict[str, str] = {}
         for work in works:
-            plan = self._step_plan(work, checked.get(work.step.label), moved)
+            plan = self._step_plan(now, work, checked.get(work.step.label), moved)
             plans.append(plan)
             if plan.does != "nothing":
                 moved[work.step.target] = work.step.label
         return PipelinePlan(self.name, plans)
 
-    def _step_plan(self, work: Work, checked: CheckedStep | None, moved: Mapping[str, str]) -> StepPlan:
+    def _step_plan(self, now: Moment, work: Work, checked: CheckedStep | None, moved: Mapping[str, str]) -> StepPlan:
         step = work.step
         plan = StepPlan(
             step=step.label,
@@ -87,7 +86,7 @@ class Pipeline:
             since=work.since,
             until=work.until,
             files=[file.path for file in work.files[:FILES_SHOWN_MAX]],
-            changed=len(work.files) if step.kind == "files" else self._changed(work),
+            changed=len(work.files) if step.kind == "files" else _changed(now, work),
             expectations=[f"{each.name}: {each.that}, otherwise {each.otherwise}" for each in step.expect],
         )
         if step.table is not None and step.table in moved:
@@ -103,18 +102,6 @@ class Pipeline:
             key=list(checked.target.key),
         )
 
-    def _changed(self, work: Work) -> int | None:
-        """How many rows changed, where a step looks at just those."""
-        if work.idle:
-            return 0
-        if work.whole or work.since is None or work.step.table is None:
-            return None
-        source = self._lake.table(work.step.table)
-        if not source.definition.keyed:
-            return int(source.feed(work.since, work.until).num_rows)
-        net = source.latest_changes(work.since, work.until)
-        return int(net.rows.num_rows + net.deleted.num_rows)
-
     # -- running
 
     def run(self, *, full: bool = False, step: str | None = None, on_event: OnEvent = quiet) -> PipelineReport:
@@ -122,16 +109,15 @@ class Pipeline:
 
         Raises `Conflict` while another process runs this pipeline. What a failed step had to write is not written.
         """
-        graph, chosen = self._chosen(step)
-        run = _Run(self, graph, chosen, full, on_event)
-        lease = f"pipeline-{self.name}"
-        ours, held = leases.acquire(inside(self._lake).runtime, lease, run.id, LEASE_S, f"pipeline {self.name}")
+        self._named(step)
+        runtime, run = self._context.runtime, _Run(self, self._context, step, full, on_event)
+        ours, held = leases.acquire(runtime, f"pipeline-{self.name}", run.id, LEASE_S, f"pipeline {self.name}")
         if not ours:
             raise Conflict(
                 f"pipeline {self.name} is being run by {held.holder}: wait for it to end, or stop it first",
                 pipeline=self.name,
             )
-        with leases.HeldLease(inside(self._lake).runtime, held) as holding:
+        with leases.HeldLease(runtime, held) as holding:
             return run.steps(lambda: self._stopping.is_set() or holding.lost.is_set())
 
     def stop(self) -> None:
@@ -147,49 +133,56 @@ class Pipeline:
         self._stopping.set()
         self._cancelled.set()
         session = self._session
-        if session is not None and not session.interruptTag(self._tag) and inside(self._lake).shared_spark is None:
+        if session is not None and not session.interruptTag(self._tag) and self._context.owns_spark:
             session.interruptAll()
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """What earlier runs did, newest first. Runs that found nothing to do are not among them."""
-        return history(self._lake, self.name, limit)
+        return history(self._context.runtime, self.name, limit)
 
     # -- shared
 
-    def _chosen(self, name: str | None) -> tuple[Graph, list[Step]]:
-        """All steps that are known of, and ours in order."""
-        names = [step.name for step in self.steps]
-        if name is not None and name not in names:
-            raise InvalidRequest(f"pipeline {self.name} has no step {name!r}: it has {', '.join(names)}")
-        graph = graph_of(self._lake, self._everywhere)
-        ours = [step for step in graph.ordered() if step.pipeline == self.name]
-        return graph, [step for step in ours if name in (None, step.name)]
+    def _named(self, name: str | None) -> list[Step]:
+        """All of our steps, or that of the name."""
+        found = [step for step in self.steps if name in (None, step.name)]
+        if not found:
+            names = ", ".join(step.name for step in self.steps)
+            raise InvalidRequest(f"pipeline {self.name} has no step {name!r}: it has {names}")
+        return found
 
-    def _check(self, graph: Graph, works: Sequence[Work]) -> dict[str, CheckedStep]:
+    def _works(self, now: Moment, step: str | None, full: bool) -> tuple[Graph, list[Work]]:
+        """All steps that are known of, and what ours have to do, in order."""
+        works = {each.label: work_of(now, each, full=full) for each in self._named(step)}
+        graph = graph_of(now, self._everywhere)
+        return graph, [works[each.label] for each in graph.ordered() if each.label in works]
+
+    def _check(self, now: Moment, graph: Graph, works: Sequence[Work]) -> dict[str, CheckedStep]:
         anew = {work.step.label for work in works if work.anew}
         chosen = {work.step.label for work in works}
         before = [step for step in graph.ordered() if step.pipeline == self.name]
         last = max((place for place, step in enumerate(before) if step.label in chosen), default=-1)
-        return Check(self._lake, graph, self._spark(), anew).steps(before[: last + 1])
+        return Check(now, graph, self._spark(), anew).steps(before[: last + 1])
 
     def _spark(self) -> SparkSession:
         if self._session is None:
-            self._session = self._lake.spark
+            self._session = self._context.spark()
         return self._session
 
 
 class _Run:
     """One run, from its first step to its record in the history."""
 
-    def __init__(self, pipeline: Pipeline, graph: Graph, chosen: Sequence[Step], full: bool, tell: OnEvent) -> None:
-        self._pipeline, self._graph, self._chosen, self._full, self._tell = pipeline, graph, chosen, full, tell
-        self._lake, self._runtime = pipeline._lake, inside(pipeline._lake).runtime
+    def __init__(self, pipeline: Pipeline, context: Context, step: str | None, full: bool, tell: OnEvent) -> None:
+        self._pipeline, self._context, self._chosen, self._full, self._tell = pipeline, context, step, full, tell
+        self._runtime = context.runtime
         self.id = self._runtime.new_id()
         self._started_ms, self._started = self._runtime.now_ms(), time.monotonic()
         self._done: list[StepReport] = []
+        self._written: set[str] = set()
 
     def steps(self, stopped: Callable[[], bool]) -> PipelineReport:
-        works = [work_of(self._lake, step, full=self._full) for step in self._chosen]
+        now = Moment(self._context)
+        graph, works = self._pipeline._works(now, self._chosen, self._full)
         if all(work.idle for work in works):
             self._done = [_idle(work) for work in works]
             return self._report("idle")
@@ -197,12 +190,14 @@ class _Run:
             with ExitStack() as tagged:
                 self._tag(tagged)
                 self._say("checking")
-                checked = self._pipeline._check(self._graph, works)
+                checked = self._pipeline._check(now, graph, works)
                 self._runtime.store.step("pipeline.checked")
-                for step in self._chosen:
+                for work in works:
                     if stopped():
                         return self._remember(self._report("stopped"))
-                    self._step(step, checked, stopped)
+                    with ExitStack() as pins:
+                        if not self._still_idle(work):
+                            self._step(Moment(self._context, pins), work.step, graph, checked, stopped)
         except BaseException as error:
             self._failed(error)
             if self._pipeline._cancelled.is_set() and isinstance(error, LithifyError):
@@ -220,11 +215,27 @@ class _Run:
         session.addTag(tag)
         tagged.callback(session.removeTag, tag)
 
-    def _step(self, step: Step, checked: Mapping[str, CheckedStep], stopped: Callable[[], bool]) -> None:
-        work = work_of(self._lake, step, full=self._full)
+    def _still_idle(self, before: Work) -> bool:
+        """Of a step that had nothing to do when the run began: it is looked at again, without pinning anything."""
+        if not before.idle or before.step.table in self._written:
+            return False
+        work = work_of(Moment(self._context), before.step, full=self._full)
+        if work.idle:
+            self._done.append(_idle(work))
+        return work.idle
+
+    def _step(
+        self,
+        now: Moment,
+        step: Step,
+        graph: Graph,
+        checked: Mapping[str, CheckedStep],
+        stopped: Callable[[], bool],
+    ) -> None:
+        work = work_of(now, step, full=self._full)
         if not work.idle and step.label not in checked:
             # What it reads has come into being since the others were looked at.
-            checked = self._pipeline._check(self._graph, [work])
+            checked = self._pipeline._check(Moment(self._context), graph, [work])
         if work.idle or step.label not in checked:
             self._done.append(_idle(work))
             return
@@ -237,11 +248,11 @@ class _Run:
 
         begun = time.monotonic()
         try:
+            spark = self._pipeline._spark()
             if step.kind == "files":
-                files = FilesRun(self._lake, self._pipeline._spark, checked[step.label], work, tell)
-                report = files.run(stopped)
+                report = FilesRun(self._context, spark, checked[step.label], work, tell).run(stopped)
             else:
-                report = StepRun(self._lake, self._pipeline._spark, checked[step.label], work, tell).run()
+                report = StepRun(now, spark, checked[step.label], work, tell).run()
         except LithifyError as error:
             seconds = time.monotonic() - begun
             failed = replace(_idle(work), outcome="failed", why=error.message, seconds=seconds)
@@ -249,6 +260,7 @@ class _Run:
             self._say("step failed", step=step.label, reason=error.message, seconds=seconds)
             raise
         self._done.append(report)
+        self._written.add(step.target)
         for name, rows in report.warned.items():
             self._say("warning", step=step.label, expectation=name, rows=rows)
         self._say("step done", **report.__dict__)
@@ -267,7 +279,7 @@ class _Run:
 
     def _remember(self, report: PipelineReport) -> PipelineReport:
         try:
-            _journal(self._lake).append(report.document())
+            _journal(self._runtime).append(report.document())
         except LithifyError as error:
             logger.warning("run %s of pipeline %s is not in the history: %s", report.run, report.pipeline, error)
         return report
@@ -283,25 +295,39 @@ def _idle(work: Work) -> StepReport:
     )
 
 
-def _journal(lake: Lake) -> Journal:
-    return Journal(inside(lake).runtime.store, inside(lake).runtime.control / "history" / "pipelines.jsonl")
+def _changed(now: Moment, work: Work) -> int | None:
+    """How many rows changed, where a step looks at just those."""
+    if work.idle:
+        return 0
+    if work.whole or work.since is None or work.step.table is None:
+        return None
+    source = now.table(work.step.table)
+    if not source.schema.keyed:
+        return int(source.feed.rows(work.since, work.until, None).num_rows)
+    net = source.feed.net(work.since, work.until)
+    return int(net.rows.num_rows + net.deleted.num_rows)
 
 
-def history(lake: Lake, pipeline: str | None = None, limit: int | None = None) -> list[dict[str, Any]]:
+def _journal(runtime: Runtime) -> Journal:
+    return Journal(runtime.store, runtime.control / "history" / "pipelines.jsonl")
+
+
+def history(runtime: Runtime, pipeline: str | None = None, limit: int | None = None) -> list[dict[str, Any]]:
     """Runs of one pipeline, or of all, newest first."""
     if limit is not None and limit < 1:
         raise InvalidRequest(f"limit must be at least 1, not {limit}")
-    found = _journal(lake).read(limit if pipeline is None else None)
+    found = _journal(runtime).read(limit if pipeline is None else None)
     return [record for record in found if pipeline in (None, record.get("pipeline"))][:limit]
 
 
-def declared(lake: Lake) -> dict[str, Declaration]:
-    """The pipelines of the lake's settings."""
-    return parse_pipelines(inside(lake).runtime.settings.pipelines)
+def declared_steps(context: Context) -> Graph:
+    """The steps of all pipelines of the lake's settings."""
+    declared = parse_pipelines(context.runtime.settings.pipelines)
+    return graph_of(Moment(context), [step for declaration in declared.values() for step in declaration.steps])
 
 
-def pipeline_of(lake: Lake, name: str, declaration: Mapping[str, Any] | None) -> Pipeline:
-    document = {**inside(lake).runtime.settings.pipelines}
+def pipeline_of(context: Context, name: str, declaration: Mapping[str, Any] | None) -> Pipeline:
+    document = {**context.runtime.settings.pipelines}
     if declaration is not None:
         document[name] = declaration
         parse_pipeline(name, declaration)
@@ -309,4 +335,4 @@ def pipeline_of(lake: Lake, name: str, declaration: Mapping[str, Any] | None) ->
         known = ", ".join(document) or "none"
         raise InvalidRequest(f"there is no pipeline {name!r} in lithify.toml: there is {known}")
     found = parse_pipelines(document)
-    return Pipeline(lake, found[name], [other for other in found.values() if other.name != name])
+    return Pipeline(context, found[name], [other for other in found.values() if other.name != name])

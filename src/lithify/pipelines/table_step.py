@@ -23,16 +23,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lithify.core.names import quoted
 from lithify.core.restriction import restriction
 from lithify.core.snapshot import Snapshot
 from lithify.core.wording import plural
-from lithify.errors import Conflict, InvalidRequest, NotFound
+from lithify.errors import InvalidRequest, NotFound
 from lithify.files.read_proof import look_again
 from lithify.pipelines.answer import (
     Judged,
     check_keys,
     check_passed_through,
+    committed,
     gone_from,
     judged_answer,
     keep_aside,
@@ -41,18 +41,14 @@ from lithify.pipelines.answer import (
 )
 from lithify.pipelines.check import CheckedStep
 from lithify.pipelines.checkpoint import DECLARED, READ
-from lithify.pipelines.declaration import Step
+from lithify.pipelines.context import Moment, Seen
 from lithify.pipelines.pending import CHANGES_ROWS_MAX, Work
 from lithify.pipelines.reports import StepReport, lineage
-from lithify.streams.apply import apply_batch
-from lithify.tables.inside import inside
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lithify.core.results import Commit
-    from lithify.lake.lake import Lake
-    from lithify.lake.table import Table
 
 GROUPS_MAX = 200_000
 HERE_ROWS_MAX = 200_000
@@ -71,38 +67,31 @@ class Input:
 
 
 class StepRun:
-    """A step that reads a table, on its way through one run."""
+    """A step that reads a table, on its way through one run. `now`: when it begins; it reads what was pinned then."""
 
-    def __init__(self, lake: Lake, spark: Callable[[], SparkSession], checked: CheckedStep, work: Work, tell: Tell):
-        self._lake, self._start_spark, self._tell = lake, spark, tell
+    def __init__(self, now: Moment, spark: SparkSession, checked: CheckedStep, work: Work, tell: Tell):
+        self._now, self._runtime, self._spark, self._tell = now, now.context.runtime, spark, tell
         self._checked, self._work, self._step = checked, work, checked.step
         assert self._step.table is not None
-        self._source = lake.table(self._step.table)
-
-    @property
-    def _spark(self) -> SparkSession:
-        return self._start_spark()
+        self._source = now.table(self._step.table)
 
     def run(self) -> StepReport:
         started, step, work = time.monotonic(), self._step, self._work
         if work.whole and not self._checked.computed:
             check_repeatable(self._checked, work)
-        with ExitStack() as held:
-            snapshot = held.enter_context(self._source.pin())
-            whole = work.whole
-            why = work.why
-            given = None
-            if not whole:
-                try:
-                    given = self._changes(snapshot)
-                except NotFound as error:
-                    why = f"the past is no longer all there ({error})"
-            if given is None:
-                whole = True
-                given = self._everything(snapshot)
-            since = None if whole else work.since
-            lookups = {name: held.enter_context(self._lake.table(name).pin()) for name in self._checked.lookups}
-            commit, facts = self._bring(given, lookups, since, snapshot.seq, whole=whole)
+        until, whole, why = self._source.snapshot.seq, work.whole, work.why
+        given = None
+        if not whole:
+            try:
+                given = self._changes(until)
+            except NotFound as error:
+                why = f"the past is no longer all there ({error})"
+        if given is None:
+            whole = True
+            given = self._everything()
+        since = None if whole else work.since
+        lookups = {name: self._now.table(name) for name in self._checked.lookups}
+        commit, facts = self._bring(given, lookups, since, until, whole=whole)
         return StepReport(
             step=step.label,
             kind=step.kind,
@@ -111,11 +100,11 @@ class StepRun:
             target=step.target,
             why=why,
             since=since,
-            until=snapshot.seq,
+            until=until,
             read=given.read,
             written=commit.upserted,
             deleted=commit.deleted,
-            lookups={name: found.seq for name, found in lookups.items()},
+            lookups={name: found.snapshot.seq for name, found in lookups.items()},
             seq=commit.seq,
             seconds=time.monotonic() - started,
             **facts,
@@ -123,22 +112,22 @@ class StepRun:
 
     # -- what goes in
 
-    def _everything(self, snapshot: Snapshot) -> Input:
-        self._tell(f"reading {self._source.name}")
-        return Input(self._source.to_spark(self._spark, as_of=snapshot), self._count(snapshot))
+    def _everything(self) -> Input:
+        self._tell(f"reading {self._step.table}")
+        return Input(self._source.frame(self._spark), self._source.count())
 
-    def _changes(self, snapshot: Snapshot) -> Input | None:
+    def _changes(self, until: int) -> Input | None:
         """None: so much changed that the whole source is the shorter way."""
-        since, until = self._work.since, snapshot.seq
+        since = self._work.since
         assert since is not None
         self._tell(f"reading changes of {self._step.table}")
         if self._step.kind == "groups":
-            return self._groups(snapshot, since)
+            return self._groups(since, until)
         if self._checked.computed:
-            net = self._source.latest_changes(since, until)
+            net = self._source.feed.net(since, until)
             keys = pa.concat_tables([net.rows.select(net.deleted.column_names), net.deleted])
             return Input(self._frame(net.rows), keys.num_rows, keys)
-        events = self._source.feed(since, until)
+        events = self._source.feed.rows(since, until, None)
         kinds = events.column("_kind").to_pylist()
         if "delete" in kinds:
             raise InvalidRequest(
@@ -148,18 +137,18 @@ class StepRun:
         rows = events.drop_columns(["_seq", "_kind"])
         return Input(self._frame(rows), rows.num_rows)
 
-    def _groups(self, snapshot: Snapshot, since: int) -> Input | None:
+    def _groups(self, since: int, until: int) -> Input | None:
         by, source = list(self._step.by), self._source
-        if source.definition.keyed:
-            net = source.latest_changes(since, snapshot.seq)
+        if source.schema.keyed:
+            net = source.feed.net(since, until)
             keys = pa.concat_tables([net.rows.select(net.deleted.column_names), net.deleted])
             changed = keys.num_rows
             if set(by) <= set(keys.column_names):
                 found = keys.select(by)
             else:
-                found = pa.concat_tables([net.rows.select(by), matching(source, keys, by, since)])
+                found = pa.concat_tables([net.rows.select(by), look_again(lambda: self._before(since, keys, by))])
         else:
-            found = source.feed(since, snapshot.seq, by).select(by)
+            found = source.feed.rows(since, until, by).select(by)
             changed = found.num_rows
         groups = with_both_zeros(found).group_by(by).aggregate([]).select(by)
         if groups.num_rows > GROUPS_MAX:
@@ -167,26 +156,25 @@ class StepRun:
         if not groups.num_rows:
             return Input(None, changed, groups)
         self._tell(f"reading {plural(groups.num_rows, 'group')} of {self._step.table}")
-        return Input(self._rows_of(groups, snapshot), changed, groups)
+        return Input(self._rows_of(groups), changed, groups)
 
-    def _rows_of(self, groups: pa.Table, snapshot: Snapshot) -> DataFrame:
+    def _before(self, since: int, keys: pa.Table, by: Sequence[str]) -> pa.Table:
+        """What the groups of these rows were."""
+        snapshot = self._source.handles.snapshot(since, look=False)
+        self._source.handles.check_present(snapshot)
+        return matching(self._source, snapshot, keys, by)
+
+    def _rows_of(self, groups: pa.Table) -> DataFrame:
         """The rows of these groups. Few are read here, which is faster than a scan by Spark."""
         from lithify.spark.change_feed import frame_of_rows
         from lithify.spark.transforms import restricted
 
         source, limit = self._source, restriction(groups)
-        few = limit.where is not None and self._count(snapshot, limit.where) <= HERE_ROWS_MAX
-        if few:
-            frame = frame_of_rows(self._spark, source.to_arrow(where=limit.where, as_of=snapshot))
+        if limit.where is not None and source.count(limit.where) <= HERE_ROWS_MAX:
+            frame = frame_of_rows(self._spark, source.rows(limit.where))
         else:
-            frame = source.to_spark(self._spark, where=limit.where, as_of=snapshot)
+            frame = source.frame(self._spark, limit.where)
         return frame if limit.exact else restricted(frame, frame_of_rows(self._spark, groups))
-
-    def _count(self, snapshot: Snapshot, where: str | None = None) -> int:
-        name = ".".join(quoted(part) for part in self._source.name.split("."))
-        condition = "" if where is None else f" WHERE {where}"
-        (count,) = self._lake.sql(f"SELECT count(*) AS n FROM {name}{condition}", as_of=snapshot.seq)["n"].to_pylist()
-        return int(count)
 
     def _frame(self, rows: pa.Table) -> DataFrame | None:
         """None: no rows, of which a query that goes row by row makes none."""
@@ -197,49 +185,33 @@ class StepRun:
     # -- what comes out
 
     def _bring(
-        self, given: Input, lookups: Mapping[str, Snapshot], since: int | None, until: int, *, whole: bool
+        self, given: Input, lookups: Mapping[str, Seen], since: int | None, until: int, *, whole: bool
     ) -> tuple[Commit, dict[str, Any]]:
         from lithify.spark.transforms import answer
 
         step = self._step
-        told = {"step": step.label, "source": step.table, "since": since, "until": until, "read": given.read}
         with ExitStack() as held:
             if given.source is None:
                 judgement = Judged(self._checked.target.columns.empty_table())
             else:
-                frames = {n: self._lake.table(n).to_spark(self._spark, as_of=at) for n, at in lookups.items()}
+                frames = {name: found.frame(self._spark) for name, found in lookups.items()}
                 frame = answer(self._spark, f"step {step.label}", step.sql, given.source, frames)
                 self._tell("computing")
-                rows_max = inside(self._lake).runtime.settings.stream_rows_max
-                judgement = held.enter_context(judged_answer(step, frame, rows_max))
-            inside(self._lake).runtime.store.step("pipeline.computed")
+                judgement = held.enter_context(judged_answer(step, frame, self._runtime.settings.stream_rows_max))
+            self._runtime.store.step("pipeline.computed")
             check_keys(step, judgement, self._checked.target.key, computed=self._checked.computed)
-            target = target_of(self._lake, self._checked)
+            target = self._now.created(step.target, self._checked.target)
             data, operation = self._operations(target, judgement, given, whole=whole)
             checkpoint = self._work.state.next(step.feed, **{READ: until, DECLARED: self._work.declared})
-            quarantined, folder = keep_aside(inside(target).handles, f"{step.feed}-{checkpoint.after}-rows", judgement)
+            quarantined, folder = keep_aside(target.handles, f"{step.feed}-{checkpoint.after}-rows", judgement)
             facts = {"quarantined": quarantined, "quarantine": folder, "warned": dict(judgement.warned)}
-            info = {
-                "detail": f"{step.label}: {lineage(str(step.table), since, until, 0)}",
-                "pipeline": {**told, **facts},
-            }
             self._tell(f"writing {step.target}")
-            commit = apply_batch(
-                target,
-                data,
-                checkpoint=checkpoint,
-                mode="upsert" if target.definition.keyed else "append",
-                op_column=operation,
-                rows_max=None if isinstance(data, pa.Table) else inside(self._lake).runtime.settings.stream_rows_max,
-                operation="pipeline",
-                info=info,
-            )
-            check_ours(step, commit)
-        inside(self._lake).runtime.store.step("pipeline.committed")
-        return commit, facts
+            told = {"since": since, "until": until, "read": given.read, **facts}
+            origin = lineage(step.source, since, until, 0)
+            return committed(step, target, data, checkpoint, origin, told, operation), facts
 
     def _operations(
-        self, target: Table, judgement: Judged, given: Input, *, whole: bool
+        self, target: Seen, judgement: Judged, given: Input, *, whole: bool
     ) -> tuple[pa.Table | DataFrame, str | None]:
         """Rows with what to do with each, and the column that says so."""
         from lithify.spark.change_feed import frame_of_rows
@@ -247,17 +219,17 @@ class StepRun:
 
         if not self._checked.computed:
             return judgement.rows, None
-        key = target.definition.key
+        key = target.schema.key
         if whole:
             frame = None
             if not isinstance(judgement.rows, pa.Table):
                 frame = judgement.rows
                 if (twice := keys_twice(frame, key)) is not None:
                     raise key_twice(self._step, twice)
-            if is_empty(target):
+            if not target.snapshot.base and not target.snapshot.changes:
                 return judgement.rows, None
             frame = frame_of_rows(self._spark, judgement.rows) if frame is None else frame
-            return differences(frame, target.to_spark(self._spark), key), OPERATION
+            return differences(frame, target.frame(self._spark), key), OPERATION
         assert given.affected is not None
         came_out = keys_of_answer(self._step, judgement, key, CHANGES_ROWS_MAX)
         told = came_out if judgement.small is None else judgement.small
@@ -268,15 +240,15 @@ class StepRun:
             return with_operations(judgement.rows, gone), OPERATION
         return upserts_and_deletes(judgement.rows, frame_of_rows(self._spark, gone)), OPERATION
 
-    def _gone(self, target: Table, affected: pa.Table, came_out: pa.Table) -> pa.Table:
+    def _gone(self, target: Seen, affected: pa.Table, came_out: pa.Table) -> pa.Table:
         """Keys of rows that the target has for what was affected, and that did not come out again."""
-        key = list(target.definition.key)
+        key = list(target.schema.key)
         if set(affected.column_names) == set(key):
             # One row for each: only those that did not come out need be looked for.
             affected = gone_from(affected, came_out, key)
         if not affected.num_rows:
-            return target.schema.empty_table().select(key)
-        return gone_from(matching(target, affected, key), came_out, key)
+            return target.schema.columns.empty_table().select(key)
+        return gone_from(matching(target, target.snapshot, affected, key), came_out, key)
 
 
 def with_both_zeros(groups: pa.Table) -> pa.Table:
@@ -298,28 +270,21 @@ def with_operations(rows: pa.Table, gone: pa.Table) -> pa.Table:
     return pa.concat_tables([written.cast(nullable), deleted], promote_options="permissive")
 
 
-def matching(table: Table, wanted: pa.Table, columns: Sequence[str], as_of: int | None = None) -> pa.Table:
-    """Columns of the rows that are equal to one of `wanted` in all of its columns; files that cannot hold one are not
-    read.
+def matching(table: Seen, snapshot: Snapshot, wanted: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """Columns of the rows of a snapshot that are equal to one of `wanted` in all of its columns; files that cannot hold
+    one are not read.
     """
-    return look_again(lambda: _matching(table, wanted, columns, as_of))
-
-
-def _matching(table: Table, wanted: pa.Table, columns: Sequence[str], as_of: int | None) -> pa.Table:
-    snapshot = table.snapshot(as_of)
-    if as_of is not None:
-        inside(table).handles.check_present(snapshot)
     fields = []
     for name in wanted.column_names:
         kind = snapshot.schema.columns.field(name).type
         fields.append(pa.field(name, kind, bool(wanted.column(name).null_count)))
     keys = wanted.cast(pa.schema([f.with_nullable(True) for f in fields])).cast(pa.schema(fields))
-    plan = inside(table).reader.plan_for(snapshot, [keys])
+    plan = table.opened.reader.plan_for(snapshot, [keys])
     known = [name for name in columns if name in snapshot.schema.names]
-    rows = inside(table).runtime.serving.key_queries.matching(plan, [keys], known)
+    rows = table.handles.runtime.serving.key_queries.matching(plan, [keys], known)
     for name in columns:
         if name not in known:  # it was added later
-            rows = rows.append_column(name, pa.nulls(rows.num_rows, table.schema.field(name).type))
+            rows = rows.append_column(name, pa.nulls(rows.num_rows, table.schema.columns.field(name).type))
     return rows.select(list(columns))
 
 
@@ -330,31 +295,3 @@ def check_repeatable(checked: CheckedStep, work: Work) -> None:
             f"step {checked.step.label} would add all rows once more ({work.why}), and {checked.step.target} has no "
             "key to find the old ones by: drop it and run again, or give the step another target"
         )
-
-
-def check_ours(step: Step, commit: Commit) -> None:
-    """A commit of this number that was there already is that of another run, and ours was not made."""
-    if commit.replayed:
-        raise Conflict(
-            f"step {step.label} was run by somebody else meanwhile, who was faster: nothing was written; run it again"
-        )
-
-
-def is_empty(table: Table) -> bool:
-    return not table.snapshot().base and not table.snapshot().changes
-
-
-def target_of(lake: Lake, checked: CheckedStep) -> Table:
-    """The step's table, created if it is not there."""
-    wanted = checked.target
-    if checked.exists:
-        return lake.table(checked.step.target)
-    return lake.create_table(
-        checked.step.target,
-        wanted.columns,
-        key=wanted.key or None,
-        order_by=wanted.order_by,
-        time=wanted.time,
-        partition_by=wanted.partition_by,
-        if_not_exists=True,
-    )

@@ -73,8 +73,9 @@ class _Span:
 class Feed:
     """The feed of one table, as one reader of it sees it."""
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader, self._handles = reader, reader.handles
+    def __init__(self, reader: Reader, *, look: bool = True) -> None:
+        """Without `look` of what its handles know, who have been moved to the head before."""
+        self._reader, self._handles, self._look = reader, reader.handles, look
         self._questions = self._handles.runtime.serving.key_queries
 
     def position(self, seq: int) -> str:
@@ -145,14 +146,13 @@ class Feed:
     def _originals(self, since: Place, until: Place | None, rows_enough: int | None = None) -> Originals:
         handles, first = self._handles, self.seq_of(since)
         last = None if until is None else self.seq_of(until)
-        if last is not None:
-            handles.schema()
-            if last > (newest := handles.changes.seq):
-                raise InvalidRequest(f"until {until} lies ahead of table {handles.name}: its newest seq is {newest}")
-            if first > last:
-                raise InvalidRequest(f"since {since} comes after until {until}: swap them")
+        if last is not None and first > last:
+            raise InvalidRequest(f"since {since} comes after until {until}: swap them")
         with self._start_again():
-            return originals(handles, first, last, rows_enough)
+            found = originals(handles, first, last, rows_enough, look=self._look)
+        if last is not None and last > found.newest:
+            raise InvalidRequest(f"until {until} lies ahead of table {handles.name}: its newest seq is {found.newest}")
+        return found
 
     def _span(self, since: Place, until: Place | None) -> _Span:
         found = self._originals(since, until)
@@ -215,7 +215,7 @@ class Feed:
             return parts[0]
         columns = pa.schema([changes.schema.field(name) for name in names])
         with self._start_again():
-            snapshot = self._handles.snapshot_before(span.since + 1)
+            snapshot = self._handles.snapshot_before(span.since + 1, look=self._look)
             if not snapshot.base and not snapshot.changes:
                 return parts[0]
             for keys, wanted in _met(span, changes, names):
@@ -236,7 +236,7 @@ class Feed:
             _check_present(span.files)
             if not span.row_keys:
                 return None
-            snapshot = self._handles.snapshot_before(span.since + 1)
+            snapshot = self._handles.snapshot_before(span.since + 1, look=self._look)
             if not snapshot.base and not snapshot.changes:
                 return None
             self._handles.check_present(snapshot)

@@ -146,11 +146,15 @@ class Originals:
         return self.schema.names
 
 
-def originals(handles: Handles, since: int, until: int | None = None, rows_enough: int | None = None) -> Originals:
-    """Whole commits. With `rows_enough`, no more of them than it takes for so many rows: `until` then says how far."""
+def originals(
+    handles: Handles, since: int, until: int | None = None, rows_enough: int | None = None, *, look: bool = True
+) -> Originals:
+    """Whole commits. With `rows_enough`, no more of them than it takes for so many rows: `until` then says how far.
+    Without `look` they are those that the handles know.
+    """
     with handles.changes.log.lock:
-        handles.changes.log.refresh()
-        handles.check_alive()
+        if look:
+            handles.schema()
         schema, newest = handles.changes.schema, handles.changes.seq
         if isinstance(since, bool) or not isinstance(since, int) or since > newest or since < 0:
             raise InvalidRequest(f"since is a seq from 0 to {newest} of table {handles.name}, not {since!r}")

@@ -28,7 +28,6 @@ from lithify.errors import InvalidRequest
 from lithify.merge.events import check_events, settle, with_null_key
 from lithify.streams.checkpoint import Checkpoint, check_feed, recall
 from lithify.tables.handles import Handles
-from lithify.tables.inside import inside
 from lithify.write.quarantine import set_aside
 from lithify.write.replay import arrived
 from lithify.write.small_writes import Request
@@ -36,7 +35,7 @@ from lithify.write.small_writes import Request
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from lithify.lake.table import Table
+    from lithify.lake.internals import TableInternals
 
     Portion: TypeAlias = pa.Table | DataFrame
 
@@ -44,10 +43,10 @@ BatchMode = Literal["append", "upsert"]
 OnNullKeys = Literal["fail", "quarantine"]
 
 
-def checkpoint_of(table: Table, feed: str) -> int | None:
+def checkpoint_of(table: TableInternals, feed: str) -> int | None:
     """How far a feed has come into the table, as the last commit of it remembers; None: it has not begun."""
     check_feed(feed)
-    handles = inside(table).handles
+    handles = table.handles
     with handles.changes.log.lock:
         handles.schema()
         known = recall(handles.changes, feed)
@@ -55,7 +54,7 @@ def checkpoint_of(table: Table, feed: str) -> int | None:
 
 
 def apply_batch(
-    table: Table,
+    table: TableInternals,
     data: Portion | Callable[[], Portion],
     *,
     checkpoint: Checkpoint,
@@ -69,12 +68,13 @@ def apply_batch(
 ) -> Commit:
     """Commit a portion of a feed, exactly once. More than `rows_max` rows of a DataFrame are written by Spark.
 
+    Who has asked how far the feed has come has looked at the table; the commit looks at it again if it has moved since.
     A function as `data` is called only if the portion is new, and may still add to `info`. `order`: columns of a
     DataFrame that go before the place of a row in it in the order of arrival, and are not stored.
     """
-    handles = inside(table).handles
-    schema = handles.schema()
-    check_batch(schema, table.name, mode, op_column, null_keys)
+    handles = table.handles
+    schema = handles.changes.schema
+    check_batch(schema, str(table.name), mode, op_column, null_keys)
     with handles.changes.log.lock:
         if (answer := arrived(handles, operation, checkpoint)) is not None:
             return answer
@@ -89,7 +89,7 @@ def apply_batch(
         if rows is None:
             return arrival.bulk(portion)
         portion = rows
-    return inside(table).write(arrival.request(portion))
+    return table.write(arrival.request(portion))
 
 
 def check_batch(schema: TableSchema, table: str, mode: str, op_column: str | None, null_keys: str) -> None:

@@ -29,7 +29,6 @@ from lithify.files.text_input import check_encoding
 from lithify.files.user_files import find_files, is_file, is_folder, user_path
 from lithify.streams.apply import BatchMode, Checkpoint, OnNullKeys
 from lithify.streams.sink import OnBatch, StreamSink, TakenBatch
-from lithify.tables.inside import inside
 from lithify.text.text_rows import Target
 from lithify.write.ingest import format_of
 from lithify.write.quarantine import set_aside
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from lithify.lake.table import Table
+    from lithify.lake.internals import TableInternals
     from lithify.streams.apply import Portion
 
 LABEL = "lithify.json"
@@ -78,7 +77,7 @@ class FileSink(StreamSink):
     order = ("_lithify_modified", "_lithify_file")
 
     def __init__(
-        self, table: Table, mode: BatchMode, kind: str | None, encoding: str | None = None, **wishes: Any
+        self, table: TableInternals, mode: BatchMode, kind: str | None, encoding: str | None = None, **wishes: Any
     ) -> None:
         super().__init__(table, mode, **wishes)
         self._kind, self._encoding = kind, check_encoding(encoding)
@@ -90,11 +89,11 @@ class FileSink(StreamSink):
             raise Unavailable("the stream was told to stop: the next run begins with this batch")
         super().__call__(frame, epoch)
 
-    def _portion(self, table: Table, data: Portion, checkpoint: Checkpoint, info: dict[str, Any]) -> Portion:
+    def _portion(self, table: TableInternals, data: Portion, checkpoint: Checkpoint, info: dict[str, Any]) -> Portion:
         from lithify.spark.micro_batch import listed
 
         assert not isinstance(data, pa.Table)
-        schema = table.definition
+        schema = table.handles.changes.schema
         columns = schema.columns
         if self.op_column is not None:
             columns = columns.append(pa.field(self.op_column, pa.string()))
@@ -111,7 +110,7 @@ class FileSink(StreamSink):
 
     def _text_rows(
         self,
-        table: Table,
+        table: TableInternals,
         spark: SparkSession,
         files: Sequence[str],
         kind: str,
@@ -132,15 +131,15 @@ class FileSink(StreamSink):
             found = text.check()
             bad, count, records = list(found.examples), found.bad, text.write_bad if found.bad else ()
         if count and self.null_keys == "fail":
-            raise refused(bad, count, table.name, _THEN)
-        info |= set_aside(inside(table).handles, name, records)
+            raise refused(bad, count, str(table.name), _THEN)
+        info |= set_aside(table.handles, name, records)
         if rows is not None and rows.num_rows <= self.rows_max:
             return rows
         return text.rows(places=True)
 
     def _parquet_rows(
         self,
-        table: Table,
+        table: TableInternals,
         spark: SparkSession,
         files: Sequence[str],
         target: Target,
@@ -158,7 +157,7 @@ class FileSink(StreamSink):
             raise InvalidRequest(
                 f"some records do not fit table {table.name}; nothing was written. The first ones:\n  {lines}\n{_THEN}"
             )
-        info |= set_aside(inside(table).handles, name, (lambda folder: write_bad_rows(frame, folder)) if bad else ())
+        info |= set_aside(table.handles, name, (lambda folder: write_bad_rows(frame, folder)) if bad else ())
         if rows is not None:
             return (rows if not bad else rows.filter(pc.is_null(rows.column(WHY)))).drop_columns([WHY])
         return frame.where(f"{WHY} is null").drop(WHY)
@@ -169,7 +168,7 @@ class FileStream:
 
     def __init__(
         self,
-        table: Table,
+        table: TableInternals,
         source: str,
         *,
         format: str | None = None,
@@ -183,7 +182,7 @@ class FileStream:
         on_batch: OnBatch | None = None,
     ) -> None:
         self._source = _place(source)
-        self._table, self._runtime, self._files_max, self._told = table, inside(table).runtime, files_max, on_batch
+        self._table, self._runtime, self._files_max, self._told = table, table.runtime, files_max, on_batch
         self._sink = FileSink(
             table,
             mode,
@@ -194,7 +193,7 @@ class FileStream:
             rows_max=rows_max,
             on_batch=self._taken,
         )
-        self._label = Label(table.name, inside(table).incarnation, self._source, mode, op_column)
+        self._label = Label(str(table.name), table.incarnation, self._source, mode, op_column)
         self.checkpoint = (
             user_path(checkpoint)
             if checkpoint is not None
@@ -207,7 +206,7 @@ class FileStream:
         if format is None:
             self._check_format()
         self._stop = threading.Event()
-        self._report = StreamReport(table.name, self._source, str(self.checkpoint))
+        self._report = StreamReport(str(table.name), self._source, str(self.checkpoint))
 
     def run(self, every_s: float | None = None) -> StreamReport:
         """Take the files that are there, or with `every_s` look for new ones that often until `stop`."""

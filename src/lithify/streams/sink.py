@@ -32,12 +32,11 @@ from lithify.errors import InvalidRequest
 from lithify.streams.apply import BatchMode, Checkpoint, OnNullKeys, apply_batch, check_batch, checkpoint_of
 from lithify.streams.checkpoint import check_feed
 from lithify.tables.handles import dropped
-from lithify.tables.inside import inside
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from lithify.lake.table import Table
+    from lithify.lake.internals import TableInternals
     from lithify.streams.apply import Portion
 
 _MODES: tuple[BatchMode, ...] = ("upsert", "append")
@@ -84,7 +83,7 @@ class StreamSink:
 
     def __init__(
         self,
-        table: Table,
+        table: TableInternals,
         mode: BatchMode,
         *,
         name: str | None = None,
@@ -94,20 +93,20 @@ class StreamSink:
         first_epoch: int = 0,
         on_batch: OnBatch | None = None,
     ) -> None:
-        check_batch(table.definition, table.name, mode, op_column, null_keys)
+        check_batch(table.handles.schema(), str(table.name), mode, op_column, null_keys)
         if name is not None:
             check_feed(f"stream.{name}")
         if rows_max is not None and rows_max < 0:
             raise InvalidRequest(f"rows_max {rows_max} is negative: give a number of rows, or 0 to always use Spark")
         if first_epoch < 0:
             raise InvalidRequest(f"first_epoch {first_epoch} is negative: epochs count from 0")
-        runtime = inside(table).runtime
+        runtime = table.runtime
         self.mode, self.name, self.op_column, self.null_keys = mode, name, op_column, null_keys
         self.rows_max = runtime.settings.stream_rows_max if rows_max is None else rows_max
         self.first_epoch, self.on_batch = first_epoch, on_batch
         self.error: Exception | None = None
-        self._table: Table | None = table
-        self._place = (runtime.root, table.name, inside(table).incarnation)
+        self._table: TableInternals | None = table
+        self._place = (runtime.root, str(table.name), table.incarnation)
         self._reopen = runtime.reopen
 
     def __repr__(self) -> str:
@@ -128,7 +127,7 @@ class StreamSink:
         if self.on_batch is not None:
             self.on_batch(TakenBatch(self.name or query or "", epoch, commit, time.monotonic() - started))
 
-    def take(self, table: Table, data: Portion, epoch: int, query: str | None) -> Commit:
+    def take(self, table: TableInternals, data: Portion, epoch: int, query: str | None) -> Commit:
         """Commit the rows of an epoch, unless that was done. `query`: the id of the query, where it is known."""
         feed = f"stream.{self.name or query}"
         before = follows(f"{feed} on table {table.name}", epoch, checkpoint_of(table, feed), self.first_epoch)
@@ -146,7 +145,7 @@ class StreamSink:
             order=self.order,
         )
 
-    def _portion(self, table: Table, data: Portion, checkpoint: Checkpoint, info: dict[str, Any]) -> Portion:
+    def _portion(self, table: TableInternals, data: Portion, checkpoint: Checkpoint, info: dict[str, Any]) -> Portion:
         """The rows of a batch that is new. `info` is what its commit will say besides."""
         return data
 
@@ -166,11 +165,11 @@ class StreamSink:
             )
         return query
 
-    def _opened(self, frame: DataFrame) -> Table:
+    def _opened(self, frame: DataFrame) -> TableInternals:
         root, name, incarnation = self._place
         if self._table is None:
             assert self._reopen is not None, "only the writer of a lake's own table is sent elsewhere"
             self._table = self._reopen(root, name, frame.sparkSession)
-        if inside(self._table).incarnation != incarnation:
+        if self._table.incarnation != incarnation:
             raise dropped(parse_table_name(name))
         return self._table

@@ -97,51 +97,48 @@ class Handles:
 
         return commit(self.runtime, log, f"{what} {self.name}", checked, discard=discard, point=point, look=look)
 
-    def snapshot(self, as_of: int | str | dt.datetime | Snapshot | None = None) -> Snapshot:
+    def snapshot(self, as_of: int | str | dt.datetime | Snapshot | None = None, *, look: bool = True) -> Snapshot:
+        """Without `look` it is one that the handles know, who have been moved to the head before."""
         if isinstance(as_of, Snapshot):
             if as_of.table_id != self.incarnation:
                 raise InvalidRequest(f"as_of is a snapshot of another table than {self.name}: take one of this table")
             return as_of
-        return self._noted(lambda: self._take(as_of))
+        return self._noted(lambda: self._take(as_of), look)
 
-    def snapshot_before(self, seq: int) -> Snapshot:
+    def snapshot_before(self, seq: int, *, look: bool = True) -> Snapshot:
         """The table as the write with this seq found it, also where the log no longer tells of the write before."""
-        return self._noted(lambda: self._take_before(seq))
+        return self._noted(lambda: self._take_before(seq), look)
 
-    def _noted(self, take: Callable[[], Snapshot]) -> Snapshot:
-        snapshot = self._taken(take)
+    def _noted(self, take: Callable[[], Snapshot], look: bool) -> Snapshot:
+        snapshot = self._taken(take, look)
         _held[id(snapshot)] = snapshot
         return snapshot
 
-    def _taken(self, take: Callable[[], Snapshot]) -> Snapshot:
-        for _ in range(LOOKS_MAX):
+    def _taken(self, take: Callable[[], Snapshot], look: bool) -> Snapshot:
+        for number in range(LOOKS_MAX):
             # Trimmed or archived under us, a version has newer ones in its place: look again.
-            with contextlib.suppress(Lost):
+            with contextlib.suppress(Lost), self.changes.log.lock:
+                if look or number:
+                    self.changes.log.refresh()
+                    self.check_alive()
+                    self.runtime.store.step("snapshot.between")
+                    self.base.log.refresh()
                 return take()
         raise Corruption(
             f"the log of table {self.name} cannot be read at its newest version: restore its commits from a copy"
         )
 
     def _take(self, as_of: int | str | dt.datetime | None) -> Snapshot:
-        with self.changes.log.lock:
-            self.changes.log.refresh()
-            self.check_alive()
-            self.runtime.store.step("snapshot.between")
-            self.base.log.refresh()
-            if as_of is not None:
-                return self._snapshot_as_of(as_of)
-            versions = (self.changes.log.version, self.base.log.version)
-            kept = self._snapshot
-            if kept is None or (kept.changes_version, kept.base_version) != versions:
-                kept = self._snapshot = self._build(self.changes, self.base)
-            return kept
+        if as_of is not None:
+            return self._snapshot_as_of(as_of)
+        versions = (self.changes.log.version, self.base.log.version)
+        kept = self._snapshot
+        if kept is None or (kept.changes_version, kept.base_version) != versions:
+            kept = self._snapshot = self._build(self.changes, self.base)
+        return kept
 
     def _take_before(self, seq: int) -> Snapshot:
-        with self.changes.log.lock:
-            self.changes.log.refresh()
-            self.check_alive()
-            self.base.log.refresh()
-            return self._snapshot_at(seq - 1, self.changes.record_of_seq(seq).version - 1)
+        return self._snapshot_at(seq - 1, self.changes.record_of_seq(seq).version - 1)
 
     @property
     def kept_snapshot(self) -> Snapshot | None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from lithify.cache.hot_tables import HotTables
     from lithify.index.table_index import Indexes
-    from lithify.lake.table import Table
+    from lithify.lake.internals import TableInternals
     from lithify.metrics.counters import Counters
     from lithify.sql.engine import ServingEngine
 
@@ -65,7 +65,7 @@ class Runtime:
     owner: Owner = field(default_factory=Owner.this_process)
     activity: Activity = field(default_factory=Activity)
     # How code that was sent to another process comes by a table there: a function that can be sent along.
-    reopen: Callable[[PurePath, str, SparkSession], Table] | None = None
+    reopen: Callable[[PurePath, str, SparkSession], TableInternals] | None = None
     _shared: dict[Callable[[], Any], Any] = field(default_factory=dict, repr=False, compare=False)
     _making: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 

@@ -19,14 +19,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from lithify.core.names import parse_table_name
 from lithify.core.optional import has_spark
 from lithify.core.wording import plural
 from lithify.errors import LithifyError
 from lithify.settings import Settings
 from lithify.sql.isolated import landlock
-from lithify.tables.handles import table_folder
-from lithify.tables.inside import inside
 
 TESTED = {
     "pyspark": "4.3",
@@ -286,13 +283,15 @@ def check_lake(settings: Settings, path: Path) -> list[Check]:
 
 
 def check_table(lake: Any, name: str) -> Check:
+    from lithify.lake.internals import internals
+
     label = f"table {name}"
     try:
         table = lake.table(name)
         snapshot = table.snapshot()
     except LithifyError as error:
         return Check(label, Status.fail, "damaged", error.message, {"code": error.code})
-    changes = table_folder(inside(lake).runtime, parse_table_name(name)) / "changes"
+    changes = internals(table).handles.changes.log.path
     damaged = [
         problem
         for folder, files in ((table.base_path, snapshot.base), (changes, snapshot.changes))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -35,12 +35,11 @@ from lithify.files.open_parquet import open_file
 from lithify.files.parquet import Layout, PartWriter, Written, batches_of, part_path, read
 from lithify.files.read_proof import check_whole
 from lithify.files.user_files import is_folder, parquet_files, size_bytes, user_path
-from lithify.tables.inside import inside
 from lithify.write.bulk import BulkWrite, Files, write_files
 from lithify.write.small_writes import Request, SeqMoved
 
 if TYPE_CHECKING:
-    from lithify.lake.table import Table
+    from lithify.lake.internals import TableInternals
 
 logger = logging.getLogger(__name__)
 
@@ -61,54 +60,57 @@ class DetachReport(Shown):
     seq: int
 
 
-def detach(table: Table, day: dt.date | str, to: PurePath | str, info: dict[str, str]) -> DetachReport:
+def detach(
+    table: TableInternals, fold: Callable[[], object], day: dt.date | str, to: PurePath | str, info: dict[str, str]
+) -> DetachReport:
+    """`fold` folds the table."""
     wanted, folder = _day(day), user_path(to)
-    if (time := table.definition.time) is None:
+    if (time := table.handles.schema().time) is None:
         raise InvalidRequest(f"table {table.name} has no time column, and so no days: give it one when you create it")
-    if inside(table).runtime.store.exists(folder):
+    if table.runtime.store.exists(folder):
         raise Conflict(f"{folder} exists already: detach writes a folder of its own, give another name")
-    if folder.is_relative_to(inside(table).runtime.root):
+    if folder.is_relative_to(table.runtime.root):
         raise InvalidRequest(f"{folder} lies inside this lake: detach takes a day out of it, give a place elsewhere")
     for _ in range(ROUNDS_MAX):
-        table.fold()
-        snapshot = table.snapshot()
+        fold()
+        snapshot = table.handles.snapshot()
         files = [file for file in snapshot.base if str(file.partition.get(DAY)) == wanted.isoformat()]
         if snapshot.changes:
             continue  # somebody was quicker
         if not files:
             raise NotFound(f"table {table.name} has no rows of {wanted}: lithify partitions lists the days that it has")
         _lay_out(table, files, folder)
-        inside(table).runtime.store.step("detach.laid_out")
+        table.runtime.store.step("detach.laid_out")
         rows = _keys(table, snapshot, files, time)
         request = Request(
             "detach", {Op.DELETE: rows}, None, {**info, "detail": f"{wanted} to {folder}"}, only_at_seq=snapshot.seq
         )
         try:
-            commit = inside(table).write(request)
+            commit = table.write(request)
         except SeqMoved:
             OUTSIDE.delete_folder(folder)
             continue
         try:
-            table.fold()
+            fold()
         except LithifyError as error:
             logger.warning("the files of %s stay in the base of %s until its next fold: %s", wanted, table.name, error)
         total, size = sum(file.rows for file in files), sum(file.size_bytes for file in files)
-        return DetachReport(table.name, wanted, str(folder), len(files), total, size, commit.seq)
+        return DetachReport(str(table.name), wanted, str(folder), len(files), total, size, commit.seq)
     raise Conflict(
         f"detaching {wanted} from {table.name} was overtaken by other writers {ROUNDS_MAX} times; nothing was taken "
         "out: try again when it is written to less"
     )
 
 
-def _lay_out(table: Table, files: Iterable[DataFile], folder: PurePath) -> None:
+def _lay_out(table: TableInternals, files: Iterable[DataFile], folder: PurePath) -> None:
     """The day's files under names in `folder`, which appears whole or not at all."""
-    root = table.base_path
-    draft = folder.with_name(f".{folder.name}-{inside(table).runtime.new_id()}")
+    root = table.handles.base_folder
+    draft = folder.with_name(f".{folder.name}-{table.runtime.new_id()}")
     OUTSIDE.make_folder(draft)
     try:
         for number, file in enumerate(files):
             check_whole(f"{root}/{file.path}", file.size_bytes)
-            inside(table).runtime.store.download(root / file.path, draft / f"part-{number:05d}.parquet")
+            table.runtime.store.download(root / file.path, draft / f"part-{number:05d}.parquet")
             OUTSIDE.sync_file(draft / f"part-{number:05d}.parquet")
         OUTSIDE.sync_folder(draft)
         OUTSIDE.move(draft, folder)
@@ -117,11 +119,11 @@ def _lay_out(table: Table, files: Iterable[DataFile], folder: PurePath) -> None:
         raise
 
 
-def _keys(table: Table, snapshot: Snapshot, files: Iterable[DataFile], time: str) -> pa.Table:
+def _keys(table: TableInternals, snapshot: Snapshot, files: Iterable[DataFile], time: str) -> pa.Table:
     """What deletes exactly these rows: their keys, or without a key the moments of the day."""
     schema = snapshot.schema
-    columns = schema.select(schema.key or [time])
-    parts = [read(table.base_path / file.path, columns, dict(constants_of(file, schema))) for file in files]
+    columns, root = schema.select(schema.key or [time]), table.handles.base_folder
+    parts = [read(root / file.path, columns, dict(constants_of(file, schema))) for file in files]
     rows = pa.concat_tables(parts)
     return rows if schema.keyed else rows.group_by([time]).aggregate([]).select([time])
 
@@ -140,13 +142,13 @@ def _day(day: dt.date | str) -> dt.date:
 # -- attaching
 
 
-def attach(table: Table, folder: PurePath | str, batch_id: str | None, info: dict[str, str]) -> Commit:
+def attach(table: TableInternals, folder: PurePath | str, batch_id: str | None, info: dict[str, str]) -> Commit:
     place = user_path(folder)
     if not is_folder(place):
         raise NotFound(f"{place} is no folder: attach takes a folder of Parquet files")
     if not (paths := parquet_files(place)):
         raise NotFound(f"{place} holds no Parquet files")
-    _check_keys(table, place, paths, table.definition)
+    _check_keys(table, place, paths, table.handles.schema())
 
     def produce(schema: TableSchema, root: str, target: str) -> Files:
         return [
@@ -154,10 +156,10 @@ def attach(table: Table, folder: PurePath | str, batch_id: str | None, info: dic
             for number, path in enumerate(paths)
         ]
 
-    return write_files(inside(table).handles, BulkWrite("attach", batch_id, {**info, "detail": str(place)}), produce)
+    return write_files(table.handles, BulkWrite("attach", batch_id, {**info, "detail": str(place)}), produce)
 
 
-def _check_keys(table: Table, place: PurePath, paths: Sequence[PurePath], schema: TableSchema) -> None:
+def _check_keys(table: TableInternals, place: PurePath, paths: Sequence[PurePath], schema: TableSchema) -> None:
     """One row per key and commit: what stands twice would be told apart by nothing."""
     if not schema.keyed:
         return
@@ -165,7 +167,7 @@ def _check_keys(table: Table, place: PurePath, paths: Sequence[PurePath], schema
         if missing := set(schema.key) - set(open_file(path).schema_arrow.names):
             raise InvalidRequest(f"{path} lacks column {min(missing)!r}, which is part of the key of {table.name}")
     sources = [Source(str(path), -1, size_bytes(path)) for path in paths]
-    bad = inside(table).runtime.serving.key_queries.duplicate_keys(sources, schema.select(schema.key))
+    bad = table.runtime.serving.key_queries.duplicate_keys(sources, schema.select(schema.key))
     if bad.num_rows:
         examples = ", ".join(str(tuple(row[name] for name in schema.key)) for row in bad.to_pylist())
         raise InvalidRequest(

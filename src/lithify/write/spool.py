@@ -33,13 +33,12 @@ from lithify.files.read_proof import check_whole
 from lithify.files.storage import Storage
 from lithify.jobs import jobs
 from lithify.spark.datasource.table import Spooled, SpoolPlace
-from lithify.tables.inside import inside
 from lithify.tables.runtime import Owner
 from lithify.write.bulk import BulkWrite, Files, write_files
 from lithify.write.small_writes import Request
 
 if TYPE_CHECKING:
-    from lithify.lake.table import Table
+    from lithify.lake.internals import TableInternals
 
 KIND = "spool"
 SMALL_ROWS_MAX = 100_000
@@ -67,20 +66,20 @@ def driver_of(pid: int) -> Owner:
     return Owner(Owner.this_process().host, found, process_start(found) or "")
 
 
-def begin(table: Table, owner: Owner) -> SpoolPlace:
+def begin(table: TableInternals, owner: Owner) -> SpoolPlace:
     """A place for the tasks' rows, kept until `commit` or `abort`, or until the owner is gone."""
-    handles = inside(table).handles
+    handles = table.handles
     runtime = handles.runtime
     schema = handles.schema()
-    jobs.recover(runtime, table.name)
-    job = jobs.begin(replace(runtime, owner=owner), table.name, KIND, "changes")
+    jobs.recover(runtime, str(table.name))
+    job = jobs.begin(replace(runtime, owner=owner), str(table.name), KIND, "changes")
     root = handles.changes.log.path
     runtime.store.make_folder(root / job.folder)
     return SpoolPlace(schema, str(root), job.folder, job.id)
 
 
 def commit(
-    table: Table,
+    table: TableInternals,
     place: SpoolPlace,
     spooled: Sequence[Spooled],
     written: Sequence[Written],
@@ -110,14 +109,14 @@ def commit(
     return done
 
 
-def abort(table: Table, place: SpoolPlace) -> None:
+def abort(table: TableInternals, place: SpoolPlace) -> None:
     """Nothing was committed, and nothing will be."""
     for job in _found(table, place):
         _end(table, job, "given up", reason="the write failed in Spark")
 
 
 def _commit_small(
-    table: Table, place: SpoolPlace, spooled: Sequence[Spooled], operation: str, batch_id: str | None
+    table: TableInternals, place: SpoolPlace, spooled: Sequence[Spooled], operation: str, batch_id: str | None
 ) -> Commit:
     schema = place.schema
     paths = _paths(table, place, spooled)
@@ -125,11 +124,11 @@ def _commit_small(
     rows = pa.concat_tables(parts)
     if schema.keyed and not place.ordered:
         _refuse_duplicates(rows, schema)
-    return inside(table).write(Request(operation, {Op.UPSERT: rows}, batch_id))
+    return table.write(Request(operation, {Op.UPSERT: rows}, batch_id))
 
 
 def _commit_large(
-    table: Table,
+    table: TableInternals,
     place: SpoolPlace,
     spooled: Sequence[Spooled],
     written: Sequence[Written],
@@ -139,7 +138,7 @@ def _commit_large(
     from lithify.spark.write import WriteTask, write_batches
     from lithify.sql.sort_files import sorted_batches
 
-    handles = inside(table).handles
+    handles = table.handles
     paths = _paths(table, place, spooled)
     expected = sum(part.rows for part in spooled)
 
@@ -179,9 +178,9 @@ def _moved(file: Written, store: Storage, root: str, folder: str) -> Written:
     return replace(file, path=path)
 
 
-def _paths(table: Table, place: SpoolPlace, spooled: Sequence[Spooled]) -> list[PurePath]:
+def _paths(table: TableInternals, place: SpoolPlace, spooled: Sequence[Spooled]) -> list[PurePath]:
     folder = PurePath(place.root) / place.folder
-    if not inside(table).runtime.store.is_folder(folder):
+    if not table.runtime.store.is_folder(folder):
         raise Conflict(f"{folder} was removed while Spark wrote into it, with the table, say: write again")
     for part in spooled:
         check_whole(str(folder / part.path), part.size_bytes)
@@ -202,11 +201,11 @@ def _refuse_duplicates(rows: pa.Table, schema: TableSchema) -> None:
     )
 
 
-def _found(table: Table, place: SpoolPlace) -> list[jobs.Job]:
-    return [job for job in jobs.unfinished(inside(table).handles.runtime, table.name) if job.id == place.job]
+def _found(table: TableInternals, place: SpoolPlace) -> list[jobs.Job]:
+    return [job for job in jobs.unfinished(table.runtime, str(table.name)) if job.id == place.job]
 
 
-def _job(table: Table, place: SpoolPlace) -> jobs.Job:
+def _job(table: TableInternals, place: SpoolPlace) -> jobs.Job:
     for job in _found(table, place):
         return job
     raise Conflict(
@@ -214,7 +213,7 @@ def _job(table: Table, place: SpoolPlace) -> jobs.Job:
     )
 
 
-def _end(table: Table, job: jobs.Job, outcome: str, **facts: object) -> None:
-    handles = inside(table).handles
+def _end(table: TableInternals, job: jobs.Job, outcome: str, **facts: object) -> None:
+    handles = table.handles
     handles.runtime.store.delete_folder(handles.changes.log.path / job.folder)
     jobs.finish(handles.runtime, job, outcome, **facts)

@@ -23,7 +23,6 @@ from lithify.http.routes.table_maintenance import JsonIfAny
 from lithify.http.routes.tables import DAMAGED
 from lithify.http.service import LakeDep
 from lithify.lake.maintenance import chosen_tables
-from lithify.tables.inside import inside
 
 router = APIRouter(prefix="/query/cache", tags=["cache"], route_class=JsonRoute)
 
@@ -52,7 +51,7 @@ def pin(
     table, 400 for an unknown column, 413 if it does not fit beside what is pinned already.
     """
     caller.check("maintain", order.table)
-    return inside(lake).maintenance.pin(order.table, order.columns)
+    return lake.maintenance.pin(order.table, order.columns)
 
 
 @router.post(

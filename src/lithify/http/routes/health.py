@@ -13,7 +13,7 @@ from lithify.errors import LithifyError, NotFound, Unavailable
 from lithify.http.auth import Caller, needs, public
 from lithify.http.metrics import CONTENT_TYPE
 from lithify.http.service import Service, ServiceDep
-from lithify.tables.inside import inside
+from lithify.lake.internals import internals
 
 METRICS_EXAMPLE = {
     "schema": {"type": "string"},
@@ -56,8 +56,8 @@ def check_ready(service: Service) -> None:
         raise Unavailable("the service is stopping: call another one, or this one when it is back")
     lake = service.lake
     try:
-        inside(lake).runtime.store.size(lake.path / CONTROL_FOLDER / "lake.json")
-        inside(lake).runtime.store.names(lake.path)
+        internals(lake).runtime.store.size(lake.path / CONTROL_FOLDER / "lake.json")
+        internals(lake).runtime.store.names(lake.path)
     except NotFound as error:
         raise Unavailable("the lake's folder is gone: mount or restore it") from error
     except LithifyError as error:

@@ -32,11 +32,11 @@ from lithify.http.documents.maintenance import (
 )
 from lithify.http.openapi import failing
 from lithify.http.service import LakeDep, ServiceDep
+from lithify.lake.internals import internals
 from lithify.lake.lake import Lake
 from lithify.lake.maintenance import Maintenance, TableUpkeep, chosen_tables, no_namespace
 from lithify.maintenance.plans import FileCount
 from lithify.maintenance.reports import EndedJob, PastCycle, Skipped, job_totals
-from lithify.tables.inside import inside
 
 TABLES_MAX = 1_000
 Watcher = Annotated[Caller, needs("read", "maintain", per_table=True)]
@@ -61,7 +61,7 @@ router = APIRouter(prefix="/compaction", tags=["compaction"])
 def status(service: ServiceDep, caller: Watcher) -> StatusDocument:
     """The cycle that runs now, in whichever process; the last one; tiers and their times; the Spark worker."""
     lake, settings, seen = service.lake, service.settings, _seen_by(caller)
-    maintenance, scheduler = inside(lake).maintenance, inside(lake).scheduler
+    maintenance, scheduler = lake.maintenance, internals(lake).scheduler
     last = _cycles(lake, seen, 1)
     roles = settings.roles_now()
     return StatusDocument(
@@ -120,7 +120,7 @@ def candidates(
 ) -> CandidatesDocument:
     """Nothing is done. 400 for a tier that nobody declared or that is off, 404 for an unknown table or namespace."""
     names = _chosen(lake, caller, ("read", "maintain"), table, namespace)
-    found, skipped = inside(lake).maintenance.candidates(names[:TABLES_MAX], tier)
+    found, skipped = lake.maintenance.candidates(names[:TABLES_MAX], tier)
     return CandidatesDocument(
         candidates=found[:limit],
         more=len(found) > limit or len(names) > TABLES_MAX,

@@ -26,7 +26,7 @@ from lithify.http.openapi import failing
 from lithify.http.paging import Paged
 from lithify.http.queries import answer_of, facts_of, in_thread, inner_id, outer_id, response_of, while_there
 from lithify.http.service import LakeDep, ServiceDep
-from lithify.tables.inside import inside
+from lithify.lake.internals import internals
 
 router = APIRouter(prefix="/query", tags=["query"], route_class=JsonRoute)
 
@@ -156,7 +156,7 @@ async def explain(
     """Files and row groups per table, and which condition rules out how many of them."""
 
     def run(id: str) -> list[TableExplanation]:
-        with inside(service.lake).limited(ask.sql, id=id, may_read=caller.may_read, owner=caller.token_id) as within:
+        with internals(service.lake).limited(ask.sql, id=id, may_read=caller.may_read, owner=caller.token_id) as within:
             return service.lake.explain(ask.sql, ask.as_of, may_read=caller.may_read, within=within)
 
     found = await while_there(request, service, caller, run)

@@ -34,9 +34,9 @@ from lithify.http.queries import answer_of, facts_of, in_thread, outer_id, respo
 from lithify.http.routes.query import ROW_ANSWERS, Format, TakesJson
 from lithify.http.routes.tables import DAMAGED, IdempotencyKey, SchemaFingerprint, TablePath
 from lithify.http.service import LakeDep, ServiceDep
+from lithify.lake.internals import internals
 from lithify.lake.table import Table
 from lithify.read.history import changes_page
-from lithify.tables.inside import inside
 
 router = APIRouter(prefix="/tables/{name}", tags=["rows"], route_class=JsonRoute)
 Mode = Literal["upsert", "append", "replace"]
@@ -104,9 +104,9 @@ def write(
     """
 
     def put(table: Table) -> Commit:
-        known = inside(table).known_schema
+        known = internals(table).known_schema
         chosen: Mode = mode or ("upsert" if known.keyed else "append")
-        inside(table).check_schema(chosen, idempotency_key, schema_fingerprint)
+        internals(table).check_schema(chosen, idempotency_key, schema_fingerprint)
         try:
             rows = read_rows(body, content_type, known.columns, bytes_max)
         except InvalidRequest:
@@ -166,8 +166,8 @@ def delete(
     its place: 207 if the others are deleted, 400 if there are no others.
     """
     table = lake.table(name)
-    inside(table).check_schema("delete", idempotency_key, schema_fingerprint)
-    keys, refused = checked_keys(order.keys, inside(table).known_schema, lambda: exact_keys(body))
+    internals(table).check_schema("delete", idempotency_key, schema_fingerprint)
+    keys, refused = checked_keys(order.keys, internals(table).known_schema, lambda: exact_keys(body))
     if keys is None:
         first = refused[0].error.public
         raise InvalidRequest(first if len(refused) == 1 else f"none of the {len(refused)} keys is accepted: {first}")
@@ -213,7 +213,9 @@ async def delete_where(
     batch_id = bound(idempotency_key, caller, "delete where", body)
 
     def run(id: str) -> Commit:
-        limited = inside(service.lake).limited(order.condition, id=id, may_read=caller.may_read, owner=caller.token_id)
+        limited = internals(service.lake).limited(
+            order.condition, id=id, may_read=caller.may_read, owner=caller.token_id
+        )
         with limited as within:
             return service.lake.table(name).delete_where(
                 order.condition, batch_id, actor=caller.name, reason=order.reason, within=within
@@ -246,7 +248,7 @@ def get(
             )
         return key_of_text(key, definition)
 
-    found = inside(lake).open_tables.read(parse_table_name(name), lambda opened: opened.row(key_of))
+    found = internals(lake).open_tables.read(parse_table_name(name), lambda opened: opened.row(key_of))
     if found is None:
         raise NotFound(f"table {name} has no row with this key")
     if kind != JSON:
@@ -317,7 +319,7 @@ def changes(
     """
     rows_max = min(limit or service.settings.query_rows_max, service.settings.query_rows_max)
     service.held.check()
-    page = changes_page(inside(lake.table(name)).handles, since, rows_max)
+    page = changes_page(internals(lake.table(name)).handles, since, rows_max)
     service.held.hold(request.scope["state"], page.rows)
     document = {
         "table": name,
