@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lithify.cli.command import Session, TableArgument, command, group
+from lithify.cli.command import Commands, Session, TableArgument
 from lithify.cli.output import TABLE, Column, counts
 from lithify.cli.values import bytes_cell, count_cell, seconds_cell
 from lithify.core.wording import plural
@@ -22,7 +22,7 @@ from lithify.errors import InvalidRequest
 if TYPE_CHECKING:
     from lithify.client.cache import RemoteCache
 
-PANEL, COMMANDS = "Service", "Commands"
+command = Commands("Service", group="cache", help="What a service keeps in memory: pin, unpin, evict, stats.")
 TABLES = (
     TABLE,
     Column("rows", "rows", count_cell, right=True),
@@ -45,6 +45,7 @@ def _cache(session: Session) -> Iterator[RemoteCache]:
         yield lake.cache  # type: ignore[misc]
 
 
+@command("pin")
 def pin(
     session: Session,
     name: TableArgument,
@@ -52,7 +53,12 @@ def pin(
         str | None, typer.Option("--columns", metavar="COLUMNS", help="Only these columns, e.g. id,status.")
     ] = None,
 ) -> None:
-    """Load a table into the service's memory and keep it there, fresh as changes arrive."""
+    """Load a table into the service's memory and keep it there, fresh as changes arrive.
+
+    Examples:
+        lithify cache pin shop.orders --server http://127.0.0.1:8080
+        lithify cache pin shop.orders --columns id,status
+    """
     chosen = [part.strip() for part in columns.split(",")] if columns is not None else None
     with _cache(session) as cache, session.out.working(f"loading {name}"):
         found = dataclasses.asdict(cache.pin(name, chosen))
@@ -60,19 +66,30 @@ def pin(
     session.out.message(text, found)
 
 
+@command("unpin")
 def unpin(session: Session, name: TableArgument) -> None:
-    """Let a pinned table go when the service needs the room."""
+    """Let a pinned table go when the service needs the room.
+
+    Examples:
+        lithify cache unpin shop.orders
+    """
     with _cache(session) as cache:
         cache.unpin(name)
     session.out.message(f"{name} goes when room is needed", {"table": name})
 
 
+@command("evict")
 def evict(
     session: Session,
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="The table: namespace.table")] = None,
-    everything: Annotated[bool, typer.Option("--all", metavar="", help="All tables and kept answers.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All tables and kept answers.")] = False,
 ) -> None:
-    """Give a table's memory back now, pinned or not."""
+    """Give a table's memory back now, pinned or not.
+
+    Examples:
+        lithify cache evict shop.orders
+        lithify cache evict --all
+    """
     if (name is not None) == everything:
         raise InvalidRequest("say which table to evict, or --all")
     with _cache(session) as cache:
@@ -80,8 +97,13 @@ def evict(
     session.out.message(f"{bytes_cell(given_back)} given back", {"table": name, "bytes": given_back})
 
 
+@command("stats")
 def stats(session: Session) -> None:
-    """Show what the service has in memory, and how often it served."""
+    """Show what the service has in memory, and how often it served.
+
+    Examples:
+        lithify cache stats --json
+    """
     with _cache(session) as cache:
         found: dict[str, Any] = dataclasses.asdict(cache.stats())
     session.out.listing(TABLES, list(found["tables"]), found, empty="nothing is in memory")
@@ -91,19 +113,3 @@ def stats(session: Session) -> None:
         f"{count_cell(found['misses'])} misses, {count_cell(found['evictions'])} evictions; "
         f"{plural(answers['count'], 'kept answer')}, {plural(answers['hits'], 'hit')}"
     )
-
-
-def register(app: typer.Typer) -> None:
-    commands = group(app, "cache", panel=PANEL, help="What a service keeps in memory: pin, unpin, evict, stats.")
-    command(
-        commands,
-        "pin",
-        panel=COMMANDS,
-        examples="lithify cache pin shop.orders --server http://127.0.0.1:8080\n"
-        "lithify cache pin shop.orders --columns id,status",
-    )(pin)
-    command(commands, "unpin", panel=COMMANDS, examples="lithify cache unpin shop.orders")(unpin)
-    command(commands, "evict", panel=COMMANDS, examples="lithify cache evict shop.orders\nlithify cache evict --all")(
-        evict
-    )
-    command(commands, "stats", panel=COMMANDS, examples="lithify cache stats --json")(stats)

@@ -1,8 +1,8 @@
 """What all commands share: --lake, --server, --config and --json, the session behind them, and the exit codes.
 
 They may stand before or after the command's name. A command is a function of a `Session` and its own options;
-`command` adds the shared ones, so that none can lack them. What a command does with a lake it does the same way with
-one behind a service, unless it is registered as `local`.
+`Commands` adds the shared ones, so that none can lack them. What a command does with a lake it does the same way with
+one behind a service, unless it is declared `local`.
 """
 
 from __future__ import annotations
@@ -51,8 +51,11 @@ ConfigOption = Annotated[
     ),
 ]
 JSON_HELP = "Answer with one JSON document."
-JsonOption = Annotated[bool, typer.Option("--json", metavar="", help=JSON_HELP)]
+JsonOption = Annotated[bool, typer.Option("--json", help=JSON_HELP)]
 TableArgument = Annotated[str, typer.Argument(metavar="NAME", help="The table: namespace.table")]
+TablesArgument = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="The tables: namespace.table")]
+AllOption = Annotated[bool, typer.Option("--all", help="Every table of the lake.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")]
 EncodingOption = Annotated[
     str | None,
     typer.Option(
@@ -166,93 +169,114 @@ class Session:
             yield lake
 
 
-class _Command(TyperCommand):
-    """Help without the types of Python: names of values say more to a user."""
+def _tidied(params: list[Any]) -> list[Any]:
+    """For help without the types of Python: names of values say more to a user, and a flag has none."""
+    for param in params:
+        if param.param_type_name == "argument":
+            param.display_type_rich = lambda ctx: None
+        elif param.is_flag:
+            param.metavar = ""
+    return params
 
+
+class _Command(TyperCommand):
     def get_params(self, ctx: typer.Context) -> list[Any]:  # type: ignore[override]
-        params = super().get_params(ctx)
-        for param in params:
-            if param.param_type_name == "argument":
-                param.display_type_rich = lambda ctx: None  # type: ignore[attr-defined]
-            elif "--help" in param.opts:
-                param.metavar = ""
-        return list(params)
+        return _tidied(list(super().get_params(ctx)))
 
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         return [re.sub(r"^\{(.+)\}", r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
 
 
 class Group(TyperGroup):
-    """Commands under one name. The same for the help of a group."""
+    """Commands under one name."""
 
     def get_params(self, ctx: typer.Context) -> list[Any]:  # type: ignore[override]
-        params = super().get_params(ctx)
-        for param in params:
-            if "--help" in param.opts:
-                param.metavar = ""
-        return list(params)
+        return _tidied(list(super().get_params(ctx)))
 
 
-def group(app: typer.Typer, name: str, *, panel: str, help: str) -> typer.Typer:
-    """Register a group of commands; without one of them it shows its help."""
-    commands = typer.Typer(name=name, cls=Group, invoke_without_command=True, help=help)
+class Commands:
+    """The commands of one module, in the order of their functions; with `group`, below a name of their own.
 
-    @commands.callback()
-    def show_help(ctx: typer.Context) -> None:
-        if ctx.invoked_subcommand is None:
-            typer.echo(ctx.get_help())
-
-    app.add_typer(commands, rich_help_panel=panel)
-    return commands
-
-
-def command(
-    app: typer.Typer, name: str, *, panel: str, examples: str, json_help: str = JSON_HELP, local: bool = False
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register `function(session, …)` as a command; its docstring is the help, `examples` stand below it.
-
-    `local`: it needs the lake's folder, or none, and refuses --server.
+    `@command("fold")` makes a command of `function(session, …)`: its docstring is the help, the lines below `Examples:`
+    its examples. `local`: it needs the lake's folder, or none, and refuses --server.
     """
 
-    def register(function: Callable[..., None]) -> Callable[..., None]:
-        hints = get_type_hints(function, include_extras=True)
-        own = [p.replace(annotation=hints[p.name]) for p in list(inspect.signature(function).parameters.values())[1:]]
+    def __init__(self, panel: str, group: str | None = None, help: str = "") -> None:
+        self._panel, self._group, self._help = panel, group, help
+        self._declared: list[Callable[[typer.Typer], None]] = []
 
-        @functools.wraps(function)
-        def run(
-            ctx: typer.Context,
-            lake: str | None = None,
-            server: str | None = None,
-            config: Path | None = None,
-            as_json: bool = False,
-            **options: Any,
-        ) -> None:
-            above = ctx.ensure_object(Globals)
-            as_json = as_json or above.as_json
-            lake, server = lake if lake is not None else above.lake, server if server is not None else above.server
-            _check_place(ctx.command_path, lake, server, local)
-            session = Session(make_output(as_json), as_json, lake, server, config or above.config)
-            with logging_to(session.out.log_line, lambda: session.log_format, logging.WARNING):
-                function(session, **options)
+    def __call__(
+        self, name: str, *, local: bool = False, json_help: str = JSON_HELP
+    ) -> Callable[[Callable[..., None]], Callable[..., None]]:
+        def declare(function: Callable[..., None]) -> Callable[..., None]:
+            def add_to(app: typer.Typer) -> None:
+                text, _, examples = inspect.cleandoc(function.__doc__ or "").partition("\n\nExamples:\n")
+                lines = (f"[cyan]{_markup_safe(line)}[/cyan]" for line in inspect.cleandoc(examples).splitlines())
+                app.command(
+                    name,
+                    cls=_Command,
+                    help="\n\n".join(" ".join(part.split()) for part in text.split("\n\n")),
+                    epilog="\n\n".join(("Examples:", *lines)),
+                    rich_help_panel=self._panel if self._group is None else None,
+                )(_with_shared_options(function, json_help, local))
 
-        server_option = Annotated[str | None, typer.Option("--server", metavar="URL", help=SERVER_HELP, hidden=local)]
-        json_option = Annotated[bool, typer.Option("--json", metavar="", help=json_help)]
-        shared = [
-            inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
-            inspect.Parameter("lake", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=LakeOption),
-            inspect.Parameter("server", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=server_option),
-            inspect.Parameter("config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=ConfigOption),
-            inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=json_option),
-        ]
-        signature = inspect.Signature([*(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own), *shared])
-        run.__signature__ = signature  # type: ignore[attr-defined]
-        run.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
-        text = "\n\n".join(" ".join(part.split()) for part in (inspect.getdoc(function) or "").split("\n\n"))
-        lines = "\n\n".join(f"[cyan]{_markup_safe(line)}[/cyan]" for line in inspect.cleandoc(examples).splitlines())
-        app.command(name, cls=_Command, help=text, epilog=f"Examples:\n\n{lines}", rich_help_panel=panel)(run)
-        return function
+            self._declared.append(add_to)
+            return function
 
-    return register
+        return declare
+
+    def add_to(self, app: typer.Typer) -> None:
+        target = app if self._group is None else self._added_group(app)
+        for add_to in self._declared:
+            add_to(target)
+
+    def _added_group(self, app: typer.Typer) -> typer.Typer:
+        """Without one of its commands it shows its help."""
+        commands = typer.Typer(name=self._group, cls=Group, invoke_without_command=True, help=self._help)
+
+        @commands.callback()
+        def show_help(ctx: typer.Context) -> None:
+            if ctx.invoked_subcommand is None:
+                typer.echo(ctx.get_help())
+
+        app.add_typer(commands, rich_help_panel=self._panel)
+        return commands
+
+
+def _with_shared_options(function: Callable[..., None], json_help: str, local: bool) -> Callable[..., None]:
+    hints = get_type_hints(function, include_extras=True)
+    own = [p.replace(annotation=hints[p.name]) for p in list(inspect.signature(function).parameters.values())[1:]]
+
+    @functools.wraps(function)
+    def run(
+        ctx: typer.Context,
+        lake: str | None = None,
+        server: str | None = None,
+        config: Path | None = None,
+        as_json: bool = False,
+        **options: Any,
+    ) -> None:
+        above = ctx.ensure_object(Globals)
+        as_json = as_json or above.as_json
+        lake, server = lake if lake is not None else above.lake, server if server is not None else above.server
+        _check_place(ctx.command_path, lake, server, local)
+        session = Session(make_output(as_json), as_json, lake, server, config or above.config)
+        with logging_to(session.out.log_line, lambda: session.log_format, logging.WARNING):
+            function(session, **options)
+
+    server_option = Annotated[str | None, typer.Option("--server", metavar="URL", help=SERVER_HELP, hidden=local)]
+    json_option = Annotated[bool, typer.Option("--json", help=json_help)]
+    shared = [
+        inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
+        inspect.Parameter("lake", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=LakeOption),
+        inspect.Parameter("server", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=server_option),
+        inspect.Parameter("config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=ConfigOption),
+        inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=json_option),
+    ]
+    signature = inspect.Signature([*(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own), *shared])
+    run.__signature__ = signature  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
+    return run
 
 
 def _check_place(name: str, lake: str | None, server: str | None, local: bool) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lithify.cli.command import HANDLED, Session, TableArgument, command
+from lithify.cli.command import HANDLED, AllOption, Commands, DryRunOption, Session, TableArgument, TablesArgument
 from lithify.cli.fold import show_rows
 from lithify.cli.output import TABLE, TIME, WHY, Column, Report, counts, sizes
 from lithify.cli.values import count_cell
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from lithify.core.results import CompactReport, PlannedCompaction
     from lithify.maintenance.plans import CompactPlan
 
-PANEL = "Upkeep"
+command = Commands("Upkeep")
 NAMES_MAX = 5
-DryRun = Annotated[bool, typer.Option("--dry-run", metavar="", help="Show what would be done, and do nothing.")]
 
 
 def _partition(values: Mapping[str, str | None] | None) -> str:
@@ -49,19 +48,25 @@ DONE = (
 )
 
 
+@command("compact")
 def compact(
     session: Session,
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="The tables to compact.")] = None,
-    all_tables: Annotated[bool, typer.Option("--all", metavar="", help="Compact every table of the lake.")] = False,
+    names: TablesArgument = None,
+    all_tables: AllOption = False,
     tier: Annotated[
         list[str] | None,
         typer.Option("--tier", metavar="NAME", help="Only this tier, e.g. hourly, daily, or pack. Repeat it."),
     ] = None,
-    dry_run: DryRun = False,
+    dry_run: DryRunOption = False,
 ) -> None:
     """Merge small base files into larger ones, as far as tiers and packing call for it now. The same rows stay.
 
     Readers and writers go on meanwhile; a compaction that dies harms nothing. `lithify run` does this by itself.
+
+    Examples:
+        lithify compact shop.orders
+        lithify compact --all --dry-run
+        lithify compact shop.events --tier hourly
     """
     if bool(names) == all_tables:
         raise InvalidRequest("say which table to compact, or --all")
@@ -104,6 +109,7 @@ def _names(tables: Sequence[str]) -> str:
     return ", ".join(tables[:NAMES_MAX]) + (f" and {plural(more, 'more table')}" if more > 0 else "")
 
 
+@command("optimize")
 def optimize(
     session: Session,
     name: TableArgument,
@@ -111,9 +117,14 @@ def optimize(
         str | None,
         typer.Option("--by", metavar="COLUMNS", help="Columns to order by, e.g. customer,placed. Default: key, time."),
     ] = None,
-    dry_run: DryRun = False,
+    dry_run: DryRunOption = False,
 ) -> None:
-    """Write base anew in z-order, so that filters on any of these columns read few files. The same rows stay."""
+    """Write base anew in z-order, so that filters on any of these columns read few files. The same rows stay.
+
+    Examples:
+        lithify optimize shop.orders
+        lithify optimize shop.orders --by customer,placed --dry-run
+    """
     columns = [part.strip() for part in by.split(",")] if by is not None else None
     with session.lake() as lake, session.out.working(f"ordering {name}") as report:
         table = lake.table(name)
@@ -161,19 +172,3 @@ def _show(
         session.out.note(note)
     if failed:
         raise typer.Exit(HANDLED)
-
-
-def register(app: typer.Typer) -> None:
-    command(
-        app,
-        "compact",
-        panel=PANEL,
-        examples="lithify compact shop.orders\nlithify compact --all --dry-run\n"
-        "lithify compact shop.events --tier hourly",
-    )(compact)
-    command(
-        app,
-        "optimize",
-        panel=PANEL,
-        examples="lithify optimize shop.orders\nlithify optimize shop.orders --by customer,placed --dry-run",
-    )(optimize)

@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
-from lithify.cli.command import Session, TableArgument, command
+from lithify.cli.command import Commands, Session, TableArgument
 from lithify.core.wording import plural
 
-PANEL = "Rows"
+command = Commands("Rows")
 ReasonOption = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; kept in the history.")]
 
 
+@command("detach", local=True)
 def detach(
     session: Session,
     name: TableArgument,
@@ -25,6 +26,9 @@ def detach(
 
     The files are complete and durable before the rows leave the table. They share their bytes with the table's history:
     copy them before you change them in place.
+
+    Examples:
+        lithify detach shop.orders 2026-01-31 /archive/orders/2026-01-31
     """
     with session.local_lake() as lake:
         with session.out.working(f"detaching {day}"):
@@ -34,6 +38,7 @@ def detach(
         session.out.message(f"{rows} of {report.day} moved from {name} to {report.folder}, in {files}", document)
 
 
+@command("attach", local=True)
 def attach(
     session: Session,
     name: TableArgument,
@@ -43,26 +48,13 @@ def attach(
     ] = None,
     reason: ReasonOption = None,
 ) -> None:
-    """Take the rows of a folder of Parquet files into a table, with one commit. The files stay where they are."""
+    """Take the rows of a folder of Parquet files into a table, with one commit. The files stay where they are.
+
+    Examples:
+        lithify attach shop.orders /archive/orders/2026-01-31 --batch-id january-31
+    """
     with session.local_lake() as lake:
         with session.out.working(f"attaching {folder}"):
             commit = lake.table(name).attach(folder, batch_id, reason=reason)
         document = dataclasses.asdict(commit)
         session.out.message(f"{plural(commit.rows, 'row')} of {folder} in {name}, seq {commit.seq}", document)
-
-
-def register(app: typer.Typer) -> None:
-    command(
-        app,
-        "detach",
-        panel=PANEL,
-        local=True,
-        examples="lithify detach shop.orders 2026-01-31 /archive/orders/2026-01-31",
-    )(detach)
-    command(
-        app,
-        "attach",
-        panel=PANEL,
-        local=True,
-        examples="lithify attach shop.orders /archive/orders/2026-01-31 --batch-id january-31",
-    )(attach)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lithify.cli.command import HANDLED, Session, command
+from lithify.cli.command import HANDLED, Commands, Session
 from lithify.cli.output import Column
 from lithify.cli.values import human_seconds
 from lithify.core.json_out import jsonable
@@ -18,14 +18,43 @@ from lithify.core.optional import need
 if TYPE_CHECKING:
     from lithify.tools.demo import DemoReport, Narrator, Step
 
-PANEL = "Getting started"
+command = Commands("Getting started")
 DEMO_FOLDER = "lithify-demo"
 COUNTRIES_SHOWN = 4
 _MARKS = {"ok": "✓ ok", "warn": "! warn", "fail": "✗ fail"}
 
 
+@command("demo", local=True)
+def demo(
+    session: Session,
+    rows: Annotated[int, typer.Option("--rows", metavar="N", min=1000, help="Orders to load.")] = 1_000_000,
+) -> None:
+    """See the whole idea: load a shop, change it row by row, read it fresh, travel in time, fold, compare.
+
+    Takes about a minute. Makes the folder lithify-demo (or --lake), replaces one that an earlier demo made, and
+    touches nothing else.
+
+    Examples:
+        lithify demo
+        lithify demo --rows 100000 --lake /tmp/shop
+    """
+    need("spark")
+    from lithify.tools.demo import Demo
+
+    folder = Path(session.lake_given or DEMO_FOLDER)
+    with _narrated(session) as narrator:
+        report = Demo(folder, session.settings, rows, narrator).run()
+    _show(session, report)
+
+
+@command("doctor", local=True)
 def doctor(session: Session) -> None:
-    """Check Java, libraries, disk, fsync and memory, and the lake if there is one. Exit code 1 if anything fails."""
+    """Check Java, libraries, disk, fsync and memory, and the lake if there is one. Exit code 1 if anything fails.
+
+    Examples:
+        lithify doctor
+        lithify doctor --lake ./lake --json
+    """
     from lithify.tools.doctor import Status, examine
 
     lake = session.lake_path
@@ -47,24 +76,6 @@ def doctor(session: Session) -> None:
             session.out.note(f"{row['check']}: {row['advice']}")
     if not healthy:
         raise typer.Exit(HANDLED)
-
-
-def demo(
-    session: Session,
-    rows: Annotated[int, typer.Option("--rows", metavar="N", min=1000, help="Orders to load.")] = 1_000_000,
-) -> None:
-    """See the whole idea: load a shop, change it row by row, read it fresh, travel in time, fold, compare.
-
-    Takes about a minute. Makes the folder lithify-demo (or --lake), replaces one that an earlier demo made, and
-    touches nothing else.
-    """
-    need("spark")
-    from lithify.tools.demo import Demo
-
-    folder = Path(session.lake_given or DEMO_FOLDER)
-    with _narrated(session) as narrator:
-        report = Demo(folder, session.settings, rows, narrator).run()
-    _show(session, report)
 
 
 @contextlib.contextmanager
@@ -113,13 +124,4 @@ def _show(session: Session, report: DemoReport) -> None:
     session.out.listing(columns, shown, jsonable(report), empty="")
     session.out.commands(
         f"Done in {human_seconds(report.seconds)}; the lake is in {report.lake}. Now try:", report.try_next
-    )
-
-
-def register(app: typer.Typer) -> None:
-    command(app, "demo", panel=PANEL, local=True, examples="lithify demo\nlithify demo --rows 100000 --lake /tmp/shop")(
-        demo
-    )
-    command(app, "doctor", panel=PANEL, local=True, examples="lithify doctor\nlithify doctor --lake ./lake --json")(
-        doctor
     )

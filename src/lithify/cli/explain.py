@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from lithify.cli.command import Session, command
-from lithify.cli.sql import PANEL, AsOfOption
+from lithify.cli.command import Commands, Session
+from lithify.cli.sql import AsOfOption, QueryArgument, query_text
 from lithify.cli.values import bytes_cell
 from lithify.core.json_out import jsonable
 from lithify.core.wording import plural
-from lithify.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from lithify.core.results import TableExplanation
 
+command = Commands("Queries")
 
-def explain(
-    session: Session,
-    query: Annotated[
-        str, typer.Argument(metavar="QUERY", help="A SELECT over the lake's tables; - reads it from stdin.")
-    ],
-    as_of: AsOfOption = None,
-) -> None:
+
+@command("explain")
+def explain(session: Session, query: QueryArgument, as_of: AsOfOption = None) -> None:
     """Show what a SELECT would read: per table the snapshot, files, row groups and bytes, and why. Nothing is run.
 
     Each condition is shown with what it rules out by itself, so what two of them rule out may overlap. Bytes are those
     of whole row groups: a query of few columns reads less.
+
+    Examples:
+        lithify explain "select * from shop.orders where id = 42"
+        lithify explain - --json < report.sql
     """
-    text = sys.stdin.read() if query == "-" else query
-    if not text.strip():
-        raise InvalidRequest('the query is empty: pass a SELECT, e.g. lithify explain "select * from shop.orders"')
+    text = query_text(query, 'lithify explain "select * from shop.orders"')
     with session.lake() as lake:
         found = lake.explain(text, as_of=as_of)
     if session.as_json:
@@ -102,15 +97,3 @@ def _sidecar(table: TableExplanation) -> str:
     if table.files_unknown == table.files_total:
         return f"none yet; {build} builds it"
     return f"{plural(table.files_unknown, 'file')} missing; {build} completes it"
-
-
-def register(app: typer.Typer) -> None:
-    command(
-        app,
-        "explain",
-        panel=PANEL,
-        examples="""
-        lithify explain "select * from shop.orders where id = 42"
-        lithify explain - --json < report.sql
-        """,
-    )(explain)

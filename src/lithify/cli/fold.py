@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lithify.cli.command import HANDLED, Session, command
+from lithify.cli.command import HANDLED, AllOption, Commands, DryRunOption, Session, TablesArgument
 from lithify.cli.output import TABLE, TIME, WHY, Column, Report, counts, sizes, texts
 from lithify.cli.values import bytes_cell, count_cell
 from lithify.errors import InvalidRequest, LithifyError
@@ -16,7 +16,7 @@ from lithify.errors import InvalidRequest, LithifyError
 if TYPE_CHECKING:
     from lithify.cli.command import AnyTable
 
-PANEL = "Upkeep"
+command = Commands("Upkeep")
 
 
 DONE = (
@@ -50,15 +50,17 @@ VACUUMED = (
 )
 
 
+@command("fold")
 def fold(
-    session: Session,
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="The tables to fold.")] = None,
-    all_tables: Annotated[bool, typer.Option("--all", metavar="", help="Fold every table of the lake.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", metavar="", help="Show what would be done, and do nothing.")
-    ] = False,
+    session: Session, names: TablesArgument = None, all_tables: AllOption = False, dry_run: DryRunOption = False
 ) -> None:
-    """Merge pending changes into base. Readers and writers go on meanwhile; a fold that dies harms nothing."""
+    """Merge pending changes into base. Readers and writers go on meanwhile; a fold that dies harms nothing.
+
+    Examples:
+        lithify fold shop.orders
+        lithify fold shop.orders --dry-run
+        lithify fold --all
+    """
     rows = on_each(session, names, all_tables, "fold", lambda table, _: table.fold(True) if dry_run else table.fold())
     columns = PLANNED if dry_run else DONE
     failed = show_rows(session, columns, rows, {"dry_run": dry_run, "folds": rows}, empty="no tables to fold")
@@ -66,21 +68,25 @@ def fold(
         raise typer.Exit(HANDLED)
 
 
+@command("vacuum")
 def vacuum(
     session: Session,
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="The tables to vacuum.")] = None,
-    all_tables: Annotated[bool, typer.Option("--all", metavar="", help="Vacuum every table of the lake.")] = False,
+    names: TablesArgument = None,
+    all_tables: AllOption = False,
     retain_hours: Annotated[
         float,
         typer.Option("--retain-hours", metavar="HOURS", help="Versions of this many hours stay readable; at least 1."),
     ] = 168,
-    apply: Annotated[
-        bool, typer.Option("--apply", metavar="", help="Delete. Without it, only show what would go.")
-    ] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Delete. Without it, only show what would go.")] = False,
 ) -> None:
     """Delete files that no version of the last hours needs. Shows them only, unless --apply is given.
 
     Files of pinned snapshots, running jobs and writes under way stay. A vacuum that dies harms nothing.
+
+    Examples:
+        lithify vacuum shop.orders
+        lithify vacuum shop.orders --apply
+        lithify vacuum --all --retain-hours 24 --apply
     """
     rows = on_each(session, names, all_tables, "vacuum", lambda table, _: table.vacuum(retain_hours, dry_run=not apply))
     document = {"dry_run": not apply, "retain_hours": retain_hours, "vacuums": rows}
@@ -134,19 +140,3 @@ def show_rows(
 def _problems(row: dict[str, Any]) -> list[str]:
     told = row.get("problems") or [text for text in (row.get("problem"), row.get("error")) if text]
     return [text if row["table"] in text else f"{row['table']}: {text}" for text in told]
-
-
-def register(app: typer.Typer) -> None:
-    command(
-        app,
-        "fold",
-        panel=PANEL,
-        examples="lithify fold shop.orders\nlithify fold shop.orders --dry-run\nlithify fold --all",
-    )(fold)
-    command(
-        app,
-        "vacuum",
-        panel=PANEL,
-        examples="lithify vacuum shop.orders\nlithify vacuum shop.orders --apply\n"
-        "lithify vacuum --all --retain-hours 24 --apply",
-    )(vacuum)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lithify.cli.command import HANDLED, Session, TableArgument, command, group
+from lithify.cli.command import HANDLED, AllOption, Commands, Session, TableArgument, TablesArgument
 from lithify.cli.fold import on_each, show_rows
 from lithify.cli.output import TABLE, TIME, Column, counts
 from lithify.cli.values import bytes_cell, count_cell
@@ -17,13 +17,13 @@ from lithify.core.wording import plural
 if TYPE_CHECKING:
     from lithify.index.rebuild import FileOrder, IndexFacts
 
-PANEL, COMMANDS = "Upkeep", "Commands"
+command = Commands(
+    "Upkeep", group="index", help="The index, which plans queries without opening files: build, inspect, check."
+)
 PATHS_SHOWN_MAX = 20
-AllOption = Annotated[bool, typer.Option("--all", metavar="", help="Every table of the lake.")]
 SkipOption = Annotated[
-    bool, typer.Option("--skip-corrupt", metavar="", help="Go on without files that cannot be read, and name them.")
+    bool, typer.Option("--skip-corrupt", help="Go on without files that cannot be read, and name them.")
 ]
-NamesArgument = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="The tables: namespace.table")]
 
 
 def _count(paths: Sequence[str] | None) -> str:
@@ -52,28 +52,33 @@ PROBLEMS = {
 }
 
 
+@command("build", local=True)
 def build(
-    session: Session,
-    names: NamesArgument = None,
-    all_tables: AllOption = False,
-    skip_corrupt: SkipOption = False,
+    session: Session, names: TablesArgument = None, all_tables: AllOption = False, skip_corrupt: SkipOption = False
 ) -> None:
     """Read the footers that the index does not know yet, and write down what they say. Data is never touched.
 
     Only needed for tables that were adopted or written before there was an index, and even those are indexed in the
     background when they are read. Interrupt it at any time: the next build goes on where this one stopped.
+
+    Examples:
+        lithify index build shop.orders
+        lithify index build --all --skip-corrupt
     """
     rows = on_each(session, names, all_tables, "index", lambda table, report: table.build_index(skip_corrupt, report))
     _show_built(session, rows)
 
 
+@command("rebuild", local=True)
 def rebuild(
-    session: Session,
-    names: NamesArgument = None,
-    all_tables: AllOption = False,
-    skip_corrupt: SkipOption = False,
+    session: Session, names: TablesArgument = None, all_tables: AllOption = False, skip_corrupt: SkipOption = False
 ) -> None:
-    """Forget what the index says, and read every footer again. Data is never touched; queries go on meanwhile."""
+    """Forget what the index says, and read every footer again. Data is never touched; queries go on meanwhile.
+
+    Examples:
+        lithify index rebuild shop.orders
+        lithify index rebuild --all
+    """
     rows = on_each(session, names, all_tables, "index", lambda table, report: table.rebuild_index(skip_corrupt, report))
     _show_built(session, rows)
 
@@ -86,8 +91,13 @@ def _show_built(session: Session, rows: list[dict[str, Any]]) -> None:
         raise typer.Exit(HANDLED)
 
 
+@command("inspect", local=True)
 def inspect(session: Session, name: TableArgument) -> None:
-    """Show what a table's index holds: versions, blocks, files, row groups, bytes, order of rows, columns."""
+    """Show what a table's index holds: versions, blocks, files, row groups, bytes, order of rows, columns.
+
+    Examples:
+        lithify index inspect shop.orders --json
+    """
     with session.local_lake() as lake:
         found = lake.table(name).inspect_index()
     if session.as_json:
@@ -131,12 +141,17 @@ def _span(versions: Sequence[int]) -> str:
     return f"{plural(len(versions), 'state')} from {versions[-1]:,} to {versions[0]:,}"
 
 
-def check(session: Session, names: NamesArgument = None, all_tables: AllOption = False) -> None:
+@command("check", local=True)
+def check(session: Session, names: TablesArgument = None, all_tables: AllOption = False) -> None:
     """Compare every entry of the index with the real footer. Exit code 1 if there is any difference.
 
     Files without an entry and entries of files that the table no longer has only cost time; `lithify index build` puts
     both right. A file that differs from its entry was damaged, removed or replaced, or the entry is wrong. Look at the
     file first. If it is as it should be, `lithify index build` reads what was replaced, `lithify index rebuild` all.
+
+    Examples:
+        lithify index check shop.orders
+        lithify index check --all --json
     """
     rows = on_each(session, names, all_tables, "check", lambda table, report: table.check_index(report))
     failed = show_rows(session, CHECKED, rows, {"checks": rows}, empty="no tables to check")
@@ -158,33 +173,3 @@ def _show_paths(session: Session, row: dict[str, Any], field: str) -> bool:
     if len(paths) > PATHS_SHOWN_MAX:
         session.out.note(f"… and {plural(len(paths) - PATHS_SHOWN_MAX, 'more file')}; --json names them all")
     return bool(paths)
-
-
-def register(app: typer.Typer) -> None:
-    commands = group(
-        app, "index", panel=PANEL, help="The index, which plans queries without opening files: build, inspect, check."
-    )
-    command(
-        commands,
-        "build",
-        panel=COMMANDS,
-        local=True,
-        examples="lithify index build shop.orders\nlithify index build --all --skip-corrupt",
-    )(build)
-    command(
-        commands,
-        "rebuild",
-        panel=COMMANDS,
-        local=True,
-        examples="lithify index rebuild shop.orders\nlithify index rebuild --all",
-    )(rebuild)
-    command(commands, "inspect", panel=COMMANDS, local=True, examples="lithify index inspect shop.orders --json")(
-        inspect
-    )
-    command(
-        commands,
-        "check",
-        panel=COMMANDS,
-        local=True,
-        examples="lithify index check shop.orders\nlithify index check --all --json",
-    )(check)

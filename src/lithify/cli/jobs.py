@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lithify.cli.command import Session, command
+from lithify.cli.command import Commands, Session
 from lithify.cli.output import TABLE, TIME, WHY, Column, counts, long_text, sizes, texts
 from lithify.cli.values import bytes_cell, count_cell, seconds_cell
 from lithify.core.wording import plural
@@ -18,7 +18,7 @@ from lithify.maintenance.reports import job_totals
 if TYPE_CHECKING:
     from lithify.cli.command import AnyLake
 
-PANEL = "Upkeep"
+command = Commands("Upkeep")
 
 
 def _time(time_ms: Any) -> str:
@@ -54,14 +54,20 @@ TABLES = (
 )
 
 
+@command("jobs")
 def jobs(
     session: Session,
     history: Annotated[
-        bool, typer.Option("--history", metavar="", help="Jobs that ended, newest first, instead of those under way.")
+        bool, typer.Option("--history", help="Jobs that ended, newest first, instead of those under way.")
     ] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="Jobs at most.")] = 20,
 ) -> None:
-    """Show the background jobs under way, in whichever process, or with --history those that ended."""
+    """Show the background jobs under way, in whichever process, or with --history those that ended.
+
+    Examples:
+        lithify jobs
+        lithify jobs --history --limit 5 --json
+    """
     with session.lake() as lake:
         cycle = lake.running_cycle()
         if history:
@@ -90,13 +96,19 @@ def _settled_by_recovery(entry: dict[str, Any]) -> bool:
     return gone or entry.get("outcome") in ("recovered", "table dropped")
 
 
+@command("stats")
 def stats(
     session: Session,
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="The table: namespace.table. Default: all of them.")
     ] = None,
 ) -> None:
-    """Show files and bytes by tier, pending changes, the expected cost of reading them, and what upkeep is due."""
+    """Show files and bytes by tier, pending changes, the expected cost of reading them, and what upkeep is due.
+
+    Examples:
+        lithify stats
+        lithify stats shop.orders --json
+    """
     with session.lake() as lake:
         if name is None:
             _all_stats(session, lake)
@@ -163,8 +175,3 @@ def _table_stats(session: Session, lake: AnyLake, name: str) -> None:
 def _waiting(entry: dict[str, Any]) -> str:
     times = plural(int(entry.get("failures", 1)), "time")
     return f"{entry.get('kind')} of {entry.get('table')} failed {times} and is tried less often: {entry.get('reason')}"
-
-
-def register(app: typer.Typer) -> None:
-    command(app, "jobs", panel=PANEL, examples="lithify jobs\nlithify jobs --history --limit 5 --json")(jobs)
-    command(app, "stats", panel=PANEL, examples="lithify stats\nlithify stats shop.orders --json")(stats)

@@ -137,7 +137,7 @@ def _lithify(
     as_json: JsonOption = False,
     version: Annotated[
         bool,
-        typer.Option("--version", metavar="", callback=_show_version, is_eager=True, help="Show the version and exit."),
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
     ctx.obj = Globals(lake, server, as_json, config)
@@ -164,7 +164,7 @@ _MODULES = (
     pipeline,
 )
 for _module in (*_MODULES, machine):
-    _module.register(app)
+    _module.command.add_to(app)
 
 
 def main() -> None:

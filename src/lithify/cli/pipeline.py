@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lithify.cli.command import Session, command, group
+from lithify.cli.command import Commands, Session
 from lithify.cli.logs import iso_time, print_line
 from lithify.cli.output import TIME, WHY, Column, Report, long_text, texts
 from lithify.cli.signals import STOP_GRACE_S, caught, in_terminal, in_thread, wait
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lithify.pipelines.pipeline import Pipeline
     from lithify.pipelines.reports import PipelinePlan, PipelineReport
 
-PANEL = "Spark"
+command = Commands("Spark", group="pipeline", help="Declared pipelines: run, list, history.")
 STOPPING = "stopping: the step under way ends first; Ctrl-C again ends at once"
 FORCED = "ended at once: what was not committed is done by the next run"
 EVERY_S_MIN, EVERY_S_MAX = 1.0, 7 * 86_400.0
@@ -60,23 +60,28 @@ PLANS = (
 )
 
 
+@command("run", local=True, json_help="The report as one JSON document; with --every, every event as a line of JSON.")
 def run(
     session: Session,
     name: PipelineArgument = None,
-    once: Annotated[bool, typer.Option("--once", metavar="", help="Run once, which is the default.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Run once, which is the default.")] = False,
     every: Annotated[
         str | None, typer.Option("--every", metavar="TIME", help="Run again and again, e.g. every 30s, 5m or 1h.")
     ] = None,
-    full: Annotated[
-        bool, typer.Option("--full", metavar="", help="From all of the source, whatever was read before.")
-    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="From all of the source, whatever was read before.")] = False,
     step: Annotated[str | None, typer.Option("--step", metavar="STEP", help="This step only.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", metavar="", help="Show what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done.")] = False,
 ) -> None:
     """Bring the targets of a pipeline up to date with what has changed since its last run.
 
     Pipelines are declared in lithify.toml. Each step is one commit, or leaves its target as it was; a run that fails
     is ended there, and the next one goes on. With --every and --json, and into a pipe, every event is a line.
+
+    Examples:
+        lithify pipeline run sales
+        lithify pipeline run --every 30s
+        lithify pipeline run sales --dry-run
+        lithify pipeline run sales --step daily --full
     """
     every_s = None if every is None else seconds_of(every)
     if once and every is not None:
@@ -293,8 +298,14 @@ def _reads(step: Event) -> str:
     return f"{step['source']}{span}{changed}{lookups}"
 
 
+@command("list", local=True)
 def list_pipelines(session: Session) -> None:
-    """Show the declared pipelines and their steps, in the order in which they run."""
+    """Show the declared pipelines and their steps, in the order in which they run.
+
+    Examples:
+        lithify pipeline list
+        lithify pipeline list --json
+    """
     from lithify.lake.internals import internals
     from lithify.pipelines.pipeline import declared_steps
 
@@ -324,12 +335,17 @@ def list_pipelines(session: Session) -> None:
     session.out.listing(columns, rows, {"steps": rows}, empty=empty)
 
 
+@command("history", local=True)
 def history(
     session: Session,
     name: PipelineArgument = None,
     limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="Runs at most.")] = 10,
 ) -> None:
-    """Show what earlier runs did, step by step, newest first."""
+    """Show what earlier runs did, step by step, newest first.
+
+    Examples:
+        lithify pipeline history sales --limit 3 --json
+    """
     from lithify.lake.internals import internals
     from lithify.pipelines.pipeline import history as runs_of
     from lithify.pipelines.reports import lineage
@@ -349,26 +365,3 @@ def history(
     session.out.listing((Column("time", "started (UTC)"), *STEPS), rows, {"runs": runs}, empty="nothing has run yet")
     failed = [f"{entry['pipeline']}: {entry['reason']}" for entry in runs if entry["outcome"] == "failed"]
     session.out.problems(failed)
-
-
-def register(app: typer.Typer) -> None:
-    pipelines = group(app, "pipeline", panel=PANEL, help="Declared pipelines: run, list, history.")
-    command(
-        pipelines,
-        "run",
-        panel=PANEL,
-        local=True,
-        json_help="The report as one JSON document; with --every, every event as a line of JSON.",
-        examples="""
-        lithify pipeline run sales
-        lithify pipeline run --every 30s
-        lithify pipeline run sales --dry-run
-        lithify pipeline run sales --step daily --full
-        """,
-    )(run)
-    command(pipelines, "list", panel=PANEL, local=True, examples="lithify pipeline list\nlithify pipeline list --json")(
-        list_pipelines
-    )
-    command(pipelines, "history", panel=PANEL, local=True, examples="lithify pipeline history sales --limit 3 --json")(
-        history
-    )

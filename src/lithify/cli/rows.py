@@ -8,14 +8,14 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from lithify.cli.command import BatchIdOption, EncodingOption, SchemaOption, Session, TableArgument, command
+from lithify.cli.command import BatchIdOption, Commands, EncodingOption, SchemaOption, Session, TableArgument
 from lithify.cli.inputs import STDIN, keys_from_arguments, read_rows, rows_of
 from lithify.cli.tables import ColumnsOption, KeyOption, OrderByOption, PartitionOption, TimeOption, schema_of
 from lithify.cli.values import human_bytes, human_seconds
 from lithify.core.wording import plural
 from lithify.errors import InvalidRequest, NotFound
 
-PANEL = "Rows"
+command = Commands("Rows")
 
 
 InputFormat = Literal["json", "csv", "parquet", "arrow"]
@@ -30,6 +30,7 @@ InputFormatOption = Annotated[
 ]
 
 
+@command("write")
 def write(
     session: Session,
     name: TableArgument,
@@ -53,6 +54,11 @@ def write(
     Upsert replaces rows with the same key as a whole; the last row of a key wins. Replace also beats a higher
     --order-by value.
     Dates and times are ISO text, decimals numbers or text, binary base64. For large files use `lithify ingest`.
+
+    Examples:
+        lithify write shop.orders --row '{"id": 1, "amount": 9.90, "status": "paid"}'
+        lithify write shop.orders today.csv --batch-id feed-2026-11-15
+        producer | lithify write shop.orders
     """
     if row and file is not None:
         raise InvalidRequest("pass rows with --row or in a file, not both")
@@ -81,6 +87,114 @@ def write(
         session.out.message(text, {**dataclasses.asdict(commit), "seconds": seconds})
 
 
+@command("ingest", local=True)
+def ingest(
+    session: Session,
+    name: TableArgument,
+    paths: Annotated[list[str], typer.Argument(metavar="PATH", help="Files, folders or globs.")],
+    format: Annotated[
+        IngestFormat | None, typer.Option("--format", "-f", help="What is in the files. Default: by their names.")
+    ] = None,
+    encoding: EncodingOption = None,
+    mode: Annotated[
+        IngestMode | None, typer.Option("--mode", help="Default: upsert on a table with a key, append on one without.")
+    ] = None,
+    create: Annotated[
+        bool,
+        typer.Option("--create", help="Create the table from the files' (or the given) columns if it is not there."),
+    ] = False,
+    columns: ColumnsOption = None,
+    key: KeyOption = None,
+    order_by: OrderByOption = None,
+    time: TimeOption = None,
+    partition_by: PartitionOption = None,
+    on_bad_record: Annotated[
+        BadRecord,
+        typer.Option("--on-bad-record", help="Fail with its place, or set it aside in a quarantine folder and go on."),
+    ] = "fail",
+    batch_id: BatchIdOption = None,
+) -> None:
+    """Load files of any size on Spark: CSV, JSON lines or Parquet. All of it is visible at once, or nothing.
+
+    Examples:
+        lithify ingest shop.orders 'exports/orders-*.csv' --create --key id
+        lithify ingest shop.orders exports/ --format json --on-bad-record quarantine
+    """
+    from lithify.cli.tables import describe_document
+
+    with session.local_lake() as lake:
+        with session.out.working(f"ingesting into {name}") as report:
+            done = lake.ingest(
+                name,
+                paths,
+                format=format,
+                mode=mode,
+                key=key or None,
+                order_by=order_by,
+                time=time,
+                partition_by=tuple(partition_by or ()),
+                schema=schema_of(columns, None),
+                create=create,
+                on_bad_record=on_bad_record,
+                batch_id=batch_id,
+                encoding=encoding,
+                progress=report,
+            )
+        notes = []
+        if done.bad_records:
+            notes.append(f"{plural(done.bad_records, 'bad record')} set aside in {done.quarantine}")
+        size = f"{plural(done.files, 'file')}, {human_bytes(done.bytes)}"
+        text = (
+            f"{plural(done.rows, 'row')} ({size}) ingested into {name}: seq {done.seq}, {human_seconds(done.seconds)}"
+        )
+        session.out.message(
+            text, {**dataclasses.asdict(done), "columns": describe_document(lake, name)["columns"]}, *notes
+        )
+
+
+def _load_libraries() -> None:
+    """What the first write of a process loads (pandas too, by pyarrow) is no part of the time that a write takes."""
+    import pyarrow as pa
+
+    import lithify.write.small_writes  # noqa: F401
+
+    pa.array([])
+
+
+@command("get")
+def get(
+    session: Session,
+    name: TableArgument,
+    key: Annotated[
+        str,
+        typer.Argument(metavar="KEY", help="The key's value; a=1,b=2 or a JSON object for a key of several columns."),
+    ],
+) -> None:
+    """Read one row by its key, fresh. Exit code 1 if there is none.
+
+    Examples:
+        lithify get shop.orders 42
+        lithify get shop.lines order=42,line=1
+    """
+    with session.lake() as lake:
+        table = lake.table(name)
+        definition = table.definition
+        if not definition.keyed:
+            raise InvalidRequest(f'table {name} has no key: read it with `lithify sql "select … from {name} where …"`')
+        wanted = keys_from_arguments([key], definition.columns, definition.key, name)[0]
+        row = table.get(wanted)
+        if row is None:
+            raise NotFound(f"table {name} has no row with key {key}")
+        import pyarrow as pa
+
+        from lithify.core.json_rows import records
+
+        columns = pa.schema([column.with_nullable(True) for column in table.schema])
+        spelled = records(pa.Table.from_pylist([row], schema=columns))[0]
+        session.out.record("", row, {"table": name, "row": spelled})
+
+
+@command("delete")
 def delete(
     session: Session,
     name: TableArgument,
@@ -111,6 +225,11 @@ def delete(
 
     On a table with no key, give columns: user_id=7 deletes every row that has it now. Put -- before a key that
     starts with a dash.
+
+    Examples:
+        lithify delete shop.customers 7 9 --actor privacy-desk --reason "erasure request 118"
+        lithify delete shop.lines order=42,line=1
+        lithify delete shop.orders --where "status = 'test'"
     """
     if sum(given is not None for given in (keys or None, where, source)) != 1:
         raise InvalidRequest("say what to delete in one way: KEY…, --where SQL, or --from FILE")
@@ -144,134 +263,3 @@ def delete(
             durable = f"seq {commit.seq}, durable in {human_seconds(seconds)}"
             text = f"{plural(commit.deleted, 'key')} deleted from {name}: {durable}"
         session.out.message(text, {**dataclasses.asdict(commit), "seconds": seconds})
-
-
-def _load_libraries() -> None:
-    """What the first write of a process loads (pandas too, by pyarrow) is no part of the time that a write takes."""
-    import pyarrow as pa
-
-    import lithify.write.small_writes  # noqa: F401
-
-    pa.array([])
-
-
-def get(
-    session: Session,
-    name: TableArgument,
-    key: Annotated[
-        str,
-        typer.Argument(metavar="KEY", help="The key's value; a=1,b=2 or a JSON object for a key of several columns."),
-    ],
-) -> None:
-    """Read one row by its key, fresh. Exit code 1 if there is none."""
-    with session.lake() as lake:
-        table = lake.table(name)
-        definition = table.definition
-        if not definition.keyed:
-            raise InvalidRequest(f'table {name} has no key: read it with `lithify sql "select … from {name} where …"`')
-        wanted = keys_from_arguments([key], definition.columns, definition.key, name)[0]
-        row = table.get(wanted)
-        if row is None:
-            raise NotFound(f"table {name} has no row with key {key}")
-        import pyarrow as pa
-
-        from lithify.core.json_rows import records
-
-        columns = pa.schema([column.with_nullable(True) for column in table.schema])
-        spelled = records(pa.Table.from_pylist([row], schema=columns))[0]
-        session.out.record("", row, {"table": name, "row": spelled})
-
-
-def ingest(
-    session: Session,
-    name: TableArgument,
-    paths: Annotated[list[str], typer.Argument(metavar="PATH", help="Files, folders or globs.")],
-    format: Annotated[
-        IngestFormat | None, typer.Option("--format", "-f", help="What is in the files. Default: by their names.")
-    ] = None,
-    encoding: EncodingOption = None,
-    mode: Annotated[
-        IngestMode | None, typer.Option("--mode", help="Default: upsert on a table with a key, append on one without.")
-    ] = None,
-    create: Annotated[
-        bool,
-        typer.Option(
-            "--create", metavar="", help="Create the table from the files' (or the given) columns if it is not there."
-        ),
-    ] = False,
-    columns: ColumnsOption = None,
-    key: KeyOption = None,
-    order_by: OrderByOption = None,
-    time: TimeOption = None,
-    partition_by: PartitionOption = None,
-    on_bad_record: Annotated[
-        BadRecord,
-        typer.Option("--on-bad-record", help="Fail with its place, or set it aside in a quarantine folder and go on."),
-    ] = "fail",
-    batch_id: BatchIdOption = None,
-) -> None:
-    """Load files of any size on Spark: CSV, JSON lines or Parquet. All of it is visible at once, or nothing."""
-    from lithify.cli.tables import describe_document
-
-    with session.local_lake() as lake:
-        with session.out.working(f"ingesting into {name}") as report:
-            done = lake.ingest(
-                name,
-                paths,
-                format=format,
-                mode=mode,
-                key=key or None,
-                order_by=order_by,
-                time=time,
-                partition_by=tuple(partition_by or ()),
-                schema=schema_of(columns, None),
-                create=create,
-                on_bad_record=on_bad_record,
-                batch_id=batch_id,
-                encoding=encoding,
-                progress=report,
-            )
-        notes = []
-        if done.bad_records:
-            notes.append(f"{plural(done.bad_records, 'bad record')} set aside in {done.quarantine}")
-        size = f"{plural(done.files, 'file')}, {human_bytes(done.bytes)}"
-        text = (
-            f"{plural(done.rows, 'row')} ({size}) ingested into {name}: seq {done.seq}, {human_seconds(done.seconds)}"
-        )
-        session.out.message(
-            text, {**dataclasses.asdict(done), "columns": describe_document(lake, name)["columns"]}, *notes
-        )
-
-
-def register(app: typer.Typer) -> None:
-    command(
-        app,
-        "write",
-        panel=PANEL,
-        examples="""
-        lithify write shop.orders --row '{"id": 1, "amount": 9.90, "status": "paid"}'
-        lithify write shop.orders today.csv --batch-id feed-2026-11-15
-        producer | lithify write shop.orders
-        """,
-    )(write)
-    command(
-        app,
-        "ingest",
-        panel=PANEL,
-        local=True,
-        examples="""
-        lithify ingest shop.orders 'exports/orders-*.csv' --create --key id
-        lithify ingest shop.orders exports/ --format json --on-bad-record quarantine
-        """,
-    )(ingest)
-    command(app, "get", panel=PANEL, examples="lithify get shop.orders 42\nlithify get shop.lines order=42,line=1")(get)
-    command(
-        app,
-        "delete",
-        panel=PANEL,
-        examples="""
-        lithify delete shop.customers 7 9 --actor privacy-desk --reason "erasure request 118"
-        lithify delete shop.lines order=42,line=1
-        lithify delete shop.orders --where "status = 'test'"
-        """,
-    )(delete)

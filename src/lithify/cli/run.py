@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lithify.cli.command import HANDLED, Session, command
+from lithify.cli.command import HANDLED, Commands, Session
 from lithify.cli.logs import iso_time, logging_to, print_line
 from lithify.cli.long_running import share_heaps
 from lithify.cli.output import TABLE, TIME, WHY, Report, sizes, texts
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lithify.lake.maintenance import Maintenance
     from lithify.maintenance.reports import CycleReport
 
-PANEL = "Upkeep"
+command = Commands("Upkeep")
 STOPPING = "stopping: running jobs end first; Ctrl-C again ends at once"
 FORCED = "ended at once: what was running is cleared up by the next cycle"
 logger = logging.getLogger(__name__)
@@ -46,9 +46,10 @@ JOBS = (
 )
 
 
+@command("run", local=True, json_help="Every event as a line of JSON; with --once, the report as one JSON document.")
 def run(
     session: Session,
-    once: Annotated[bool, typer.Option("--once", metavar="", help="Run one cycle, show its report, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Run one cycle, show its report, and end.")] = False,
     tier: Annotated[
         list[str] | None,
         typer.Option("--tier", metavar="NAME", help="Only this tier's work, e.g. hourly, daily, or pack. Repeat it."),
@@ -63,6 +64,11 @@ def run(
     Policies are looked at on an interval, tiers at their cron times. Several processes may run this on one lake:
     one cycle runs at a time. With --json, and into a pipe, every event is a line; cycles with nothing to do are
     silent.
+
+    Examples:
+        lithify run
+        lithify run --every 10 --json
+        lithify run --once --tier hourly --tier daily
     """
     if once and every is not None:
         raise InvalidRequest("--once runs one cycle: leave out --every")
@@ -251,18 +257,3 @@ def _show(session: Session, report: CycleReport) -> None:
     left += f", {plural(unusable, 'table')} skipped" if unusable else ""
     text = f"{plural(report.done, 'job')} done{failed}{left} in {human_seconds(report.seconds)}{stopped}"
     session.out.message(text, document, healthy=report.healthy)
-
-
-def register(app: typer.Typer) -> None:
-    command(
-        app,
-        "run",
-        panel=PANEL,
-        examples="""
-        lithify run
-        lithify run --every 10 --json
-        lithify run --once --tier hourly --tier daily
-        """,
-        local=True,
-        json_help="Every event as a line of JSON; with --once, the report as one JSON document.",
-    )(run)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lithify.cli.command import HANDLED, INTERRUPTED, Session, command
+from lithify.cli.command import HANDLED, INTERRUPTED, Commands, Session
 from lithify.cli.logs import logging_to
 from lithify.cli.long_running import share_heaps, take_descriptors
 from lithify.core.optional import need
@@ -27,13 +27,14 @@ if TYPE_CHECKING:
     from lithify.lake.lake import Lake
     from lithify.settings import Settings
 
-PANEL = "Service"
+command = Commands("Service")
 FIRST = "first"
 # Beyond shutdown_s, for what was cancelled and for closing the lake; a disk that hangs must not keep the process.
 OVERDUE_S = 60.0
 OVERDUE = "some work did not end in time, the process ends without it"
 
 
+@command("serve", local=True, json_help="Say where it listens, and that it stopped, as lines of JSON.")
 def serve(
     session: Session,
     host: Annotated[
@@ -49,11 +50,11 @@ def serve(
     tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key (PEM).")] = None,
     insecure: Annotated[
         bool,
-        typer.Option("--insecure", metavar="", help="Listen on another address than this machine's own without TLS."),
+        typer.Option("--insecure", help="Listen on another address than this machine's own without TLS."),
     ] = False,
     no_upkeep: Annotated[
         bool,
-        typer.Option("--no-upkeep", metavar="", help="Leave folding and compaction to another process."),
+        typer.Option("--no-upkeep", help="Leave folding and compaction to another process."),
     ] = False,
     token_file: Annotated[
         Path | None,
@@ -64,7 +65,7 @@ def serve(
         ),
     ] = None,
     demo: Annotated[
-        bool, typer.Option("--demo", metavar="", help="If there is no such lake, make a small one to try it on.")
+        bool, typer.Option("--demo", help="If there is no such lake, make a small one to try it on.")
     ] = False,
 ) -> None:
     """Serve the lake over HTTP, until Ctrl-C.
@@ -72,6 +73,11 @@ def serve(
     It listens on this machine only, unless there is TLS or --insecure is given. At the first start it makes a token and
     shows it once, or writes it to --token-file; `lithify tokens` makes further ones. Background work runs inside, Spark
     only when it is needed.
+
+    Examples:
+        lithify serve --lake ./lake
+        lithify serve --lake ./lake --token-file /run/lithify/token
+        lithify serve --lake ./lake --port 8443 --host 0.0.0.0 --tls-cert chain.pem --tls-key key.pem
     """
     need("server")
     share_heaps()
@@ -200,18 +206,3 @@ def _force(session: Session, how: str, code: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-def register(app: typer.Typer) -> None:
-    command(
-        app,
-        "serve",
-        panel=PANEL,
-        local=True,
-        examples="""
-        lithify serve --lake ./lake
-        lithify serve --lake ./lake --token-file /run/lithify/token
-        lithify serve --lake ./lake --port 8443 --host 0.0.0.0 --tls-cert chain.pem --tls-key key.pem
-        """,
-        json_help="Say where it listens, and that it stopped, as lines of JSON.",
-    )(serve)

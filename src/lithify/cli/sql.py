@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lithify.cli.command import Session, TableArgument, command
+from lithify.cli.command import Commands, Session, TableArgument
 from lithify.cli.output import Column
 from lithify.cli.rowset import FormatOption, LimitOption, OutputOption, check_format, rows_wanted, write_rows
 from lithify.cli.values import cell
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
     from lithify.cli.command import AnyLake, AnyTable
 
-PANEL = "Queries"
-
+command = Commands("Queries")
+QueryArgument = Annotated[
+    str, typer.Argument(metavar="QUERY", help="A SELECT over the lake's tables; - reads it from stdin.")
+]
 AsOfOption = Annotated[
     str | None,
     typer.Option(
@@ -32,21 +34,31 @@ AsOfOption = Annotated[
 ]
 
 
+def query_text(query: str, example: str) -> str:
+    text = sys.stdin.read() if query == "-" else query
+    if not text.strip():
+        raise InvalidRequest(f"the query is empty: pass a SELECT, e.g. {example}")
+    return text
+
+
+@command("sql")
 def sql(
     session: Session,
-    query: Annotated[
-        str, typer.Argument(metavar="QUERY", help="A SELECT over the lake's tables; - reads it from stdin.")
-    ],
+    query: QueryArgument,
     as_of: AsOfOption = None,
     format: FormatOption = None,
     output: OutputOption = None,
     limit: LimitOption = None,
 ) -> None:
-    """Run a SELECT, fresh: every acknowledged change is in the answer. In-process, no Spark."""
+    """Run a SELECT, fresh: every acknowledged change is in the answer. In-process, no Spark.
+
+    Examples:
+        lithify sql "select status, count(*) from shop.orders group by status"
+        lithify sql "select * from shop.orders" --as-of 41 --output orders.parquet
+        lithify sql - --format csv < report.sql
+    """
     chosen = check_format(session, format, output)
-    text = sys.stdin.read() if query == "-" else query
-    if not text.strip():
-        raise InvalidRequest('the query is empty: pass a SELECT, e.g. lithify sql "select count(*) from shop.orders"')
+    text = query_text(query, 'lithify sql "select count(*) from shop.orders"')
     with session.lake() as lake:
         started = time.perf_counter()
         rows, cut = _answer(session, lake, text, as_of, rows_wanted(session, chosen, output, limit))
@@ -67,6 +79,7 @@ def _answer(session: Session, lake: AnyLake, text: str, as_of: str | None, wante
     return answer.rows, answer.cut
 
 
+@command("changes")
 def changes(
     session: Session,
     name: TableArgument,
@@ -78,7 +91,7 @@ def changes(
     ] = None,
     effects: Annotated[
         bool,
-        typer.Option("--effects", metavar="", help="Show what became of the rows: insert, update or delete (_kind)."),
+        typer.Option("--effects", help="Show what became of the rows: insert, update or delete (_kind)."),
     ] = False,
     format: FormatOption = None,
     output: OutputOption = None,
@@ -88,6 +101,10 @@ def changes(
 
     With --effects, each row is shown with what the commit did to it (_kind): a late update that lost and a delete of
     nothing are left out, and a deleted row is shown as it was.
+
+    Examples:
+        lithify changes shop.orders --since 41 --format ndjson
+        lithify changes shop.orders --since 41 --until 60 --effects --json
     """
     import pyarrow.compute as pc
 
@@ -132,6 +149,7 @@ def _seq(table: AnyTable, place: str) -> int:
     return seq_of(place, table.name, internals(table).incarnation)
 
 
+@command("history")
 def history(
     session: Session,
     name: TableArgument,
@@ -142,6 +160,9 @@ def history(
     """Show what happened to a table, newest first.
 
     Writes, deletes (who and why), folds, compactions, and changes of columns and options.
+
+    Examples:
+        lithify history shop.orders --limit 5
     """
     with session.lake() as lake:
         entries = [dataclasses.asdict(entry) for entry in lake.table(name).history(limit)]
@@ -160,8 +181,13 @@ def history(
         session.out.listing(columns, entries, {"table": name, "history": entries}, empty="nothing yet")
 
 
+@command("snapshot")
 def snapshot(session: Session, name: TableArgument, as_of: AsOfOption = None) -> None:
-    """Show which versions of changes and base a read uses, now or as of an earlier state."""
+    """Show which versions of changes and base a read uses, now or as of an earlier state.
+
+    Examples:
+        lithify snapshot shop.orders --as-of 2026-11-15T12:00:00
+    """
     with session.lake() as lake:
         pinned = lake.table(name).snapshot(as_of)
         document = {
@@ -179,27 +205,3 @@ def snapshot(session: Session, name: TableArgument, as_of: AsOfOption = None) ->
         }
         fields = {label.replace("_", " "): value for label, value in document.items() if label != "table"}
         session.out.record(name, fields, document)
-
-
-def register(app: typer.Typer) -> None:
-    command(
-        app,
-        "sql",
-        panel=PANEL,
-        examples="""
-        lithify sql "select status, count(*) from shop.orders group by status"
-        lithify sql "select * from shop.orders" --as-of 41 --output orders.parquet
-        lithify sql - --format csv < report.sql
-        """,
-    )(sql)
-    command(
-        app,
-        "changes",
-        panel=PANEL,
-        examples="""
-        lithify changes shop.orders --since 41 --format ndjson
-        lithify changes shop.orders --since 41 --until 60 --effects --json
-        """,
-    )(changes)
-    command(app, "history", panel=PANEL, examples="lithify history shop.orders --limit 5")(history)
-    command(app, "snapshot", panel=PANEL, examples="lithify snapshot shop.orders --as-of 2026-11-15T12:00:00")(snapshot)

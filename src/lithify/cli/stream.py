@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from lithify.cli.command import EncodingOption, Session, command
+from lithify.cli.command import Commands, EncodingOption, Session
 from lithify.cli.signals import caught, in_terminal, in_thread, wait
 from lithify.cli.values import human_seconds
 from lithify.core.json_out import dumps
@@ -19,13 +19,14 @@ from lithify.errors import InvalidRequest
 if TYPE_CHECKING:
     from lithify.streams.sink import TakenBatch
 
-PANEL = "Rows"
+command = Commands("Rows")
 STOPPING = "stopping: the batch under way is finished first; Ctrl-C again ends at once"
 FORCED = "ended at once: the batch under way is taken again by the next run"
 EVERY_DEFAULT_S = 10.0
 _EVERY = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)")
 
 
+@command("stream", local=True, json_help="Every batch as a line of JSON, and a last one when it ends.")
 def stream(
     session: Session,
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="A folder, with those in it, or a glob of files.")],
@@ -44,7 +45,7 @@ def stream(
         typer.Option("--op-column", metavar="COLUMN", help="Says of each event: insert, update or delete. Not stored."),
     ] = None,
     once: Annotated[
-        bool, typer.Option("--once", metavar="", help="Take the files that are there and were not taken yet, and end.")
+        bool, typer.Option("--once", help="Take the files that are there and were not taken yet, and end.")
     ] = False,
     every: Annotated[
         str | None, typer.Option("--every", metavar="TIME", help="Look for new files this often: 500ms, 10s, 1m.")
@@ -71,6 +72,11 @@ def stream(
     them: one that is still being written would be taken half.
 
     With --json, and into a pipe, every batch is a line.
+
+    Examples:
+        lithify stream landing/orders shop.orders --every 10s
+        lithify stream 'cdc/orders-*.json' shop.orders --op-column op --on-bad-record quarantine
+        lithify stream landing/ shop.orders --format csv --once --json
     """
     if once and every is not None:
         raise InvalidRequest("--once takes what is there and ends: leave out --every")
@@ -141,18 +147,3 @@ def _tell(session: Session, batch: TakenBatch) -> None:
 def _line(document: dict[str, Any]) -> None:
     sys.stdout.write(dumps(document) + "\n")
     sys.stdout.flush()
-
-
-def register(app: typer.Typer) -> None:
-    command(
-        app,
-        "stream",
-        panel=PANEL,
-        local=True,
-        examples="""
-        lithify stream landing/orders shop.orders --every 10s
-        lithify stream 'cdc/orders-*.json' shop.orders --op-column op --on-bad-record quarantine
-        lithify stream landing/ shop.orders --format csv --once --json
-        """,
-        json_help="Every batch as a line of JSON, and a last one when it ends.",
-    )(stream)

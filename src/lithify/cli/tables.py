@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lithify.cli.command import Session, TableArgument, command
+from lithify.cli.command import Commands, Session, TableArgument
 from lithify.cli.output import TABLE, Column, counts
 from lithify.cli.values import bytes_cell, cell, count_cell, human_bytes, parse_bytes
 from lithify.core.json_out import dumps
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from lithify.cli.command import AnyLake
 
-PANEL = "Lake and tables"
+command = Commands("Lake and tables")
 BYTES, DEFAULT = "_bytes", "default"
 BACK = "back to the lake's default: "
 
@@ -65,11 +65,16 @@ SetOption = Annotated[
 ]
 
 
+@command("init", local=True)
 def init(
     session: Session,
     path: Annotated[str | None, typer.Argument(metavar="PATH", help="The lake's folder; else --lake.")] = None,
 ) -> None:
-    """Make a lake: a new or an empty folder that tables can live in."""
+    """Make a lake: a new or an empty folder that tables can live in.
+
+    Examples:
+        lithify init ./lake
+    """
     if path is not None:
         session.lake_given = path
     wanted = session.lake_path
@@ -80,6 +85,7 @@ def init(
         session.out.message(done, document, f"Say where it is once: export LITHIFY_LAKE={lake.path}")
 
 
+@command("create")
 def create(
     session: Session,
     name: TableArgument,
@@ -98,7 +104,7 @@ def create(
     partition_by: PartitionOption = None,
     options: SetOption = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", metavar="", help="Do nothing if the same table is there already.")
+        bool, typer.Option("--if-not-exists", help="Do nothing if the same table is there already.")
     ] = False,
 ) -> None:
     """Create a table.
@@ -107,6 +113,11 @@ def create(
     timestamp_ntz, decimal(p,s), list<…>, struct<name:…,…>, map<…,…>. A `!` or `not null` after a type makes the
     column required. Key columns are always required. Without --key the table takes appends, and
     deletes by columns.
+
+    Examples:
+        lithify create shop.orders -c id:int64 -c "amount:decimal(10,2)" -c at:timestamp --key id --time at
+        lithify create iot.readings -c device:string! -c at:timestamp -c value:double --time at
+        lithify create shop.copy --schema orders.json --key id --set compression_level=9
     """
     arrow = schema_of(columns, schema)
     if arrow is None:
@@ -122,8 +133,14 @@ def create(
         session.out.message(what + (f", key {', '.join(key)}" if key else ", no key"), document)
 
 
+@command("tables")
 def list_tables(session: Session) -> None:
-    """List the lake's tables: how many rows are in base, how many changes are pending, and the seq."""
+    """List the lake's tables: how many rows are in base, how many changes are pending, and the seq.
+
+    Examples:
+        lithify tables
+        lithify tables --json
+    """
     with session.lake() as lake:
         rows = [_table_row(lake, name) for name in lake.tables()]
         columns = [
@@ -141,8 +158,13 @@ def list_tables(session: Session) -> None:
         session.out.problems([f"{row['table']}: {row['error']}" for row in rows if "error" in row])
 
 
+@command("describe")
 def describe(session: Session, name: TableArgument) -> None:
-    """Show a table: columns, key, settings, seq, watermark, pending changes, and where its base is."""
+    """Show a table: columns, key, settings, seq, watermark, pending changes, and where its base is.
+
+    Examples:
+        lithify describe shop.orders
+    """
     with session.lake() as lake:
         document = describe_document(lake, name)
         base, pending = document["base"], document["pending"]
@@ -170,10 +192,15 @@ def describe(session: Session, name: TableArgument) -> None:
             session.out.listing(columns, document["columns"], {}, empty="")
 
 
+@command("partitions")
 def partitions(session: Session, name: TableArgument) -> None:
     """Show what base holds, partition by partition: files, rows, bytes, and the first and last time.
 
     Told by log and index alone, without opening a data file. Pending changes have no partition yet.
+
+    Examples:
+        lithify partitions shop.orders
+        lithify partitions shop.orders --json
     """
     with session.lake() as lake:
         table = lake.table(name)
@@ -212,6 +239,7 @@ def partitions(session: Session, name: TableArgument) -> None:
             session.out.note(f"{_amount(pending, 'pending change')}, not in these yet")
 
 
+@command("set", local=True)
 def set_table_options(
     session: Session,
     name: TableArgument,
@@ -222,7 +250,12 @@ def set_table_options(
         ),
     ],
 ) -> None:
-    """Set options of a table: how its files are laid out, how long its log is kept, how it is looked after."""
+    """Set options of a table: how its files are laid out, how long its log is kept, how it is looked after.
+
+    Examples:
+        lithify set shop.orders row_group_rows=65536 log_retain_hours=24
+        lithify set shop.orders bloom_columns=none row_group_rows=default
+    """
     chosen = options_of(options)
     with session.local_lake() as lake:
         table = lake.table(name)
@@ -249,12 +282,17 @@ def options_of(pairs: Sequence[str]) -> dict[str, str]:
     return chosen
 
 
+@command("add-column", local=True)
 def add_column(
     session: Session,
     name: TableArgument,
     column: Annotated[str, typer.Argument(metavar="COLUMN:TYPE", help="e.g. note:string")],
 ) -> None:
-    """Add a nullable column. Rows that are there already read null in it."""
+    """Add a nullable column. Rows that are there already read null in it.
+
+    Examples:
+        lithify add-column shop.orders note:string
+    """
     field = parse_column(column)
     with session.local_lake() as lake:
         lake.table(name).add_column(field)
@@ -263,6 +301,7 @@ def add_column(
         )
 
 
+@command("adopt", local=True)
 def adopt(
     session: Session,
     name: TableArgument,
@@ -270,10 +309,15 @@ def adopt(
     key: KeyOption = None,
     order_by: OrderByOption = None,
     verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", metavar="", help="Check that no key is null or stands twice.")
+        bool, typer.Option("--verify/--no-verify", help="Check that no key is null or stands twice.")
     ] = True,
 ) -> None:
-    """Take an existing Delta table or folder of Parquet files as a table's base, without copying its data."""
+    """Take an existing Delta table or folder of Parquet files as a table's base, without copying its data.
+
+    Examples:
+        lithify adopt shop.orders /data/orders --key id
+        lithify adopt logs.events /data/events
+    """
     with session.local_lake() as lake:
         with session.out.working(f"adopting {path}"):
             lake.adopt(name, path, key=key or None, order_by=order_by, verify=verify)
@@ -286,12 +330,17 @@ def adopt(
             )
 
 
+@command("drop")
 def drop(
     session: Session,
     name: TableArgument,
-    yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Drop a table and delete its files. An adopted base is left where it is."""
+    """Drop a table and delete its files. An adopted base is left where it is.
+
+    Examples:
+        lithify drop shop.orders --yes
+    """
     with session.lake() as lake:
         stats = lake.table(name).stats()
         if not yes:
@@ -400,41 +449,3 @@ def _shown(option: str, value: Any) -> str:
     if BYTES in option and isinstance(value, int):
         return f"{value} ({human_bytes(value)})"
     return str(value)
-
-
-def register(app: typer.Typer) -> None:
-    command(app, "init", panel=PANEL, local=True, examples="lithify init ./lake")(init)
-    command(
-        app,
-        "create",
-        panel=PANEL,
-        examples="""
-        lithify create shop.orders -c id:int64 -c "amount:decimal(10,2)" -c at:timestamp --key id --time at
-        lithify create iot.readings -c device:string! -c at:timestamp -c value:double --time at
-        lithify create shop.copy --schema orders.json --key id --set compression_level=9
-        """,
-    )(create)
-    command(app, "tables", panel=PANEL, examples="lithify tables\nlithify tables --json")(list_tables)
-    command(app, "describe", panel=PANEL, examples="lithify describe shop.orders")(describe)
-    command(
-        app, "partitions", panel=PANEL, examples="lithify partitions shop.orders\nlithify partitions shop.orders --json"
-    )(partitions)
-    command(
-        app,
-        "set",
-        panel=PANEL,
-        local=True,
-        examples="lithify set shop.orders row_group_rows=65536 log_retain_hours=24\n"
-        "lithify set shop.orders bloom_columns=none row_group_rows=default",
-    )(set_table_options)
-    command(app, "add-column", panel=PANEL, local=True, examples="lithify add-column shop.orders note:string")(
-        add_column
-    )
-    command(
-        app,
-        "adopt",
-        panel=PANEL,
-        local=True,
-        examples="lithify adopt shop.orders /data/orders --key id\nlithify adopt logs.events /data/events",
-    )(adopt)
-    command(app, "drop", panel=PANEL, examples="lithify drop shop.orders --yes")(drop)

@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
-from lithify.cli.command import Session, TableArgument, command
+from lithify.cli.command import Commands, Session, TableArgument
 from lithify.cli.output import Column
-from lithify.cli.sql import PANEL, AsOfOption
+from lithify.cli.sql import AsOfOption
 from lithify.cli.values import bytes_cell, count_cell
+
+command = Commands("Queries")
 
 TagArgument = Annotated[
     str, typer.Argument(metavar="TAG", help="A name: a letter, then letters, digits, underscores, dots and hyphens.")
@@ -24,30 +26,39 @@ TAGS = (
 )
 
 
+@command("tag")
 def tag(session: Session, name: TableArgument, tag: TagArgument, as_of: AsOfOption = None) -> None:
-    """Give a version of a table a name. `--as-of NAME` reads it, however old it is; no vacuum takes its files."""
+    """Give a version of a table a name. `--as-of NAME` reads it, however old it is; no vacuum takes its files.
+
+    Examples:
+        lithify tag shop.orders month-end
+        lithify tag shop.orders before-import --as-of 41
+    """
     with session.lake() as lake:
         made = asdict(lake.table(name).tag(tag, as_of))
         undo = f"`lithify untag {name} {tag}` undoes it"
         session.out.message(f"{name} as of seq {made['seq']:,} is {tag}", made, undo)
 
 
+@command("tags")
 def tags(session: Session, name: TableArgument) -> None:
-    """List the named versions of a table."""
+    """List the named versions of a table.
+
+    Examples:
+        lithify tags shop.orders --json
+    """
     with session.lake() as lake:
         found = [asdict(each) for each in lake.table(name).tags()]
         session.out.listing(TAGS, found, {"table": name, "tags": found}, empty="no tags: `lithify tag` makes one")
 
 
+@command("untag")
 def untag(session: Session, name: TableArgument, tag: TagArgument) -> None:
-    """Take a name away. The next vacuum may delete what only that version needed."""
+    """Take a name away. The next vacuum may delete what only that version needed.
+
+    Examples:
+        lithify untag shop.orders month-end
+    """
     with session.lake() as lake:
         lake.table(name).untag(tag)
         session.out.message(f"{name} has no tag {tag} any more", {"table": name, "tag": tag, "untagged": True})
-
-
-def register(app: typer.Typer) -> None:
-    example = "lithify tag shop.orders month-end\nlithify tag shop.orders before-import --as-of 41"
-    command(app, "tag", panel=PANEL, examples=example)(tag)
-    command(app, "tags", panel=PANEL, examples="lithify tags shop.orders --json")(tags)
-    command(app, "untag", panel=PANEL, examples="lithify untag shop.orders month-end")(untag)

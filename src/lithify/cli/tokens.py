@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lithify.cli.command import Session, command, group
+from lithify.cli.command import Commands, Session
 from lithify.cli.output import Column, texts
 from lithify.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from lithify.http.tokens import Token, Tokens
 
-PANEL = "Service"
+command = Commands("Service", group="tokens", help="Tokens for callers of the service: create, list, revoke.")
 _UNIT_S = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 
@@ -34,6 +34,7 @@ LISTED = (
 )
 
 
+@command("create", local=True)
 def create(
     session: Session,
     name: Annotated[
@@ -55,6 +56,10 @@ def create(
     """Create a token for the service. Its secret is shown once and stored nowhere.
 
     admin includes all other scopes. write does not include read.
+
+    Examples:
+        lithify tokens create dashboard --scope read --expires 30d
+        lithify tokens create loader --scope write --table shop.orders --table log.*
     """
     expires_s = None if expires is None else lifetime_s(expires)
     scopes = [each.strip() for given in scope for each in given.split(",")]
@@ -66,17 +71,28 @@ def create(
     session.out.note(secret)
 
 
+@command("list", local=True)
 def list_tokens(session: Session) -> None:
-    """List the tokens of the lake, those that are expired or revoked too. Secrets are stored nowhere."""
+    """List the tokens of the lake, those that are expired or revoked too. Secrets are stored nowhere.
+
+    Examples:
+        lithify tokens list
+        lithify tokens list --json
+    """
     rows = [_document(token) for token in _tokens(session).listed()]
     session.out.listing(LISTED, rows, {"tokens": rows}, empty="no token yet: `lithify tokens create` makes one")
 
 
+@command("revoke", local=True)
 def revoke(
     session: Session,
     token: Annotated[str, typer.Argument(metavar="TOKEN", help="Its id, or its name if only one valid token has it.")],
 ) -> None:
-    """Revoke a token: within a second it lets nobody in any more, and never again."""
+    """Revoke a token: within a second it lets nobody in any more, and never again.
+
+    Examples:
+        lithify tokens revoke dashboard
+    """
     revoked = _tokens(session).revoke(token)
     session.out.message(f"token {revoked.id} ({revoked.name}) is revoked", _document(revoked))
 
@@ -98,21 +114,3 @@ def _tokens(session: Session) -> Tokens:
 
 def _document(token: Token) -> dict[str, Any]:
     return {**token.document(), "state": token.state(time.time())}
-
-
-def register(app: typer.Typer) -> None:
-    tokens = group(app, "tokens", panel=PANEL, help="Tokens for callers of the service: create, list, revoke.")
-    command(
-        tokens,
-        "create",
-        panel=PANEL,
-        local=True,
-        examples="""
-        lithify tokens create dashboard --scope read --expires 30d
-        lithify tokens create loader --scope write --table shop.orders --table log.*
-        """,
-    )(create)
-    command(tokens, "list", panel=PANEL, local=True, examples="lithify tokens list\nlithify tokens list --json")(
-        list_tokens
-    )
-    command(tokens, "revoke", panel=PANEL, local=True, examples="lithify tokens revoke dashboard")(revoke)
