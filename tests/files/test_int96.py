@@ -145,7 +145,7 @@ def test_a_delta_table_with_int96_files_is_read_in_utc(lake: Lake, folder: Path)
 
 
 def test_rows_from_a_parquet_file_on_the_command_line(folder: Path) -> None:
-    from lithify.cli.inputs import read_rows
+    from lithify.cli.row_input import read_rows
 
     write_int96(folder / "x.parquet", as_table(ROWS))
 

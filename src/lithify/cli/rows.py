@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from lithify.cli.command import BatchIdOption, Commands, EncodingOption, SchemaOption, Session, TableArgument
-from lithify.cli.inputs import STDIN, keys_from_arguments, read_rows, rows_of
+from lithify.cli.row_input import STDIN, keys_from_arguments, read_rows, rows_of
 from lithify.cli.tables import ColumnsOption, KeyOption, OrderByOption, PartitionOption, TimeOption, schema_of
 from lithify.cli.values import human_bytes, human_seconds
 from lithify.core.wording import plural

@@ -11,7 +11,7 @@ import typer
 
 from lithify.cli.command import Commands, Session, TableArgument
 from lithify.cli.output import Column
-from lithify.cli.rowset import FormatOption, LimitOption, OutputOption, check_format, rows_wanted, write_rows
+from lithify.cli.row_output import FormatOption, LimitOption, OutputOption, check_format, rows_wanted, write_rows
 from lithify.cli.values import cell
 from lithify.errors import InvalidRequest, LimitExceeded
 
