@@ -14,7 +14,7 @@ import pyarrow as pa
 from benchmarks.data import changes, load, random_keys
 from benchmarks.report import Report, shown_time, timed
 from lithify import Lake, Table
-from lithify.maintenance.table_work import TableMaintenance
+from lithify.maintenance.table_maintenance import TableMaintenance
 
 ROUNDS = 20
 COMMITS = 10

@@ -24,7 +24,7 @@ import lithify
 from lithify import InvalidRequest, Lake, Settings
 from lithify.cli.main import app
 from lithify.client.lake import RemoteLake
-from lithify.core.types import parse_type
+from lithify.core.type_text import parse_type
 from lithify.http.app import create_app
 from support.folders import memory_folder
 from support.service import serving

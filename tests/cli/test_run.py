@@ -19,14 +19,14 @@ from lithify import Lake, Settings
 from lithify.cli.logs import JsonLines, TextLines
 from lithify.cli.run import _Live
 from lithify.jobs import jobs, leases
-from lithify.maintenance.cycle import LEASE
+from lithify.maintenance.cycle_lease import LEASE
 from lithify.tables.runtime import Owner
 
 Run = Callable[..., Any]
 WAIT_S = 120
 HANGING = """
 import threading
-from lithify.maintenance.table_work import TableMaintenance
+from lithify.maintenance.table_maintenance import TableMaintenance
 def hang(self, plan):
     print("hanging", flush=True)
     threading.Event().wait()
@@ -36,7 +36,7 @@ main()
 """
 
 FAILING = """
-from lithify.maintenance.cycle import Cycle
+from lithify.maintenance.cycle_lease import Cycle
 from lithify.errors import Unavailable
 def fail(self, *arguments, **options):
     raise Unavailable("no space left")

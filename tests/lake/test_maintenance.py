@@ -17,7 +17,7 @@ import pytest
 
 from lithify import Conflict, InvalidRequest, Lake, Settings
 from lithify.lake.maintenance import Maintenance, ended_jobs, past_cycles, running_cycle, table_upkeep, unfinished_jobs
-from lithify.maintenance.table_work import TableMaintenance
+from lithify.maintenance.table_maintenance import TableMaintenance
 from support import children, cycles
 from support.bags import bag
 from support.leftovers import unsettled

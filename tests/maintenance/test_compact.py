@@ -34,7 +34,7 @@ from lithify.core.names import parse_table_name
 from lithify.files.local import LocalStorage
 from lithify.jobs import jobs
 from lithify.maintenance.compact import Compactor
-from lithify.maintenance.table_work import TableMaintenance
+from lithify.maintenance.table_maintenance import TableMaintenance
 from lithify.read.reader import Reader
 from lithify.tables.handles import Handles
 from support.bags import bag

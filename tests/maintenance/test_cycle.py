@@ -17,7 +17,7 @@ import pytest
 
 from lithify import ComputeFailed, Conflict, Corruption, InvalidRequest, Lake, NotFound, Settings, Unavailable
 from lithify.jobs import leases
-from lithify.maintenance.cycle import LEASE, Cycle, cycle_history
+from lithify.maintenance.cycle_lease import LEASE, Cycle, cycle_history
 from lithify.maintenance.plans import Plan
 from lithify.tables.runtime import Owner, Runtime
 from support import children, cycles

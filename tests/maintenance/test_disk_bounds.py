@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lithify import Lake, NotFound, Settings, Table
-from lithify.maintenance.table_work import TableMaintenance
+from lithify.maintenance.table_maintenance import TableMaintenance
 from lithify.read.reader import Reader
 from support.clocks import HOUR_MS, Clock, lake_with
 from support.folders import memory_folder

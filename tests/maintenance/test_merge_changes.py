@@ -14,7 +14,7 @@ import pytest
 from lithify import Conflict, Lake, Settings, Table
 from lithify.maintenance.merge_changes import MinorReport
 from lithify.maintenance.plans import MinorPlan
-from lithify.maintenance.table_work import TableMaintenance
+from lithify.maintenance.table_maintenance import TableMaintenance
 from support.bags import bag
 from support.faults import FaultyStore, Gate
 from support.leftovers import unsettled

@@ -13,7 +13,7 @@ import pytest
 
 from lithify import ComputeFailed, Conflict, InvalidRequest, Lake, Unavailable
 from lithify.jobs import leases
-from lithify.maintenance.cycle import LEASE, Cycle
+from lithify.maintenance.cycle_lease import LEASE, Cycle
 from lithify.maintenance.reports import CycleReport
 from lithify.maintenance.scheduler import INTERVAL_KINDS, Scheduler, cron_trigger
 from lithify.options.tiers import DEFAULT_TIERS, Tier

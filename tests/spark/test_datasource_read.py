@@ -419,7 +419,7 @@ def test_partition_columns_that_stand_in_the_log_alone_are_filled_in(tmp_path: P
     pq.write_table(pa.table({"id": [1, 2]}), path, write_page_checksum=True)
     columns = pa.schema([("id", pa.int64()), ("region", pa.string())])
     from lithify.spark.datasource.read import batches
-    from lithify.spark.types import spark_schema
+    from lithify.spark.schemas import spark_schema
 
     piece = Piece(str(path), path.stat().st_size, constants=Source(str(path), 2, 1, (("region", "n"),)).constants)
 

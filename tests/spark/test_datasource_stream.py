@@ -18,7 +18,7 @@ from lithify.spark.datasource import plan as source_plan
 from lithify.spark.datasource import write as source_write
 from lithify.spark.datasource.stream import FeedReader
 from lithify.spark.datasource.write import RowsMessage
-from lithify.spark.types import spark_schema
+from lithify.spark.schemas import spark_schema
 
 COLUMNS = pa.schema([("id", pa.int64()), ("region", pa.string())])
 EVENTS = pa.schema([*COLUMNS, ("op", pa.string())])

@@ -18,7 +18,7 @@ from lithify import Conflict, InvalidRequest, Lake, LithifyDataSource, Table, Un
 from lithify.files.local import LocalStorage
 from lithify.jobs import jobs
 from lithify.spark.datasource.write import TableWriter, TaskMessage
-from lithify.spark.types import spark_schema
+from lithify.spark.schemas import spark_schema
 from lithify.tables.runtime import Owner
 from lithify.write import spool
 

@@ -15,7 +15,7 @@ from pyspark.sql import datasource as pushed
 
 from lithify.core.predicates import UNKNOWN, And, Compare, In, IsNull, Or, Predicate, Prefix
 from lithify.spark.datasource.filters import predicate_of
-from lithify.spark.types import spark_schema
+from lithify.spark.schemas import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

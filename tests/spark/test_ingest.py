@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lithify import InvalidRequest, Lake, NotFound
-from lithify.core.types import type_name
+from lithify.core.type_text import type_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,7 +24,7 @@ from lithify.jobs import jobs
 from lithify.lake.maintenance import Maintenance
 from lithify.maintenance.plans import MinorPlan
 from lithify.maintenance.reports import CycleReport
-from lithify.maintenance.table_work import TableMaintenance
+from lithify.maintenance.table_maintenance import TableMaintenance
 from support.bags import bag
 from support.clocks import HOUR_MS, Clock, Stopped, lake_with, next_ms
 from support.effort import some_back

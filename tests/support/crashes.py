@@ -17,7 +17,7 @@ import pyarrow as pa
 from lithify import Lake, Settings
 from lithify.files.local import LocalStorage
 from lithify.maintenance.plans import MinorPlan
-from lithify.maintenance.table_work import TableMaintenance
+from lithify.maintenance.table_maintenance import TableMaintenance
 from support.bags import bag
 from support.faults import FaultyStore, RecordingStore, kill_process
 

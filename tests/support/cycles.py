@@ -16,7 +16,7 @@ from lithify import Lake, Settings
 from lithify.compute.processes import process_start
 from lithify.core.names import parse_table_name
 from lithify.core.snapshot import DataFile
-from lithify.maintenance.cycle import Cycle
+from lithify.maintenance.cycle_lease import Cycle
 from lithify.maintenance.fold import FoldJob
 from lithify.maintenance.plans import CompactPlan, FoldDue, MinorPlan, Plan
 from lithify.read.reader import Reader

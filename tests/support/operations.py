@@ -28,7 +28,7 @@ from lithify.core.ops import Op
 from lithify.core.schema import TableSchema
 from lithify.files.local import LocalStorage
 from lithify.maintenance.plans import MinorPlan
-from lithify.maintenance.table_work import TableMaintenance
+from lithify.maintenance.table_maintenance import TableMaintenance
 from lithify.write.bulk import BulkWrite, Files, write_files
 from support import log_oracle
 from support.bags import bag

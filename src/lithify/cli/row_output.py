@@ -15,7 +15,7 @@ import typer
 from lithify.cli.command import Session
 from lithify.cli.output import Column
 from lithify.cli.values import human_seconds
-from lithify.core.types import type_name
+from lithify.core.type_text import type_name
 from lithify.core.wording import plural
 from lithify.errors import InvalidRequest
 

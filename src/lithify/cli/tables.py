@@ -17,7 +17,7 @@ from lithify.cli.output import TABLE, Column, counts
 from lithify.cli.values import bytes_cell, cell, count_cell, human_bytes, parse_bytes
 from lithify.core.json_out import dumps
 from lithify.core.names import DAY
-from lithify.core.types import parse_column, type_name
+from lithify.core.type_text import parse_column, type_name
 from lithify.core.wording import plural
 from lithify.errors import InvalidRequest, LithifyError
 from lithify.text.json_fields import RepeatedField, once

@@ -21,7 +21,7 @@ from lithify.core.json_rows import value_of
 from lithify.core.results import PartitionStats, SnapshotStats
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import Snapshot
-from lithify.core.types import parse_type, type_name
+from lithify.core.type_text import parse_type, type_name
 from lithify.errors import InvalidRequest, Unavailable
 from lithify.maintenance.reports import CycleReport
 from lithify.options.table_options import OPTIONS, parse, stored

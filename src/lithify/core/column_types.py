@@ -7,8 +7,8 @@ JSON has fewer types than a table: integers beyond 2^53, decimals, dates, times 
 infinities "NaN", "Infinity" and "-Infinity". Rows that come from Python may hold Python's own objects as well
 (`objects`). What `to_json` writes `from_json` reads.
 
-Plain types are in `plain_types`; lists, structs and maps here. All values of all rows of a nested column are one column
-of the inner type, so that nesting costs no loop per row.
+Plain types are in `plain_column_types`; lists, structs and maps here. All values of all rows of a nested column are
+one column of the inner type, so that nesting costs no loop per row.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ColumnType:
 
     @property
     def name(self) -> str:
-        """As `describe` prints it and `create` reads it (`core/types.py`)."""
+        """As `describe` prints it and `create` reads it (`core/type_text.py`)."""
         return str(self.arrow)
 
     @property
@@ -328,7 +328,7 @@ _OTHERS: Sequence[tuple[Callable[[pa.DataType], bool], type[ColumnType]]] = (
 @functools.lru_cache(4096)
 def type_of(kind: pa.DataType) -> ColumnType:
     """The record of an Arrow type."""
-    from lithify.core.plain_types import PLAIN
+    from lithify.core.plain_column_types import PLAIN
 
     made = next((made for fits, made in (*PLAIN, *_OTHERS) if fits(kind)), Other)
     return made(kind)

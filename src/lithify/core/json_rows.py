@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 
 from lithify.core.column_types import Misfit, NeedsDigits, type_of
-from lithify.core.plain_types import Boolean
-from lithify.core.types import type_name
+from lithify.core.plain_column_types import Boolean
+from lithify.core.type_text import type_name
 from lithify.errors import InvalidRequest, LimitExceeded
 
 VALUES_MAX = 4_000_000

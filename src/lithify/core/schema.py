@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lithify.core.column_types import Family, type_of
 from lithify.core.names import DAY, OP, SEQ, check_column_name
-from lithify.core.types import type_name
+from lithify.core.type_text import type_name
 from lithify.errors import Conflict, Corruption, InvalidRequest
 from lithify.options.table_options import effective
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from lithify.core.names import CONTROL_FOLDER, TableName
 from lithify.core.schema import TableSchema
-from lithify.core.types import type_name
+from lithify.core.type_text import type_name
 from lithify.delta.actions import LogChange
 from lithify.delta.base import FOLDED_TXN, OWNER, BaseLog
 from lithify.delta.changes import BASE_PATH, CREATED_AT_SEQ, CREATED_AT_VERSION, DROPPED, ChangesLog

@@ -413,7 +413,7 @@ def _arrow_schema(schema: Any) -> pa.Schema:
     if isinstance(schema, pa.Schema):
         return schema
     if type(schema).__module__.startswith("pyspark."):
-        from lithify.spark.types import arrow_schema
+        from lithify.spark.schemas import arrow_schema
 
         return arrow_schema(schema)
     if hasattr(schema, "__arrow_c_schema__"):

@@ -23,14 +23,14 @@ from lithify.lake.lake import Lake
 from lithify.lake.table import Table
 from lithify.maintenance.backoff import Waiting
 from lithify.maintenance.compact_plan import PACK
-from lithify.maintenance.cycle import LEASE, Cycle, check_may_compact, cycle_history
-from lithify.maintenance.cycle_run import OnEvent
+from lithify.maintenance.cycle import OnEvent
+from lithify.maintenance.cycle_lease import LEASE, Cycle, check_may_compact, cycle_history
 from lithify.maintenance.disk_use import DiskUse
 from lithify.maintenance.job_slots import JobSlot, JobSlots
 from lithify.maintenance.plans import CompactPlan, FileCount, Plan
 from lithify.maintenance.reports import DONE, FAILED, CycleReport, EndedJob, RunningJob, Skipped
 from lithify.maintenance.scheduler import STOP_GRACE_S, Scheduler, cron_trigger, tier_is_off
-from lithify.maintenance.table_work import TableMaintenance
+from lithify.maintenance.table_maintenance import TableMaintenance
 from lithify.maintenance.triggers import idle_tier
 from lithify.options.tiers import Tier, TierNames, declared, tier_named, tier_names
 from lithify.read.reader import Reader

@@ -39,7 +39,7 @@ from lithify.lake.internals import TableInternals
 from lithify.lake.open_tables import AsOf
 from lithify.maintenance.fold import FoldJob
 from lithify.maintenance.plans import CompactPlan
-from lithify.maintenance.table_work import TableMaintenance
+from lithify.maintenance.table_maintenance import TableMaintenance
 from lithify.maintenance.vacuum import Vacuum
 from lithify.options.tiers import TierNames
 from lithify.read.change_feed import Net, Place

@@ -27,8 +27,8 @@ from apscheduler.triggers.interval import IntervalTrigger
 from lithify.core.wording import plural
 from lithify.errors import Conflict, InvalidRequest, LithifyError
 from lithify.maintenance.compact_plan import PACK
-from lithify.maintenance.cycle import Cycle, check_may_compact
-from lithify.maintenance.cycle_run import VACUUM, OnEvent
+from lithify.maintenance.cycle import VACUUM, OnEvent
+from lithify.maintenance.cycle_lease import Cycle, check_may_compact
 from lithify.maintenance.reports import CycleReport
 from lithify.metrics.events import tell
 from lithify.options.tiers import Tier, TierNames, how_to_turn_on, tier_names

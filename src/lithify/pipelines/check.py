@@ -131,7 +131,7 @@ def _check_nothing_from_nothing(what: str, over_nothing: DataFrame) -> None:
 def file_columns(now: Moment, step: Step, spark: SparkSession) -> pa.Schema | None:
     """Those that are remembered, else those that Spark finds in the files; None: there are none yet."""
     from lithify.spark.ingest import infer
-    from lithify.spark.types import columns_from_json
+    from lithify.spark.schemas import columns_from_json
     from lithify.write.ingest import format_of
 
     ledger = Ledgers(now.context.runtime, step).read(state_of(now.find(step.target), step.feed).ledger)

@@ -25,7 +25,7 @@ from lithify.errors import Corruption, NotFound
 from lithify.files.user_files import size_and_time_ns
 from lithify.pipelines.context import Seen
 from lithify.pipelines.declaration import Step
-from lithify.streams.checkpoint import Checkpoint, feed_txn, fingerprint, recall
+from lithify.streams.exactly_once import Checkpoint, feed_txn, fingerprint, recall
 from lithify.tables.runtime import Runtime
 
 READ, DECLARED, LEDGER = "read", "declared", "ledger"

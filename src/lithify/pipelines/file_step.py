@@ -102,7 +102,7 @@ class FilesRun:
     def _commit(
         self, target: Seen, rows: pa.Table | DataFrame, files: Sequence[FileSeen], report: StepReport
     ) -> StepReport:
-        from lithify.spark.types import columns_to_json
+        from lithify.spark.schemas import columns_to_json
 
         step, state = self._step, self._work.state
         self._tell(f"writing {step.target}")

@@ -31,8 +31,8 @@ from lithify.merge.change_feed import (
     row_keys_of,
 )
 from lithify.spark.parquet import no_rows, scan_files
+from lithify.spark.schemas import spark_schema
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed
-from lithify.spark.types import spark_schema
 
 # Beyond so many commits and operations, their union would take longer to plan than a join to run.
 UNION_MAX = 4

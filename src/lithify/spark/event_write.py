@@ -25,8 +25,8 @@ from lithify.core.schema import TableSchema
 from lithify.files.parquet import Layout, PartWriter, Written, part_path
 from lithify.merge.events import check_events, settle
 from lithify.merge.resolve import compose
+from lithify.spark.schemas import arrow_schema, in_order_of
 from lithify.spark.tasks import run_partitions
-from lithify.spark.types import arrow_schema, in_order_of
 
 ARRIVAL = "_lithify_arrival"
 FILE_ROWS_MAX = 4_000_000

@@ -33,8 +33,8 @@ from lithify.files.text_files import (
     value_types,
 )
 from lithify.spark.parquet import literal, whole_files
+from lithify.spark.schemas import arrow_schema, spark_schema
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed, run_tasks
-from lithify.spark.types import arrow_schema, spark_schema
 from lithify.text.inferred_types import Seen, columns_of, json_columns, kinds_of, merged
 from lithify.text.text_rows import BadRecord, Target
 

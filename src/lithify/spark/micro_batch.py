@@ -22,8 +22,8 @@ from lithify.core.ops import WORDS, Op
 from lithify.files.staging import json_files
 from lithify.spark.event_write import ARRIVAL
 from lithify.spark.ingest import FILE, MODIFIED, local_name, parquet_rows
+from lithify.spark.schemas import arrow_schema
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed
-from lithify.spark.types import arrow_schema
 
 QUERY_ID = "sql.streaming.queryId"
 WHY = "_lithify_why"

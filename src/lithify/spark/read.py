@@ -32,8 +32,8 @@ from lithify.files.staging import is_staged, staged_folders
 from lithify.merge.apply import distributed_sql
 from lithify.spark.overlay import FilterKind, StagedOverlay, locate, merge, stage
 from lithify.spark.parquet import no_rows, scan_files
+from lithify.spark.schemas import spark_schema
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed
-from lithify.spark.types import spark_schema
 
 
 @dataclass(frozen=True)

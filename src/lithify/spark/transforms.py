@@ -28,8 +28,8 @@ from lithify.errors import InvalidRequest
 from lithify.files.staging import json_files
 from lithify.spark.ingest import FILE, MODIFIED
 from lithify.spark.parquet import no_rows
+from lithify.spark.schemas import arrow_schema, spark_schema
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed
-from lithify.spark.types import arrow_schema, spark_schema
 
 FAILED, OPERATION = "_lithify_failed", "_lithify_operation"
 UPSERT, DELETE = "upsert", "delete"

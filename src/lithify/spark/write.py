@@ -35,8 +35,8 @@ from lithify.core.schema import TableSchema
 from lithify.errors import InvalidRequest
 from lithify.files.local import LocalStorage
 from lithify.files.parquet import Layout, PartWriter, Written, part_path
+from lithify.spark.schemas import in_order_of
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed, run_partitions
-from lithify.spark.types import in_order_of
 
 OPEN_WRITERS_MAX = 64
 WAITING_BYTES_MAX = 256 * 2**20

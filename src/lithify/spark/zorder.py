@@ -27,8 +27,8 @@ from lithify.files.parquet import Written
 from lithify.files.zorder import ClusterTask, fingerprint_of_source, write_part
 from lithify.files.zorder_values import Quantiles, quantiles, z_values
 from lithify.spark.read import scan
+from lithify.spark.schemas import spark_schema
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed, run_tasks
-from lithify.spark.types import spark_schema
 
 PLACE = "_lithify_place"
 SAMPLE_ROWS = 200_000

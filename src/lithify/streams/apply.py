@@ -1,7 +1,7 @@
 """Rows that arrive as a feed, from a stream or a pipeline: rows and how far the feed has come in one commit.
 
 A portion is settled to one row and one operation per key (`merge/events.py`) and committed together with its progress
-(`streams/checkpoint.py`), so that a portion that is sent again after a crash changes nothing. Portions of few rows are
+(`exactly_once.py`), so that a portion that is sent again after a crash changes nothing. Portions of few rows are
 fetched from Spark and take the way of every small write; others are written by Spark's executors. Either way it is one
 commit with the same outcome. A portion with no rows is a commit too: it says how far the feed has come.
 
@@ -26,7 +26,7 @@ from lithify.core.schema import TableSchema
 from lithify.core.wording import plural
 from lithify.errors import InvalidRequest
 from lithify.merge.events import check_events, settle, with_null_key
-from lithify.streams.checkpoint import Checkpoint, check_feed, recall
+from lithify.streams.exactly_once import Checkpoint, check_feed, recall
 from lithify.tables.handles import Handles
 from lithify.write.quarantine import set_aside
 from lithify.write.replay import arrived

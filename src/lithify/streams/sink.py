@@ -30,7 +30,7 @@ from lithify.core.names import parse_table_name
 from lithify.core.results import Commit
 from lithify.errors import InvalidRequest
 from lithify.streams.apply import BatchMode, Checkpoint, OnNullKeys, apply_batch, check_batch, checkpoint_of
-from lithify.streams.checkpoint import check_feed
+from lithify.streams.exactly_once import check_feed
 from lithify.tables.handles import dropped
 
 if TYPE_CHECKING:

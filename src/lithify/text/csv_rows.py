@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from lithify.core.column_types import ColumnType, type_of
-from lithify.core.types import type_name
+from lithify.core.type_text import type_name
 from lithify.errors import InvalidRequest
 from lithify.text.csv_records import FINE, WHY, Records, split_records
 from lithify.text.text_rows import (

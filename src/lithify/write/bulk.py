@@ -56,7 +56,7 @@ def write_frame(
     schema_fingerprint: str | None = None,
 ) -> Commit:
     """Rows to append or upsert."""
-    from lithify.spark.types import arrow_schema
+    from lithify.spark.schemas import arrow_schema
     from lithify.spark.write import WriteTask, write_parts
 
     check_batch_id(batch_id)

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from lithify.core.fields import Documented, Example
 from lithify.core.results import Commit, TableExplanation
 from lithify.core.schema import normalise
-from lithify.core.types import parse_type, type_name
+from lithify.core.type_text import parse_type, type_name
 from lithify.errors import InvalidRequest
 from lithify.sql.limits import RunningQuery
 

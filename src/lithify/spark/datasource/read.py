@@ -27,7 +27,7 @@ from lithify.files.read_proof import Vanished
 from lithify.merge.apply import standing
 from lithify.spark.datasource.filters import predicate_of
 from lithify.spark.datasource.plan import Piece, Rows, ScanPartition, groups_of
-from lithify.spark.types import spark_schema
+from lithify.spark.schemas import spark_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -38,7 +38,7 @@ from lithify.spark.datasource.read import TableReader
 from lithify.spark.datasource.stream import FeedReader
 from lithify.spark.datasource.table import TableAccess, pages
 from lithify.spark.datasource.write import TableStreamWriter, TableWriter
-from lithify.spark.types import arrow_schema, spark_schema
+from lithify.spark.schemas import arrow_schema, spark_schema
 
 NAME = "lithify"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from lithify.core.types import parse_column, parse_type, type_name
+from lithify.core.type_text import parse_column, parse_type, type_name
 from lithify.errors import InvalidRequest
 
 PLAIN = {
