@@ -78,7 +78,7 @@ def test_the_lake() -> None:
     assert parameters(Lake.explain)[1:] == ["query", "as_of", "may_read", "within"]
     assert parameters(Lake.adopt)[1:3] == ["name", "path"]
     assert parameters(Lake.pipeline)[1:] == ["name", "declaration"]
-    public = {name for name in vars(Lake) if not name.startswith("_")}
+    public = {name for name in dir(Lake) if not name.startswith("_")}
     assert public >= {"create_table", "table", "tables", "drop_table", "adopt", "sql", "spark", "close"}
     assert hasattr(Lake, "__enter__")
 

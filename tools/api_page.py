@@ -15,7 +15,6 @@ import lithify
 from lithify.client.lake import RemoteLake
 from lithify.client.table import RemoteTable
 from lithify.core.fields import texts_of
-from lithify.core.table_methods import TableMethods
 from lithify.lake.cache import Cache
 
 PAGE = Path(__file__).parents[1] / "docs" / "api.md"
@@ -52,7 +51,8 @@ def page() -> str:
 
 
 def _members(kind: type) -> list[str]:
-    found = {**(vars(TableMethods) if issubclass(kind, TableMethods) else {}), **vars(kind)}
+    ours = [base for base in reversed(kind.__mro__) if base.__module__.startswith("lithify.")]
+    found = {name: value for base in ours for name, value in vars(base).items()}
     parts = []
     for name, value in found.items():
         if name.startswith("_") or name in INTERNAL.get(kind.__name__, ()):

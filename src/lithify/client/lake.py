@@ -5,13 +5,11 @@ What needs the server's files or its Spark (adopt, ingest, to_spark, the index) 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import ssl
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 from urllib.parse import quote
 
@@ -30,9 +28,10 @@ from lithify.client.documents import (
 from lithify.client.table import HISTORY_MAX, RemoteTable, only_here, only_local
 from lithify.client.transport import ARROW, TIMEOUT_S, Call, Transport
 from lithify.core.html import Listed
-from lithify.core.names import parse_table_name
-from lithify.core.results import TableExplanation, TableStats
-from lithify.core.schema import define
+from lithify.core.lake_methods import LakeMethods
+from lithify.core.names import TableName, parse_table_name
+from lithify.core.results import TableExplanation
+from lithify.core.schema import TableSchema
 from lithify.errors import InvalidRequest, LimitExceeded, NotFound, Unavailable
 from lithify.maintenance.reports import CycleReport, RunningJob
 from lithify.options.tiers import TierNames, tier_names
@@ -59,20 +58,12 @@ def connect(
     return RemoteLake(Transport(address, token, timeout_s=timeout_s, verify=verify))
 
 
-class RemoteLake:
+class RemoteLake(LakeMethods[RemoteTable]):
     """Get one from `lithify.connect`. Threads may share it."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self.cache = RemoteCache(transport)
-
-    def __enter__(self) -> RemoteLake:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"RemoteLake({self.path!r})"
@@ -88,35 +79,21 @@ class RemoteLake:
 
     # -- tables
 
-    def create_table(
-        self,
-        name: str,
-        schema: Any,
-        key: str | Iterable[str] | None = None,
-        order_by: str | None = None,
-        time: str | None = None,
-        partition_by: str | Iterable[str] = (),
-        if_not_exists: bool = False,
-        options: Mapping[str, Any] | None = None,
-        sort_by: str | Iterable[str] | None = None,
+    def _create(
+        self, name: TableName, definition: TableSchema, if_not_exists: bool, options: Mapping[str, Any] | None
     ) -> RemoteTable:
-        """Create a table. `schema` is a pyarrow schema; `options` are listed in docs/settings.md."""
-        if sort_by is not None:
-            options = {**(options or {}), "sort_by": sort_by if isinstance(sort_by, str) else list(sort_by)}
-        name = str(parse_table_name(name))
-        definition = define(_arrow_schema(schema), key, order_by, time, partition_by)
         document = {
-            "name": name,
+            "name": str(name),
             "columns": columns_document(definition.columns),
             "key": list(definition.key),
-            "order_by": order_by,
-            "time": time,
+            "order_by": definition.order_by,
+            "time": definition.time,
             "partition_by": list(definition.partition_by),
             "if_not_exists": if_not_exists,
             "options": dict(options or {}),
         }
         self._ask("POST", "/tables", json=document, again=if_not_exists)
-        return self.table(name)
+        return self.table(str(name))
 
     def table(self, name: str) -> RemoteTable:
         """Open a table."""
@@ -126,16 +103,7 @@ class RemoteLake:
     def tables(self) -> list[str]:
         return list(field_of(self._get("/tables"), "tables"))
 
-    def stats(self) -> list[TableStats]:
-        """Size and pending changes of every table, told by the logs."""
-        found = Listed["TableStats"]()
-        for name in self.tables():
-            with contextlib.suppress(NotFound):  # dropped meanwhile
-                found.append(self.table(name).stats())
-        return found
-
     def drop_table(self, name: str) -> None:
-        """Drop a table and delete its files. An adopted base is left where it is."""
         name = str(parse_table_name(name))
         self._ask("DELETE", f"/tables/{quote(name)}")
 
@@ -274,14 +242,3 @@ class RemoteLake:
 
 def _bounded(limit: int | None) -> int:
     return HISTORY_MAX if limit is None else min(limit, HISTORY_MAX)
-
-
-def _arrow_schema(schema: Any) -> pa.Schema:
-    if isinstance(schema, pa.Schema):
-        return schema
-    if hasattr(schema, "__arrow_c_schema__"):
-        try:
-            return pa.schema(schema)
-        except (pa.ArrowException, TypeError, ValueError) as error:
-            raise InvalidRequest(f"schema is a pyarrow schema, not {type(schema).__name__}") from error
-    raise InvalidRequest(f"schema is a pyarrow schema, not {type(schema).__name__}")

@@ -46,8 +46,8 @@ from lithify.core.results import (
     VacuumReport,
 )
 from lithify.core.rows import keys_of, rows_of_newest
-from lithify.core.schema import TableSchema, check_key_type
-from lithify.core.table_methods import Columns, OnReport, TableMethods, check_keyed
+from lithify.core.schema import TableSchema
+from lithify.core.table_methods import Columns, OnReport, TableMethods, check_keyed, is_spark_frame, keys_to_delete
 from lithify.errors import InvalidRequest, LimitExceeded, NotFound
 from lithify.options.tiers import TierNames, tier_names
 
@@ -144,30 +144,19 @@ class RemoteTable(TableMethods[PlannedCompaction]):
 
     def _rows(self, data: Any) -> pa.Table:
         """Rows of the columns that were told last; what those refuse may fit newer ones."""
-        if _is_spark_frame(data):
+        if is_spark_frame(data):
             raise InvalidRequest(
                 "a Spark DataFrame cannot be written to a service: pass frame.toArrow() if it is small, or write it "
                 "with a local Lake where the lake is"
             )
         return rows_of_newest(data, self._known, lambda: self.definition)
 
-    def delete(
-        self,
-        keys: Any,
-        batch_id: str | None = None,
-        *,
-        actor: str | None = None,
-        reason: str | None = None,
-        schema_fingerprint: str | None = None,
+    def _delete(
+        self, keys: Any, batch_id: str | None, actor: str | None, reason: str | None, schema_fingerprint: str | None
     ) -> Commit:
-        """Delete by key. On a table with no key: every row that is there now and matches the given columns."""
         _check_actor(actor)
         self._check_schema(batch_id, schema_fingerprint)
-        rows = keys_of(keys, self._known)
-        if not self._known.keyed:
-            for column in rows.schema:
-                check_key_type(column, "delete")
-        document = {"keys": records(rows), "reason": reason}
+        document = {"keys": records(keys_to_delete(keys, self._known)), "reason": reason}
         return self._write("/delete", batch_id, json=document, schema=schema_fingerprint)
 
     def delete_where(
@@ -360,7 +349,3 @@ def checked_batch_id(batch_id: str) -> str:
 def _check_actor(actor: str | None) -> None:
     if actor is not None:
         raise InvalidRequest("through a service the actor is the token's name: leave actor out, and say why in reason")
-
-
-def _is_spark_frame(data: Any) -> bool:
-    return any(cls.__module__.startswith("pyspark.sql") and cls.__name__ == "DataFrame" for cls in type(data).__mro__)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 import pyarrow as pa
 
 from lithify.core.optional import missing
-from lithify.core.results import Commit, CompactReport, FoldPlan, FoldReport
-from lithify.core.schema import TableSchema
+from lithify.core.results import Commit, CompactReport, FoldPlan, FoldReport, TableStats
+from lithify.core.rows import keys_of
+from lithify.core.schema import TableSchema, check_key_type
 from lithify.errors import InvalidRequest
 from lithify.options.tiers import TierNames
 
@@ -35,6 +36,18 @@ def check_keyed(table: str, schema: TableSchema, operation: str) -> None:
         return
     why = "upsert by: use append, or create it with a key" if operation == "upsert" else "replace: use append"
     raise InvalidRequest(f"table {table} has no key, so there is nothing to {why}")
+
+
+def is_spark_frame(data: Any) -> bool:
+    """Told without importing pyspark."""
+    return any(cls.__module__.startswith("pyspark.sql") and cls.__name__ == "DataFrame" for cls in type(data).__mro__)
+
+
+def keys_to_delete(keys: Any, schema: TableSchema) -> pa.Table:
+    rows = keys_of(keys, schema)
+    for column in rows.schema if not schema.keyed else ():
+        check_key_type(column, "delete")
+    return rows
 
 
 class TableMethods(ABC, Generic[Planned]):
@@ -82,9 +95,25 @@ class TableMethods(ABC, Generic[Planned]):
         """Delete, then write: these rows win whatever their order_by says."""
         return self._put("replace", data, batch_id, actor, schema_fingerprint)
 
+    def delete(
+        self,
+        keys: Any,
+        batch_id: str | None = None,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        schema_fingerprint: str | None = None,
+    ) -> Commit:
+        """Delete by key. On a table with no key: every row that is there now and matches the given columns."""
+        return self._delete(keys, batch_id, actor, reason, schema_fingerprint)
+
     @abstractmethod
     def _put(
         self, operation: str, data: Any, batch_id: str | None, actor: str | None, schema_fingerprint: str | None
+    ) -> Commit: ...
+    @abstractmethod
+    def _delete(
+        self, keys: Any, batch_id: str | None, actor: str | None, reason: str | None, schema_fingerprint: str | None
     ) -> Commit: ...
 
     # -- reading
@@ -115,7 +144,11 @@ class TableMethods(ABC, Generic[Planned]):
         assert isinstance(frame, polars.DataFrame)
         return frame
 
-    # -- keeping it in shape
+    # -- looking at it, and keeping it in shape
+
+    @abstractmethod
+    def stats(self) -> TableStats:
+        """Size of the table, and how much of it is not folded yet."""
 
     @overload
     def fold(self, dry_run: Literal[False] = False) -> FoldReport: ...

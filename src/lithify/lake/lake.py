@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -15,11 +14,12 @@ import pyarrow as pa
 
 from lithify.core.arguments import check_text
 from lithify.core.html import ROWS_MAX, Listed, table_html
+from lithify.core.lake_methods import LakeMethods
 from lithify.core.names import TableName, parse_table_name
 from lithify.core.optional import need
 from lithify.core.read_plan import PlannedTable
-from lithify.core.results import TableExplanation, TableStats
-from lithify.core.schema import define
+from lithify.core.results import TableExplanation
+from lithify.core.schema import TableSchema
 from lithify.errors import CommitUnknown, InvalidRequest, LithifyError, NotFound
 from lithify.files.storage import Storage
 from lithify.files.text_input import check_encoding
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from lithify.pipelines.pipeline import Pipeline
 
 
-class Lake:
+class Lake(LakeMethods[Table]):
     """Open a lake, or create one in an empty or new folder.
 
     Pass `spark` to share a running session; otherwise one is started when bulk work first needs it, and given
@@ -70,14 +70,6 @@ class Lake:
         self._lock = threading.RLock()
         self._tables: dict[TableName, Table] = {}
         self._upkeep: Maintenance | None = None
-
-    def __enter__(self) -> Lake:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"Lake({str(self.path)!r})"
@@ -105,30 +97,20 @@ class Lake:
 
     # -- tables
 
-    def create_table(
-        self,
-        name: str,
-        schema: Any,
-        key: str | Iterable[str] | None = None,
-        order_by: str | None = None,
-        time: str | None = None,
-        partition_by: str | Iterable[str] = (),
-        if_not_exists: bool = False,
-        options: Mapping[str, Any] | None = None,
-        sort_by: str | Iterable[str] | None = None,
+    def _create(
+        self, name: TableName, definition: TableSchema, if_not_exists: bool, options: Mapping[str, Any] | None
     ) -> Table:
-        """Create a table. `schema` is a pyarrow schema, or a Spark one; `options` are listed in docs/settings.md.
+        if self._catalog.create(name, definition, if_not_exists=if_not_exists, options=options):
+            self._loaded.forget(name)  # one whose folder was lost may still be open
+            return self._created(str(name))
+        return self.table(str(name))
 
-        `sort_by`, short for the option of that name: columns that compactions sort the rows by.
-        """
-        if sort_by is not None:
-            options = {**(options or {}), "sort_by": sort_by}
-        parsed = parse_table_name(name)
-        definition = define(_arrow_schema(schema), key, order_by, time, partition_by)
-        if self._catalog.create(parsed, definition, if_not_exists=if_not_exists, options=options):
-            self._loaded.forget(parsed)  # one whose folder was lost may still be open
-            return self._created(name)
-        return self.table(name)
+    def _arrow_schema(self, schema: Any, kinds: str = "pyarrow or Spark") -> pa.Schema:
+        if type(schema).__module__.startswith("pyspark."):
+            from lithify.spark.schemas import arrow_schema
+
+            return arrow_schema(schema)
+        return super()._arrow_schema(schema, kinds)
 
     def _created(self, name: str) -> Table:
         try:
@@ -150,19 +132,9 @@ class Lake:
             return table
 
     def tables(self) -> list[str]:
-        """Names of all tables."""
         return [str(name) for name in self._catalog.tables()]
 
-    def stats(self) -> list[TableStats]:
-        """Size and pending changes of every table, told by the logs."""
-        found = Listed[TableStats]()
-        for name in self.tables():
-            with contextlib.suppress(NotFound):  # dropped meanwhile
-                found.append(self.table(name).stats())
-        return found
-
     def drop_table(self, name: str) -> None:
-        """Drop a table and delete its files. An adopted base is left where it is."""
         parsed = parse_table_name(name)
         self._loaded.check_open()
         self._catalog.drop(parsed)
@@ -232,7 +204,7 @@ class Lake:
             from lithify.spark.ingest import infer
 
             tell("looking at the columns", None)
-            columns = _arrow_schema(schema) if schema is not None else infer(self.spark, files, kind, encoding)
+            columns = self._arrow_schema(schema) if schema is not None else infer(self.spark, files, kind, encoding)
             table = self.create_table(name, columns, key, order_by, time, partition_by)
             at_seq = internals(table).handles.changes.created_at_seq
         try:
@@ -407,21 +379,6 @@ class Lake:
     def spark(self) -> SparkSession:
         """The Spark session of this lake; starts one if none was given."""
         return self._internals.spark()
-
-
-def _arrow_schema(schema: Any) -> pa.Schema:
-    if isinstance(schema, pa.Schema):
-        return schema
-    if type(schema).__module__.startswith("pyspark."):
-        from lithify.spark.schemas import arrow_schema
-
-        return arrow_schema(schema)
-    if hasattr(schema, "__arrow_c_schema__"):
-        try:
-            return pa.schema(schema)
-        except (pa.ArrowException, TypeError, ValueError) as error:
-            raise InvalidRequest(f"schema is a pyarrow or Spark schema, not {type(schema).__name__}") from error
-    raise InvalidRequest(f"schema is a pyarrow or Spark schema, not {type(schema).__name__}")
 
 
 def _local_path(path: str | Path) -> Path:

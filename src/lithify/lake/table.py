@@ -27,10 +27,10 @@ from lithify.core.results import (
     Tag,
     VacuumReport,
 )
-from lithify.core.rows import keys_of, rows_of_newest
+from lithify.core.rows import rows_of_newest
 from lithify.core.schema import TableSchema, check_key_type
 from lithify.core.snapshot import DataFile, Snapshot
-from lithify.core.table_methods import Columns, OnReport, TableMethods, check_keyed
+from lithify.core.table_methods import Columns, OnReport, TableMethods, check_keyed, is_spark_frame, keys_to_delete
 from lithify.errors import Conflict, InvalidRequest
 from lithify.files.read_proof import Vanished, look_again
 from lithify.index.partitions import FileFacts, facts_in, partitions_of
@@ -117,7 +117,7 @@ class Table(TableMethods[CompactPlan]):
         check_keyed(self.name, schema, operation)
         self._internals.check_schema(operation, batch_id, schema_fingerprint)
         who, beats = _who(actor, None), operation == "replace"
-        if _is_spark_frame(data) and not beats:
+        if is_spark_frame(data) and not beats:
             from lithify.write.bulk import write_frame
 
             return write_frame(
@@ -128,23 +128,11 @@ class Table(TableMethods[CompactPlan]):
         request = Request(operation, rows, batch_id, who, schema_fingerprint=schema_fingerprint)
         return self._internals.write(request, opened)
 
-    def delete(
-        self,
-        keys: Any,
-        batch_id: str | None = None,
-        *,
-        actor: str | None = None,
-        reason: str | None = None,
-        schema_fingerprint: str | None = None,
+    def _delete(
+        self, keys: Any, batch_id: str | None, actor: str | None, reason: str | None, schema_fingerprint: str | None
     ) -> Commit:
-        """Delete by key. On a table with no key: every row that is there now and matches the given columns."""
         self._internals.check_schema("delete", batch_id, schema_fingerprint)
-        schema = self._handles.changes.schema
-        rows = keys_of(keys, schema)
-        if not schema.keyed:
-            for column in rows.schema:
-                check_key_type(column, "delete")
-        parts = {Op.DELETE: rows}
+        parts = {Op.DELETE: keys_to_delete(keys, self._handles.changes.schema)}
         return self._internals.write(
             Request("delete", parts, batch_id, _who(actor, reason), schema_fingerprint=schema_fingerprint)
         )
@@ -376,7 +364,6 @@ class Table(TableMethods[CompactPlan]):
         return Listed(history_of(self._handles, limit))
 
     def stats(self) -> TableStats:
-        """Size of the table, and how much of it is not folded yet."""
         return stats_of(self.snapshot(), TableStats)
 
     def partitions(self, as_of: AsOf = None) -> list[PartitionStats]:
@@ -445,10 +432,6 @@ class Table(TableMethods[CompactPlan]):
 
 def _who(actor: str | None, reason: str | None) -> dict[str, str]:
     return {name: value for name, value in (("actor", actor), ("reason", reason)) if value is not None}
-
-
-def _is_spark_frame(data: Any) -> bool:
-    return any(cls.__module__.startswith("pyspark.sql") and cls.__name__ == "DataFrame" for cls in type(data).__mro__)
 
 
 __all__ = ["AsOf", "Commit", "Table"]
