@@ -319,10 +319,7 @@ def test_a_folder_that_was_put_back_from_a_copy(lake: Lake, folder: Path) -> Non
 @caged
 def test_processes_that_are_ready_see_the_tables_of_the_lake(lake: Lake) -> None:
     lake._internals.warm()
-    lake._serving.processes._later.put(None)
-    helper = lake._serving.processes._helper
-    assert helper is not None
-    helper.join()
+    lake._serving.processes._later.wait()
     waiting = lake._serving.processes.pids()
     assert waiting
     assert seen_by(lake, "select max(v) from a.t where id > 1")[0] in waiting

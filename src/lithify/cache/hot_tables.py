@@ -9,7 +9,6 @@ stays. Whatever goes wrong with a hot table, it is let go of.
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 import time
 from collections import OrderedDict
@@ -25,6 +24,7 @@ from lithify.cache.load import expected_bytes, load
 from lithify.cache.memory_account import Budget
 from lithify.cache.refresh import HotSnapshot, advance, is_older
 from lithify.cache.rows import HotRows
+from lithify.compute.background import Later
 from lithify.core.read_plan import ReadPlan
 from lithify.core.results import HotTableStats
 from lithify.core.snapshot import Snapshot
@@ -78,8 +78,7 @@ class HotTables:
         # What is pinned and cannot be held just now is tried again, like all that could not be loaded, after a while.
         self._pins: dict[str, tuple[str, ...]] = {}
         self._not_before_s: dict[str, float] = {}
-        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._loader: threading.Thread | None = None
+        self._loader = Later("lithify-hot-loader")
         self._closed = False
         self.hits = self.misses = self.loads = self.refreshes = self.evictions = 0
 
@@ -231,14 +230,7 @@ class HotTables:
                 return
             self._not_before_s.pop(table, None)
             self._queued.add(table)
-            if self._loader is None or not self._loader.is_alive():
-                self._loader = threading.Thread(target=self._work, name="lithify-hot-loader", daemon=True)
-                self._loader.start()
-        self._queue.put(run)
-
-    def _work(self) -> None:
-        while (job := self._queue.get()) is not None:
-            job()
+            self._loader.do(run)
 
     def _load(self, reader: Reader, names: Sequence[str], *, exactly: bool, pinned: bool = False) -> Future[_Hot]:
         """One load per table at a time: whoever comes second waits for the first."""
@@ -332,20 +324,12 @@ class HotTables:
 
     def settle(self, timeout_s: float = 60.0) -> None:
         """Wait until what was to be loaded in the background is."""
-        done = threading.Event()
-        with self._lock:
-            if self._loader is None:
-                return
-        self._queue.put(done.set)
-        done.wait(timeout_s)
+        self._loader.wait(timeout_s)
 
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            loader = self._loader
-        self._queue.put(None)
-        if loader is not None and loader is not threading.current_thread():
-            loader.join()
+        self._loader.close()
         self.evict()
 
     # -- looking at it

@@ -16,11 +16,11 @@ import contextlib
 import datetime as dt
 import json
 import logging
-import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import PurePath
 
+from lithify.compute.background import repeating
 from lithify.core.names import TableName
 from lithify.core.snapshot import Snapshot
 from lithify.errors import Corruption, LithifyError, NotFound
@@ -123,25 +123,14 @@ def forget_temporaries(runtime: Runtime, name: TableName, cutoff_ms: int) -> Non
                 runtime.store.delete(folder / entry)
 
 
-@contextlib.contextmanager
-def _renewing(runtime: Runtime, pin: Pin) -> Iterator[None]:
-    stop = threading.Event()
-    interval_s = runtime.settings.pin_hours_max * 3600 / RENEWALS
+def _renewing(runtime: Runtime, pin: Pin) -> contextlib.AbstractContextManager[None]:
+    def renew_it() -> None:
+        try:
+            renew(runtime, pin)
+        except LithifyError as error:
+            logger.warning("the pin %s on %s could not be renewed: %s", pin.id, pin.table, error)
 
-    def work() -> None:
-        while not stop.wait(interval_s):
-            try:
-                renew(runtime, pin)
-            except LithifyError as error:
-                logger.warning("the pin %s on %s could not be renewed: %s", pin.id, pin.table, error)
-
-    thread = threading.Thread(target=work, name=f"pin {pin.table}", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+    return repeating(renew_it, runtime.settings.pin_hours_max * 3600 / RENEWALS, f"pin {pin.table}")
 
 
 def _pin_of(runtime: Runtime, snapshot: Snapshot) -> Pin:

@@ -4,14 +4,14 @@ silently.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from lithify.compute.background import repeating
 from lithify.core.html import Shown
 from lithify.core.wording import plural
 from lithify.errors import InvalidRequest, LithifyError
@@ -36,6 +36,7 @@ SUFFIXES = {
 }
 FORMATS = ("csv", "json", "parquet")
 PACKED = (".gz", ".zst", ".zstd", ".bz2")
+LOOK_S = 0.5
 Progress = Callable[[str, float | None], None]
 
 
@@ -158,28 +159,19 @@ def _called(files: Sequence[str]) -> str:
     return f"{files[0]} has" if len(files) == 1 else f"{files[0]} and {len(files) - 1} more files have"
 
 
-@contextmanager
-def _watched(handles: Handles, progress: Progress) -> Iterator[None]:
+def _watched(handles: Handles, progress: Progress) -> AbstractContextManager[None]:
     """Tell how much has been written while Spark works: it does not say itself through its public interface."""
     store, folder = handles.runtime.store, handles.changes.log.path
     before = _bulks(store, folder)
-    stop = threading.Event()
 
-    def watch() -> None:
-        while not stop.wait(0.5):
-            with suppress(LithifyError):  # files come and go meanwhile
-                new = _bulks(store, folder) - before
-                size = sum(store.size(folder / bulk / path) for bulk in new for path in store.below(folder / bulk))
-                progress(f"writing, {size / 2**20:.1f} MiB so far", None)
+    def look() -> None:
+        with suppress(LithifyError):  # files come and go meanwhile
+            new = _bulks(store, folder) - before
+            size = sum(store.size(folder / bulk / path) for bulk in new for path in store.below(folder / bulk))
+            progress(f"writing, {size / 2**20:.1f} MiB so far", None)
 
-    thread = threading.Thread(target=watch, daemon=True)
     progress("writing", None)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+    return repeating(look, LOOK_S, f"ingest {handles.name}")
 
 
 def _bulks(store: Storage, folder: PurePath) -> set[str]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import queue
 import select
 import signal
 import socket
@@ -28,6 +27,7 @@ from typing import Any
 import pyarrow as pa
 
 from lithify.cache.shared_memory import SharedMemory
+from lithify.compute.background import Later
 from lithify.errors import ComputeFailed, InvalidRequest, LithifyError, OutOfResources, Unavailable
 from lithify.files.scratch import Scratch
 from lithify.sql.empty_catalog import Names, TableOf
@@ -78,8 +78,7 @@ class QueryProcesses:
         self._running: set[QueryProcess] = set()
         self._lock = threading.Lock()
         self._closed = False
-        self._later: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
-        self._helper: threading.Thread | None = None
+        self._later = Later("lithify-query-processes")
 
     def warm(self, count: int, tables: Callable[[], Mapping[str, Sequence[str]]] = dict) -> None:
         """Have so many ready, soon, which can see these tables: their folders by their names."""
@@ -92,7 +91,7 @@ class QueryProcesses:
             for _ in range(count):
                 self._start_one(self._views.of_new({}, None))
 
-        self._do_later(start)
+        self._later.do(start)
 
     def run(
         self,
@@ -173,7 +172,7 @@ class QueryProcesses:
                 return self._started(course, self._views.of_new(needed, course.may_read))
             if process.is_alive:
                 return process
-            self._do_later(process.end)
+            self._later.do(process.end)
 
     def _started(self, course: QueryRun, view: View) -> QueryProcess:
         """A new one. On a busy machine that may take longer than the query has, or its client waits."""
@@ -210,9 +209,9 @@ class QueryProcesses:
                 unneeded = self._waiting.pop(0)  # nobody has wanted its view for the longest time
             replace = not fit and not self._closed and not self._waiting
         unneeded.stop()
-        self._do_later(unneeded.end)
+        self._later.do(unneeded.end)
         if replace:
-            self._do_later(partial(self._start_one, process.view))
+            self._later.do(partial(self._start_one, process.view))
 
     def _start_one(self, view: View) -> None:
         with self._lock:
@@ -229,30 +228,16 @@ class QueryProcesses:
         if not kept:
             process.end()
 
-    def _do_later(self, work: Callable[[], object]) -> None:
-        with self._lock:
-            if self._helper is None or not self._helper.is_alive():
-                self._helper = threading.Thread(target=self._help, name="lithify-query-processes", daemon=True)
-                self._helper.start()
-        self._later.put(work)
-
-    def _help(self) -> None:
-        while (work := self._later.get()) is not None:
-            work()
-
     def close(self) -> None:
         with self._lock:
             self._closed = True
             waiting, self._waiting = self._waiting, []
             running = list(self._running)
-            helper = self._helper
         for process in running:
             process.stop()  # whoever waits for it hears that, and ends it
         for process in waiting:
             process.end()
-        if helper is not None:
-            self._later.put(None)
-            helper.join()
+        self._later.close()
 
 
 @dataclass(frozen=True)
