@@ -56,6 +56,13 @@ class Boolean(ColumnType):
 
 
 class _Number(ColumnType):
+    def from_object(self, value: Any) -> Any:
+        if isinstance(value, bool):
+            raise ValueError
+        if isinstance(value, str):
+            return str.__str__(value)
+        return float(value) if isinstance(value, float) else operator.index(value)
+
     def trimmed(self, texts: pa.Array) -> pa.Array:
         return pc.replace_substring_regex(super().trimmed(texts), r"^\+(\d|\.)", r"\1")
 
@@ -112,13 +119,6 @@ class Floating(_Number):
     json = natives = frozenset({int, float, Decimal, str, NULL})
     wanted = 'numbers within its range, "NaN", "Infinity" or "-Infinity"'
     _WORDS: ClassVar[dict[str, float]] = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-
-    def from_object(self, value: Any) -> Any:
-        if isinstance(value, bool):
-            raise ValueError
-        if isinstance(value, str):
-            return str.__str__(value)
-        return float(value) if isinstance(value, float) else operator.index(value)
 
     def array(self, values: list[Any], objects: bool) -> pa.Array:
         if not set(map(type, values)) <= {float, NULL}:
@@ -187,13 +187,6 @@ class DecimalNumber(_Number):
     @functools.cached_property
     def sql_name(self) -> str:  # type: ignore[override]
         return f"Decimal128({self.arrow.precision}, {self.arrow.scale})"
-
-    def from_object(self, value: Any) -> Any:
-        if isinstance(value, bool):
-            raise ValueError
-        if isinstance(value, str):
-            return str.__str__(value)
-        return float(value) if isinstance(value, float) else operator.index(value)
 
     def array(self, values: list[Any], objects: bool) -> pa.Array:
         """A float of Python's has the digits that it is written with: 9.9 is 9.90, and 0.1 + 0.2 has too many."""

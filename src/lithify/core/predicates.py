@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 Op = Literal["=", "<>", "<", "<=", ">", ">="]
 OPS: frozenset[str] = frozenset(get_args(Op))
@@ -76,25 +76,26 @@ class Prefix:
 
 
 @dataclass(frozen=True)
-class And:
+class _Joined:
     parts: tuple[Predicate, ...]
+    word: ClassVar[str]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parts", tuple(self.parts))
 
     def __str__(self) -> str:
-        return " AND ".join(f"({part})" if isinstance(part, Or) else str(part) for part in self.parts)
+        other = [isinstance(part, _Joined) and part.word != self.word for part in self.parts]
+        return f" {self.word} ".join(f"({part})" if o else str(part) for o, part in zip(other, self.parts, strict=True))
 
 
 @dataclass(frozen=True)
-class Or:
-    parts: tuple[Predicate, ...]
+class And(_Joined):
+    word = "AND"
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "parts", tuple(self.parts))
 
-    def __str__(self) -> str:
-        return " OR ".join(f"({part})" if isinstance(part, And) else str(part) for part in self.parts)
+@dataclass(frozen=True)
+class Or(_Joined):
+    word = "OR"
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,8 @@ class PlannedTable(Protocol):
     def snapshot(self) -> Snapshot: ...
 
     @property
-    def schema(self) -> TableSchema: ...
+    def schema(self) -> TableSchema:
+        return self.snapshot.schema
 
     @property
     def folders(self) -> tuple[str, ...]:

@@ -44,10 +44,9 @@ class MergeSource:
 
 
 @dataclass(frozen=True)
-class MergeTask:
-    """Merge `sources` into files `folder`/`name`-<n>.parquet below `root`, each of about `target_bytes`.
-
-    `window`: (time column, microseconds): rows of different windows go to different files.
+class OrderTask:
+    """Write `sources` anew in order of `by`, to files `folder`/`name`-<n>.parquet below `root`, each of about
+    `target_bytes`.
     """
 
     sources: tuple[MergeSource, ...]
@@ -59,6 +58,12 @@ class MergeTask:
     name: str
     target_bytes: int
     partition: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class MergeTask(OrderTask):
+    """`window`: (time column, microseconds): rows of different windows go to different files."""
+
     window: tuple[str, int] | None = None
 
 

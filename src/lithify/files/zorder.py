@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,24 +11,14 @@ import pyarrow as pa
 
 from lithify.core.arrow_rows import take
 from lithify.files.key_checksum import added, fingerprint_of_file
-from lithify.files.merge_sorted import MergeResult, MergeSource
-from lithify.files.parquet import Layout, PartWriter, Written, part_path, read
+from lithify.files.merge_sorted import MergeResult, MergeSource, OrderTask
+from lithify.files.parquet import PartWriter, Written, part_path, read
 from lithify.files.zorder_values import quantiles, z_values
 
 
 @dataclass(frozen=True)
-class ClusterTask:
-    """Write `sources` anew in z-order of `by`, below `root`/`folder`, in files of about `target_bytes`."""
-
-    sources: tuple[MergeSource, ...]
-    by: tuple[str, ...]
-    check: tuple[str, ...]
-    layout: Layout
-    root: str
-    folder: str
-    name: str
-    target_bytes: int
-    partition: Mapping[str, str | None] = field(default_factory=dict)
+class ClusterTask(OrderTask):
+    """In z-order of `by`."""
 
     @property
     def files(self) -> int:

@@ -36,14 +36,6 @@ _bearer = HTTPBearer(auto_error=False, description="A token of this lake: `lithi
 class Caller:
     token: Token
 
-    @property
-    def token_id(self) -> str:
-        return self.token.id
-
-    @property
-    def name(self) -> str:
-        return self.token.name
-
     def may(self, scope: Scope, table: str | None = None) -> bool:
         """On this table; without one, on the lake as a whole."""
         return self.token.allows(scope, table)
@@ -54,7 +46,7 @@ class Caller:
     def check(self, scope: Scope, table: str | None = None) -> None:
         if not self.may(scope, table):
             what = f"table {table}" if table is not None else "the lake as a whole"
-            raise Forbidden(f"token {self.name} does not have the scope {scope} for {what}")
+            raise Forbidden(f"token {self.token.name} does not have the scope {scope} for {what}")
 
 
 class Need:
@@ -77,8 +69,8 @@ class Need:
             which = (" and " if self.every else " or ").join(self.scopes)
             if self._enough(caller.token.has(scope) for scope in self.scopes):
                 where = f"table {table}" if table is not None else "the lake as a whole, only for some of its tables"
-                raise Forbidden(f"token {caller.name} does not have the scope {which} for {where}")
-            raise Forbidden(f"token {caller.name} does not have the scope {which}")
+                raise Forbidden(f"token {caller.token.name} does not have the scope {which} for {where}")
+            raise Forbidden(f"token {caller.token.name} does not have the scope {which}")
         return caller
 
 

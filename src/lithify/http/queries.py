@@ -39,12 +39,12 @@ Result = TypeVar("Result")
 
 
 def inner_id(caller: Caller, id: str) -> str:
-    return f"{caller.token_id}{SEPARATOR}{id}"
+    return f"{caller.token.id}{SEPARATOR}{id}"
 
 
 def outer_id(caller: Caller, id: str) -> str | None:
     """The id by which this caller knows a query of its own."""
-    own = caller.token_id + SEPARATOR
+    own = caller.token.id + SEPARATOR
     return id.removeprefix(own) if id.startswith(own) else None
 
 
@@ -76,7 +76,7 @@ async def answer_of(
             rows_max=int(lowered(rows_max, limits.query_rows_max)),
             may_read=caller.may_read,
             only=only,
-            owner=caller.token_id,
+            owner=caller.token.id,
         )
 
     service.held.check()
@@ -91,7 +91,7 @@ async def while_there(
     """Run something that is a query of the lake, by the id it is given, in a thread of its own. It is cancelled when
     the client goes away or its token is no longer valid.
     """
-    settings, token = service.settings, caller.token_id
+    settings, token = service.settings, caller.token.id
     if service.asking.total() >= settings.queries_max + WAITING_MAX:
         raise LimitExceeded("too many queries wait already: send it again after a moment", limit="queue")
     if service.asking[token] >= settings.token_queries + settings.token_waiting_max:
@@ -110,7 +110,7 @@ async def while_there(
         try:
             while not work.done() and not gone.done() and not revoked:
                 await asyncio.wait({work, gone}, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
-                revoked = not work.done() and not gone.done() and not service.tokens.is_valid(caller.token_id)
+                revoked = not work.done() and not gone.done() and not service.tokens.is_valid(caller.token.id)
             while not work.done():
                 # Again, should it not have begun yet.
                 service.lake.cancel(inner)

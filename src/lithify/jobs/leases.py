@@ -168,28 +168,23 @@ class HeldLease:
     def still_ours(self) -> bool:
         """Looks at the file: a process that has just woken up does not know yet how long it slept."""
         if not self.lost.is_set():
-            try:
-                check(self._runtime, self.lease)
-            except LeaseLost as problem:
-                self._note(problem)
-            except LithifyError as problem:
-                logger.warning("lease %s could not be checked: %s", self.lease.name, problem)
+            self._try(check, "checked")
         return not self.lost.is_set()
 
     def _beat(self) -> None:
         while not self._ended.wait(self.lease.length_ms / 3000) and not self.lost.is_set():
-            try:
-                renew(self._runtime, self.lease)
-            except LeaseLost as problem:
-                self._note(problem)
-            except LithifyError as problem:
-                # E.g. a full disk. If it lasts, others take over, which is right too.
-                logger.warning("lease %s could not be renewed: %s", self.lease.name, problem)
+            self._try(renew, "renewed")
 
-    def _note(self, problem: LeaseLost) -> None:
-        if not self.lost.is_set():
-            logger.warning("%s", problem)
-            self.lost.set()
+    def _try(self, act: Callable[[Runtime, Lease], object], done: str) -> None:
+        try:
+            act(self._runtime, self.lease)
+        except LeaseLost as problem:
+            if not self.lost.is_set():
+                logger.warning("%s", problem)
+                self.lost.set()
+        except LithifyError as problem:
+            # E.g. a full disk. If it lasts, others take over, which is right too.
+            logger.warning("lease %s could not be %s: %s", self.lease.name, done, problem)
 
 
 def _swap(

@@ -163,8 +163,8 @@ class IndexSummary:
                 return None
             if len(filled):
                 try:
-                    lows.append(_least(stats, filled))
-                    highs.append(_greatest(stats, filled))
+                    lows.append(_outermost(stats, filled, lowest=True))
+                    highs.append(_outermost(stats, filled, lowest=False))
                 except (OverflowError, ValueError):  # beyond Python's calendar, or no text
                     return None
         return (min(lows), max(highs)) if lows else (None, None)
@@ -185,17 +185,12 @@ def _all_have(flags: np.ndarray, wanted: int) -> bool:
     return bool(((flags & wanted) == wanted).all())
 
 
-def _least(stats: ColumnStats, groups: np.ndarray) -> Any:
-    keys = stats.low[groups]
-    least = keys.min()
+def _outermost(stats: ColumnStats, groups: np.ndarray, *, lowest: bool) -> Any:
+    keys = (stats.low if lowest else stats.high)[groups]
+    found = keys.min() if lowest else keys.max()
     if not stats.kind.keyed_by_bytes:
-        return value_of(stats, int(least))
-    return whole_value_of(stats, min(stats.full_low(int(group)) for group in groups[keys == least]))
-
-
-def _greatest(stats: ColumnStats, groups: np.ndarray) -> Any:
-    keys = stats.high[groups]
-    greatest = keys.max()
-    if not stats.kind.keyed_by_bytes:
-        return value_of(stats, int(greatest))
-    return whole_value_of(stats, max(stats.full_high(int(group)) for group in groups[keys == greatest]))
+        return value_of(stats, int(found))
+    at = groups[keys == found]
+    if lowest:
+        return whole_value_of(stats, min(stats.full_low(int(group)) for group in at))
+    return whole_value_of(stats, max(stats.full_high(int(group)) for group in at))

@@ -25,7 +25,6 @@ from lithify.cache.rows import RowsInMemory
 from lithify.core.names import quoted
 from lithify.core.predicates import UNKNOWN, Predicate
 from lithify.core.read_plan import PlannedTable, ReadPlan, Summary
-from lithify.core.schema import TableSchema
 from lithify.core.snapshot import Snapshot
 from lithify.core.sql_text import tables_named
 from lithify.errors import InvalidRequest, LithifyError
@@ -416,7 +415,7 @@ def _identity(planned: PlannedTable | None) -> tuple[str, int, int] | None:
 
 
 @dataclass(frozen=True)
-class _Fixed:
+class _Fixed(PlannedTable):
     """A plan that is there already, whatever is asked."""
 
     made: ReadPlan
@@ -424,10 +423,6 @@ class _Fixed:
     @property
     def snapshot(self) -> Snapshot:
         return self.made.snapshot
-
-    @property
-    def schema(self) -> TableSchema:
-        return self.made.schema
 
     def plan(self, predicate: Predicate | None = None) -> ReadPlan:
         return self.made

@@ -84,12 +84,17 @@ def numbers(tokens: Sequence[Token]) -> list[list[Spot]]:
         else:
             spot = _spot(token, exact, wide, double)
         between = {some.text for some in tokens[last + 1 : place]}
-        if groups and between and between <= {",", "-"}:
-            groups[-1].append(spot)
-        else:
-            groups.append([spot])
+        _put(groups, spot, alike=bool(between) and between <= {",", "-"})
         last = place
     return groups
+
+
+def _put(groups: list[list[Spot]], spot: Spot, *, alike: bool) -> None:
+    """`alike`: it is written as the one before it."""
+    if groups and alike:
+        groups[-1].append(spot)
+    else:
+        groups.append([spot])
 
 
 def times(tokens: Sequence[Token]) -> list[list[Spot]]:
@@ -110,10 +115,7 @@ def times(tokens: Sequence[Token]) -> list[list[Spot]]:
         first = place - is_day
         plain = f"date {token.text}" if is_day else token.text
         spot = Spot(tokens[first].start, token.end, (plain, f"timestamp(6) {token.text}"))
-        if groups and first == last + 2 and tokens[last + 1].word in (",", "and"):
-            groups[-1].append(spot)
-        else:
-            groups.append([spot])
+        _put(groups, spot, alike=first == last + 2 and tokens[last + 1].word in (",", "and"))
         last = place
     return groups
 

@@ -85,7 +85,7 @@ def bound(idempotency_key: str | None, caller: Caller, operation: str, body: byt
     if idempotency_key is None:
         return None
     digest = blake2b(digest_size=8, person=b"lithify write")
-    for part in (caller.token_id.encode(), operation.encode(), body):
+    for part in (caller.token.id.encode(), operation.encode(), body):
         digest.update(len(part).to_bytes(8, "little") + part)
     return BoundId(idempotency_key, int.from_bytes(digest.digest(), "little") >> 1)
 

@@ -107,7 +107,7 @@ async def sql(
 
     def first_page() -> Response:
         paged = Paged(id, answer.rows, page_rows, facts)
-        service.answers.keep(caller.token_id, paged)
+        service.answers.keep(caller.token.id, paged)
         return response_of(facts, paged.page(1), kind, paged.next(1))
 
     return await in_thread(answer.rows, first_page)
@@ -130,7 +130,7 @@ def results(
     """All pages are of one answer, whatever was written meanwhile. 404 when it is no longer kept, or was asked for with
     another token: send the query again.
     """
-    paged = service.answers.get(caller.token_id, id)
+    paged = service.answers.get(caller.token.id, id)
     rows = paged.page(page)
     service.held.hold(request.scope["state"], rows)
     return response_of(paged.facts, rows, kind, paged.next(page))
@@ -156,7 +156,7 @@ async def explain(
     """Files and row groups per table, and which condition rules out how many of them."""
 
     def run(id: str) -> list[TableExplanation]:
-        with internals(service.lake).limited(ask.sql, id=id, may_read=caller.may_read, owner=caller.token_id) as within:
+        with internals(service.lake).limited(ask.sql, id=id, may_read=caller.may_read, owner=caller.token.id) as within:
             return service.lake.explain(ask.sql, ask.as_of, may_read=caller.may_read, within=within)
 
     found = await while_there(request, service, caller, run)

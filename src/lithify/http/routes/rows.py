@@ -116,7 +116,9 @@ def write(
             rows = read_rows(body, content_type, columns, bytes_max)
         write_rows = {"upsert": table.upsert, "append": table.append, "replace": table.replace}[chosen]
         batch_id = bound(idempotency_key, caller, chosen, body)
-        return _committed(write_rows(rows, batch_id, actor=caller.name, schema_fingerprint=schema_fingerprint), chosen)
+        return _committed(
+            write_rows(rows, batch_id, actor=caller.token.name, schema_fingerprint=schema_fingerprint), chosen
+        )
 
     bytes_max = service.settings.body_bytes_max
     return service.with_table(name, put)
@@ -172,7 +174,9 @@ def delete(
         first = refused[0].error.public
         raise InvalidRequest(first if len(refused) == 1 else f"none of the {len(refused)} keys is accepted: {first}")
     batch_id = bound(idempotency_key, caller, "delete", body)
-    done = table.delete(keys, batch_id, actor=caller.name, reason=order.reason, schema_fingerprint=schema_fingerprint)
+    done = table.delete(
+        keys, batch_id, actor=caller.token.name, reason=order.reason, schema_fingerprint=schema_fingerprint
+    )
     commit = _committed(done, "delete")
     if not refused:
         return commit
@@ -214,11 +218,11 @@ async def delete_where(
 
     def run(id: str) -> Commit:
         limited = internals(service.lake).limited(
-            order.condition, id=id, may_read=caller.may_read, owner=caller.token_id
+            order.condition, id=id, may_read=caller.may_read, owner=caller.token.id
         )
         with limited as within:
             return service.lake.table(name).delete_where(
-                order.condition, batch_id, actor=caller.name, reason=order.reason, within=within
+                order.condition, batch_id, actor=caller.token.name, reason=order.reason, within=within
             )
 
     return _committed(await while_there(request, service, caller, run), "delete where")

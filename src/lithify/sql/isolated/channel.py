@@ -12,8 +12,9 @@ import pickle
 import socket
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 _HEAD = struct.Struct("<QB")
 DESCRIPTORS_MAX = 250
 # What one call of the system takes at once.
@@ -64,12 +65,7 @@ class Channel:
 
     def _send_all(self, left: memoryview) -> None:
         while left:
-            try:
-                sent = self._socket.send(left[:PIECE_BYTES])
-            except TimeoutError:
-                self._tell_idle()
-                continue
-            left = left[sent:]
+            left = left[self._patiently(self._socket.send, left[:PIECE_BYTES]) :]
 
     def receive(self) -> tuple[Any, list[int]]:
         """A message, and the descriptors that came with it, which are the caller's to close."""
@@ -91,11 +87,8 @@ class Channel:
         head, descriptors = b"", list[int]()
         try:
             while len(head) < _HEAD.size:
-                try:
-                    data, found, _, _ = socket.recv_fds(self._socket, _HEAD.size - len(head), DESCRIPTORS_MAX)
-                except TimeoutError:
-                    self._tell_idle()
-                    continue
+                wanted = _HEAD.size - len(head)
+                data, found, _, _ = self._patiently(socket.recv_fds, self._socket, wanted, DESCRIPTORS_MAX)
                 descriptors += found
                 if not data:
                     raise Gone
@@ -115,19 +108,20 @@ class Channel:
         whole = bytearray(size)
         left = memoryview(whole)
         while left:
-            try:
-                came = self._socket.recv_into(left[:PIECE_BYTES])
-            except TimeoutError:
-                self._tell_idle()
-                continue
+            came = self._patiently(self._socket.recv_into, left[:PIECE_BYTES])
             if not came:
                 raise Gone
             left = left[came:]
         return whole
 
-    def _tell_idle(self) -> None:
-        if self._idle is not None:
-            self._idle()
+    def _patiently(self, call: Callable[..., T], *args: Any) -> T:
+        """What the call answers, however long that takes; `idle` is told each time that nothing has come."""
+        while True:
+            try:
+                return call(*args)
+            except TimeoutError:
+                if self._idle is not None:
+                    self._idle()
 
     def close(self) -> None:
         self._socket.close()

@@ -26,8 +26,7 @@ from lithify.cache.rows import RowsInMemory
 from lithify.cache.shared_memory import MappedSegment
 from lithify.core.ops import Overlay
 from lithify.core.predicates import Predicate
-from lithify.core.read_plan import ReadPlan, Summary
-from lithify.core.schema import TableSchema
+from lithify.core.read_plan import PlannedTable, ReadPlan, Summary
 from lithify.core.snapshot import Snapshot
 from lithify.errors import ComputeFailed, LithifyError
 from lithify.sql.engine import ServingEngine
@@ -235,7 +234,7 @@ class RowsThere:
 
 
 @dataclass(frozen=True)
-class RemoteTable:
+class RemoteTable(PlannedTable):
     """A table whose plans the service makes."""
 
     service: Service
@@ -245,10 +244,6 @@ class RemoteTable:
     @property
     def snapshot(self) -> Snapshot:
         return self.head.snapshot
-
-    @property
-    def schema(self) -> TableSchema:
-        return self.head.snapshot.schema
 
     @property
     def folders(self) -> tuple[str, ...]:
