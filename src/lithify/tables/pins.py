@@ -16,9 +16,10 @@ import contextlib
 import datetime as dt
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import PurePath
+from typing import Any, Self
 
 from lithify.compute.background import repeating
 from lithify.core.names import TableName
@@ -33,19 +34,52 @@ HOUR_MS = 3_600_000
 RENEWALS = 4
 
 
-@dataclass(frozen=True)
-class Pin:
-    id: str
-    owner: Owner
+@dataclass(frozen=True, kw_only=True)
+class SparedVersion:
+    """A version of a table as a file in the lake names it: vacuum takes none of these files."""
+
     table: str
     table_id: str
     seq: int
     changes_version: int
     base_version: int
     created_ms: int
-    renewed_ms: int
     changes: tuple[str, ...]
     base: tuple[str, ...]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, created_ms: int, **more: Any) -> Self:
+        return cls(
+            table=snapshot.table,
+            table_id=snapshot.table_id,
+            seq=snapshot.seq,
+            changes_version=snapshot.changes_version,
+            base_version=snapshot.base_version,
+            created_ms=created_ms,
+            changes=tuple(file.path for file in snapshot.changes),
+            base=tuple(file.path for file in snapshot.base),
+            **more,
+        )
+
+    @classmethod
+    def parsed(cls, document: bytes, **more: Callable[[Any], Any]) -> Self:
+        """Raises ValueError, TypeError, KeyError or AttributeError where it is none. `more`: how to read a field."""
+        fields = json.loads(document)
+        lists = {name: tuple(map(str, fields[name])) for name in ("changes", "base")}
+        found = cls(**{**fields, **lists, **{name: read(fields[name]) for name, read in more.items()}})
+        if not all(type(number) is int for number in (found.seq, found.changes_version, found.base_version)):
+            raise ValueError("its numbers are no numbers")
+        return found
+
+    def document(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pin(SparedVersion):
+    id: str
+    owner: Owner
+    renewed_ms: int
 
     def holds(self, runtime: Runtime) -> bool:
         if self.owner.host != runtime.owner.host:
@@ -62,7 +96,8 @@ def pinned(handles: Handles, as_of: int | str | dt.datetime | Snapshot | None) -
     with contextlib.ExitStack() as undo:
         with lock:
             snapshot = handles.snapshot(as_of)
-            pin = _pin_of(runtime, snapshot)
+            now_ms = runtime.now_ms()
+            pin = Pin.of(snapshot, now_ms, id=runtime.new_id(), owner=runtime.owner, renewed_ms=now_ms)
             undo.callback(runtime.store.delete, _path(runtime, pin))
             _write(runtime, pin)
             runtime.store.step("pin.written")
@@ -133,34 +168,15 @@ def _renewing(runtime: Runtime, pin: Pin) -> contextlib.AbstractContextManager[N
     return repeating(renew_it, runtime.settings.pin_hours_max * 3600 / RENEWALS, f"pin {pin.table}")
 
 
-def _pin_of(runtime: Runtime, snapshot: Snapshot) -> Pin:
-    now_ms = runtime.now_ms()
-    return Pin(
-        runtime.new_id(),
-        runtime.owner,
-        snapshot.table,
-        snapshot.table_id,
-        snapshot.seq,
-        snapshot.changes_version,
-        snapshot.base_version,
-        now_ms,
-        now_ms,
-        tuple(file.path for file in snapshot.changes),
-        tuple(file.path for file in snapshot.base),
-    )
-
-
 def _write(runtime: Runtime, pin: Pin) -> None:
-    runtime.store.put(_path(runtime, pin), json.dumps(asdict(pin)).encode())
+    runtime.store.put(_path(runtime, pin), pin.document())
 
 
 def _read(runtime: Runtime, path: PurePath) -> Pin:
     try:
-        fields = json.loads(runtime.store.read(path))
-        lists = {name: tuple(map(str, fields[name])) for name in ("changes", "base")}
-        pin = Pin(**{**fields, **lists, "owner": Owner(**fields["owner"])})
-        if not isinstance(pin.renewed_ms, int) or not isinstance(pin.seq, int):
-            raise ValueError("its numbers are no numbers")
+        pin = Pin.parsed(runtime.store.read(path), owner=lambda owner: Owner(**owner))
+        if not isinstance(pin.renewed_ms, int):
+            raise ValueError("its times are no numbers")
         if path.name != f"{pin.table}-{pin.id}.json":
             raise ValueError("it is not named as it says")
     except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -9,9 +9,8 @@ first: a folder without one is no tag. All of it happens under the lock of vacuu
 from __future__ import annotations
 
 import datetime as dt
-import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import PurePath
 
 from lithify.core.names import TableName
@@ -19,26 +18,18 @@ from lithify.core.results import Tag
 from lithify.core.snapshot import Snapshot
 from lithify.errors import Conflict, Corruption, InvalidRequest, NotFound
 from lithify.tables.handles import Handles
-from lithify.tables.pins import vacuum_lock
+from lithify.tables.pins import SparedVersion, vacuum_lock
 from lithify.tables.runtime import Runtime
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _FILE = "tag.json"
 
 
-@dataclass(frozen=True)
-class _Stored:
+@dataclass(frozen=True, kw_only=True)
+class _Stored(SparedVersion):
     name: str
-    table: str
-    table_id: str
-    seq: int
-    changes_version: int
-    base_version: int
-    created_ms: int
     actor: str
     bytes: int
-    changes: tuple[str, ...]
-    base: tuple[str, ...]
 
     def shown(self) -> Tag:
         created = dt.datetime.fromtimestamp(self.created_ms / 1000, dt.UTC)
@@ -65,21 +56,10 @@ def tag(handles: Handles, name: str, as_of: int | str | dt.datetime | Snapshot |
         runtime.store.delete_folder(folder)  # of a tag that was cut off
         handles.changes.log.keep(snapshot.changes_version, folder / "changes")
         handles.base.log.keep(snapshot.base_version, folder / "base")
-        stored = _Stored(
-            name,
-            str(handles.name),
-            handles.incarnation,
-            snapshot.seq,
-            snapshot.changes_version,
-            snapshot.base_version,
-            runtime.now_ms(),
-            runtime.settings.actor,
-            snapshot.base_bytes + snapshot.pending_bytes,
-            tuple(file.path for file in snapshot.changes),
-            tuple(file.path for file in snapshot.base),
-        )
+        size, actor = snapshot.base_bytes + snapshot.pending_bytes, runtime.settings.actor
+        stored = _Stored.of(snapshot, runtime.now_ms(), name=name, actor=actor, bytes=size)
         runtime.store.step("tag.kept")
-        runtime.store.put(folder / _FILE, json.dumps(asdict(stored)).encode())
+        runtime.store.put(folder / _FILE, stored.document())
     return stored.shown()
 
 
@@ -126,11 +106,7 @@ def forget_tags(runtime: Runtime, name: TableName) -> None:
 def _found(handles: Handles, name: str) -> _Stored | None:
     path = _folder(handles.runtime, handles.name) / name / _FILE
     try:
-        fields = json.loads(handles.runtime.store.read(path))
-        lists = {each: tuple(map(str, fields[each])) for each in ("changes", "base")}
-        stored = _Stored(**{**fields, **lists})
-        if not all(type(number) is int for number in (stored.seq, stored.changes_version, stored.base_version)):
-            raise ValueError("its numbers are no numbers")
+        stored = _Stored.parsed(handles.runtime.store.read(path))
     except NotFound:
         return None
     except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -18,7 +18,7 @@ from lithify.core.results import (
     PlannedCompaction,
     Tag,
 )
-from lithify.http.documents.tables import AsOf, Document, Order, Text
+from lithify.http.documents.tables import AboutTable, AsOf, Document, Order, Text
 from lithify.lake.maintenance import Candidate, TableUpkeep
 from lithify.maintenance.job_slots import JobSlot
 from lithify.maintenance.plans import FileCount
@@ -36,25 +36,22 @@ class TagOrder(Document):
     as_of: AsOf | None = Field(None, description="A seq, a time in ISO 8601, or a tag; default: now.", examples=[42])
 
 
-class TagsDocument(Document):
+class TagsDocument(AboutTable):
     """The named versions of a table."""
 
-    table: str = Field(description="The table's name.", examples=["shop.orders"])
     tags: list[Tag] = Field(description="By name.")
 
 
-class UntaggedDocument(Document):
+class UntaggedDocument(AboutTable):
     """A name was taken away."""
 
-    table: str = Field(description="The table's name.", examples=["shop.orders"])
     tag: str = Field(description="The name.", examples=["month-end"])
     untagged: bool = Field(description="True.")
 
 
-class HistoryDocument(Document):
+class HistoryDocument(AboutTable):
     """What happened to a table, newest first."""
 
-    table: str = Field(description="The table's name.", examples=["shop.orders"])
     history: list[HistoryEntry] = Field(description="Newest first, at most `limit` of them.")
 
 
@@ -66,39 +63,38 @@ class PartitionDocument(PartitionStats):
     time_max: Annotated[str | None, "Latest value of the time column; null if unknown."]  # type: ignore[assignment]
 
 
-class PartitionsDocument(Document):
+class PartitionsDocument(AboutTable):
     """The partitions of base. Pending changes have none yet."""
 
-    table: str = Field(description="The table's name.", examples=["shop.orders"])
     partitions: list[PartitionDocument] = Field(description="In the order of their values, nulls last.")
 
 
 # -- upkeep of one table
 
 
-class FoldOrder(Order):
-    """Fold now, or only say what that would do."""
-
+class _DryRunOrder(Order):
     dry_run: bool = Field(default=False, description="Show what would be done, and do nothing.", examples=[True])
+
+
+class FoldOrder(_DryRunOrder):
+    """Fold now, or only say what that would do."""
 
 
 TierName = Annotated[Text, Field(min_length=1, max_length=64)]
 Tiers = TierName | Annotated[list[TierName], Field(min_length=1, max_length=32)]
 
 
-class CompactOrder(Order):
+class CompactOrder(_DryRunOrder):
     """Compact now what is due, or only say what is."""
 
-    dry_run: bool = Field(default=False, description="Show what would be done, and do nothing.", examples=[True])
     tier: Tiers | None = Field(
         default=None, description="Only this tier's work, or `pack`; or a list of them.", examples=["hourly"]
     )
 
 
-class OptimizeOrder(Order):
+class OptimizeOrder(_DryRunOrder):
     """Write base anew in z-order, or only say what would be written."""
 
-    dry_run: bool = Field(default=False, description="Show what would be done, and do nothing.", examples=[True])
     by: list[Annotated[Text, Field(min_length=1, max_length=255)]] | None = Field(
         default=None,
         min_length=1,
@@ -136,26 +132,24 @@ class DoneFold(FoldReport):
     dry_run: Annotated[Literal[False], "It was done."] = False
 
 
-class PlannedCompactionsDocument(Document):
+class _NotedDocument(AboutTable):
+    note: str | None = Field(
+        default=None, description="Why the tier has nothing to do on this table, whatever its files."
+    )
+
+
+class PlannedCompactionsDocument(_NotedDocument):
     """What would be compacted, or ordered, now."""
 
     dry_run: Literal[True] = Field(default=True, description="Nothing was done.")
-    table: str = Field(description="The table's name.", examples=["shop.orders"])
     planned: list[PlannedCompaction] = Field(description="The jobs that would run; empty if nothing is due.")
-    note: str | None = Field(
-        default=None, description="Why the tier has nothing to do on this table, whatever its files."
-    )
 
 
-class CompactionsDocument(Document):
+class CompactionsDocument(_NotedDocument):
     """What was compacted, or ordered."""
 
     dry_run: Literal[False] = Field(default=False, description="It was done.")
-    table: str = Field(description="The table's name.", examples=["shop.orders"])
     done: list[CompactReport] = Field(description="The jobs that ran; empty if nothing was due.")
-    note: str | None = Field(
-        default=None, description="Why the tier has nothing to do on this table, whatever its files."
-    )
 
 
 # -- background work of the lake
@@ -297,10 +291,9 @@ class EvictOrder(Order):
     )
 
 
-class UnpinnedDocument(Document):
+class UnpinnedDocument(AboutTable):
     """A table is kept no longer than others."""
 
-    table: str = Field(description="The table's name.", examples=["shop.orders"])
     unpinned: bool = Field(description="Whether it was pinned.")
 
 

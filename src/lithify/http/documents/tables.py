@@ -49,6 +49,12 @@ class Document(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
 
+class AboutTable(Document):
+    """An answer about one table."""
+
+    table: str = Field(description="The table's name.", examples=["shop.orders"])
+
+
 # -- tables
 
 
@@ -199,10 +205,9 @@ class DeleteWhere(Order):
     reason: Reason | None = Field(None, description="Why; kept in the history.", examples=["test data"])
 
 
-class RowDocument(Document):
+class RowDocument(AboutTable):
     """One row."""
 
-    table: str = Field(description="The table.", examples=["shop.orders"])
     row: dict[str, Any] = Field(description="Its columns.", examples=[{"id": 1, "amount": "9.90", "status": "paid"}])
 
 
@@ -213,10 +218,9 @@ class AnswerColumn(Document):
     type: str = Field(description="Its type.", examples=["decimal(10,2)"])
 
 
-class ChangesDocument(Document):
+class ChangesDocument(AboutTable):
     """Changes in the order of their commits."""
 
-    table: str = Field(description="The table.", examples=["shop.orders"])
     since: int = Field(description="The seq that was asked for.", examples=[40])
     next: int = Field(description="Ask for `since` this the next time.", examples=[42])
     more: bool = Field(description="There are more changes already: ask for them now.")
@@ -228,8 +232,8 @@ class ChangesDocument(Document):
 # -- queries
 
 
-class SqlRequest(Order):
-    """A query."""
+class ExplainRequest(Order):
+    """A query to look at."""
 
     sql: Text = Field(
         description="One SELECT.",
@@ -238,6 +242,11 @@ class SqlRequest(Order):
         examples=["select status, count(*) as orders from shop.orders group by status"],
     )
     as_of: AsOf | None = Field(None, description="A seq, a time in ISO 8601, or a tag; default: now.", examples=[42])
+
+
+class SqlRequest(ExplainRequest):
+    """A query."""
+
     rows_max: int | None = Field(
         None, ge=1, description="Rows at most; it can only lower the setting query_rows_max.", examples=[100]
     )
@@ -282,18 +291,6 @@ class QueryAnswer(Document):
         None, description="Path of the next page, if there is one.", examples=["/v1/query/results/report-7?page=2"]
     )
     rows: list[list[Any]] = Field(description="Values in the order of columns.", examples=[[["paid", 3], ["new", 1]]])
-
-
-class ExplainRequest(Order):
-    """A query to look at."""
-
-    sql: Text = Field(
-        description="One SELECT.",
-        min_length=1,
-        max_length=SQL_LENGTH_MAX,
-        examples=["select * from shop.orders where id = 7"],
-    )
-    as_of: AsOf | None = Field(None, description="A seq, a time in ISO 8601, or a tag; default: now.", examples=[42])
 
 
 class ExplainDocument(Document):

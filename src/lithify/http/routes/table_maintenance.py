@@ -55,15 +55,19 @@ def _example(summary: str, **value: Any) -> dict[str, Any]:
     return {"summary": summary, "value": value}
 
 
+def _body(**examples: dict[str, Any]) -> Any:
+    return Body(openapi_examples=examples)
+
+
+ONLY_LOOK = _example("Only look", dry_run=True)
+
+
 @router.post("/fold", summary="Merge pending changes into base", responses=FAILING)
 def fold(
     name: TablePath,
     lake: LakeDep,
     _: Maintainer,
-    order: Annotated[
-        FoldOrder | None,
-        Body(openapi_examples={"look": _example("Only look", dry_run=True), "do": _example("Do it", dry_run=False)}),
-    ] = None,
+    order: Annotated[FoldOrder | None, _body(look=ONLY_LOOK, do=_example("Do it", dry_run=False))] = None,
 ) -> DoneFold | PlannedFold:
     """Readers and writers go on meanwhile. Answers when it is done; one that dies harms nothing."""
     if order is not None and order.dry_run:
@@ -77,13 +81,7 @@ def compact(
     lake: LakeDep,
     _: Maintainer,
     order: Annotated[
-        CompactOrder | None,
-        Body(
-            openapi_examples={
-                "look": _example("Only look", dry_run=True),
-                "tier": _example("One tier's work", tier="hourly"),
-            }
-        ),
+        CompactOrder | None, _body(look=ONLY_LOOK, tier=_example("One tier's work", tier="hourly"))
     ] = None,
 ) -> CompactionsDocument | PlannedCompactionsDocument:
     """The same rows stay. Without a tier, what tiers and packing call for now; `pack` is packing alone.
@@ -104,13 +102,7 @@ def optimize(
     lake: LakeDep,
     _: Maintainer,
     order: Annotated[
-        OptimizeOrder | None,
-        Body(
-            openapi_examples={
-                "look": _example("Only look", dry_run=True),
-                "by": _example("By these columns", by=["customer", "placed"]),
-            }
-        ),
+        OptimizeOrder | None, _body(look=ONLY_LOOK, by=_example("By these columns", by=["customer", "placed"]))
     ] = None,
 ) -> CompactionsDocument | PlannedCompactionsDocument:
     """Filters on any of the columns then read few files. The same rows stay. 400 for a column that it cannot go by."""
@@ -131,11 +123,9 @@ def vacuum(
     _: Maintainer,
     order: Annotated[
         VacuumOrder | None,
-        Body(
-            openapi_examples={
-                "look": _example("Only look, which is the default", retain_hours=168),
-                "do": _example("Delete", dry_run=False, retain_hours=168),
-            }
+        _body(
+            look=_example("Only look, which is the default", retain_hours=168),
+            do=_example("Delete", dry_run=False, retain_hours=168),
         ),
     ] = None,
 ) -> VacuumReport:
