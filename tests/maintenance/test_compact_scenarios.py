@@ -224,7 +224,7 @@ def test_a_manifest_is_read_whole_or_not_at_all_while_it_is_written(lake: Lake) 
         written = []
         for _ in range(40):
             job = jobs.begin(lake._runtime, "a.t", "pack", "base", inputs)
-            for state in (jobs.COMMITTING, jobs.CLEANING):
+            for state in (jobs.COMMITTING, "cleaning"):
                 job = jobs.advance(lake._runtime, job, state)
             jobs.finish(lake._runtime, job)
             written.append(job.id)

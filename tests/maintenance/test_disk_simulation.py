@@ -78,7 +78,7 @@ class Day:
             self._remove([*cost.touched, *self.changes])
             self.base, self.changes = [replace(file, path=f"x{file.path}") for file in self.base], []
             self.folds += 1
-        elif (plan := minor_due(seen, self.policy, self.now_ms)) is not None:
+        elif (plan := minor_due(seen, self.policy)) is not None:
             self._remove(list(plan.files))
             rows, last = sum(file.rows for file in plan.files), plan.files[-1].seq
             size = 2_000 + int(rows * cost_per_row(self.base))

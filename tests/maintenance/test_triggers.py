@@ -283,7 +283,7 @@ def test_where_files_can_be_merged_that_comes_before_a_costly_fold() -> None:
     seen = random_changes(1_000, files=5 * FILES_WIN)
     policy = replace(EAGER, fold_files_max=5)
     assert fold_due(seen, policy, NOW) is None
-    assert minor_due(seen, policy, NOW) is not None
+    assert minor_due(seen, policy) is not None
 
 
 @given(rows=st.integers(1, 5_000_000), files=st.integers(1, 50), bound=st.floats(1, 100))
@@ -298,7 +298,7 @@ def test_a_fold_writes_no_more_than_the_bound_unless_something_weighs_more(rows:
 
 
 def minor_of(pending: list[DataFile], schema: TableSchema = KEYED, **more: Any) -> list[int] | None:
-    plan = minor_due(snapshot(schema, [base(1)], pending), more.pop("policy", POLICY), NOW, **more)
+    plan = minor_due(snapshot(schema, [base(1)], pending), more.pop("policy", POLICY), **more)
     return None if plan is None else [file.seq for file in plan.files]
 
 
@@ -316,7 +316,7 @@ def test_small_change_files_in_a_row_are_merged(files: int, due: bool) -> None:
 
 
 def test_a_minor_plan_says_what_and_why() -> None:
-    plan = minor_due(snapshot(KEYED, [], [*small(1, 20), change(21, op=Op.DELETE)]), POLICY, NOW)
+    plan = minor_due(snapshot(KEYED, [], [*small(1, 20), change(21, op=Op.DELETE)]), POLICY)
     assert plan is not None
     assert plan.why == "minor: 21 small change files in a row (seq 1 to 21), at least 20"
     assert plan.gain == "21 files → up to 2"
@@ -378,7 +378,7 @@ def test_a_stream_of_writes_is_rewritten_few_times() -> None:
     for seq in range(1, 3_000):
         pending.append(change(seq, rows=100))
         incoming += pending[-1].size_bytes
-        while plan := minor_due(snapshot(KEYED, [], pending), POLICY, NOW):
+        while plan := minor_due(snapshot(KEYED, [], pending), POLICY):
             written += plan.bytes_out
             gone = {file.path for file in plan.files}
             output = change(
@@ -407,7 +407,7 @@ def test_a_minor_run_has_no_gap(drawn: list[tuple[int, str]], files_min: int, bu
         for seq, (size, origin) in enumerate(drawn, 1)
     ]
     busy = frozenset(pending[place].path for place in busy_places if place < len(pending))
-    plan = minor_due(snapshot(KEYED, [], pending), replace(POLICY, minor_files_min=files_min), NOW, busy)
+    plan = minor_due(snapshot(KEYED, [], pending), replace(POLICY, minor_files_min=files_min), busy)
     if plan is not None:
         run = [file.seq for file in plan.files]
         assert run == seqs(run[0], run[-1])

@@ -50,7 +50,7 @@ FOREIGN_JOB_HOURS_MAX = 24
 LOOKS_MAX = 20
 # Jobs that bring rows in or fold them; all others merge files into fewer ones, and their kind is the tier.
 NO_TIERS = frozenset({"fold", "bulk", "spool", "adopt", "attach"})
-WRITING, COMMITTING, CLEANING = "writing", "committing", "cleaning"
+WRITING, COMMITTING = "writing", "committing"
 # Jobs of this process that are under way. One of ours that is not here was left behind, e.g. by a full disk.
 _under_way: set[str] = set()
 

@@ -55,7 +55,7 @@ class TableMaintenance:
             return list(self.compactions(now_ms, tier, snapshot))
         policy = self.policy(snapshot)
         fold = fold_due(snapshot, policy, now_ms)
-        minor = minor_due(snapshot, policy, now_ms, self._busy("changes")) if fold is None else None
+        minor = minor_due(snapshot, policy, self._busy("changes")) if fold is None else None
         first: list[Plan] = [plan for plan in (fold, minor) if plan is not None]
         return [*first, *self.compactions(now_ms, None, snapshot)]
 

@@ -99,7 +99,7 @@ def _put_off(snapshot: Snapshot, policy: MaintenancePolicy, now_ms: int, cost: R
     """
     if rewritten_bytes(cost) < FREE_BYTES or fold_amplification(cost) <= policy.write_amplification_max:
         return False
-    if (merge := minor_due(snapshot, policy, now_ms)) is not None:
+    if (merge := minor_due(snapshot, policy)) is not None:
         # Judged as it will be after that merge, which costs next to nothing.
         first, last = merge.files[0], merge.files[-1]
         merged = replace(last, rows=sum(file.rows for file in merge.files), time_ms=first.time_ms)
@@ -119,9 +119,7 @@ def _put_off(snapshot: Snapshot, policy: MaintenancePolicy, now_ms: int, cost: R
 # -- minor
 
 
-def minor_due(
-    snapshot: Snapshot, policy: MaintenancePolicy, now_ms: int, busy: Collection[str] = frozenset()
-) -> MinorPlan | None:
+def minor_due(snapshot: Snapshot, policy: MaintenancePolicy, busy: Collection[str] = frozenset()) -> MinorPlan | None:
     """The longest run of small change files worth merging into one per operation, the oldest of equals.
 
     A run is whole commits with no other pending commit between them. It must be at least half of `minor_files_min`
@@ -206,7 +204,7 @@ def debt(snapshot: Snapshot, policy: MaintenancePolicy, now_ms: int, busy: Colle
         count = origins.get(file.origin, FileCount())
         origins[file.origin] = FileCount(count.files + 1, count.bytes + file.size_bytes)
     compact = compactions(snapshot, policy, now_ms, busy)
-    work = [fold_due(snapshot, policy, now_ms), minor_due(snapshot, policy, now_ms, busy), *compact]
+    work = [fold_due(snapshot, policy, now_ms), minor_due(snapshot, policy, busy), *compact]
     return Debt(
         origins=dict(sorted(origins.items())),
         pending_files=len(snapshot.changes),

@@ -15,18 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from datafusion import SessionContext
 from datafusion.expr import Expr
 from datafusion.plan import LogicalPlan
 
 from lithify.core.column_types import Family, type_of
-from lithify.core.names import quoted
 from lithify.core.predicates import UNKNOWN, Compare, Op, Predicate, both, either
-from lithify.errors import InvalidRequest
 from lithify.sql.expressions import NEVER, Part, predicate_of
-from lithify.sql.literals import meant
-from lithify.sql.scan_files import scanning_config
-from lithify.sql.spark_conditions import spark_predicate as spark_predicate
 
 Place = tuple[str, str]
 
@@ -112,24 +106,6 @@ def _holds_floats(kind: pa.DataType) -> bool:
     return type_of(kind).family is Family.FLOAT or any(
         _holds_floats(kind.field(i).type) for i in range(kind.num_fields)
     )
-
-
-def predicate_of_expr(expr: Expr, schema: pa.Schema) -> Predicate:
-    """A condition of an optimised plan."""
-    return predicate_of(expr, _Typed(schema))
-
-
-def predicate_of_where(where: str, schema: pa.Schema) -> Predicate:
-    """A condition in DataFusion's SQL over the columns of one table. InvalidRequest if it cannot be planned."""
-    ctx = SessionContext(scanning_config().set("datafusion.sql_parser.parse_float_as_decimal", "true"))
-    ctx.register_record_batches("t", [[pa.RecordBatch.from_pylist([], schema=schema)]])
-    columns = ", ".join(map(quoted, schema.names))
-    try:
-        query = meant(f"SELECT {columns} FROM t WHERE ({where}\n)", ctx.sql, lambda: [schema])
-        plan = ctx.sql(query).optimized_logical_plan()
-    except Exception as error:
-        raise InvalidRequest(f"the condition {where!r} is not accepted: {str(error).splitlines()[0]}") from error
-    return requests(plan, {("main", "t"): schema})["main", "t"].predicate
 
 
 def _place(fqn: tuple[str | None, str | None, str], namespace: str) -> Place:

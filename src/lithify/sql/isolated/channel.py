@@ -77,13 +77,7 @@ class Channel:
             _close(descriptors)
             raise
 
-    def receive_bytes(self, bytes_max: int | None = None) -> bytearray:
-        """Raises Gone if there are more."""
-        payload, descriptors = self._receive(bytes_max)
-        _close(descriptors)
-        return payload
-
-    def _receive(self, bytes_max: int | None = None) -> tuple[bytearray, list[int]]:
+    def _receive(self) -> tuple[bytearray, list[int]]:
         head, descriptors = b"", list[int]()
         try:
             while len(head) < _HEAD.size:
@@ -94,8 +88,6 @@ class Channel:
                     raise Gone
                 head += data
             size, _ = _HEAD.unpack(head)
-            if bytes_max is not None and size > bytes_max:
-                raise Gone(f"a message of {size:,} bytes")
             return self._exactly(size), descriptors
         except OSError as error:
             _close(descriptors)
