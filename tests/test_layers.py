@@ -68,7 +68,6 @@ PURE_MODULES = {
     "maintenance/retention_limits.py",
     "maintenance/triggers.py",
     "maintenance/vacuum_rules.py",
-    "maintenance/write_amplification.py",
     "pipelines/declaration.py",
     "pipelines/reports.py",
 }

@@ -14,8 +14,7 @@ import pytest
 
 from lithify import CommitUnknown, Conflict, InvalidRequest, Lake, Settings, Table, Unavailable
 from lithify.client.lake import RemoteLake
-from lithify.client.retries import Retries, asked_wait_s
-from lithify.client.transport import Call, Transport
+from lithify.client.transport import Call, Retries, Transport, asked_wait_s
 from lithify.http.tokens import Tokens
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

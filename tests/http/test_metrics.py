@@ -10,10 +10,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
-from lithify import Lake, LimitExceeded
+from lithify import Lake, LimitExceeded, TableStats
 from lithify.core.names import parse_table_name
 from lithify.files.local import LocalStorage
-from lithify.http.measures import Pending
 from lithify.http.metrics import OTHER, TABLES_MAX, Metrics, _pending
 
 ClientWith = Callable[..., TestClient]
@@ -130,7 +129,10 @@ class TestPending:
         assert value("lithify_pending_rows", table="shop.orders") == 0
 
     def test_labels_are_bounded(self) -> None:
-        tables = [Pending(f"a.t{number}", 1, 2, 3) for number in range(TABLES_MAX + 10)]
+        tables = [
+            TableStats(f"a.t{number}", pending_rows=1, pending_files=2, pending_bytes=3)
+            for number in range(TABLES_MAX + 10)
+        ]
         families = {family.name: family.samples for family in _pending(tables)}
         rows = {sample.labels["table"]: sample.value for sample in families["lithify_pending_rows"]}
         assert len(rows) == TABLES_MAX + 1

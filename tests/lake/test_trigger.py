@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lithify import Conflict, InvalidRequest, Lake, LimitExceeded, NotFound, Settings
-from lithify.http.measures import measures
+from lithify.http.metrics import Metrics
 from lithify.lake.maintenance import Maintenance, chosen_tables, past_cycles, running_cycle
 from support.faults import FaultyStore, Gate
 
@@ -198,36 +198,33 @@ class TestLooking:
             chosen_tables(lake, table, namespace)
 
 
-class TestMeasures:
+class TestCounted:
     def test_writes_are_counted(self, lake: Lake) -> None:
-        before = measures(lake).activity
+        before = lake._runtime.activity.totals()
         lake.table("shop.orders").upsert([{"id": 2, "v": "b"}, {"id": 3, "v": "c"}])
         lake.table("shop.orders").delete([2])
 
-        after = measures(lake).activity
+        after = lake._runtime.activity.totals()
         assert after.rows_written - before.rows_written == 3
         assert after.commits - before.commits == 2
 
     def test_a_replayed_write_is_not_counted_again(self, lake: Lake) -> None:
         lake.table("shop.orders").upsert([{"id": 2, "v": "b"}], batch_id="x")
-        before = measures(lake).activity
+        before = lake._runtime.activity.totals()
         lake.table("shop.orders").upsert([{"id": 2, "v": "b"}], batch_id="x")
 
-        assert measures(lake).activity == before
+        assert lake._runtime.activity.totals() == before
 
-    def test_pending_changes_most_first(self, lake: Lake) -> None:
+    def test_pending_changes(self, lake: Lake) -> None:
         lake.table("shop.items").upsert([{"id": n, "v": "b"} for n in range(5)])
         for name in lake.tables():
             lake.table(name).stats()
 
-        pending = measures(lake).pending
-        assert [(table.table, table.rows, table.files) for table in pending] == [
-            ("shop.items", 6, 2),
-            ("log.events", 1, 1),
-            ("shop.orders", 1, 1),
-        ]
+        told = Metrics(lake).registry.get_sample_value
+        rows = {name: told("lithify_pending_rows", {"table": name}) for name in lake.tables()}
+        assert rows == {"log.events": 1, "shop.items": 6, "shop.orders": 1}
+        assert told("lithify_pending_files", {"table": "shop.items"}) == 2
 
     def test_no_spark_worker_runs_before_it_is_needed(self, lake: Lake) -> None:
-        worker = measures(lake).worker
-        assert worker is not None
-        assert (worker.pid, worker.starts, worker.deaths) == (None, 0, 0)
+        told = Metrics(lake).registry.get_sample_value
+        assert [told(f"lithify_worker_{what}") for what in ("alive", "starts_total", "deaths_total")] == [0, 0, 0]

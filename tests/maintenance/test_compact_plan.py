@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from lithify import InvalidRequest
 from lithify.core.schema import TableSchema, define
 from lithify.core.snapshot import Bounds, DataFile
-from lithify.maintenance.compact_plan import batches
+from lithify.maintenance.compact_plan import batches, compactions
 from lithify.maintenance.plans import CompactPlan
-from lithify.maintenance.triggers import compactions
 from lithify.options.policy import MaintenancePolicy
 from lithify.options.tiers import declared
 from support.file_lists import (

@@ -14,8 +14,7 @@ import pytest
 from lithify.core.snapshot import DataFile
 from lithify.maintenance.read_cost import read_cost
 from lithify.maintenance.retention_limits import HOUR_MS, RetentionLimits
-from lithify.maintenance.triggers import fold_due, minor_due
-from lithify.maintenance.write_amplification import changed_bytes
+from lithify.maintenance.triggers import changed_bytes, fold_due, minor_due
 from lithify.options.policy import MaintenancePolicy
 from support.file_lists import GB, KEYED, MB, NOW, base, change, folder, snapshot
 

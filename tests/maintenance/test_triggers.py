@@ -14,9 +14,16 @@ from lithify.core.ops import Op
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import Bounds, DataFile, Snapshot
 from lithify.maintenance.plans import FileCount
-from lithify.maintenance.read_cost import STANDING_ROWS_MIN, read_cost
-from lithify.maintenance.triggers import debt, fold_due, minor_due, read_overhead
-from lithify.maintenance.write_amplification import AGE_WINS, FILES_WIN, FREE_BYTES, fold_amplification
+from lithify.maintenance.read_cost import STANDING_ROWS_MIN, read_cost, read_overhead
+from lithify.maintenance.triggers import (
+    AGE_WINS,
+    FILES_WIN,
+    FREE_BYTES,
+    debt,
+    fold_amplification,
+    fold_due,
+    minor_due,
+)
 from lithify.options.policy import MaintenancePolicy, policy_of
 from lithify.options.table_options import stored
 from support.file_lists import (

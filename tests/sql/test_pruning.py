@@ -27,8 +27,8 @@ from lithify.sql.lookup import Lookup
 from lithify.sql.pin_clock import asks_the_clock, at
 from lithify.sql.pushdown import IN_A_SUBQUERY, NO_FILTER, requests
 from lithify.sql.query_run import QueryRun
-from lithify.sql.row_mask import rows_that_may_match
 from lithify.sql.scan_files import scanning_config
+from lithify.sql.scan_memory import rows_that_may_match
 from lithify.sql.spark_conditions import spark_predicate
 from support.folders import memory_folder
 

@@ -20,7 +20,7 @@ from lithify.core.wording import plural
 from lithify.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from lithify.client.cache import RemoteCache
+    from lithify.client.lake import RemoteCache
 
 command = Commands("Service", group="cache", help="What a service keeps in memory: pin, unpin, evict, stats.")
 TABLES = (

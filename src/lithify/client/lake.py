@@ -15,7 +15,6 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from lithify.client.cache import RemoteCache
 from lithify.client.documents import (
     answered_rows,
     as_of_document,
@@ -30,7 +29,7 @@ from lithify.client.transport import ARROW, TIMEOUT_S, Call, Transport
 from lithify.core.html import Listed
 from lithify.core.lake_methods import LakeMethods
 from lithify.core.names import TableName, parse_table_name
-from lithify.core.results import TableExplanation
+from lithify.core.results import CacheStats, HotTableStats, TableExplanation
 from lithify.core.schema import TableSchema
 from lithify.errors import InvalidRequest, LimitExceeded, NotFound, Unavailable
 from lithify.maintenance.reports import CycleReport, RunningJob
@@ -39,6 +38,7 @@ from lithify.sql.limits import Answer, RunningQuery, Source
 
 if TYPE_CHECKING:
     from lithify.client.table import AsOf
+
 
 CYCLE_LOOK_S = 0.5
 
@@ -242,3 +242,28 @@ class RemoteLake(LakeMethods[RemoteTable]):
 
 def _bounded(limit: int | None) -> int:
     return HISTORY_MAX if limit is None else min(limit, HISTORY_MAX)
+
+
+class RemoteCache:
+    """The hot cache of a service, told from afar: the methods of `Lake.cache`."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def pin(self, name: str, columns: Sequence[str] | None = None) -> HotTableStats:
+        """Load a table, or these columns of it, on the server now, and keep it there until it is unpinned."""
+        return rebuilt(HotTableStats, self._post("pin", {"table": name, "columns": columns and list(columns)}))
+
+    def unpin(self, name: str) -> bool:
+        """Let a table go when room is needed. Whether it was pinned."""
+        return bool(field_of(self._post("unpin", {"table": name}), "unpinned"))
+
+    def evict(self, name: str | None = None) -> int:
+        """Give up a table, or everything, a pin too; answers how many bytes that gave back."""
+        return int(field_of(self._post("evict", {"table": name}), "bytes"))
+
+    def stats(self) -> CacheStats:
+        return rebuilt(CacheStats, self._transport.ask(Call("GET", "/query/cache/stats", again=True)))
+
+    def _post(self, verb: str, document: dict[str, Any]) -> Any:
+        return self._transport.ask(Call("POST", f"/query/cache/{verb}", json=document, again=True, work=verb == "pin"))

@@ -1,18 +1,23 @@
 """The app: what stands around every request, and the routes inside.
 
 From the outside in: measures (`MeasureRequests`), an id and a log line (`Frame`), the Host header (`Hosts`), the bounds
-of the body (`Bodies`), the token (`Access`), then the route with its scope.
+of the body (`Bodies`), the token (`Access`), then the route with its scope. Query parameters that a route does not know
+are refused: a misspelt `limit` or `as_of` must not be read as none.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from fastapi import APIRouter, Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi.dependencies.models import Dependant
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from starlette.middleware import Middleware
 
 from lithify import __version__
+from lithify.errors import InvalidRequest
 from lithify.http import openapi as describe
 from lithify.http.auth import Access, Need, Public, endpoints_of
 from lithify.http.bodies import Bodies
@@ -20,7 +25,6 @@ from lithify.http.errors import add_handlers
 from lithify.http.hosts import Hosts
 from lithify.http.logs import Frame
 from lithify.http.metrics import MeasureRequests, Metrics
-from lithify.http.parameters import only_known_parameters
 from lithify.http.routes import cache, health, history, maintenance, query, rows, table_maintenance, tables, tags
 from lithify.http.service import Service
 from lithify.http.tokens import Tokens
@@ -81,3 +85,20 @@ def _describe(app: FastAPI) -> None:
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _names(dependant: Dependant) -> Iterator[str]:
+    yield from (field.alias for field in dependant.query_params)
+    for inner in dependant.dependencies:
+        yield from _names(inner)
+
+
+async def only_known_parameters(request: Request) -> None:
+    route = request.scope.get("route")
+    if not isinstance(route, APIRoute) or not request.query_params:
+        return
+    known = set(_names(route.dependant))
+    unknown = next((name for name in request.query_params if name not in known), None)
+    if unknown is not None:
+        takes = f"it takes {', '.join(sorted(known))}" if known else "it takes none"
+        raise InvalidRequest(f"this route has no query parameter {unknown[:100]!r}: {takes}")

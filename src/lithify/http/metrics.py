@@ -8,17 +8,24 @@ label in one place only, for pending changes, and there at most `TABLES_MAX` of 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter as Tally
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lithify.core.results import CacheStats
+from lithify.compute.worker import WorkerCompute, WorkerStatus
+from lithify.core.results import CacheStats, TableStats
+from lithify.core.snapshot import Snapshot
 from lithify.http.logs import template
-from lithify.http.measures import Disk, Measures, Pending, background_registry, measures
+from lithify.lake.internals import internals
 from lithify.lake.lake import Lake
+from lithify.maintenance.disk_use import DiskUse
+from lithify.maintenance.disk_watch import DiskWatches
+from lithify.metrics.activity import ActivityTotals
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 TABLES_MAX = 50
@@ -32,23 +39,16 @@ class Metrics:
 
     def __init__(self, lake: Lake) -> None:
         self.registry, counted = CollectorRegistry(), CollectorRegistry()
-        self.requests = Counter(
-            "lithify_http_requests",
-            "Requests by template of the route, method and status.",
-            ["route", "method", "status"],
-            registry=counted,
-        )
+        by_route = "Requests by template of the route, method and status."
+        self.requests = Counter("lithify_http_requests", by_route, ["route", "method", "status"], registry=counted)
+        until_answered, labels = "Time until a request was answered to the end.", ["route", "method"]
         self.seconds = Histogram(
-            "lithify_http_request_seconds",
-            "Time until a request was answered to the end.",
-            ["route", "method"],
-            buckets=_SECONDS,
-            registry=counted,
+            "lithify_http_request_seconds", until_answered, labels, buckets=_SECONDS, registry=counted
         )
         self.under_way = Gauge("lithify_http_requests_under_way", "Requests being answered.", registry=counted)
-        self.registry.register(_Collected(lambda: measures(lake)))
-        self.registry.register(_Joined(lambda: background_registry(lake)))
-        self.registry.register(_Joined(lambda: counted))
+        self.registry.register(_Collected(lake))
+        self.registry.register(_Joined(internals(lake).runtime.counters.registry))
+        self.registry.register(_Joined(counted))
         ProcessCollector(registry=self.registry)
 
     def observe(self, route: str, method: str, status: int, seconds: float) -> None:
@@ -92,11 +92,11 @@ class _Joined(Collector):
     and of use to nobody here.
     """
 
-    def __init__(self, registry: Callable[[], CollectorRegistry]) -> None:
+    def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
 
     def collect(self) -> Iterator[Metric]:
-        for metric in self._registry().collect():
+        for metric in self._registry.collect():
             metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
             yield metric
 
@@ -105,68 +105,65 @@ class _Joined(Collector):
 
 
 class _Collected(Collector):
-    """What is only known when somebody asks."""
+    """What is only known when somebody asks: values that the process holds in memory anyway."""
 
-    def __init__(self, look: Callable[[], Measures]) -> None:
-        self._look = look
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
 
     def collect(self) -> Iterator[Metric]:
-        found = self._look()
-        yield from _activity(found)
-        yield from _pending(found.pending)
-        yield from _disk(found.disk)
-        yield from _worker(found)
-        yield from _cache(found.cache)
+        runtime, seen = internals(self._lake).runtime, internals(self._lake).open_tables.last_seen()
+        yield from _activity(runtime.activity.totals())
+        queries = {"running": 0, "waiting": 0, **Tally(query.state for query in self._lake.queries())}
+        yield _gauge("lithify_queries_under_way", "Queries under way.", queries, "state")
+        yield from _pending(seen)
+        yield from _disk([runtime.shared(DiskWatches).last(snapshot.table_id) for snapshot in seen])
+        if isinstance(runtime.compute, WorkerCompute):  # else Spark is somebody else's
+            yield from _worker(runtime.compute.status())
+        yield from _cache(self._lake.cache.stats())
 
     def describe(self) -> Iterable[Metric]:
         return ()
 
 
-def _activity(found: Measures) -> Iterator[Metric]:
-    done = found.activity
+def _activity(done: ActivityTotals) -> Iterator[Metric]:
     yield _counter("lithify_write_commits", "Commits of writes; several writes may share one.", done.commits)
     yield _counter("lithify_writes", "Writes that were acknowledged.", done.writes)
     yield _counter("lithify_written_rows", "Rows written or deleted by them.", done.rows_written)
-    yield _counters("lithify_queries", "Queries answered, by where from.", "source", done.answered)
-    yield _counters("lithify_query_seconds", "Time that they took.", "source", done.answer_seconds)
+    yield _counter("lithify_queries", "Queries answered, by where from.", done.answered, "source")
+    yield _counter("lithify_query_seconds", "Time that they took.", done.answer_seconds, "source")
     yield _counter("lithify_query_rows", "Rows in their answers.", done.rows_answered)
     yield _counter("lithify_queries_cut", "Answers that were cut at the limit of rows.", done.cut)
-    yield _counters("lithify_queries_stopped", "Queries that met a limit, by which.", "limit", done.stopped)
+    yield _counter("lithify_queries_stopped", "Queries that met a limit, by which.", done.stopped, "limit")
     yield _counter("lithify_queries_failed", "Queries that were refused or failed otherwise.", done.failed)
-    yield _gauges("lithify_queries_under_way", "Queries under way.", "state", found.queries)
 
 
-def _pending(tables: Sequence[Pending]) -> Iterator[Metric]:
+def _pending(seen: Sequence[Snapshot | TableStats]) -> Iterator[Metric]:
     """Those with the most rows by name, the others as one."""
-    shown = list(tables[:TABLES_MAX])
-    if rest := tables[TABLES_MAX:]:
-        sums = (sum(t.rows for t in rest), sum(t.files for t in rest), sum(t.bytes for t in rest))
-        shown.append(Pending(OTHER, *sums))
+    ordered = sorted(seen, key=lambda table: (-table.pending_rows, table.table))
+    shown, rest = ordered[:TABLES_MAX], ordered[TABLES_MAX:]
     for what in ("rows", "files", "bytes"):
         help_text = f"{what.capitalize()} of changes that are not folded yet, of open tables."
-        values = {table.table: getattr(table, what) for table in shown}
-        yield _gauges(f"lithify_pending_{what}", help_text, "table", values)
-    yield _gauge("lithify_tables_open", "Tables that are open in this process.", len(tables))
+        values = {table.table: getattr(table, f"pending_{what}") for table in shown}
+        if rest:
+            values[OTHER] = sum(getattr(table, f"pending_{what}") for table in rest)
+        yield _gauge(f"lithify_pending_{what}", help_text, values, "table")
+    yield _gauge("lithify_tables_open", "Tables that are open in this process.", len(seen))
 
 
-def _disk(disk: Disk) -> Iterator[Metric]:
+def _disk(uses: Sequence[DiskUse | None]) -> Iterator[Metric]:
     """As upkeep saw it last: nothing is listed for it."""
-    yield _gauge(
-        "lithify_removed_files", "Files of open tables that only versions of the past need.", disk.removed_files
-    )
-    yield _gauge("lithify_removed_bytes", "Bytes in them.", disk.removed_bytes)
-    yield _gauge("lithify_reclaimable_bytes", "Those of them that the next vacuum takes.", disk.reclaimable_bytes)
-    yield _gauge(
-        "lithify_write_amplification",
-        "Bytes that upkeep writes per byte of changes, of the open table where it is the most.",
-        disk.write_amplification,
-    )
+    found = [use for use in uses if use is not None]
+    removed = "Files of open tables that only versions of the past need."
+    yield _gauge("lithify_removed_files", removed, sum(use.removed_files for use in found))
+    yield _gauge("lithify_removed_bytes", "Bytes in them.", sum(use.removed_bytes for use in found))
+    reclaimable = sum(use.reclaimable_bytes for use in found)
+    yield _gauge("lithify_reclaimable_bytes", "Those of them that the next vacuum takes.", reclaimable)
+    most = max((use.write_amplification or 0.0 for use in found), default=0.0)
+    amplified = "Bytes that upkeep writes per byte of changes, of the open table where it is the most."
+    yield _gauge("lithify_write_amplification", amplified, most)
 
 
-def _worker(found: Measures) -> Iterator[Metric]:
-    worker = found.worker
-    if worker is None:
-        return
+def _worker(worker: WorkerStatus) -> Iterator[Metric]:
     yield _gauge("lithify_worker_alive", "1 while the Spark worker runs.", int(worker.pid is not None))
     yield _gauge("lithify_worker_memory_bytes", "Memory of the Spark worker's processes.", worker.rss_bytes)
     yield _gauge("lithify_worker_orders", "Jobs that the Spark worker runs.", len(worker.orders))
@@ -190,23 +187,18 @@ def _cache(cache: CacheStats) -> Iterator[Metric]:
     yield _counter("lithify_answers_misses", "Queries that no kept answer fitted.", cache.answers.misses)
 
 
-def _counter(name: str, help_text: str, value: float) -> Metric:
-    return CounterMetricFamily(name, help_text, value=value)
+def _metric(
+    family: type[CounterMetricFamily | GaugeMetricFamily],
+    name: str,
+    help_text: str,
+    value: float | Mapping[str, float],
+    label: str | None = None,
+) -> Metric:
+    """With a `label`, a series for each of its values."""
+    found = family(name, help_text, labels=[label] if label is not None else [])
+    for key, each in value.items() if isinstance(value, Mapping) else [(None, value)]:
+        found.add_metric([key] if key is not None else [], each)
+    return found
 
 
-def _gauge(name: str, help_text: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, help_text, value=value)
-
-
-def _counters(name: str, help_text: str, label: str, values: Mapping[str, float]) -> Metric:
-    family = CounterMetricFamily(name, help_text, labels=[label])
-    for key, value in values.items():
-        family.add_metric([key], value)
-    return family
-
-
-def _gauges(name: str, help_text: str, label: str, values: Mapping[str, float]) -> Metric:
-    family = GaugeMetricFamily(name, help_text, labels=[label])
-    for key, value in values.items():
-        family.add_metric([key], value)
-    return family
+_counter, _gauge = partial(_metric, CounterMetricFamily), partial(_metric, GaugeMetricFamily)

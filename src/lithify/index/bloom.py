@@ -1,23 +1,31 @@
-"""Parquet's split-block bloom filters, asked for one value with one read of 32 bytes.
+"""Which row groups may hold what a query asks for, by their bloom filters: `False` only with proof.
 
-A filter lies in the Parquet file itself; the sidecar only tells where. What does not look like a filter of the one kind
-that the format defines answers "perhaps".
+Asked are lists of values of which a row must hold one, under AND and OR (`prune.equalities`). Parquet's split-block
+filters lie in the files themselves; the sidecar only tells where, so one value costs one read of 32 bytes. A filter that
+is not there, or not of the one kind that the format defines, or a value that is not sure to be spelled as in the file,
+answers "perhaps".
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from typing import Any
 
+import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
+from lithify.core.predicates import And, In, Or, Predicate
+from lithify.errors import LithifyError
 from lithify.files.open_parquet import ranges_of
-from lithify.index.block import ColumnInfo
+from lithify.index.block import Block, ColumnInfo
 from lithify.index.sort_keys import point_of
-from lithify.index.stats import Kind
+from lithify.index.stats import ABSENT, CALENDAR, HAS_MIN, ColumnStats, Kind
 
+# Each value is a small read at a random place; beyond so many of them, row groups are read without asking.
+LOOKS_MAX = 512
 _SALT = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
 _BLOCK_BYTES = 32
 _HEADER_BYTES_MAX = 32
@@ -27,6 +35,81 @@ _INT32, _INT64, _BYTE_ARRAY, _FIXED_LEN_BYTE_ARRAY = 1, 2, 6, 7
 _DECIMAL_BYTES_MAX = 16
 _MICROSECONDS = 6  # digits of a second
 _PLACES = 2**48  # more than any file has; far from what the operating system takes for an offset at all
+
+Flags = NDArray[np.bool_]
+
+
+class Blooms:
+    """The bloom filters of some row groups of one block; `path_of` gives the file of each by its place in `groups`."""
+
+    def __init__(
+        self,
+        block: Block,
+        stats_of: Callable[[str], ColumnStats | None],
+        groups: Sequence[int],
+        path_of: Callable[[int], str],
+    ) -> None:
+        self._block, self._stats_of, self._groups, self._path_of = block, stats_of, groups, path_of
+        self._infos = {info.name: info for info in block.columns}
+        self._looks_left = LOOKS_MAX
+
+    def may_hold(self, asked: Predicate, among: Flags) -> Flags:
+        """Which of these row groups may hold a row that is asked for."""
+        match asked:
+            case And(parts):
+                # The shortest list says the most for its price.
+                for part in sorted(parts, key=_values_in):
+                    among = self.may_hold(part, among)
+                return among
+            case Or(parts):
+                found = np.zeros(len(among), np.bool_)
+                for part in parts:
+                    found |= self.may_hold(part, among & ~found)
+                return found
+            case In(column, values, False):
+                return self._may_hold_one(column, values, among)
+            case _:
+                return among
+
+    def _may_hold_one(self, column: str, values: tuple[Any, ...], among: Flags) -> Flags:
+        stats, chunks, info = self._stats_of(column), self._block.chunks(column), self._infos.get(column)
+        if stats is None or chunks is None or info is None or stats.kind is Kind.FLOAT:
+            return among
+        spelled = [bloom_bytes(info, value) for value in values]
+        wanted = [code for codes in spelled for code in codes or ()]
+        places = np.flatnonzero(among).tolist()
+        if None in spelled or len(places) * len(values) > self._looks_left:
+            return among
+        self._looks_left -= len(places) * len(values)
+        # Without bounds, days and times are perhaps those of another calendar.
+        needed = HAS_MIN if stats.kind in CALENDAR else 0
+        keep = among.copy()
+        for place in places:
+            group = self._groups[place]
+            offset, flags = int(chunks.bloom_offset[group]), int(stats.flags[group])
+            if offset and not flags & ABSENT and flags & needed == needed:
+                keep[place] = _may_hold(PurePath(self._path_of(place)), offset, wanted)
+        return keep
+
+
+def _values_in(asked: Predicate) -> int:
+    match asked:
+        case And(parts) | Or(parts):
+            return sum(map(_values_in, parts))
+        case In(_, values, _):
+            return len(values)
+        case _:
+            return 0
+
+
+def _may_hold(path: PurePath, offset: int, values: Sequence[bytes]) -> bool:
+    try:
+        return may_hold(path, offset, values)
+    except LithifyError:  # whoever reads the file says what is wrong with it
+        return True
+
+
+# -- one filter
 
 
 def may_hold(path: PurePath, offset: int, values: Sequence[bytes]) -> bool:

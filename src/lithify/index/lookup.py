@@ -27,7 +27,7 @@ from lithify.core.schema import TableSchema
 from lithify.core.snapshot import DataFile
 from lithify.errors import Corruption
 from lithify.index.block import Block
-from lithify.index.bloom_pruning import Blooms
+from lithify.index.bloom import Blooms
 from lithify.index.format import OF_NO_COLUMN, Array
 from lithify.index.prune import equalities, may_hold_keys, may_match, may_match_constants, may_match_each
 from lithify.index.reader import View

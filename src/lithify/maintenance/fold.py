@@ -38,7 +38,8 @@ from lithify.files.statistics import stats_json
 from lithify.index.key_ranges import split_by_keys
 from lithify.jobs import jobs
 from lithify.maintenance.fold_plan import Distribution, FoldStep, distribute, next_step
-from lithify.maintenance.triggers import fold_due, read_overhead
+from lithify.maintenance.read_cost import read_overhead
+from lithify.maintenance.triggers import fold_due
 from lithify.read.reader import Reader
 from lithify.tables.handles import Handles
 from lithify.write.options import policy_for

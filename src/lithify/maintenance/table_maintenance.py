@@ -17,6 +17,7 @@ from lithify.delta.commit import PlannedAgain
 from lithify.errors import Conflict
 from lithify.jobs import jobs
 from lithify.maintenance.compact import Compactor
+from lithify.maintenance.compact_plan import compactions
 from lithify.maintenance.disk_use import DiskUse
 from lithify.maintenance.disk_watch import DiskWatches
 from lithify.maintenance.fold import FoldJob
@@ -24,7 +25,7 @@ from lithify.maintenance.merge_changes import ChangeMerger, MinorReport
 from lithify.maintenance.optimize_plan import cluster_plans, columns_to_cluster
 from lithify.maintenance.plans import CompactPlan, Debt, FoldDue, MinorPlan, Plan
 from lithify.maintenance.retention_limits import RetentionLimits
-from lithify.maintenance.triggers import compactions, debt, fold_due, minor_due
+from lithify.maintenance.triggers import debt, fold_due, minor_due
 from lithify.maintenance.vacuum import Vacuum
 from lithify.options.policy import MaintenancePolicy
 from lithify.options.tiers import TierNames

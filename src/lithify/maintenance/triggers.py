@@ -4,8 +4,8 @@ Nothing here reads a file or a clock. Ages are never negative: after a clock has
 and after a jump forward it is done early; a plan is always one that would have been right at some moment.
 
 Fold: when changes cost readers or memory too much, or have waited too long, and are enough for what has to be written
-for them (`write_amplification`). Minor: while a fold is not due yet, runs
-of small change files become one, so that a reader opens few. Compaction stands in `compact_plan`.
+for them (`_put_off`). Minor: while a fold is not due yet, runs of small change files become one, so that a reader opens
+few. Compaction stands in `compact_plan`.
 """
 
 from __future__ import annotations
@@ -20,29 +20,13 @@ from lithify.core.wording import plural
 from lithify.maintenance.compact_plan import PACK, compactions
 from lithify.maintenance.plans import Debt, FileCount, FoldDue, MinorPlan
 from lithify.maintenance.read_cost import ReadCost, estimated_rows, read_cost, read_overhead, row_bytes
-from lithify.maintenance.write_amplification import (
-    AGE_WINS,
-    FILES_WIN,
-    FREE_BYTES,
-    READS_WIN,
-    fold_amplification,
-    rewritten_bytes,
-)
-from lithify.options.policy import BATCH_FILES_MAX, MaintenancePolicy, policy_of
+from lithify.options.policy import BATCH_FILES_MAX, MaintenancePolicy
 from lithify.options.tiers import how_to_turn_on, tier_named
 
-__all__ = [
-    "MaintenancePolicy",
-    "compactions",
-    "debt",
-    "fold_due",
-    "idle_tier",
-    "minor_due",
-    "policy_of",
-    "read_overhead",
-]
-
 MERGEABLE_ORIGINS = frozenset({"write", "minor"})
+READS_WIN, FILES_WIN, AGE_WINS = 2, 10, 24
+# Rewriting less than this is not worth putting off.
+FREE_BYTES = 2**20
 
 
 def idle_tier(schema: TableSchema, policy: MaintenancePolicy, tier: str) -> str | None:
@@ -94,8 +78,17 @@ def _fold_reasons(snapshot: Snapshot, policy: MaintenancePolicy, now_ms: int, co
 
 
 def _put_off(snapshot: Snapshot, policy: MaintenancePolicy, now_ms: int, cost: ReadCost) -> bool:
-    """Whether a fold would write too much for what it folds, and nothing that weighs more asks for it (see
-    `write_amplification`).
+    """Whether a fold would write too much for what it folds, and nothing that weighs more asks for it.
+
+    Write amplification is how many bytes of base a byte of changes makes upkeep write. A fold of changes to random keys
+    rewrites every file that they can meet, so it pays to let them gather: folding when a share s of a table has changed
+    writes 1 + 1/s bytes per byte. While a fold would exceed `write_amplification_max`, change files are merged among
+    themselves instead, which keeps them few.
+
+    Reads win in the end. A fold is not put off any longer when, after that merge, fresh reads would take `READS_WIN`
+    times as long as they may for it to be due, when there are `FILES_WIN` times as many change files, or when a change
+    has waited `AGE_WINS` times as long: what a reader feels stays bounded, and so does what other engines miss in base.
+    Disk is bounded by retention.
     """
     if rewritten_bytes(cost) < FREE_BYTES or fold_amplification(cost) <= policy.write_amplification_max:
         return False
@@ -114,6 +107,21 @@ def _put_off(snapshot: Snapshot, policy: MaintenancePolicy, now_ms: int, cost: R
         fold_share_max=math.inf,
     )
     return not any(_fold_reasons(snapshot, patient, now_ms, cost))
+
+
+def fold_amplification(cost: ReadCost) -> float:
+    """Bytes written per byte of changes; 1 where nothing has to be rewritten for them."""
+    return rewritten_bytes(cost) / max(changed_bytes(cost), 1)
+
+
+def rewritten_bytes(cost: ReadCost) -> int:
+    """What a fold of the pending changes would write: the files that they can meet, and themselves."""
+    return _bytes(cost.touched) + changed_bytes(cost)
+
+
+def changed_bytes(cost: ReadCost) -> int:
+    """Changes count as large as their rows are in base, not as their small files are on disk."""
+    return int(_rows(cost.merged, cost.row_bytes) * cost.row_bytes)
 
 
 # -- minor
