@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Body, Request
 from starlette.responses import HTMLResponse, Response
 
 from lithify.http.auth import public
@@ -96,6 +96,11 @@ def failing(**descriptions: str) -> dict[int | str, dict[str, Any]]:
     """What a route may fail with besides what all of them may: `failing(_409="It is running already.")`."""
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
     return {int(name[1:]): {"description": text, "content": content} for name, text in descriptions.items()}
+
+
+def body_like(examples: Mapping[str, Any]) -> Any:
+    """A request's body: values of it, by what they show."""
+    return Body(openapi_examples={shown: {"summary": shown, "value": value} for shown, value in examples.items()})
 
 
 def page(document: dict[str, Any]) -> str:

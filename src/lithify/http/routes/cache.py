@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated
 
-from fastapi import APIRouter, Body
+from fastapi import APIRouter
 
 from lithify.core.results import CacheStats, HotTableStats
 from lithify.http.auth import Caller, needs
@@ -17,13 +17,15 @@ from lithify.http.documents.maintenance import (
     UnpinOrder,
 )
 from lithify.http.json_route import JsonRoute
-from lithify.http.openapi import failing
+from lithify.http.openapi import body_like, failing
 from lithify.http.routes.query import TakesJson
 from lithify.http.routes.table_maintenance import JsonIfAny
 from lithify.http.routes.tables import DAMAGED
 from lithify.http.service import LakeDep
 from lithify.lake.maintenance import chosen_tables
 
+ORDERS = {"table": "shop.orders"}
+Maintainer = Annotated[Caller, needs("maintain", per_table=True)]
 router = APIRouter(prefix="/query/cache", tags=["cache"], route_class=JsonRoute)
 
 
@@ -40,12 +42,7 @@ router = APIRouter(prefix="/query/cache", tags=["cache"], route_class=JsonRoute)
     dependencies=[TakesJson],
 )
 def pin(
-    order: Annotated[
-        PinOrder,
-        Body(openapi_examples={"table": {"summary": "All columns of a table", "value": {"table": "shop.orders"}}}),
-    ],
-    lake: LakeDep,
-    caller: Annotated[Caller, needs("maintain", per_table=True)],
+    order: Annotated[PinOrder, body_like({"All columns of a table": ORDERS})], lake: LakeDep, caller: Maintainer
 ) -> HotTableStats:
     """Answers when it is loaded. It then follows the table's changes, and stays until it is evicted. 404 for an unknown
     table, 400 for an unknown column, 413 if it does not fit beside what is pinned already.
@@ -61,12 +58,7 @@ def pin(
     dependencies=[TakesJson],
 )
 def unpin(
-    order: Annotated[
-        UnpinOrder,
-        Body(openapi_examples={"table": {"summary": "A table", "value": {"table": "shop.orders"}}}),
-    ],
-    lake: LakeDep,
-    caller: Annotated[Caller, needs("maintain", per_table=True)],
+    order: Annotated[UnpinOrder, body_like({"A table": ORDERS})], lake: LakeDep, caller: Maintainer
 ) -> UnpinnedDocument:
     """It stays in memory until others need the room. 404 for an unknown table."""
     caller.check("maintain", order.table)
@@ -82,16 +74,8 @@ def unpin(
 )
 def evict(
     lake: LakeDep,
-    caller: Annotated[Caller, needs("maintain", per_table=True)],
-    order: Annotated[
-        EvictOrder | None,
-        Body(
-            openapi_examples={
-                "table": {"summary": "One table", "value": {"table": "shop.orders"}},
-                "all": {"summary": "Everything", "value": {}},
-            }
-        ),
-    ] = None,
+    caller: Maintainer,
+    order: Annotated[EvictOrder | None, body_like({"One table": ORDERS, "Everything": {}})] = None,
 ) -> EvictedDocument:
     """Drops pins, too. A table that is not in memory gives back nothing, which is no failure; 404 for an unknown table.
     Only a token for all tables may evict everything.

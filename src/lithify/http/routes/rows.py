@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import orjson
 import pyarrow as pa
-from fastapi import APIRouter, Body, Header, Query, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 
 from lithify.core.json_rows import records
 from lithify.core.names import parse_table_name, quoted
@@ -29,7 +29,7 @@ from lithify.http.documents.tables import (
 from lithify.http.formats.keys import bound, checked_keys, exact_keys, key_of_text
 from lithify.http.formats.negotiate import ARROW, CSV, JSON, NDJSON, answered, read_rows
 from lithify.http.json_route import JsonRoute
-from lithify.http.openapi import failing
+from lithify.http.openapi import body_like, failing
 from lithify.http.queries import answer_of, facts_of, in_thread, outer_id, response_of, while_there
 from lithify.http.routes.query import ROW_ANSWERS, Format, TakesJson
 from lithify.http.routes.tables import DAMAGED, IdempotencyKey, SchemaFingerprint, TablePath
@@ -58,6 +58,11 @@ _WRITING: dict[int | str, dict[str, Any]] = failing(
     _503="The write could not be done, or its outcome is not known: send it again with the same Idempotency-Key.",
     _507="The disk is full; reads go on.",
 )
+DELETE_EXAMPLES = {
+    "A key of one column": {"keys": [7, 9], "reason": "erasure request 118"},
+    "A key of several columns": {"keys": [{"order": 42, "line": 1}]},
+}
+TEST_DATA = {"condition": "status = 'test'", "reason": "test data"}
 _ROWS_EXAMPLE = [{"id": 1, "amount": "9.90", "status": "paid"}, {"id": 2, "amount": "5.00", "status": None}]
 _ROWS_BODY = {
     "requestBody": {
@@ -145,18 +150,7 @@ def _committed(commit: Commit, operation: str) -> Commit:
 )
 def delete(
     name: TablePath,
-    order: Annotated[
-        DeleteKeys,
-        Body(
-            openapi_examples={
-                "values": {
-                    "summary": "A key of one column",
-                    "value": {"keys": [7, 9], "reason": "erasure request 118"},
-                },
-                "objects": {"summary": "A key of several columns", "value": {"keys": [{"order": 42, "line": 1}]}},
-            }
-        ),
-    ],
+    order: Annotated[DeleteKeys, body_like(DELETE_EXAMPLES)],
     lake: LakeDep,
     caller: Writer,
     body: BodyDep,
@@ -196,14 +190,7 @@ def delete(
 )
 async def delete_where(
     name: TablePath,
-    order: Annotated[
-        DeleteWhere,
-        Body(
-            openapi_examples={
-                "test data": {"summary": "Test data", "value": {"condition": "status = 'test'", "reason": "test data"}}
-            }
-        ),
-    ],
+    order: Annotated[DeleteWhere, body_like({"Test data": TEST_DATA})],
     request: Request,
     service: ServiceDep,
     caller: Annotated[Caller, needs("read", "write", table=True, every=True)],

@@ -7,9 +7,9 @@ What is asked for here runs once at a time per table and `jobs_max` times in all
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Body, Depends, Header
+from fastapi import APIRouter, Depends, Header
 
 from lithify.core.results import CompactReport, VacuumReport
 from lithify.http.auth import Caller, needs
@@ -25,7 +25,7 @@ from lithify.http.documents.maintenance import (
 )
 from lithify.http.formats.negotiate import check_json
 from lithify.http.json_route import JsonRoute
-from lithify.http.openapi import failing
+from lithify.http.openapi import body_like, failing
 from lithify.http.routes.tables import DAMAGED, TablePath
 from lithify.http.service import LakeDep
 from lithify.lake.maintenance import why_idle
@@ -48,18 +48,12 @@ async def json_if_any(content_type: Annotated[str | None, Header(include_in_sche
 
 
 JsonIfAny = Depends(json_if_any)
+ONLY_LOOK = {"Only look": {"dry_run": True}}
+VACUUM_EXAMPLES = {
+    "Only look, which is the default": {"retain_hours": 168},
+    "Delete": {"dry_run": False, "retain_hours": 168},
+}
 router = APIRouter(prefix="/tables/{name}", tags=["upkeep"], route_class=JsonRoute, dependencies=[JsonIfAny])
-
-
-def _example(summary: str, **value: Any) -> dict[str, Any]:
-    return {"summary": summary, "value": value}
-
-
-def _body(**examples: dict[str, Any]) -> Any:
-    return Body(openapi_examples=examples)
-
-
-ONLY_LOOK = _example("Only look", dry_run=True)
 
 
 @router.post("/fold", summary="Merge pending changes into base", responses=FAILING)
@@ -67,7 +61,7 @@ def fold(
     name: TablePath,
     lake: LakeDep,
     _: Maintainer,
-    order: Annotated[FoldOrder | None, _body(look=ONLY_LOOK, do=_example("Do it", dry_run=False))] = None,
+    order: Annotated[FoldOrder | None, body_like({**ONLY_LOOK, "Do it": {"dry_run": False}})] = None,
 ) -> DoneFold | PlannedFold:
     """Readers and writers go on meanwhile. Answers when it is done; one that dies harms nothing."""
     if order is not None and order.dry_run:
@@ -80,9 +74,7 @@ def compact(
     name: TablePath,
     lake: LakeDep,
     _: Maintainer,
-    order: Annotated[
-        CompactOrder | None, _body(look=ONLY_LOOK, tier=_example("One tier's work", tier="hourly"))
-    ] = None,
+    order: Annotated[CompactOrder | None, body_like({**ONLY_LOOK, "One tier's work": {"tier": "hourly"}})] = None,
 ) -> CompactionsDocument | PlannedCompactionsDocument:
     """The same rows stay. Without a tier, what tiers and packing call for now; `pack` is packing alone.
 
@@ -102,7 +94,7 @@ def optimize(
     lake: LakeDep,
     _: Maintainer,
     order: Annotated[
-        OptimizeOrder | None, _body(look=ONLY_LOOK, by=_example("By these columns", by=["customer", "placed"]))
+        OptimizeOrder | None, body_like({**ONLY_LOOK, "By these columns": {"by": ["customer", "placed"]}})
     ] = None,
 ) -> CompactionsDocument | PlannedCompactionsDocument:
     """Filters on any of the columns then read few files. The same rows stay. 400 for a column that it cannot go by."""
@@ -121,13 +113,7 @@ def vacuum(
     name: TablePath,
     lake: LakeDep,
     _: Maintainer,
-    order: Annotated[
-        VacuumOrder | None,
-        _body(
-            look=_example("Only look, which is the default", retain_hours=168),
-            do=_example("Delete", dry_run=False, retain_hours=168),
-        ),
-    ] = None,
+    order: Annotated[VacuumOrder | None, body_like(VACUUM_EXAMPLES)] = None,
 ) -> VacuumReport:
     """Without `"dry_run": false` it only shows what would go. Files of pinned snapshots, running jobs and writes under
     way stay.

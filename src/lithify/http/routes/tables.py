@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Header, Path, Response
+from fastapi import APIRouter, Header, Path, Response
 from pydantic import AfterValidator
 
 from lithify.core.json_out import jsonable
@@ -21,7 +21,7 @@ from lithify.http.documents.tables import (
     schema_of,
 )
 from lithify.http.json_route import JsonRoute
-from lithify.http.openapi import failing
+from lithify.http.openapi import body_like, failing
 from lithify.http.routes.query import TakesJson
 from lithify.http.service import LakeDep
 from lithify.lake.lake import Lake
@@ -77,9 +77,7 @@ def list_tables(lake: LakeDep, caller: Annotated[Caller, needs("read", per_table
     dependencies=[TakesJson],
 )
 def create(
-    order: Annotated[
-        CreateTable, Body(openapi_examples={"keyed": {"summary": "A table with a key", "value": CREATE_EXAMPLE}})
-    ],
+    order: Annotated[CreateTable, body_like({"A table with a key": CREATE_EXAMPLE})],
     lake: LakeDep,
     caller: Annotated[Caller, needs("write", per_table=True)],
     response: Response,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Path
+from fastapi import APIRouter, Path
 
 from lithify.core.results import Tag
 from lithify.http.auth import Caller, needs
 from lithify.http.documents.maintenance import TagOrder, TagsDocument, UntaggedDocument
 from lithify.http.json_route import JsonRoute
-from lithify.http.openapi import failing
+from lithify.http.openapi import body_like, failing
 from lithify.http.routes.history import Reader
 from lithify.http.routes.table_maintenance import JsonIfAny
 from lithify.http.routes.tables import DAMAGED, TablePath
@@ -41,9 +41,7 @@ def put_tag(
     tag: TagName,
     lake: LakeDep,
     _: Maintainer,
-    order: Annotated[
-        TagOrder | None, Body(openapi_examples={"then": {"summary": "An earlier version", "value": {"as_of": 42}}})
-    ] = None,
+    order: Annotated[TagOrder | None, body_like({"An earlier version": {"as_of": 42}})] = None,
 ) -> Tag:
     """It stays readable under that name, and no vacuum takes its files, until the tag is deleted."""
     as_of = order.as_of if order is not None else None
