@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
@@ -63,10 +64,13 @@ def adopt(
     runtime.store.places.trust(path)
     if catalog.exists(name):
         raise Conflict(f"table {name} exists already: drop it first, or choose another name")
-    if DeltaLog.exists(path, runtime.store):
-        _adopt_delta(runtime, catalog, name, path, key, order_by, verify=verify, allowed=allowed)
-    else:
-        _adopt_parquet(runtime, catalog, name, path, key, order_by, verify=verify)
+    is_delta = DeltaLog.exists(path, runtime.store)
+    found = (_delta_table if is_delta else _parquet_folder)(runtime, name, path, key, order_by)
+    if verify:
+        _verify_keys(runtime, path, found.sources, found.schema)
+    if is_delta:
+        allowed(path)
+    catalog.create(name, found.schema, if_not_exists=False, settings=found.settings, fill=found.fill)
     try:
         handles = catalog.open(name)
     except Exception as error:
@@ -75,17 +79,17 @@ def adopt(
         build_after_adoption(handles)
 
 
-def _adopt_delta(
-    runtime: Runtime,
-    catalog: Catalog,
-    name: TableName,
-    path: PurePath,
-    key: Any,
-    order_by: str | None,
-    *,
-    verify: bool,
-    allowed: Callable[[PurePath], None],
-) -> None:
+@dataclass(frozen=True)
+class _Found:
+    """What there is to adopt, and how it becomes a base."""
+
+    schema: TableSchema
+    sources: Sequence[Source]
+    fill: Callable[[BaseLog], None]
+    settings: Mapping[str, str] | None = None
+
+
+def _delta_table(runtime: Runtime, name: TableName, path: PurePath, key: Any, order_by: str | None) -> _Found:
     log = DeltaLog.open(path, runtime.store)
     refuse_features(log)
     refuse_demands(log)
@@ -109,8 +113,6 @@ def _adopt_delta(
                 f"{source.path} is missing although the log of {path} names it: restore it, then adopt the table"
             )
     _refuse_problems(path, sources)
-    if verify:
-        _verify_keys(runtime, path, sources, schema)
     owner = owner_of(runtime, name)
 
     def own(base: BaseLog) -> None:
@@ -123,20 +125,10 @@ def _adopt_delta(
 
         commit(runtime, base.log, f"adopting {path}", build)
 
-    allowed(path)
-    catalog.create(name, schema, if_not_exists=False, settings={BASE_PATH: str(path)}, fill=own)
+    return _Found(schema, sources, own, {BASE_PATH: str(path)})
 
 
-def _adopt_parquet(
-    runtime: Runtime,
-    catalog: Catalog,
-    name: TableName,
-    path: PurePath,
-    key: Any,
-    order_by: str | None,
-    *,
-    verify: bool,
-) -> None:
+def _parquet_folder(runtime: Runtime, name: TableName, path: PurePath, key: Any, order_by: str | None) -> _Found:
     paths = [
         f
         for f in parquet_files(path, below=True)
@@ -153,14 +145,7 @@ def _adopt_parquet(
         Source(str(f), -1, runtime.store.size(f), tuple((n, constants[f][n]) for n in partition_by), foreign=True)
         for f in paths
     ]
-    if verify:
-        _verify_keys(runtime, path, sources, schema)
-    catalog.create(
-        name,
-        schema,
-        if_not_exists=False,
-        fill=lambda base: _link_into(runtime, base, schema, path, paths, constants),
-    )
+    return _Found(schema, sources, lambda base: _link_into(runtime, base, schema, path, paths, constants))
 
 
 def _link_into(

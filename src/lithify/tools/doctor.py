@@ -204,13 +204,8 @@ def check_disk(folder: Path) -> Check:
     if usage.free < DISK_FREE_BYTES_MIN:
         return Check("disk", Status.fail, found, "free some space: writes are about to be refused", values)
     if usage.free < DISK_FREE_BYTES_LOW:
-        return Check(
-            "disk",
-            Status.warn,
-            found,
-            "a fold writes the files it changes anew before the old ones can go: free some space",
-            values,
-        )
+        why = "a fold writes the files it changes anew before the old ones can go: free some space"
+        return Check("disk", Status.warn, found, why, values)
     return Check("disk", Status.ok, found, values=values)
 
 
@@ -227,17 +222,11 @@ def check_fsync(folder: Path) -> Check:
     found = f"{p50:.2f} ms for a durable file (worst of {FSYNC_ROUNDS}: {worst:.2f} ms)"
     values = {"p50_ms": round(p50, 3), "max_ms": round(worst, 3), "hard_links": links, "folder": str(folder)}
     if p50 > FSYNC_MS_SLOW:
-        return Check(
-            "fsync", Status.warn, found, "every write waits for several of these: put the lake on a local SSD", values
-        )
+        why = "every write waits for several of these: put the lake on a local SSD"
+        return Check("fsync", Status.warn, found, why, values)
     if not links:
-        return Check(
-            "fsync",
-            Status.warn,
-            found,
-            "this file system has no hard links: a fold copies files where it could link them",
-            values,
-        )
+        why = "this file system has no hard links: a fold copies files where it could link them"
+        return Check("fsync", Status.warn, found, why, values)
     return Check("fsync", Status.ok, found, values=values)
 
 
