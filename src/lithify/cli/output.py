@@ -1,4 +1,4 @@
-"""What a command has to say: one interface, in a text version for people (Rich) and a JSON version for programs.
+"""What a command has to say, to programs as JSON (`Output`) and to people as text (`TextOutput`, with Rich).
 
 A command hands over the same facts either way. Results go to stdout; progress, questions and text errors go to stderr,
 so that a pipe sees results only. With JSON an error is the document: `{"error": {"code": …, "message": …}}`.
@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
 Report = Callable[[str, float | None], None]
 """Called with what is going on, and how much of it is done (0 to 1) or None."""
 
+Document = Mapping[str, Any]
 PIPE_WIDTH = 1000
 WRAPPED_WIDTH_MIN = 24
 
@@ -66,112 +65,57 @@ TIME = Column("seconds", "time", seconds_cell, right=True)
 WHY = Column("why", "why", long_text, wrap=True)
 
 
-class Output(ABC):
-    @abstractmethod
-    def message(self, text: str, document: Mapping[str, Any], *notes: str, healthy: bool = True) -> None:
+class Output:
+    """For programs: a document of JSON. What is for people only says nothing."""
+
+    def message(self, text: str, document: Document, *notes: str, healthy: bool = True) -> None:
         """Something was done: one sentence, the facts behind it, and further lines for people."""
+        self._print(document)
 
-    @abstractmethod
-    def record(self, title: str, fields: Mapping[str, Any], document: Mapping[str, Any]) -> None:
+    def record(self, title: str, fields: Document, document: Document) -> None:
         """One thing and its properties; the items of a tuple stand below each other."""
+        self._print(document)
 
-    @abstractmethod
-    def listing(
-        self,
-        columns: Sequence[Column],
-        rows: Sequence[Mapping[str, Any]],
-        document: Mapping[str, Any],
-        empty: str,
-        title: str | None = None,
-    ) -> None:
+    def listing(self, columns: Sequence[Column], rows: Sequence[Document], document: Document, empty: str) -> None:
         """Many things of a kind, a line each."""
+        self._print(document)
 
-    @abstractmethod
     def problems(self, lines: Sequence[str]) -> None:
         """What went wrong with some of many things, for people: each problem once, and whole."""
 
-    @abstractmethod
     def note(self, text: str) -> None:
         """A line for people only."""
 
-    @abstractmethod
     def aside(self, text: str) -> None:
         """A line on stderr that is no part of the answer. It does not run into what the terminal shows already."""
-
-    @abstractmethod
-    def log_line(self, line: str) -> None:
-        """A line of a log, on stderr."""
-
-    @abstractmethod
-    def step(self, chapter: str, title: str, time: str, result: str) -> None:
-        """One line of a longer story, told while it happens."""
-
-    @abstractmethod
-    def commands(self, title: str, lines: Sequence[str]) -> None:
-        """Commands to try, each on a line of its own to copy."""
-
-    @abstractmethod
-    def error(self, code: str, message: str, hint: str | None = None) -> None:
-        """What went wrong, and what to do."""
-
-    @abstractmethod
-    def working(self, what: str) -> AbstractContextManager[Report]:
-        """Show that something is going on; the report changes what is shown."""
-
-    @abstractmethod
-    def leave(self) -> None:
-        """Give the terminal back as it was: the process is about to end without unwinding."""
-
-
-class JsonOutput(Output):
-    def _print(self, document: Mapping[str, Any]) -> None:
-        sys.stdout.write(dumps(document, indent=2) + "\n")
-        sys.stdout.flush()
-
-    def message(self, text: str, document: Mapping[str, Any], *notes: str, healthy: bool = True) -> None:
-        self._print(document)
-
-    def record(self, title: str, fields: Mapping[str, Any], document: Mapping[str, Any]) -> None:
-        self._print(document)
-
-    def listing(
-        self,
-        columns: Sequence[Column],
-        rows: Sequence[Mapping[str, Any]],
-        document: Mapping[str, Any],
-        empty: str,
-        title: str | None = None,
-    ) -> None:
-        self._print(document)
-
-    def problems(self, lines: Sequence[str]) -> None:
-        pass
-
-    def note(self, text: str) -> None:
-        pass
-
-    def aside(self, text: str) -> None:
         self.log_line(text)
 
     def log_line(self, line: str) -> None:
+        """A line of a log, on stderr."""
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
 
     def step(self, chapter: str, title: str, time: str, result: str) -> None:
-        pass
+        """One line of a longer story, told while it happens."""
 
     def commands(self, title: str, lines: Sequence[str]) -> None:
-        pass
+        """Commands to try, each on a line of its own to copy."""
 
     def error(self, code: str, message: str, hint: str | None = None) -> None:
+        """What went wrong, and what to do."""
         self._print({"error": {"code": code, "message": message}})
 
     @contextlib.contextmanager
     def working(self, what: str) -> Iterator[Report]:
+        """Show that something is going on; the report changes what is shown."""
         yield lambda stage, fraction: None
 
     def leave(self) -> None:
-        pass
+        """Give the terminal back as it was: the process is about to end without unwinding."""
+
+    def _print(self, document: Document) -> None:
+        sys.stdout.write(dumps(document, indent=2) + "\n")
+        sys.stdout.flush()
 
 
 class TextOutput(Output):
@@ -194,13 +138,13 @@ class TextOutput(Output):
             self._err = _console(stderr=True)
         return self._err
 
-    def message(self, text: str, document: Mapping[str, Any], *notes: str, healthy: bool = True) -> None:
+    def message(self, text: str, document: Document, *notes: str, healthy: bool = True) -> None:
         mark = "[green]✓[/green]" if healthy else "[red]✗[/red]"
         self.console.print(f"{mark} {_escaped(text)}")
         for note in notes:
             self.console.print(f"  [dim]{_escaped(note)}[/dim]")
 
-    def record(self, title: str, fields: Mapping[str, Any], document: Mapping[str, Any]) -> None:
+    def record(self, title: str, fields: Document, document: Document) -> None:
         from rich.table import Table
 
         grid = Table.grid(padding=(0, 2))
@@ -213,28 +157,14 @@ class TextOutput(Output):
             self.console.print(f"[bold]{_escaped(title)}[/bold]")
         self.console.print(grid)
 
-    def listing(
-        self,
-        columns: Sequence[Column],
-        rows: Sequence[Mapping[str, Any]],
-        document: Mapping[str, Any],
-        empty: str,
-        title: str | None = None,
-    ) -> None:
+    def listing(self, columns: Sequence[Column], rows: Sequence[Document], document: Document, empty: str) -> None:
         if not rows:
             self.console.print(f"[dim]{_escaped(empty)}[/dim]")
             return
         from rich import box
         from rich.table import Table
 
-        table = Table(
-            box=box.SIMPLE_HEAD,
-            header_style="bold",
-            pad_edge=False,
-            title=title,
-            title_justify="left",
-            title_style="bold",
-        )
+        table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
         lines = [[column.show(row.get(column.key)) for column in columns] for row in rows]
         shown = _fitting(columns, lines, self.console.width)
         for column in (columns[number] for number in shown):
@@ -269,8 +199,7 @@ class TextOutput(Output):
         if self._live is not None and self.errors.is_terminal:
             self._live.console.print(_escaped(line), soft_wrap=True)
         else:
-            sys.stderr.write(line + "\n")
-            sys.stderr.flush()
+            super().log_line(line)
 
     def leave(self) -> None:
         if self._live is not None:
@@ -324,7 +253,7 @@ class TextOutput(Output):
 
 
 def make_output(as_json: bool) -> Output:
-    return JsonOutput() if as_json else TextOutput()
+    return Output() if as_json else TextOutput()
 
 
 def _console(*, stderr: bool) -> Console:
