@@ -113,7 +113,8 @@ class _Collected(Collector):
     def collect(self) -> Iterator[Metric]:
         runtime, seen = internals(self._lake).runtime, internals(self._lake).open_tables.last_seen()
         yield from _activity(runtime.activity.totals())
-        queries = {"running": 0, "waiting": 0, **Tally(query.state for query in self._lake.queries())}
+        queries: dict[str, float] = {"running": 0, "waiting": 0}
+        queries |= Tally(query.state for query in self._lake.queries())
         yield _gauge("lithify_queries_under_way", "Queries under way.", queries, "state")
         yield from _pending(seen)
         yield from _disk([runtime.shared(DiskWatches).last(snapshot.table_id) for snapshot in seen])
