@@ -19,10 +19,10 @@ from lithify.core.schema import TableSchema, define
 from lithify.core.table_methods import TableMethods
 from lithify.errors import InvalidRequest, NotFound
 
-T = TypeVar("T", bound=TableMethods[Any])
+Table = TypeVar("Table", bound=TableMethods[Any])
 
 
-class LakeMethods(ABC, Generic[T]):
+class LakeMethods(ABC, Generic[Table]):
     def __enter__(self) -> Self:
         return self
 
@@ -45,8 +45,8 @@ class LakeMethods(ABC, Generic[T]):
         if_not_exists: bool = False,
         options: Mapping[str, Any] | None = None,
         sort_by: str | Iterable[str] | None = None,
-    ) -> T:
-        """Create a table. `schema` is a pyarrow schema, or where the lake is a Spark one; `options` are listed in
+    ) -> Table:
+        """Create a table. `schema` is a pyarrow schema, or without a service also a Spark one; `options` are listed in
         docs/settings.md.
 
         `sort_by`, short for the option of that name: columns that compactions sort the rows by.
@@ -60,7 +60,7 @@ class LakeMethods(ABC, Generic[T]):
     @abstractmethod
     def _create(
         self, name: TableName, definition: TableSchema, if_not_exists: bool, options: Mapping[str, Any] | None
-    ) -> T: ...
+    ) -> Table: ...
 
     def _arrow_schema(self, schema: Any, kinds: str = "pyarrow") -> pa.Schema:
         if isinstance(schema, pa.Schema):
@@ -74,7 +74,7 @@ class LakeMethods(ABC, Generic[T]):
         raise InvalidRequest(f"schema is a {kinds} schema, not {type(schema).__name__}") from problem
 
     @abstractmethod
-    def table(self, name: str) -> T: ...
+    def table(self, name: str) -> Table: ...
 
     @abstractmethod
     def tables(self) -> list[str]:
