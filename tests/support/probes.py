@@ -53,7 +53,7 @@ def add_probes(app: FastAPI) -> None:
 
     @router.get("/tables/{name}")
     def table(name: str, caller: Annotated[Caller, needs("read", table=True)]) -> str:
-        return caller.name
+        return caller.token.name
 
     @router.get("/each")
     def each(caller: Annotated[Caller, needs("read", per_table=True)]) -> dict[str, bool]:
@@ -61,11 +61,11 @@ def add_probes(app: FastAPI) -> None:
 
     @router.get("/write")
     def write(caller: Annotated[Caller, needs("write")]) -> str:
-        return caller.token_id
+        return caller.token.id
 
     @router.get("/status")
     def status(caller: Annotated[Caller, needs("read", "maintain")]) -> str:
-        return caller.name
+        return caller.token.name
 
     @router.get("/wait/{seconds}")
     async def wait(seconds: float, _: Annotated[Caller, needs("read")]) -> str:
