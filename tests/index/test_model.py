@@ -63,7 +63,7 @@ class Life:
     def check(self) -> None:
         self.sidecar.refresh()
         assert state(self.sidecar.view()) == self.now
-        assert 0 <= self.sidecar.dead_share < 1
+        assert 0 <= self.sidecar.view().dead_share < 1
 
     def check_history(self) -> None:
         assert states(self.sidecar) == self.history

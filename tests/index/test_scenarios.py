@@ -145,7 +145,7 @@ def test_a_rewritten_file_holds_the_live_entries_and_nothing_dead(path: Path) ->
 
     sidecar = Sidecar.open(path, TABLE_ID)
     assert (sidecar.version, state(sidecar.view())) == (1, before)
-    assert sidecar.dead_share == 0 < old.dead_share
+    assert sidecar.view().dead_share == 0 < old.view().dead_share
     assert sidecar.file_id != old.file_id
     with pytest.raises(NotFound):
         sidecar.view(0)

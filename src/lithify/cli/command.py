@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -61,6 +61,14 @@ EncodingOption = Annotated[
     typer.Option(
         "--encoding", metavar="NAME", help="Of CSV and JSON: latin-1, cp1252, … Default: UTF-8, or by its BOM."
     ),
+]
+FilesFormatOption = Annotated[
+    Literal["csv", "json", "parquet"] | None,
+    typer.Option("--format", "-f", help="What is in the files. Default: by their names."),
+]
+FilesModeOption = Annotated[
+    Literal["append", "upsert"] | None,
+    typer.Option("--mode", help="Default: upsert on a table with a key, append on one without."),
 ]
 SchemaOption = Annotated[
     str | None,

@@ -8,7 +8,16 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from lithify.cli.command import BatchIdOption, Commands, EncodingOption, SchemaOption, Session, TableArgument
+from lithify.cli.command import (
+    BatchIdOption,
+    Commands,
+    EncodingOption,
+    FilesFormatOption,
+    FilesModeOption,
+    SchemaOption,
+    Session,
+    TableArgument,
+)
 from lithify.cli.row_input import STDIN, keys_from_arguments, read_rows, rows_of
 from lithify.cli.tables import ColumnsOption, KeyOption, OrderByOption, PartitionOption, TimeOption, schema_of
 from lithify.cli.values import human_bytes, human_seconds
@@ -20,9 +29,6 @@ command = Commands("Rows")
 
 InputFormat = Literal["json", "csv", "parquet", "arrow"]
 WriteMode = Literal["upsert", "append", "replace"]
-IngestFormat = Literal["csv", "json", "parquet"]
-IngestMode = Literal["append", "upsert"]
-BadRecord = Literal["fail", "quarantine"]
 
 InputFormatOption = Annotated[
     InputFormat | None,
@@ -92,13 +98,9 @@ def ingest(
     session: Session,
     name: TableArgument,
     paths: Annotated[list[str], typer.Argument(metavar="PATH", help="Files, folders or globs.")],
-    format: Annotated[
-        IngestFormat | None, typer.Option("--format", "-f", help="What is in the files. Default: by their names.")
-    ] = None,
+    format: FilesFormatOption = None,
     encoding: EncodingOption = None,
-    mode: Annotated[
-        IngestMode | None, typer.Option("--mode", help="Default: upsert on a table with a key, append on one without.")
-    ] = None,
+    mode: FilesModeOption = None,
     create: Annotated[
         bool,
         typer.Option("--create", help="Create the table from the files' (or the given) columns if it is not there."),
@@ -109,7 +111,7 @@ def ingest(
     time: TimeOption = None,
     partition_by: PartitionOption = None,
     on_bad_record: Annotated[
-        BadRecord,
+        Literal["fail", "quarantine"],
         typer.Option("--on-bad-record", help="Fail with its place, or set it aside in a quarantine folder and go on."),
     ] = "fail",
     batch_id: BatchIdOption = None,

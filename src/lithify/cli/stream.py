@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from lithify.cli.command import Commands, EncodingOption, Session
+from lithify.cli.command import Commands, EncodingOption, FilesFormatOption, FilesModeOption, Session, TableArgument
 from lithify.cli.signals import caught, in_terminal, in_thread, wait
 from lithify.cli.values import human_seconds
 from lithify.core.json_out import dumps
@@ -30,16 +30,10 @@ _EVERY = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)")
 def stream(
     session: Session,
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="A folder, with those in it, or a glob of files.")],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The table: namespace.table")],
-    format: Annotated[
-        Literal["csv", "json", "parquet"] | None,
-        typer.Option("--format", "-f", help="What is in the files. Default: by their names."),
-    ] = None,
+    name: TableArgument,
+    format: FilesFormatOption = None,
     encoding: EncodingOption = None,
-    mode: Annotated[
-        Literal["upsert", "append"] | None,
-        typer.Option("--mode", help="Default: upsert on a table with a key, append on one without."),
-    ] = None,
+    mode: FilesModeOption = None,
     op_column: Annotated[
         str | None,
         typer.Option("--op-column", metavar="COLUMN", help="Says of each event: insert, update or delete. Not stored."),

@@ -235,10 +235,6 @@ class Sidecar:
     def bytes(self) -> int:
         return self._head.end
 
-    @property
-    def dead_share(self) -> float:
-        return self.view().dead_share
-
     def view(self, version: int | None = None) -> View:
         """The entries as of the newest footer at or before a Delta version."""
         self._mapping.check_whole()
