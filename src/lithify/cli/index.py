@@ -30,12 +30,7 @@ def _count(paths: Sequence[str] | None) -> str:
     return count_cell(len(paths or ()))
 
 
-BUILT = (
-    TABLE,
-    *counts(files="files", added="added now"),
-    Column("skipped", "skipped", _count, right=True),
-    TIME,
-)
+BUILT = (TABLE, *counts(files="files", added="added now"), Column("skipped", "skipped", _count, right=True), TIME)
 CHECKED = (
     TABLE,
     Column("files", "files", count_cell, right=True),

@@ -136,8 +136,7 @@ def _lithify(
     config: ConfigOption = None,
     as_json: JsonOption = False,
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     ctx.obj = Globals(lake, server, as_json, config)

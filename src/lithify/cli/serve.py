@@ -49,12 +49,10 @@ def serve(
     ] = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key (PEM).")] = None,
     insecure: Annotated[
-        bool,
-        typer.Option("--insecure", help="Listen on another address than this machine's own without TLS."),
+        bool, typer.Option("--insecure", help="Listen on another address than this machine's own without TLS.")
     ] = False,
     no_upkeep: Annotated[
-        bool,
-        typer.Option("--no-upkeep", help="Leave folding and compaction to another process."),
+        bool, typer.Option("--no-upkeep", help="Leave folding and compaction to another process.")
     ] = False,
     token_file: Annotated[
         Path | None,

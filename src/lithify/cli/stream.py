@@ -53,8 +53,7 @@ def stream(
         typer.Option("--on-bad-record", help="Records with no key or unfit values: fail, or set them aside."),
     ] = "fail",
     null_keys: Annotated[
-        Literal["fail", "quarantine"] | None,
-        typer.Option("--null-keys", hidden=True, help="As --on-bad-record."),
+        Literal["fail", "quarantine"] | None, typer.Option("--null-keys", hidden=True, help="As --on-bad-record.")
     ] = None,
     files_max: Annotated[
         int, typer.Option("--files-max", metavar="N", min=1, help="Files that one batch takes at most.")

@@ -49,8 +49,7 @@ def create(
         typer.Option("--table", metavar="NAME", help="Only this table, or shop.* for a namespace; may be repeated."),
     ] = None,
     expires: Annotated[
-        str | None,
-        typer.Option("--expires", metavar="TIME", help="How long it is valid: 30d, 12h. Default: for ever."),
+        str | None, typer.Option("--expires", metavar="TIME", help="How long it is valid: 30d, 12h. Default: for ever.")
     ] = None,
 ) -> None:
     """Create a token for the service. Its secret is shown once and stored nowhere.

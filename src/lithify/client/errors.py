@@ -11,13 +11,7 @@ from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any
 
-from lithify.errors import (
-    Forbidden,
-    InvalidRequest,
-    LithifyError,
-    NotFound,
-    Unavailable,
-)
+from lithify.errors import Forbidden, InvalidRequest, LithifyError, NotFound, Unavailable
 
 TEXT_LENGTH_MAX = 200
 UNAUTHENTICATED, INTERNAL = 401, "internal"

@@ -160,12 +160,7 @@ class RemoteTable(TableMethods[PlannedCompaction]):
         return self._write("/delete", batch_id, json=document, schema=schema_fingerprint)
 
     def delete_where(
-        self,
-        condition: str,
-        batch_id: str | None = None,
-        *,
-        actor: str | None = None,
-        reason: str | None = None,
+        self, condition: str, batch_id: str | None = None, *, actor: str | None = None, reason: str | None = None
     ) -> Commit:
         """Delete the rows that a SQL condition holds for, as of one exact state of the table."""
         _check_actor(actor)

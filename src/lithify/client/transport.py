@@ -217,8 +217,7 @@ class Transport:
         if call.again:
             return Unavailable(f"{what}: try again", address=self.address)
         return Unavailable(
-            f"{what}, so it may be done, under way or not begun: look before you ask for it again",
-            address=self.address,
+            f"{what}, so it may be done, under way or not begun: look before you ask for it again", address=self.address
         )
 
 

@@ -53,15 +53,7 @@ class LogFacts:
     newest_ms: int = 0
     version: int = -1
 
-    def note(
-        self,
-        version: int,
-        time_ms: int,
-        adds: Iterable[str],
-        removes: Iterable[str],
-        *,
-        ours: bool,
-    ) -> None:
+    def note(self, version: int, time_ms: int, adds: Iterable[str], removes: Iterable[str], *, ours: bool) -> None:
         """`time_ms`: when the commit's file was written."""
         self.version = version
         self.newest_ms = max(self.newest_ms, time_ms)

@@ -123,8 +123,7 @@ class OwnOptions(TableOptions):
         tuple[str, ...] | None, Option("Columns with bloom filters; default key, *_id and *_key columns.")
     ] = None
     sort_by: Annotated[
-        tuple[str, ...] | None,
-        Option("Columns that compactions sort rows by; default the key, else the time column."),
+        tuple[str, ...] | None, Option("Columns that compactions sort rows by; default the key, else the time column.")
     ] = None
     tiers: Annotated[tuple[Mapping[str, Any], ...], Option("Changes to the lake's tiers for this table, by name.")] = ()
 

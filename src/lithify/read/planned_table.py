@@ -21,15 +21,7 @@ from lithify.core.schema import TableSchema
 from lithify.core.snapshot import Snapshot
 from lithify.errors import Corruption
 from lithify.index.lookup import Coverage, Flags, Reasons, Selection
-from lithify.index.stats import (
-    ABSENT,
-    EXACT,
-    NULLS_KNOWN,
-    ColumnStats,
-    Kind,
-    value_of,
-    whole_value_of,
-)
+from lithify.index.stats import ABSENT, EXACT, NULLS_KNOWN, ColumnStats, Kind, value_of, whole_value_of
 
 Answer = TypeVar("Answer")
 

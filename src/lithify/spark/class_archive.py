@@ -41,11 +41,5 @@ def find(java: JavaHome, cache: Path) -> Path | None:
 
 
 def fingerprint(java: JavaHome) -> str:
-    identity = (
-        java.home,
-        java.version,
-        java.executable.stat().st_mtime_ns,
-        pyspark.__file__,
-        pyspark.__version__,
-    )
+    identity = (java.home, java.version, java.executable.stat().st_mtime_ns, pyspark.__file__, pyspark.__version__)
     return hashlib.sha256(repr(identity).encode()).hexdigest()[:16]

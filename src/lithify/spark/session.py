@@ -36,14 +36,7 @@ from lithify.files.scratch import Scratch
 from lithify.spark import class_archive
 from lithify.spark.executors import PARTITIONS_BY_CORES
 from lithify.spark.java import JavaHome, cache_folder, find_java, launcher_home, write_atomically
-from lithify.spark.target import (
-    check_answers,
-    check_remote,
-    default_driver_memory,
-    is_local,
-    local_cores,
-    shown,
-)
+from lithify.spark.target import check_answers, check_remote, default_driver_memory, is_local, local_cores, shown
 
 _CANCEL_SECONDS_MAX = 5
 _PY4J_FOLDER = str(Path(py4j.__file__).parent)

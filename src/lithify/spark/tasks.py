@@ -47,11 +47,7 @@ class _LeftOut:
 
 
 def run_tasks(
-    spark: SparkSession,
-    function: Callable[[T], R],
-    tasks: Sequence[T],
-    *,
-    tally: str | None = None,
+    spark: SparkSession, function: Callable[[T], R], tasks: Sequence[T], *, tally: str | None = None
 ) -> list[R]:
     """`function` of each task, in order; or the first error among them, a LithifyError as itself. `tally` is an
     empty file that the tasks can reach, if there is one.

@@ -26,11 +26,7 @@ def add_column(handles: Handles, column: pa.Field) -> None:
         )
     column = pa.field(column.name, normalise(column.type, column.name))
     runtime = handles.runtime
-    info = {
-        "operation": "add column",
-        "column": f"{column.name} {column.type}",
-        "actor": runtime.settings.actor,
-    }
+    info = {"operation": "add column", "column": f"{column.name} {column.type}", "actor": runtime.settings.actor}
     with handles.changes.log.lock:
         for log in (handles.base.log, handles.changes.log):
 

@@ -9,13 +9,7 @@ from fastapi import APIRouter
 
 from lithify.core.results import CacheStats, HotTableStats
 from lithify.http.auth import Caller, needs
-from lithify.http.documents.maintenance import (
-    EvictedDocument,
-    EvictOrder,
-    PinOrder,
-    UnpinnedDocument,
-    UnpinOrder,
-)
+from lithify.http.documents.maintenance import EvictedDocument, EvictOrder, PinOrder, UnpinnedDocument, UnpinOrder
 from lithify.http.json_route import JsonRoute
 from lithify.http.openapi import body_like, failing
 from lithify.http.routes.query import TakesJson

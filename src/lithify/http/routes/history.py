@@ -9,12 +9,7 @@ from fastapi import APIRouter, Query
 from lithify.core.json_out import jsonable
 from lithify.core.results import SnapshotStats, TableStats
 from lithify.http.auth import Caller, needs
-from lithify.http.documents.maintenance import (
-    HISTORY_MAX,
-    HistoryDocument,
-    PartitionDocument,
-    PartitionsDocument,
-)
+from lithify.http.documents.maintenance import HISTORY_MAX, HistoryDocument, PartitionDocument, PartitionsDocument
 from lithify.http.openapi import failing
 from lithify.http.routes.tables import DAMAGED, TablePath
 from lithify.http.service import LakeDep

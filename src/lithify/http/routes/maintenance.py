@@ -153,7 +153,7 @@ def history(lake: LakeDep, caller: Watcher, limit: Limit = 20, table: TableQuery
     status_code=202,
     summary="Start a cycle in the background",
     responses=failing(
-        _409="A cycle is running already, and `details.cycle` is its id; or this node may not run cycles.",
+        _409="A cycle is running already, and `details.cycle` is its id; or this node may not run cycles."
     ),
 )
 def trigger(
