@@ -53,7 +53,7 @@ def test_a_file_of_one_version_reads_as_it_was_written() -> None:
     block = the_block("plain")
 
     assert (sidecar.version, sidecar.versions(), sidecar.file_id, sidecar.features) == (7, [7], FILE_ID, TAGGED)
-    assert (sidecar.bytes, sidecar.dead_share) == ((GOLDEN / "plain.pm").stat().st_size, 0)
+    assert (sidecar.head.end, sidecar.view().dead_share) == ((GOLDEN / "plain.pm").stat().st_size, 0)
     assert (block.paths.to_pylist(), block.sizes.tolist(), block.footer_bytes.tolist()) == (
         ["part-0.parquet"],
         [4014],

@@ -92,6 +92,9 @@ def completed(document: dict[str, Any], scopes: Mapping[tuple[str, str], Sequenc
     return document
 
 
+NO_JSON = "The body is no application/json."
+
+
 def failing(**descriptions: str) -> dict[int | str, dict[str, Any]]:
     """What a route may fail with besides what all of them may: `failing(_409="It is running already.")`."""
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}

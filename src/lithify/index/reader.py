@@ -195,7 +195,7 @@ class Sidecar:
         self.features: int = features
         self._mapping = mapping
         try:
-            self._head = self._footer(mapping.head())
+            self.head = self._footer(mapping.head())
         except BaseException:
             self.__dict__.update(before)  # it still shows the file that was there before
             raise
@@ -208,8 +208,8 @@ class Sidecar:
         self._mapping.check_whole()
         place = self._mapping.head()
         try:
-            if place != self._head.place:
-                self._head = self._footer(place)
+            if place != self.head.place:
+                self.head = self._footer(place)
         except _Replaced:
             self._map()
         self._forget_old_blocks()
@@ -222,23 +222,19 @@ class Sidecar:
         return fresh
 
     def _forget_old_blocks(self) -> None:
-        listed = {(int(r["place"]), int(r["block_crc"])) for r in self._head.references}
+        listed = {(int(r["place"]), int(r["block_crc"])) for r in self.head.references}
         if len(self._known) > 2 * len(listed) + 16:
             self._known = {key: block for key, block in self._known.items() if key in listed}
 
     @property
     def version(self) -> int:
         """The Delta version of the newest footer."""
-        return self._head.version
-
-    @property
-    def bytes(self) -> int:
-        return self._head.end
+        return self.head.version
 
     def view(self, version: int | None = None) -> View:
         """The entries as of the newest footer at or before a Delta version."""
         self._mapping.check_whole()
-        footer = self._head
+        footer = self.head
         while version is not None and footer.version > version:
             if not footer.previous:
                 raise NotFound(f"{self.path} knows nothing as old as version {version}")
@@ -248,7 +244,7 @@ class Sidecar:
     def versions(self) -> list[int]:
         """Delta versions of the chain, newest first."""
         self._mapping.check_whole()
-        footer, found = self._head, [self._head.version]
+        footer, found = self.head, [self.head.version]
         while footer.previous:
             footer = self._footer(footer.previous, footer.place)
             found.append(footer.version)

@@ -350,7 +350,7 @@ def _facts_of(path: PurePath, sidecar: Sidecar) -> IndexFacts:
         len(view.blocks),
         view.files,
         view.groups,
-        sidecar.bytes,
+        sidecar.head.end,
         view.dead_bytes,
         tuple(columns),
         tuple(FileOrder(tuple(map(str, order)), files) for order, files in orders.most_common()),

@@ -34,6 +34,7 @@ def _encodable(text: str) -> str:
 
 Text = Annotated[str, AfterValidator(_encodable)]
 AsOf = Annotated[int, Field(ge=0, le=2**63 - 1)] | Annotated[Text, Field(min_length=1, max_length=64)]
+Sql = Annotated[Text, Field(min_length=1, max_length=SQL_LENGTH_MAX)]
 Reason = Annotated[Text, Field(max_length=1_000)]
 
 
@@ -196,12 +197,7 @@ class DeleteKeys(Order):
 class DeleteWhere(Order):
     """Which rows to delete."""
 
-    condition: Text = Field(
-        description="A SQL condition over the table's columns.",
-        min_length=1,
-        max_length=SQL_LENGTH_MAX,
-        examples=["status = 'test'"],
-    )
+    condition: Sql = Field(description="A SQL condition over the table's columns.", examples=["status = 'test'"])
     reason: Reason | None = Field(None, description="Why; kept in the history.", examples=["test data"])
 
 
@@ -235,11 +231,8 @@ class ChangesDocument(AboutTable):
 class ExplainRequest(Order):
     """A query to look at."""
 
-    sql: Text = Field(
-        description="One SELECT.",
-        min_length=1,
-        max_length=SQL_LENGTH_MAX,
-        examples=["select status, count(*) as orders from shop.orders group by status"],
+    sql: Sql = Field(
+        description="One SELECT.", examples=["select status, count(*) as orders from shop.orders group by status"]
     )
     as_of: AsOf | None = Field(None, description="A seq, a time in ISO 8601, or a tag; default: now.", examples=[42])
 

@@ -11,13 +11,14 @@ from lithify.core.results import CacheStats, HotTableStats
 from lithify.http.auth import Caller, needs
 from lithify.http.documents.maintenance import EvictedDocument, EvictOrder, PinOrder, UnpinnedDocument, UnpinOrder
 from lithify.http.json_route import JsonRoute
-from lithify.http.openapi import body_like, failing
+from lithify.http.openapi import NO_JSON, body_like, failing
 from lithify.http.routes.query import TakesJson
 from lithify.http.routes.table_maintenance import JsonIfAny
 from lithify.http.routes.tables import DAMAGED
 from lithify.http.service import LakeDep
 from lithify.lake.maintenance import chosen_tables
 
+FAILING = failing(_415=NO_JSON)
 ORDERS = {"table": "shop.orders"}
 Maintainer = Annotated[Caller, needs("maintain", per_table=True)]
 router = APIRouter(prefix="/query/cache", tags=["cache"], route_class=JsonRoute)
@@ -29,7 +30,7 @@ router = APIRouter(prefix="/query/cache", tags=["cache"], route_class=JsonRoute)
     responses=failing(
         _409="It is being pinned already.",
         _413="It does not fit into the cache.",
-        _415="The body is no application/json.",
+        _415=NO_JSON,
         _424=DAMAGED,
         _503="As many tables as may be at once are being pinned.",
     ),
@@ -48,7 +49,7 @@ def pin(
 @router.post(
     "/unpin",
     summary="Let a pinned table go when room is needed",
-    responses=failing(_415="The body is no application/json."),
+    responses=FAILING,
     dependencies=[TakesJson],
 )
 def unpin(
@@ -63,7 +64,7 @@ def unpin(
 @router.post(
     "/evict",
     summary="Give a table's memory back, or all of it",
-    responses=failing(_415="The body is no application/json."),
+    responses=FAILING,
     dependencies=[JsonIfAny],
 )
 def evict(

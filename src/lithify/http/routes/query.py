@@ -22,7 +22,7 @@ from lithify.http.documents.tables import (
 )
 from lithify.http.formats.negotiate import ARROW, CSV, JSON, NDJSON, accepted, check_json
 from lithify.http.json_route import JsonRoute
-from lithify.http.openapi import failing
+from lithify.http.openapi import NO_JSON, failing
 from lithify.http.paging import Paged
 from lithify.http.queries import answer_of, facts_of, in_thread, inner_id, outer_id, response_of, while_there
 from lithify.http.service import LakeDep, ServiceDep
@@ -62,7 +62,7 @@ ROW_ANSWERS: dict[int | str, dict[str, Any]] = {
         _406="None of the formats in Accept is answered.",
         _409="The query was cancelled, or another one with this id is under way.",
         _413="The answer is too large to be kept for paging.",
-        _415="The body is no application/json.",
+        _415=NO_JSON,
         _422="A limit (time, memory) stopped the query, or it cannot be computed.",
         _424="A table's log or files are damaged; other tables are not affected.",
         _503="Too many queries wait already, or the machine refuses.",
@@ -140,7 +140,7 @@ def results(
     "/explain",
     summary="What a query would read, without running it",
     responses=failing(
-        _415="The body is no application/json.",
+        _415=NO_JSON,
         _422="A limit (time, memory) stopped it.",
         _424="A table's log or files are damaged; other tables are not affected.",
         _503="Too many queries wait already, or the machine refuses.",

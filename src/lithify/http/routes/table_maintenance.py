@@ -25,7 +25,7 @@ from lithify.http.documents.maintenance import (
 )
 from lithify.http.formats.negotiate import check_json
 from lithify.http.json_route import JsonRoute
-from lithify.http.openapi import body_like, failing
+from lithify.http.openapi import NO_JSON, body_like, failing
 from lithify.http.routes.tables import DAMAGED, TablePath
 from lithify.http.service import LakeDep
 from lithify.lake.maintenance import why_idle
@@ -34,7 +34,7 @@ from lithify.maintenance.plans import CompactPlan
 Maintainer = Annotated[Caller, needs("maintain", table=True)]
 FAILING = failing(
     _409="Something is running on this table already, or others changed it too often meanwhile.",
-    _415="The body is no application/json.",
+    _415=NO_JSON,
     _424=DAMAGED,
     _503="As many runs as may be at once are under way, or Spark could not be used.",
     _507="The disk is full.",

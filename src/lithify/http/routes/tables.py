@@ -21,7 +21,7 @@ from lithify.http.documents.tables import (
     schema_of,
 )
 from lithify.http.json_route import JsonRoute
-from lithify.http.openapi import body_like, failing
+from lithify.http.openapi import NO_JSON, body_like, failing
 from lithify.http.routes.query import TakesJson
 from lithify.http.service import LakeDep
 from lithify.lake.lake import Lake
@@ -70,7 +70,7 @@ def list_tables(lake: LakeDep, caller: Annotated[Caller, needs("read", per_table
         200: {"description": "The same table was there already.", "model": CreatedTable},
         **failing(
             _409="A table of this name is there already, or another one than the same.",
-            _415="The body is no application/json.",
+            _415=NO_JSON,
             _424=DAMAGED,
         ),
     },

@@ -10,7 +10,7 @@ from lithify.core.results import Tag
 from lithify.http.auth import Caller, needs
 from lithify.http.documents.maintenance import TagOrder, TagsDocument, UntaggedDocument
 from lithify.http.json_route import JsonRoute
-from lithify.http.openapi import body_like, failing
+from lithify.http.openapi import NO_JSON, body_like, failing
 from lithify.http.routes.history import Reader
 from lithify.http.routes.table_maintenance import JsonIfAny
 from lithify.http.routes.tables import DAMAGED, TablePath
@@ -33,7 +33,7 @@ def list_tags(name: TablePath, lake: LakeDep, _: Reader) -> TagsDocument:
 @router.put(
     "/{tag}",
     summary="Give a version a name",
-    responses=failing(_409="There is a tag of that name.", _415="The body is no application/json.", _424=DAMAGED),
+    responses=failing(_409="There is a tag of that name.", _415=NO_JSON, _424=DAMAGED),
     dependencies=[JsonIfAny],
 )
 def put_tag(
