@@ -49,17 +49,10 @@ class SparedVersion:
 
     @classmethod
     def of(cls, snapshot: Snapshot, created_ms: int, **more: Any) -> Self:
-        return cls(
-            table=snapshot.table,
-            table_id=snapshot.table_id,
-            seq=snapshot.seq,
-            changes_version=snapshot.changes_version,
-            base_version=snapshot.base_version,
-            created_ms=created_ms,
-            changes=tuple(file.path for file in snapshot.changes),
-            base=tuple(file.path for file in snapshot.base),
-            **more,
-        )
+        told = ("table", "table_id", "seq", "changes_version", "base_version")
+        facts = {name: getattr(snapshot, name) for name in told}
+        changes, base = (tuple(file.path for file in files) for files in (snapshot.changes, snapshot.base))
+        return cls(created_ms=created_ms, changes=changes, base=base, **facts, **more)
 
     @classmethod
     def parsed(cls, document: bytes, **more: Callable[[Any], Any]) -> Self:

@@ -46,12 +46,7 @@ def pin(
     return lake.maintenance.pin(order.table, order.columns)
 
 
-@router.post(
-    "/unpin",
-    summary="Let a pinned table go when room is needed",
-    responses=FAILING,
-    dependencies=[TakesJson],
-)
+@router.post("/unpin", summary="Let a pinned table go when room is needed", responses=FAILING, dependencies=[TakesJson])
 def unpin(
     order: Annotated[UnpinOrder, body_like({"A table": ORDERS})], lake: LakeDep, caller: Maintainer
 ) -> UnpinnedDocument:
@@ -61,12 +56,7 @@ def unpin(
     return UnpinnedDocument(table=table, unpinned=lake.cache.unpin(table))
 
 
-@router.post(
-    "/evict",
-    summary="Give a table's memory back, or all of it",
-    responses=FAILING,
-    dependencies=[JsonIfAny],
-)
+@router.post("/evict", summary="Give a table's memory back, or all of it", responses=FAILING, dependencies=[JsonIfAny])
 def evict(
     lake: LakeDep,
     caller: Maintainer,
