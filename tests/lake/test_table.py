@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lithify import CommitUnknown, InvalidRequest, Lake, NotFound, Settings, Table, Unavailable
+from lithify import CommitUnknown, Conflict, InvalidRequest, Lake, NotFound, Settings, Table, Unavailable
 from lithify.core.names import parse_table_name
 from lithify.core.snapshot import Snapshot
 from lithify.files.local import LocalStorage
@@ -182,6 +182,18 @@ def test_one_batch_id_twice_in_a_group_is_written_once(held: Held) -> None:
     assert (first.replayed, second.replayed) == (False, True)
     assert (first.seq, first.rows) == (second.seq, second.rows) == (2, 1)
     assert content(table) == {0: "x", 1: "first"}
+
+
+def test_writes_of_one_lane_wait_for_each_other(held: Held) -> None:
+    table, lane = held.lake.table("a.t"), f"lane-{'a' * 32}"
+    held.hold(lambda: table.upsert(rows(0)))
+    waiting = [held.queue(lambda n=n: table.upsert(rows(n), batch_id=f"{lane}.{n}")) for n in (1, 3, 2)]
+    held.gate.open()
+
+    assert [future.result(60).seq for future in waiting[:2]] == [2, 3]
+    with pytest.raises(Conflict, match="only go up"):
+        waiting[2].result(60)
+    assert sorted(content(table)) == [0, 1, 3]
 
 
 def test_a_batch_that_a_rival_wrote_meanwhile_drops_out_of_its_group(folder: Path) -> None:

@@ -29,7 +29,8 @@ from lithify.core.schema import TableSchema
 from lithify.files.local import LocalStorage
 from lithify.maintenance.plans import MinorPlan
 from lithify.maintenance.table_maintenance import TableMaintenance
-from lithify.write.bulk import BulkWrite, Files, write_files
+from lithify.write.bulk import Files, write_files
+from lithify.write.conditions import Write, conditions_of
 from support import log_oracle
 from support.bags import bag
 from support.eager import eager
@@ -172,7 +173,7 @@ def _bulk(lake: Lake) -> Any:
     def produce(schema: TableSchema, root: str, folder: str) -> Files:
         return [(file, Op.UPSERT) for file in write_batches(iter(batch.to_batches()), WriteTask(schema, root, folder))]
 
-    return write_files(lake.table("a.t")._handles, BulkWrite("upsert", "bulk-1"), produce)
+    return write_files(lake.table("a.t")._handles, Write("upsert", conditions=conditions_of("bulk-1")), produce)
 
 
 def _minor(lake: Lake) -> None:

@@ -46,3 +46,19 @@ def in_lane(batch_id: object) -> InLane | None:
     """None for an ordinary batch id."""
     found = _ID.fullmatch(batch_id) if isinstance(batch_id, str) else None
     return InLane(found[1], int(found[2])) if found is not None else None
+
+
+def batch_txn(batch_id: str) -> str:
+    """What remembers a batch id; those of a lane share it."""
+    place = in_lane(batch_id)
+    return f"lithify.batch.{batch_id if place is None else place.lane}"
+
+
+def bound_txn(batch_id: str) -> str:
+    """What remembers the fingerprint of a bound batch id."""
+    return batch_txn(batch_id).replace("lithify.batch.", "lithify.bound.", 1)
+
+
+def lane_txn(lane: str) -> str:
+    """What remembers the number of a lane's last write, also when its commit has left the log."""
+    return f"lithify.{lane.replace('-', '.', 1)}"

@@ -20,7 +20,6 @@ from lithify.core.schema import TableSchema, from_properties
 from lithify.core.snapshot import DataFile
 from lithify.delta.actions import LogChange
 from lithify.delta.archive import LogLimits
-from lithify.delta.batch_ids import in_lane
 from lithify.delta.log import CommitRecord, DeltaLog
 from lithify.errors import Corruption, NotFound
 from lithify.files.parquet import Written
@@ -33,22 +32,6 @@ CREATED_AT_SEQ = "lithify.created_at_seq"
 CREATED_AT_VERSION = "lithify.created_at_version"
 BASE_PATH = "lithify.base_path"
 LIVE_COMMITS_MIN, LIVE_COMMITS_MAX = 200, 500
-
-
-def batch_txn(batch_id: str) -> str:
-    """What remembers a batch id; those of a lane share it."""
-    place = in_lane(batch_id)
-    return f"lithify.batch.{batch_id if place is None else place.lane}"
-
-
-def bound_txn(batch_id: str) -> str:
-    """What remembers the fingerprint of a bound batch id."""
-    return batch_txn(batch_id).replace("lithify.batch.", "lithify.bound.", 1)
-
-
-def lane_txn(lane: str) -> str:
-    """What remembers the number of a lane's last write, also when its commit has left the log."""
-    return f"lithify.{lane.replace('-', '.', 1)}"
 
 
 def job_txn(job_id: str) -> str:

@@ -45,8 +45,8 @@ from lithify.sql.query_queue import RunningQueries
 from lithify.sql.query_run import QueryRun
 from lithify.tables.handles import Handles, dropped
 from lithify.tables.runtime import Runtime
+from lithify.write.conditions import Write, conditions_of
 from lithify.write.queue import QueueClosed
-from lithify.write.replay import replayed
 from lithify.write.small_writes import Request
 
 if TYPE_CHECKING:
@@ -295,20 +295,19 @@ class TableInternals:
             except QueueClosed:
                 opened = None
 
-    def replay(self, operation: str, batch_id: str) -> Commit | None:
-        """The answer of then, if this batch was written before."""
-        opened = self.opened
-        with opened.handles.changes.log.lock:
-            return replayed(opened.handles, operation, batch_id)
+    def before(self, write: Write) -> Commit | None:
+        """The answer of then, if this was written before. Raises where it may not be written."""
+        changes = self.handles.changes
+        with changes.log.lock:
+            return write.before(changes)
 
-    def check_schema(self, operation: str, batch_id: str | None, fingerprint: str | None) -> None:
+    def check_schema(self, batch_id: str | None, fingerprint: str | None) -> None:
         """Before rows are looked at, which may not fit for that very reason. The commit looks again. A batch that was
         written before is answered as then.
         """
-        if fingerprint is None or fingerprint == self.known_schema.fingerprint:
-            return
-        if batch_id is None or self.replay(operation, batch_id) is None:
-            self.handles.schema().check_fingerprint(fingerprint, str(self.name))
+        if fingerprint is not None and fingerprint != self.known_schema.fingerprint:
+            self.handles.schema()
+            self.before(Write("", conditions=conditions_of(batch_id, fingerprint)))
 
 
 def reopened_table(path: PurePath, name: str, spark: SparkSession) -> TableInternals:

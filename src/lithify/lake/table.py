@@ -7,11 +7,12 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lithify.core.arguments import check_batch_id, check_count, check_names, check_place, check_text
+from lithify.core.arguments import check_count, check_names, check_place, check_text
 from lithify.core.html import Listed, table_html
 from lithify.core.ops import Op
 from lithify.core.optional import need
@@ -48,9 +49,10 @@ from lithify.read.reader import Reader
 from lithify.tables.handles import Handles
 from lithify.tables.pins import pinned
 from lithify.tables.tags import tag, tags, untag
+from lithify.write.conditions import AtSeq, SeqMoved, Write, conditions_of
 from lithify.write.options import set_options
 from lithify.write.schema_change import add_column
-from lithify.write.small_writes import Request, SeqMoved
+from lithify.write.small_writes import Request
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -115,27 +117,23 @@ class Table(TableMethods[CompactPlan]):
         opened = self._internals.opened
         schema = opened.handles.changes.schema
         check_keyed(self.name, schema, operation)
-        self._internals.check_schema(operation, batch_id, schema_fingerprint)
-        who, beats = _who(actor, None), operation == "replace"
+        self._internals.check_schema(batch_id, schema_fingerprint)
+        write = Write(operation, _who(actor, None), conditions_of(batch_id, schema_fingerprint))
+        beats = operation == "replace"
         if is_spark_frame(data) and not beats:
             from lithify.write.bulk import write_frame
 
-            return write_frame(
-                opened.handles, data, operation, batch_id, dict(who), schema_fingerprint=schema_fingerprint
-            )
+            return write_frame(opened.handles, data, write)
         op = Op.REPLACE if beats and schema.order_by else Op.UPSERT
-        rows = {op: rows_of_newest(data, schema, lambda: self.definition)}
-        request = Request(operation, rows, batch_id, who, schema_fingerprint=schema_fingerprint)
-        return self._internals.write(request, opened)
+        rows = rows_of_newest(data, schema, lambda: self.definition)
+        return self._internals.write(Request(write, {op: rows}), opened)
 
     def _delete(
         self, keys: Any, batch_id: str | None, actor: str | None, reason: str | None, schema_fingerprint: str | None
     ) -> Commit:
-        self._internals.check_schema("delete", batch_id, schema_fingerprint)
-        parts = {Op.DELETE: keys_to_delete(keys, self._handles.changes.schema)}
-        return self._internals.write(
-            Request("delete", parts, batch_id, _who(actor, reason), schema_fingerprint=schema_fingerprint)
-        )
+        self._internals.check_schema(batch_id, schema_fingerprint)
+        write = Write("delete", _who(actor, reason), conditions_of(batch_id, schema_fingerprint))
+        return self._internals.write(Request(write, {Op.DELETE: keys_to_delete(keys, self._handles.changes.schema)}))
 
     def delete_where(
         self,
@@ -150,7 +148,7 @@ class Table(TableMethods[CompactPlan]):
         for in a process of its own, which is stopped at its limits or when the query is cancelled.
         """
         check_text("a condition", condition)
-        check_batch_id(batch_id)
+        write = Write("delete where", {**_who(actor, reason), "condition": condition}, conditions_of(batch_id))
         schema, serving = self.definition, self._runtime.serving
         by = list(schema.key) or serving.columns_of(schema.columns, condition, within)
         if not by:
@@ -160,12 +158,11 @@ class Table(TableMethods[CompactPlan]):
             )
         for name in by if not schema.keyed else ():
             check_key_type(schema.columns.field(name), "delete_where on a table with no key:")
-        info = {**_who(actor, reason), "condition": condition}
         for _ in range(DELETE_WHERE_ROUNDS_MAX):
             snapshot = self.snapshot()
             # Before looking for rows: those of the first time are gone.
-            if batch_id is not None and (replayed := self._internals.replay("delete where", batch_id)) is not None:
-                return replayed
+            if batch_id is not None and (answer := self._internals.before(write)) is not None:
+                return answer
             try:
                 keys = serving.read_where(self._reader.planned(snapshot), by, condition, within)
             except Vanished:
@@ -177,8 +174,8 @@ class Table(TableMethods[CompactPlan]):
             try:
                 # With a batch id even "nothing to delete" is remembered: asked again, it must not delete newer rows.
                 parts = {Op.DELETE: keys} if keys.num_rows else {}
-                request = Request("delete where", parts, batch_id, info, only_at_seq=snapshot.seq)
-                return self._internals.write(request)
+                at_seq = replace(write, conditions=(*write.conditions, AtSeq(snapshot.seq)))
+                return self._internals.write(Request(at_seq, parts))
             except SeqMoved:
                 continue
         raise Conflict(

@@ -28,8 +28,8 @@ from lithify.errors import InvalidRequest
 from lithify.merge.events import check_events, settle, with_null_key
 from lithify.streams.exactly_once import Checkpoint, check_feed, recall
 from lithify.tables.handles import Handles
+from lithify.write.conditions import Write
 from lithify.write.quarantine import set_aside
-from lithify.write.replay import arrived
 from lithify.write.small_writes import Request
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def apply_batch(
     schema = handles.changes.schema
     check_batch(schema, str(table.name), mode, op_column, null_keys)
     with handles.changes.log.lock:
-        if (answer := arrived(handles, operation, checkpoint)) is not None:
+        if (answer := Write(operation, conditions=(checkpoint,)).before(handles.changes)) is not None:
             return answer
     said = {"feed": checkpoint.feed, "portion": checkpoint.after, "detail": f"{checkpoint.feed} {checkpoint.after}"}
     portion = data() if callable(data) else data
@@ -137,15 +137,15 @@ class _Arrival:
                 raise _refused(str(self.handles.name), self.checkpoint, records)
             lines = [{"why": self._why, "record": dumps(row)} for row in records.to_pylist()]
             rows = rows.filter(pa.array(~bad))
-        info = self._noted(set_aside(self.handles, _folder_name(self.checkpoint), lines))
-        return Request(self.operation, self._parts(rows), info=info, portion=self.checkpoint)
+        write = self._write(set_aside(self.handles, _folder_name(self.checkpoint), lines))
+        return Request(write, self._parts(rows))
 
-    def _noted(self, aside: Mapping[str, Any]) -> Mapping[str, Any]:
-        count = self.info.get("quarantined", 0) + aside.get("quarantined", 0)
-        if not count:
-            return self.info
-        detail = f"{self.info.get('detail', '')}, {plural(count, 'record')} set aside"
-        return {**self.info, **aside, "quarantined": count, "detail": detail}
+    def _write(self, aside: Mapping[str, Any]) -> Write:
+        info, count = self.info, self.info.get("quarantined", 0) + aside.get("quarantined", 0)
+        if count:
+            detail = f"{info.get('detail', '')}, {plural(count, 'record')} set aside"
+            info = {**info, **aside, "quarantined": count, "detail": detail}
+        return Write(self.operation, info, (self.checkpoint,))
 
     def _parts(self, rows: pa.Table) -> Mapping[Op, pa.Table]:
         if self.schema.keyed:
@@ -161,14 +161,13 @@ class _Arrival:
         from lithify.write.bulk import write_events, write_frame
 
         if not self.schema.keyed:
-            plain = frame.drop(*self.order)
-            return write_frame(self.handles, plain, self.operation, None, self._noted({}), self.checkpoint)
-        info = self._noted({})
+            return write_frame(self.handles, frame.drop(*self.order), self._write({}))
+        aside: Mapping[str, Any] = {}
         if self.null_keys == "quarantine":
             bad, frame = null_keyed(frame, self.schema.key)
-            write = partial(write_records, bad.drop(*self.order), self._why)
-            info = self._noted(set_aside(self.handles, _folder_name(self.checkpoint), write))
-        return write_events(self.handles, frame, self.op_column, self.checkpoint, self.operation, info, self.order)
+            records = partial(write_records, bad.drop(*self.order), self._why)
+            aside = set_aside(self.handles, _folder_name(self.checkpoint), records)
+        return write_events(self.handles, frame, self._write(aside), self.op_column, self.order)
 
     @property
     def _why(self) -> str:

@@ -19,6 +19,7 @@ from hashlib import blake2b
 
 from lithify.delta.changes import ChangesLog
 from lithify.errors import InvalidRequest
+from lithify.write.conditions import Condition, Replay
 
 FEED_LENGTH_MAX = 200
 _FEED = re.compile(r"(stream\.[\w-]+|pipeline(\.[\w-]+)+)", re.ASCII)
@@ -26,7 +27,7 @@ _RESERVED = (".seq", ".settings", ".origin")
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(Condition):
     """What a portion moves a feed to: `after`, from `before` (None: it is the first one).
 
     `settings` is fixed by the feed's first commit. So is `origin`, the source's identity, wherever both know one.
@@ -49,8 +50,17 @@ class Checkpoint:
         found = {name: self.after, f"{name}.seq": seq, f"{name}.settings": self.settings}
         return found if self.origin is None else {**found, f"{name}.origin": fingerprint(self.origin)}
 
-    def admitted(self, changes: ChangesLog) -> int | None:
-        return admit(changes, self)
+    @property
+    def alone(self) -> bool:
+        return True
+
+    @property
+    def may_be_empty(self) -> bool:
+        return True  # it still says how far the feed has come
+
+    def check(self, changes: ChangesLog) -> Replay | None:
+        seq = admit(changes, self)
+        return None if seq is None else Replay.of(changes, seq)
 
 
 @dataclass(frozen=True)

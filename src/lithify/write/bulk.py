@@ -7,22 +7,20 @@ no key stands in two of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from lithify.core.arguments import check_batch_id
 from lithify.core.ops import Op
 from lithify.core.results import Commit
 from lithify.core.rows import check_convertible
 from lithify.core.schema import TableSchema
 from lithify.delta.actions import LogChange
-from lithify.delta.changes import SEQ_TXN, batch_txn
+from lithify.delta.changes import SEQ_TXN
 from lithify.errors import Conflict, InvalidRequest
 from lithify.files.parquet import Written
 from lithify.jobs import jobs
 from lithify.tables.handles import Handles
-from lithify.write.replay import Portion, committed_before
+from lithify.write.conditions import Write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,53 +29,22 @@ Files = Sequence[tuple[Written, Op]]
 Produce = Callable[[TableSchema, str, str], Files]
 
 
-@dataclass(frozen=True)
-class BulkWrite:
-    """What the commit says besides its files. One with a `portion` may be empty: it still says how far the feed is."""
-
-    operation: str
-    batch_id: str | None = None
-    info: Mapping[str, Any] = field(default_factory=dict)
-    portion: Portion | None = None
-    schema_fingerprint: str | None = None
-
-    def before(self, handles: Handles) -> Commit | None:
-        """The answer that this write got the first time, as of the log handle's version."""
-        return committed_before(handles, self.operation, self.batch_id, self.portion)
-
-
-def write_frame(
-    handles: Handles,
-    frame: DataFrame,
-    operation: str,
-    batch_id: str | None = None,
-    info: Mapping[str, Any] | None = None,
-    portion: Portion | None = None,
-    schema_fingerprint: str | None = None,
-) -> Commit:
+def write_frame(handles: Handles, frame: DataFrame, write: Write) -> Commit:
     """Rows to append or upsert."""
     from lithify.spark.schemas import arrow_schema
     from lithify.spark.write import WriteTask, write_parts
 
-    check_batch_id(batch_id)
     check_convertible(arrow_schema(frame.schema), handles.schema().columns)
     handles.runtime.session(frame.sparkSession)
 
     def produce(schema: TableSchema, root: str, folder: str) -> Files:
         return [(file, Op.UPSERT) for file in write_parts(frame, WriteTask(schema, root, folder))]
 
-    write = BulkWrite(operation, batch_id, info or {}, portion, schema_fingerprint)
     return write_files(handles, write, produce)
 
 
 def write_events(
-    handles: Handles,
-    frame: DataFrame,
-    op_column: str | None,
-    portion: Portion,
-    operation: str,
-    info: Mapping[str, Any],
-    order: Sequence[str] = (),
+    handles: Handles, frame: DataFrame, write: Write, op_column: str | None, order: Sequence[str] = ()
 ) -> Commit:
     """Events in the order of the frame's rows (of the columns `order` before that), settled per key: upserts, replaces
     and deletes in one commit.
@@ -89,21 +56,21 @@ def write_events(
     def produce(schema: TableSchema, root: str, folder: str) -> Files:
         return write_settled(frame, EventTask(schema, root, folder, op_column, tuple(order)))
 
-    return write_files(handles, BulkWrite(operation, None, info, portion), produce)
+    return write_files(handles, write, produce)
 
 
-def write_files(handles: Handles, write: BulkWrite, produce: Produce) -> Commit:
+def write_files(handles: Handles, write: Write, produce: Produce) -> Commit:
     """One job and one commit of whatever files `produce` writes into the job's folder."""
     runtime, store = handles.runtime, handles.runtime.store
     schema = handles.schema()
-    if (replayed := write.before(handles)) is not None:
+    if (replayed := write.before(handles.changes)) is not None:
         return replayed
     jobs.recover(runtime, str(handles.name))
     with jobs.running(handles, "bulk", "changes") as run:
         job, root = run.job, run.log.path
         store.make_folder(root / job.folder)
         files = produce(schema, str(root), job.folder)
-        if write.portion is None and not any(file.rows for file, _ in files):
+        if not write.may_be_empty and not any(file.rows for file, _ in files):
             raise InvalidRequest("the batch is empty: the DataFrame has no rows")
         store.step("bulk.written")
         jobs.check_outputs(runtime, root, [file for file, _ in files])
@@ -116,41 +83,25 @@ def write_files(handles: Handles, write: BulkWrite, produce: Produce) -> Commit:
     return commit
 
 
-def _commit(handles: Handles, run: jobs.RunningJob, schema: TableSchema, files: Files, write: BulkWrite) -> Commit:
+def _commit(handles: Handles, run: jobs.RunningJob, schema: TableSchema, files: Files, write: Write) -> Commit:
     changes, table = handles.changes, str(handles.name)
     deleted = sum(file.rows for file, op in files if op is Op.DELETE)
     upserted = sum(file.rows for file, op in files if op is not Op.DELETE)
-    rows = upserted + deleted
     before: Commit | None = None
 
     def build() -> LogChange | None:
         nonlocal before
-        if (before := write.before(handles)) is not None:
+        if (before := write.before(changes)) is not None:
             return None
-        changes.schema.check_fingerprint(write.schema_fingerprint, table)
         if changes.schema.columns.names[: len(schema.names)] != schema.names:
             raise Conflict(
                 f"the columns of table {table} changed while the rows were written; nothing was committed: write again"
             )
-        info = {
-            "operation": write.operation,
-            "rows": rows,
-            "upserted": upserted,
-            "deleted": deleted,
-            "actor": handles.runtime.settings.actor,
-            **write.info,
-        }
-        txns: dict[str, int] = {}
-        if write.batch_id is not None:
-            info["batch_id"] = write.batch_id
-            txns[batch_txn(write.batch_id)] = changes.seq + 1
-        if write.portion is not None:
-            txns |= write.portion.txns(changes.seq + 1)
-        return changes.added(files, txns, info)
+        said = write.said(upserted, deleted, handles.runtime.settings.actor)
+        return changes.added(files, write.txns(changes.seq + 1), said)
 
     done = run.commit(f"{write.operation} on", build)
     if done is not None:
-        seq = done.change.txns[SEQ_TXN]
-        return Commit(table, seq, write.operation, rows, upserted, deleted, write.batch_id)
+        return write.commit(table, done.change.txns[SEQ_TXN], upserted, deleted)
     assert before is not None
     return before

@@ -35,8 +35,9 @@ from lithify.files.open_parquet import open_file
 from lithify.files.parquet import Layout, PartWriter, Written, batches_of, part_path, read
 from lithify.files.read_proof import check_whole
 from lithify.files.user_files import is_folder, parquet_files, size_bytes, user_path
-from lithify.write.bulk import BulkWrite, Files, write_files
-from lithify.write.small_writes import Request, SeqMoved
+from lithify.write.bulk import Files, write_files
+from lithify.write.conditions import AtSeq, SeqMoved, Write, conditions_of
+from lithify.write.small_writes import Request
 
 if TYPE_CHECKING:
     from lithify.lake.internals import TableInternals
@@ -82,11 +83,9 @@ def detach(
         _lay_out(table, files, folder)
         table.runtime.store.step("detach.laid_out")
         rows = _keys(table, snapshot, files, time)
-        request = Request(
-            "detach", {Op.DELETE: rows}, None, {**info, "detail": f"{wanted} to {folder}"}, only_at_seq=snapshot.seq
-        )
+        write = Write("detach", {**info, "detail": f"{wanted} to {folder}"}, (AtSeq(snapshot.seq),))
         try:
-            commit = table.write(request)
+            commit = table.write(Request(write, {Op.DELETE: rows}))
         except SeqMoved:
             OUTSIDE.delete_folder(folder)
             continue
@@ -156,7 +155,8 @@ def attach(table: TableInternals, folder: PurePath | str, batch_id: str | None, 
             for number, path in enumerate(paths)
         ]
 
-    return write_files(table.handles, BulkWrite("attach", batch_id, {**info, "detail": str(place)}), produce)
+    write = Write("attach", {**info, "detail": str(place)}, conditions_of(batch_id))
+    return write_files(table.handles, write, produce)
 
 
 def _check_keys(table: TableInternals, place: PurePath, paths: Sequence[PurePath], schema: TableSchema) -> None:

@@ -22,6 +22,7 @@ from lithify.index.examine import examine
 from lithify.tables.handles import Handles
 from lithify.text.text_rows import Target
 from lithify.write.bulk import write_frame
+from lithify.write.conditions import Write, conditions_of
 from lithify.write.quarantine import set_aside
 
 if TYPE_CHECKING:
@@ -107,8 +108,9 @@ def ingest(
         frame, bad, quarantine = _text_rows(handles, spark, files, kind, on_bad_record, encoding)
     operation = mode or ("upsert" if schema.keyed else "append")
     size = sum(map(size_bytes, files))  # after the commit nothing may fail
+    write = Write(operation, {"detail": f"ingest of {len(files)} files"}, conditions_of(batch_id))
     with _watched(handles, progress):
-        commit = write_frame(handles, frame, operation, batch_id, {"detail": f"ingest of {len(files)} files"})
+        commit = write_frame(handles, frame, write)
     return IngestReport(
         str(handles.name),
         commit.seq,

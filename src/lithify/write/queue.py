@@ -184,15 +184,18 @@ class WriteQueue:
             return group
 
     def _take(self) -> list[_Waiting]:
-        """From the front, in order, what may share a commit."""
+        """From the front, in order, what may share a commit. A write that is to be remembered as an earlier one of the
+        group, say the same batch once more, comes after it: then the log tells what became of that.
+        """
         group = [self._waiting.popleft()]
         rows, size = group[0].request.rows, group[0].request.bytes
+        names = set(group[0].request.write.remembered_as)
         if group[0].request.alone(self._keyed):
             return group
-        while self._waiting and not self._waiting[0].request.alone(self._keyed):
-            request = self._waiting[0].request
+        while self._waiting and not (request := self._waiting[0].request).alone(self._keyed):
             rows, size = rows + request.rows, size + request.bytes
-            if rows > GROUP_ROWS_MAX or size > GROUP_BYTES_MAX:
+            if rows > GROUP_ROWS_MAX or size > GROUP_BYTES_MAX or names & request.write.remembered_as:
                 break
+            names |= request.write.remembered_as
             group.append(self._waiting.popleft())
         return group

@@ -2,11 +2,11 @@
 → acknowledge.
 
 Many requests may share one commit and its seq. Those of a keyed table are composed in the order they came, so that the
-commit still says one thing per key; each request keeps its own numbers, its own batch id and its own answer.
+commit still says one thing per key; each request keeps its own numbers, its own conditions and its own answer.
 
 Everything a commit relies on is validated at the version it swaps, on every attempt: the table's incarnation and
-columns, the batch ids, how far a feed has come, the vacuum epoch, the pending row key, and for `delete_where` the seq
-its keys were found at. A request that does not hold drops out with its own error, and the others go on.
+columns, the requests' conditions (`conditions.py`), the vacuum epoch and the pending row key. A request that does not
+hold drops out with its own error, and the others go on.
 """
 
 from __future__ import annotations
@@ -21,15 +21,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lithify.core.arguments import check_batch_id
 from lithify.core.arrow_rows import sort_by
 from lithify.core.ops import Change, Op
 from lithify.core.results import Commit
 from lithify.core.rows import conform
 from lithify.core.schema import TableSchema
 from lithify.delta.actions import LogChange
-from lithify.delta.batch_ids import fingerprint_of, in_lane
-from lithify.delta.changes import SEQ_TXN, batch_txn, bound_txn, lane_txn
+from lithify.delta.changes import SEQ_TXN
 from lithify.delta.commit_outcome import Lost
 from lithify.errors import CommitUnknown, InvalidRequest, LithifyError
 from lithify.files.open_parquet import footer_in
@@ -37,7 +35,7 @@ from lithify.files.parquet import Layout, Written, encode
 from lithify.merge.resolve import compose, latest_per_key
 from lithify.metrics.events import tell
 from lithify.tables.handles import Handles
-from lithify.write.replay import Portion, bound_elsewhere, committed_before
+from lithify.write.conditions import Write
 
 logger = logging.getLogger(__name__)
 
@@ -46,17 +44,8 @@ logger = logging.getLogger(__name__)
 class Request:
     """What to write: at most one table of rows per operation, keys disjoint between them."""
 
-    operation: str
+    write: Write
     parts: Mapping[Op, pa.Table]
-    batch_id: str | None = None
-    info: Mapping[str, Any] = field(default_factory=dict)
-    txns: Mapping[str, int] = field(default_factory=dict)
-    only_at_seq: int | None = None
-    portion: Portion | None = None
-    schema_fingerprint: str | None = None
-
-    def __post_init__(self) -> None:
-        check_batch_id(self.batch_id)
 
     @cached_property
     def rows(self) -> int:
@@ -67,13 +56,8 @@ class Request:
         return sum(rows.nbytes for rows in self.parts.values())
 
     def alone(self, keyed: bool) -> bool:
-        """Whether it must not share a commit: it relies on one exact state, or a delete must not meet appends."""
-        keyless_delete = not keyed and Op.DELETE in self.parts
-        return self.only_at_seq is not None or bool(self.txns) or self.portion is not None or keyless_delete
-
-
-class SeqMoved(Exception):
-    """The table changed since the request was prepared. Internal: the caller evaluates again."""
+        """Whether it must not share a commit: a condition says so, or a delete must not meet appends."""
+        return self.write.alone or (not keyed and Op.DELETE in self.parts)
 
 
 def one_row_per_key(schema: TableSchema, rows: pa.Table, op: Op) -> pa.Table:
@@ -101,7 +85,9 @@ class Writer:
         return replace(request, parts=parts)
 
     def write_all(self, requests: Sequence[Request]) -> list[Commit | BaseException]:
-        """Prepared requests in one commit: an answer or an error for each, in their order."""
+        """Prepared requests in one commit: an answer or an error for each, in their order. No two of them are
+        remembered by the same name.
+        """
         group = [_Entry(request) for request in requests]
         with self._handles.changes.log.lock:
             try:
@@ -115,7 +101,7 @@ class Writer:
 
     def _commit(self, group: Sequence[_Entry]) -> None:
         handles, staged = self._handles, _Staged()
-        doing = group[0].request.operation if len(group) == 1 else f"a group of {len(group)} writes"
+        doing = group[0].write.operation if len(group) == 1 else f"a group of {len(group)} writes"
         done = handles.commit(
             handles.changes.log,
             f"{doing} on",
@@ -128,7 +114,7 @@ class Writer:
             return
         seq = done.change.txns[SEQ_TXN]
         for entry in staged.members:
-            entry.outcome = entry.commit(str(handles.name), seq)
+            entry.outcome = entry.write.commit(str(handles.name), seq, entry.upserted, entry.deleted)
         self._runtime.activity.committed(len(staged.members), sum(e.upserted + e.deleted for e in staged.members))
         self._tell(seq, staged)
         for (file, _), rows in zip(staged.files, staged.rows, strict=True):
@@ -136,7 +122,7 @@ class Writer:
 
     def _tell(self, seq: int, staged: _Staged) -> None:
         members = staged.members
-        operations = sorted({entry.request.operation for entry in members})
+        operations = sorted({entry.write.operation for entry in members})
         tell(
             logger,
             "write done",
@@ -158,31 +144,14 @@ class Writer:
             return None
         if (staged.epoch, staged.columns) != (changes.epoch, schema.columns) or staged.members != members:
             self._stage(members, schema, staged)
-        txns: dict[str, int] = {}
-        for entry in members:
-            txns |= entry.request.txns
-            if entry.request.portion is not None:
-                txns |= entry.request.portion.txns(changes.seq + 1)
-            if entry.request.batch_id is not None:
-                txns[batch_txn(entry.request.batch_id)] = changes.seq + 1
-            if (fingerprint := fingerprint_of(entry.request.batch_id)) is not None:
-                txns[bound_txn(str(entry.request.batch_id))] = fingerprint
-            if (place := in_lane(entry.request.batch_id)) is not None:
-                txns[lane_txn(place.lane)] = max(place.number, txns.get(lane_txn(place.lane), 0))
-        info = _info(members, self._runtime.settings.actor)
-        return changes.added(staged.files, txns, info)
+        txns = {name: value for entry in members for name, value in entry.write.txns(changes.seq + 1).items()}
+        return changes.added(staged.files, txns, _info(members, self._runtime.settings.actor))
 
     def _admit(self, group: Sequence[_Entry], schema: TableSchema) -> list[_Entry]:
-        """Who is part of the commit at this version. The others have their answer, or get that of their twin."""
+        """Who is part of the commit at this version. The others have their answer."""
         members: list[_Entry] = []
         for entry in group:
             if entry.outcome is not None:
-                continue
-            batch_id = entry.request.batch_id
-            entry.twin = next((m for m in members if batch_id is not None and m.request.batch_id == batch_id), None)
-            if entry.twin is not None:
-                if fingerprint_of(batch_id) != fingerprint_of(entry.twin.request.batch_id):
-                    entry.outcome = bound_elsewhere(self._handles)
                 continue
             try:
                 entry.outcome = self._check(entry, schema)
@@ -195,16 +164,10 @@ class Writer:
         return members
 
     def _check(self, entry: _Entry, schema: TableSchema) -> Commit | None:
-        request, changes = entry.request, self._handles.changes
-        if (
-            answer := committed_before(self._handles, request.operation, request.batch_id, request.portion)
-        ) is not None:
+        if (answer := entry.write.before(self._handles.changes)) is not None:
             return answer
-        if request.only_at_seq is not None and request.only_at_seq != changes.seq:
-            raise SeqMoved
-        schema.check_fingerprint(request.schema_fingerprint, str(self._handles.name))
-        if Op.DELETE in request.parts and not schema.keyed:
-            self._check_row_key(request)
+        if Op.DELETE in entry.parts and not schema.keyed:
+            self._check_row_key(entry.request)
         entry.fit(schema)
         return None
 
@@ -263,7 +226,7 @@ def _together(schema: TableSchema, members: Sequence[_Entry]) -> Mapping[Op, pa.
 
 def _info(members: Sequence[_Entry], actor: str) -> dict[str, Any]:
     """What history and replay need to know: of one write as it is, of several each in `writes`."""
-    writes = [entry.info(actor) for entry in members]
+    writes = [entry.write.said(entry.upserted, entry.deleted, actor) for entry in members]
     if len(writes) == 1:
         return writes[0]
     totals = {name: sum(write[name] for write in writes) for name in ("rows", "upserted", "deleted")}
@@ -274,10 +237,8 @@ class _Entry:
     """A request on its way through one group."""
 
     def __init__(self, request: Request) -> None:
-        self.request = request
-        self.parts = request.parts
+        self.request, self.write, self.parts = request, request.write, request.parts
         self.outcome: Commit | BaseException | None = None
-        self.twin: _Entry | None = None
         self.deleted = request.parts[Op.DELETE].num_rows if Op.DELETE in request.parts else 0
         self.upserted = request.rows - self.deleted
 
@@ -289,29 +250,8 @@ class _Entry:
             fitted[op] = rows if rows.schema == wanted else conform(rows, wanted)
         self.parts = fitted
 
-    def info(self, actor: str) -> dict[str, Any]:
-        request = self.request
-        return {
-            "operation": request.operation,
-            "rows": self.upserted + self.deleted,
-            "upserted": self.upserted,
-            "deleted": self.deleted,
-            "actor": actor,
-            **({"batch_id": request.batch_id} if request.batch_id else {}),
-            **request.info,
-        }
-
-    def commit(self, table: str, seq: int) -> Commit:
-        request = self.request
-        rows = self.upserted + self.deleted
-        return Commit(table, seq, request.operation, rows, self.upserted, self.deleted, request.batch_id)
-
     def answer(self) -> Commit | BaseException:
-        if self.outcome is None:
-            # The same batch id stands earlier in the group: its answer is ours, as if we had come a moment later.
-            assert self.twin is not None
-            first = self.twin.answer()
-            self.outcome = replace(first, replayed=True) if isinstance(first, Commit) else first
+        assert self.outcome is not None, "a group that ends has answered everybody"
         return self.outcome
 
 

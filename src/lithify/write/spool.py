@@ -34,7 +34,8 @@ from lithify.files.storage import Storage
 from lithify.jobs import jobs
 from lithify.spark.datasource.table import Spooled, SpoolPlace
 from lithify.tables.runtime import Owner
-from lithify.write.bulk import BulkWrite, Files, write_files
+from lithify.write.bulk import Files, write_files
+from lithify.write.conditions import Write, conditions_of
 from lithify.write.small_writes import Request
 
 if TYPE_CHECKING:
@@ -89,13 +90,14 @@ def commit(
     """One commit of what the tasks reported; None where they had no rows. The spool is gone afterwards, either way."""
     job = _job(table, place)
     try:
+        write = Write(operation, conditions=conditions_of(batch_id))
         rows = sum(part.rows for part in spooled) + sum(file.rows for file in written)
         if not rows:
             done = None
         elif spooled and rows <= SMALL_ROWS_MAX and sum(part.raw_bytes for part in spooled) <= SMALL_BYTES_MAX:
-            done = _commit_small(table, place, spooled, operation, batch_id)
+            done = _commit_small(table, place, spooled, write)
         else:
-            done = _commit_large(table, place, spooled, written, operation, batch_id)
+            done = _commit_large(table, place, spooled, written, write)
     except BaseException as error:
         # What stopped the write says more than what stops its cleaning up, which recovery does when the driver is gone.
         with contextlib.suppress(LithifyError):
@@ -115,25 +117,18 @@ def abort(table: TableInternals, place: SpoolPlace) -> None:
         _end(table, job, "given up", reason="the write failed in Spark")
 
 
-def _commit_small(
-    table: TableInternals, place: SpoolPlace, spooled: Sequence[Spooled], operation: str, batch_id: str | None
-) -> Commit:
+def _commit_small(table: TableInternals, place: SpoolPlace, spooled: Sequence[Spooled], write: Write) -> Commit:
     schema = place.schema
     paths = _paths(table, place, spooled)
     parts = [read(path, schema.columns, size_bytes=part.size_bytes) for path, part in zip(paths, spooled, strict=True)]
     rows = pa.concat_tables(parts)
     if schema.keyed and not place.ordered:
         _refuse_duplicates(rows, schema)
-    return table.write(Request(operation, {Op.UPSERT: rows}, batch_id))
+    return table.write(Request(write, {Op.UPSERT: rows}))
 
 
 def _commit_large(
-    table: TableInternals,
-    place: SpoolPlace,
-    spooled: Sequence[Spooled],
-    written: Sequence[Written],
-    operation: str,
-    batch_id: str | None,
+    table: TableInternals, place: SpoolPlace, spooled: Sequence[Spooled], written: Sequence[Written], write: Write
 ) -> Commit:
     from lithify.spark.write import WriteTask, write_batches
     from lithify.sql.sort_files import sorted_batches
@@ -159,7 +154,7 @@ def _commit_large(
             files += write_batches(_counted(batches, expected), task)
         return [(file, Op.UPSERT) for file in files]
 
-    return write_files(handles, BulkWrite(operation, batch_id), produce)
+    return write_files(handles, write, produce)
 
 
 def _counted(batches: Iterator[pa.RecordBatch], expected: int) -> Iterator[pa.RecordBatch]:

@@ -111,7 +111,7 @@ def write(
     def put(table: Table) -> Commit:
         known = internals(table).known_schema
         chosen: Mode = mode or ("upsert" if known.keyed else "append")
-        internals(table).check_schema(chosen, idempotency_key, schema_fingerprint)
+        internals(table).check_schema(idempotency_key, schema_fingerprint)
         try:
             rows = read_rows(body, content_type, known.columns, bytes_max)
         except InvalidRequest:
@@ -162,7 +162,7 @@ def delete(
     its place: 207 if the others are deleted, 400 if there are no others.
     """
     table = lake.table(name)
-    internals(table).check_schema("delete", idempotency_key, schema_fingerprint)
+    internals(table).check_schema(idempotency_key, schema_fingerprint)
     keys, refused = checked_keys(order.keys, internals(table).known_schema, lambda: exact_keys(body))
     if keys is None:
         first = refused[0].error.public

@@ -1,0 +1,199 @@
+"""What a write depends on besides its rows, the same for small and bulk writes.
+
+A condition is asked at the version that the commit would swap, on every attempt: may the write go ahead (None), was it
+committed before (a `Replay`: it gets the answer that it got then), or must it not be (an error). What it has to be
+known by later it records in the commit, together with the rows. Whoever commits treats all conditions alike:
+
+| condition                             | the write goes ahead                                           |
+|---------------------------------------|----------------------------------------------------------------|
+| `BatchId`                             | once; sent again with its id, it is answered as the first time |
+| `AtSeq`                               | if nothing was written since its rows were chosen              |
+| `SameSchema`                          | if columns and key are those that its rows were made for       |
+| `streams/exactly_once.py: Checkpoint` | once, and after the portion of the feed that comes before it   |
+
+They are asked in the order given, and the first answer counts: a batch that was written before is answered as then,
+whatever has become of the schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from lithify.core.arguments import check_batch_id
+from lithify.core.results import Commit
+from lithify.delta.batch_ids import InLane, batch_txn, bound_txn, fingerprint_of, in_lane, lane_txn
+from lithify.delta.changes import ChangesLog
+from lithify.errors import Conflict, NotFound
+
+
+class Replay(NamedTuple):
+    """The commit that has already brought a write, and what it says of it, as far as the log still tells."""
+
+    seq: int
+    said: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, changes: ChangesLog, seq: int) -> Replay:
+        # A rival may have committed this and died before its fsync: our answer acknowledges it too.
+        changes.log.make_durable()
+        try:
+            return cls(seq, changes.record_of_seq(seq).info)
+        except NotFound:
+            return cls(seq, {})
+
+
+class Condition:
+    @property
+    def alone(self) -> bool:
+        """Whether the write must not share its commit with others: it relies on one exact state."""
+        return False
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether the write is worth a commit even without rows."""
+        return False
+
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """What the commit says of it."""
+        return {}
+
+    def check(self, changes: ChangesLog) -> Replay | None:
+        return None
+
+    def txns(self, seq: int) -> Mapping[str, int]:
+        """What a commit with this seq has to remember."""
+        return {}
+
+
+@dataclass(frozen=True)
+class AtSeq(Condition):
+    seq: int
+
+    @property
+    def alone(self) -> bool:
+        return True
+
+    def check(self, changes: ChangesLog) -> None:
+        if changes.seq != self.seq:
+            raise SeqMoved
+
+
+class SeqMoved(Exception):
+    """The table changed since the rows were chosen. Internal: the caller chooses again."""
+
+
+@dataclass(frozen=True)
+class SameSchema(Condition):
+    fingerprint: str
+
+    def check(self, changes: ChangesLog) -> None:
+        changes.schema.check_fingerprint(self.fingerprint, changes.table)
+
+
+@dataclass(frozen=True)
+class BatchId(Condition):
+    id: str
+
+    def __post_init__(self) -> None:
+        check_batch_id(self.id)
+
+    @property
+    def info(self) -> Mapping[str, Any]:
+        return {"batch_id": self.id}
+
+    def check(self, changes: ChangesLog) -> Replay | None:
+        seq = changes.log.txn(batch_txn(self.id))
+        if seq is None or seq <= changes.created_at_seq:
+            return None
+        found = Replay.of(changes, seq)
+        writes = found.said.get("writes", (found.said,))
+        mine = next((write for write in writes if write.get("batch_id") == self.id), None)
+        place = in_lane(self.id)
+        if mine is None and place is not None and _goes_up(place, changes.log.txn(lane_txn(place.lane))):
+            return None
+        known, given = changes.log.txn(bound_txn(self.id)), fingerprint_of(self.id)
+        if known is not None and given is not None and known != given:
+            raise Conflict(
+                f"this batch id was used for another write to table {changes.table}, by another token or with other "
+                "rows; nothing was changed: use an id of its own for each write"
+            )
+        return found if mine is None else Replay(seq, mine)
+
+    def txns(self, seq: int) -> Mapping[str, int]:
+        found = {batch_txn(self.id): seq}
+        if (fingerprint := fingerprint_of(self.id)) is not None:
+            found[bound_txn(self.id)] = fingerprint
+        if (place := in_lane(self.id)) is not None:
+            found[lane_txn(place.lane)] = place.number
+        return found
+
+
+def _goes_up(place: InLane, last: int | None) -> bool:
+    """Whether the last write of the lane was an earlier one. If it was a later one, that is a mistake."""
+    if last is not None and last > place.number:
+        raise Conflict(
+            f"batch {place} comes after {place.lane}.{last}: the ids of a lane only go up, and whether an earlier one "
+            "was written is no longer known; use a new lane, or an ordinary batch id"
+        )
+    return last is None or last < place.number
+
+
+def conditions_of(batch_id: str | None = None, schema_fingerprint: str | None = None) -> tuple[Condition, ...]:
+    once = () if batch_id is None else (BatchId(batch_id),)
+    return once if schema_fingerprint is None else (*once, SameSchema(schema_fingerprint))
+
+
+@dataclass(frozen=True)
+class Write:
+    """A write without its rows: what it is called, what its commit says besides, and what it depends on."""
+
+    operation: str
+    info: Mapping[str, Any] = field(default_factory=dict)
+    conditions: tuple[Condition, ...] = ()
+
+    def before(self, changes: ChangesLog) -> Commit | None:
+        """The answer that this write got the first time; None: it may be committed on the version that the log handle
+        has. Raises where it may not.
+        """
+        for condition in self.conditions:
+            if (replay := condition.check(changes)) is not None:
+                rows, upserted, deleted = (replay.said.get(name, -1) for name in ("rows", "upserted", "deleted"))
+                did, id = replay.said.get("operation", self.operation), self._batch_id
+                return Commit(changes.table, replay.seq, did, rows, upserted, deleted, id, replayed=True)
+        return None
+
+    def txns(self, seq: int) -> dict[str, int]:
+        return {name: value for condition in self.conditions for name, value in condition.txns(seq).items()}
+
+    @cached_property
+    def remembered_as(self) -> frozenset[str]:
+        return frozenset(self.txns(0))
+
+    @property
+    def alone(self) -> bool:
+        return any(condition.alone for condition in self.conditions)
+
+    @property
+    def may_be_empty(self) -> bool:
+        return any(condition.may_be_empty for condition in self.conditions)
+
+    def said(self, upserted: int, deleted: int, actor: str) -> dict[str, Any]:
+        """What the commit says, which is what history and replays tell."""
+        numbers = {"rows": upserted + deleted, "upserted": upserted, "deleted": deleted}
+        return {"operation": self.operation, **numbers, "actor": actor, **self._of_conditions, **self.info}
+
+    def commit(self, table: str, seq: int, upserted: int, deleted: int) -> Commit:
+        """The answer to it."""
+        return Commit(table, seq, self.operation, upserted + deleted, upserted, deleted, self._batch_id)
+
+    @property
+    def _of_conditions(self) -> Mapping[str, Any]:
+        return {name: value for condition in self.conditions for name, value in condition.info.items()}
+
+    @property
+    def _batch_id(self) -> str | None:
+        return self._of_conditions.get("batch_id")
