@@ -286,6 +286,17 @@ def test_a_table_that_was_created_anew_is_written_to(client: TestClient, lake: L
     assert "'id' is not in the table" in refused(client.post(ROWS, json={"id": 7}), 400, "invalid_request")
 
 
+def test_a_table_that_another_process_created_anew_is_written_to(client: TestClient, lake: Lake) -> None:
+    client.post(ROWS, json={"id": 7})
+    with Lake(lake.path) as other:
+        other.drop_table("shop.orders")
+        other.create_table("shop.orders", pa.schema({"other": pa.int64()}), key="other")
+
+    assert client.post(ROWS, json={"other": 1}).status_code == 200
+
+    assert lake.table("shop.orders").to_arrow().to_pylist() == [{"other": 1}]
+
+
 def test_a_column_that_another_process_added_is_taken(client: TestClient, lake: Lake) -> None:
     client.post(ROWS, json={"id": 7})
     with Lake(lake.path) as other:

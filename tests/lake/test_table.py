@@ -657,7 +657,7 @@ class Clock:
 def clocked(folder: Path) -> Iterator[tuple[Lake, OpenTables, Clock]]:
     with Lake(folder / "lake") as lake:
         clock = Clock()
-        tables = OpenTables(lake._runtime, lake._catalog.open, clock)
+        tables = OpenTables(lake._runtime, clock)
         yield lake, tables, clock
         tables.close()
 
@@ -683,7 +683,7 @@ def test_an_idle_table_is_unloaded(clocked: tuple[Lake, OpenTables, Clock]) -> N
 def test_an_idle_table_with_a_fold_under_way_stays(clocked: tuple[Lake, OpenTables, Clock]) -> None:
     lake, tables, clock = clocked
     make_tables(lake, 1)
-    with tables.lane(parse_table_name("a.t0")):
+    with tables.lane(tables.get(parse_table_name("a.t0")).handles):
         clock.now_s = 10_000
         tables.refresh()
         assert tables.loaded() == ["a.t0"]

@@ -41,7 +41,7 @@ def lake_with(clock: Clock, path: Path, settings: Settings | None = None, store:
     parts.open_tables.close()
     parts.runtime = lake._runtime = replace(parts.runtime, now_ms=clock.now_ms)
     parts.catalog = lake._catalog = Catalog(parts.runtime)
-    parts.open_tables = lake._loaded = OpenTables(parts.runtime, parts.catalog.open)
+    parts.open_tables = lake._loaded = OpenTables(parts.runtime)
     return lake
 
 

@@ -34,7 +34,7 @@ def rows(*ids: int) -> pa.Table:
 
 
 def small(table: Table, batch: pa.Table, *conditions: Condition) -> Commit:
-    return table._inside.write(Request(Write("upsert", {}, conditions), {Op.UPSERT: batch}))
+    return table._internals.write(Request(Write("upsert", {}, conditions), {Op.UPSERT: batch}))
 
 
 def bulk(table: Table, batch: pa.Table, *conditions: Condition) -> Commit:

@@ -37,6 +37,7 @@ from lithify.files.user_files import is_folder, parquet_files, size_bytes
 from lithify.index.examine import examine
 from lithify.index.rebuild import build_after_adoption
 from lithify.lake.catalog import Catalog, owner_of
+from lithify.tables.handles import Handles
 from lithify.tables.runtime import Runtime
 
 logger = logging.getLogger(__name__)
@@ -72,7 +73,7 @@ def adopt(
         allowed(path)
     catalog.create(name, found.schema, if_not_exists=False, settings=found.settings, fill=found.fill)
     try:
-        handles = catalog.open(name)
+        handles = Handles(runtime, name)
     except Exception as error:
         logger.warning("no index was built of %s, which cannot be opened now: %s", name, error)
     else:

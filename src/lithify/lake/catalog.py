@@ -10,7 +10,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
@@ -29,7 +29,6 @@ from lithify.files.paths import is_link
 from lithify.files.storage import Storage
 from lithify.options.table_options import stored
 from lithify.tables.handles import (
-    Handles,
     adopted_folder,
     base_folder,
     checked_table_folder,
@@ -93,6 +92,7 @@ class _Look:
     newest: PurePath
     tag: str | None
     following: PurePath
+    cleared: bool = False  # of a dropped one: it was found to have left nothing
 
     @classmethod
     def at(cls, changes: ChangesLog, store: Storage) -> _Look:
@@ -110,7 +110,6 @@ class Catalog:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._looks: dict[TableName, _Look] = {}
-        self._cleared: dict[TableName, _Look] = {}
 
     @contextlib.contextmanager
     def _exclusive(self, what: str) -> Iterator[None]:
@@ -303,13 +302,13 @@ class Catalog:
             if self.exists(name):
                 continue
             look = self._looks.get(name)
-            if look is not None and self._cleared.get(name) is look:
+            if look is not None and look.cleared:
                 continue
             try:
                 if self._finish_drop(name):
                     finished.append(f"dropping of {name}: cleared away what it had left")
                 elif look is not None:
-                    self._cleared[name] = look
+                    self._looks[name] = replace(look, cleared=True)
             except Exception as error:
                 problem(f"{name} is dropped, but not all of it is cleared away: {error}")
         return finished
@@ -362,11 +361,6 @@ class Catalog:
             if len(self._looks) < LOOKS_MAX:
                 self._looks[name] = _Look.at(changes, self._runtime.store)
         return not changes.dropped
-
-    def open(self, name: TableName) -> Handles:
-        if not DeltaLog.exists(table_folder(self._runtime, name) / "changes", self._runtime.store):
-            raise not_found(name)
-        return Handles(self._runtime, name)
 
 
 def owner_of(runtime: Runtime, name: TableName) -> str:

@@ -35,6 +35,9 @@ class LithifyDataSource(TableSource):
 
     @contextmanager
     def opened(self) -> Iterator[LakeTable]:
+        """For one call. It comes in a process of Spark's, which may be forked or ended at any moment: no table stays
+        open there, and no thread of a lake runs on.
+        """
         from lithify.lake.lake import Lake
 
         options = self.parsed

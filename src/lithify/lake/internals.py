@@ -111,7 +111,7 @@ class LakeInternals:
         self.runtime = Runtime(path, settings, store, serving, self.spark, compute, now_ms, reopen=reopened_table)
         self.queries = RunningQueries(settings.queries_max, settings.query_wait_s_max, settings.token_queries)
         self.catalog = Catalog(self.runtime)
-        self.open_tables = OpenTables(self.runtime, self.catalog.open)
+        self.open_tables = OpenTables(self.runtime)
 
     def close(self) -> None:
         """Commit and answer the writes that wait, then give everything back."""
@@ -131,8 +131,10 @@ class LakeInternals:
 
     def table(self, name: str) -> TableInternals:
         """The table that has this name now."""
-        parsed = parse_table_name(name)
-        return TableInternals(self.open_tables, parsed, self.open_tables.current(parsed).handles.incarnation)
+        return self.table_of(self.open_tables.current(parse_table_name(name)))
+
+    def table_of(self, opened: OpenTable) -> TableInternals:
+        return TableInternals(self.open_tables, opened.handles.name, opened.handles.incarnation)
 
     def names(self) -> dict[str, set[str]]:
         """Of all tables, by namespace."""
@@ -282,9 +284,7 @@ class TableInternals:
     @contextmanager
     def lane(self) -> Iterator[tuple[Handles, Reader]]:
         """For background work: one at a time, on handles of its own, so that no reader and no writer waits for it."""
-        with self._tables.lane(self.opened.handles.name) as (handles, reader):
-            if handles.incarnation != self.incarnation:
-                raise dropped(self.name)
+        with self._tables.lane(self.handles) as (handles, reader):
             yield handles, reader
 
     def write(self, request: Request, opened: OpenTable | None = None) -> Commit:

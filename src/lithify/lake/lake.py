@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
@@ -68,7 +69,8 @@ class Lake(LakeMethods[Table]):
         self._runtime, self._loaded = self._internals.runtime, self._internals.open_tables
         self._catalog, self._serving = self._internals.catalog, self._runtime.serving
         self._lock = threading.RLock()
-        self._tables: dict[TableName, Table] = {}
+        # No cache: that a table is always the same object is seen by those who hold it.
+        self._tables: WeakValueDictionary[tuple[TableName, str], Table] = WeakValueDictionary()
         self._upkeep: Maintenance | None = None
 
     def __repr__(self) -> str:
@@ -92,8 +94,6 @@ class Lake(LakeMethods[Table]):
         elif self._upkeep is not None:
             self._upkeep.stop()
         self._internals.close()
-        with self._lock:
-            self._tables.clear()
 
     # -- tables
 
@@ -123,13 +123,10 @@ class Lake(LakeMethods[Table]):
             ) from error
 
     def table(self, name: str) -> Table:
-        """Open a table. The same object is answered while the table lives."""
+        """Open a table. The same object is answered while it is held and the table lives."""
         found = self._internals.table(name)
         with self._lock:
-            table = self._tables.get(found.name)
-            if table is None or internals(table).incarnation != found.incarnation:
-                table = self._tables[found.name] = Table(found)
-            return table
+            return self._tables.setdefault((found.name, found.incarnation), Table(found))
 
     def tables(self) -> list[str]:
         return [str(name) for name in self._catalog.tables()]
@@ -140,8 +137,6 @@ class Lake(LakeMethods[Table]):
         self._catalog.drop(parsed)
         self._runtime.hot.evict(str(parsed))
         self._loaded.forget(parsed)
-        with self._lock:
-            self._tables.pop(parsed, None)
 
     def on_change(self, listener: Listener) -> Callable[[], None]:
         """Call `listener(name, snapshot)` when an open table has changed, wherever that was committed.

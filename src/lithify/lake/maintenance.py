@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, TypeVar
@@ -14,7 +12,7 @@ from lithify.compute.worker import WorkerCompute, WorkerStatus
 from lithify.core.arguments import check_count
 from lithify.core.fields import Bytes, Count, Example, OfTable, Seconds
 from lithify.core.html import Shown
-from lithify.core.names import TableName, parse_table_name
+from lithify.core.names import parse_table_name
 from lithify.core.results import HotTableStats, TableStats
 from lithify.errors import Conflict, InvalidRequest, LithifyError, NotFound
 from lithify.jobs import jobs, leases
@@ -34,24 +32,20 @@ from lithify.maintenance.table_maintenance import TableMaintenance
 from lithify.maintenance.triggers import idle_tier
 from lithify.options.tiers import Tier, TierNames, declared, tier_named, tier_names
 from lithify.read.reader import Reader
-from lithify.tables.handles import Handles
 from lithify.write.options import policy_for
 
 logger = logging.getLogger(__name__)
 
-# A cycle goes round all tables, so a bound below their number would open every one anew each time.
-OPEN_TABLES_MAX = 500
 PINS_MAX = 4
 PATHS_MAX = 500
 T = TypeVar("T")
 
 
 class Maintenance:
-    """One per lake and process: it remembers the open logs and counts what was done."""
+    """One per lake and process: it counts what was done."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake, self._runtime = lake, internals(lake).runtime
-        self._open = _OpenLogs(OPEN_TABLES_MAX, lambda name: Handles(self._runtime, name))
         self._own_tiers: dict[str, tuple[Tier, ...]] | None = None
         self._slots, self._pins = JobSlots(self._runtime.settings.jobs_max), JobSlots(PINS_MAX)
         self.counters = self._runtime.counters
@@ -164,9 +158,9 @@ class Maintenance:
         return list(found.values())
 
     def _upkeep(self, name: str, lease: int) -> TableMaintenance:
-        handles = self._open.get(parse_table_name(name))
+        handles = internals(self._lake).open_tables.background(parse_table_name(name))
         if self._own_tiers is not None:
-            self._own_tiers[name] = policy_for(self._runtime.settings, handles.schema().settings, name).tiers
+            self._own_tiers[name] = policy_for(self._runtime.settings, handles.changes.schema.settings, name).tiers
         return TableMaintenance(handles, Reader(handles), lease)
 
     def _check_tier(self, name: str) -> None:
@@ -174,30 +168,6 @@ class Maintenance:
             tier = tier_named(self.tiers(), name, besides=(PACK,))
             if not tier.enabled:
                 raise tier_is_off(name)
-
-
-class _OpenLogs:
-    """Logs that stay open from cycle to cycle, apart from those that readers and writers use. Bounded."""
-
-    def __init__(self, tables_max: int, open_logs: Callable[[TableName], Handles]) -> None:
-        self._tables_max, self._open_logs = tables_max, open_logs
-        self._handles: OrderedDict[TableName, Handles] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, name: TableName) -> Handles:
-        with self._lock:
-            handles = self._handles.pop(name, None)
-        if handles is not None:
-            try:
-                handles.schema()
-            except NotFound:
-                handles = None  # dropped, and perhaps created anew
-        handles = handles or self._open_logs(name)
-        with self._lock:
-            self._handles[name] = handles
-            while len(self._handles) > self._tables_max:
-                self._handles.popitem(last=False)
-        return handles
 
 
 # -- what an operator sees

@@ -1,11 +1,24 @@
-"""The tables that are open in this process: a bounded set, least recently used first out.
+"""The tables that are open in this process: for one lake, the one place where logs stay open from use to use.
 
-A loaded table has its logs, a reader, the queue of its writer, and a lane where background work runs one at a time on
-its own handles, so that neither readers nor writers wait for it. Unloading forgets all that and nothing else: the next
-use loads the table again. One with writes waiting or work on its lane is not unloaded before that is done.
+Of a table at most two sets of handles are open, each from its first use on: an `OpenTable` for readers and writers,
+with a reader and the queue of its writer; and a `Background`, so that neither of them waits for cycles, nor for work
+that somebody asks for, which runs on the table's lane one at a time.
 
-One thread refreshes what is loaded on an interval and tells the listeners what has changed, wherever it was committed.
-Readers do not depend on it: every snapshot looks at the head of the logs itself.
+What is open is used as it is: every read and every write looks at the logs itself, and says `NotFound` if its table was
+dropped. Then all that is open under the name is forgotten, and the name is opened again. One that was created anew,
+wherever that was done, is another table (another `incarnation`): whoever asked for the name is answered by it, and
+whoever holds the old one is told that it was dropped.
+
+Both sets are bounded, least recently used first out, and what nobody has used for `idle_unload_s` goes too: handles are
+forgotten and nothing else, so the next use opens the table again. A table with writes waiting, or with work on its
+lane, is not unloaded before that is done. Handles hold the state of two logs, which grows with the number of files, and
+no descriptor. Sidecars, live files and hot rows of a table are there once for all of its handles.
+
+One thread refreshes what readers have open on an interval and tells the listeners what has changed, wherever it was
+committed. Readers do not depend on it.
+
+Apart from this stay: the catalog, which remembers of very many names whether they are tables, and keeps none open; and
+other processes, where a query gets its snapshots from here, and Spark's data source opens a lake for one call.
 """
 
 from __future__ import annotations
@@ -19,7 +32,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -40,17 +53,46 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+Kind = TypeVar("Kind", bound="Opened")
+BACKGROUND_MAX = 500
 
 AsOf = int | str | dt.datetime | Snapshot | None
 Listener = Callable[[str, Snapshot], None]
 
 
-class OpenTable:
-    """One open table."""
+class Opened:
+    """One table's handles."""
+
+    def __init__(self, handles: Handles) -> None:
+        self.handles = handles
+        self.retired = False
+        self.used_s = 0.0
+
+    def retire(self) -> bool:
+        """Whether nothing is under way here, and from now on nothing will be."""
+        raise NotImplementedError
+
+
+class Background(Opened):
+    """One open table as background work has it. Jobs of cycles run side by side, and beside whoever has the lane."""
+
+    def __init__(self, handles: Handles) -> None:
+        super().__init__(handles)
+        self.lane = threading.Lock()
+
+    def retire(self) -> bool:
+        self.retired = self.lane.acquire(blocking=False)
+        if self.retired:
+            self.lane.release()
+        return self.retired
+
+
+class OpenTable(Opened):
+    """One open table as readers and writers have it."""
 
     def __init__(self, handles: Handles, on_idle: Callable[[], None]) -> None:
+        super().__init__(handles)
         settings = handles.runtime.settings
-        self.handles = handles
         self.reader = Reader(handles)
         self.writer = Writer(handles, partial(handles.runtime.hot.remember, str(handles.name)))
         self.writes = WriteQueue(
@@ -61,21 +103,8 @@ class OpenTable:
             wait_s_max=settings.queue_wait_s_max,
             on_idle=on_idle,
         )
-        self.lane = threading.Lock()
-        self.retired = False
-        self.used_s = 0.0
         self.seen = (handles.changes.log.version, handles.base.log.version)
         self.refresh_failed = False
-        self._lane_handles: Handles | None = None
-
-    def lane_handles(self) -> Handles:
-        """Handles for work on the lane, which whoever calls holds."""
-        if self._lane_handles is None:
-            opened = Handles(self.handles.runtime, self.handles.name)
-            if opened.incarnation != self.handles.incarnation:
-                raise dropped(self.handles.name)
-            self._lane_handles = opened
-        return self._lane_handles
 
     def planned(self, as_of: AsOf = None) -> PlannedTable:
         """One snapshot, ready to be asked which files a predicate leaves."""
@@ -109,25 +138,27 @@ class OpenTable:
         return look_again(find)
 
     def retire(self) -> bool:
-        """Whether nothing is under way here, and from now on nothing will be."""
-        if not self.lane.acquire(blocking=False):
-            return False
-        try:
-            self.retired = self.writes.close_if_idle()
-            return self.retired
-        finally:
-            self.lane.release()
+        self.retired = self.writes.close_if_idle()
+        return self.retired
+
+
+class _Set(Generic[Kind]):
+    """Tables that are open for one purpose, the least recently used first."""
+
+    def __init__(self, opened: Callable[[Handles], Kind], tables_max: int) -> None:
+        self.opened, self.tables_max = opened, tables_max
+        self.tables: OrderedDict[TableName, Kind] = OrderedDict()
+        self.opening: set[TableName] = set()
 
 
 class OpenTables:
-    def __init__(
-        self, runtime: Runtime, open_table: Callable[[TableName], Handles], clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.runtime = runtime
-        self._open_table, self._clock = open_table, clock
+    def __init__(self, runtime: Runtime, clock: Callable[[], float] = time.monotonic) -> None:
+        self.runtime, self._clock = runtime, clock
         self._changed = threading.Condition()
-        self._tables: OrderedDict[TableName, OpenTable] = OrderedDict()
-        self._opening: set[TableName] = set()
+        tables_max = runtime.settings.loaded_tables_max
+        self._tables = _Set(lambda handles: OpenTable(handles, self._idle), tables_max)
+        self._background = _Set(Background, tables_max)
+        self._sets: tuple[_Set[Any], ...] = (self._tables, self._background)
         self._leaving: list[OpenTable] = []
         self._listeners: list[Listener] = []
         self._closed = False
@@ -137,37 +168,100 @@ class OpenTables:
     # -- using
 
     def get(self, name: TableName) -> OpenTable:
-        """The open table; opens it if it is not, and unloads another one if there are too many."""
+        """As it is open; opens it if it is not, and unloads another one if there are too many."""
+        return self._get(self._tables, name)
+
+    def current(self, name: TableName) -> OpenTable:
+        """As `get`, but moved to the head; a table that was dropped and created anew is opened anew."""
+        return self._current(self._tables, name)
+
+    def read(self, name: TableName, what: Callable[[OpenTable], T]) -> T:
+        """What a read or a write says of the table that has this name today. It looks at the logs itself, and tells
+        when the table that is open has been dropped: then it is asked of the one that was created anew.
+        """
+        found = self.get(name)
+        try:
+            return what(found)
+        except NotFound:
+            if (current := self.current(name)) is found:
+                raise
+            return what(current)
+
+    def background(self, name: TableName) -> Handles:
+        """For cycles, moved to the head. They go round all tables: a bound below their number would open every one of
+        them anew each time.
+        """
+        self._background.tables_max = max(self._tables.tables_max, BACKGROUND_MAX)
+        return self._current(self._background, name).handles
+
+    @contextmanager
+    def lane(self, of: Handles) -> Iterator[tuple[Handles, Reader]]:
+        """Background work on one table, one at a time in this process. Its end is told to the listeners."""
+        found = self._on_lane(of)
+        try:
+            handles = found.handles
+            try:
+                yield handles, Reader(handles)
+            finally:
+                # Kept until the next work, it would keep its files from vacuum.
+                handles.forget_snapshot()
+        finally:
+            found.lane.release()
+            self._idle()
+        self.notify(of.name)
+
+    def _on_lane(self, of: Handles) -> Background:
+        while True:
+            found = self._get(self._background, of.name)
+            if found.handles.incarnation != of.incarnation:
+                found = self._current(self._background, of.name)
+            if found.handles.incarnation != of.incarnation:
+                raise dropped(of.name)
+            found.lane.acquire()
+            if not found.retired:
+                return found
+            found.lane.release()
+
+    def _get(self, those: _Set[Kind], name: TableName) -> Kind:
         deadline_s = time.monotonic() + self.runtime.settings.queue_wait_s_max
         with self._changed:
             while True:
                 self.check_open()
-                if (found := self._tables.get(name)) is not None:
-                    self._tables.move_to_end(name)
+                if (found := those.tables.get(name)) is not None:
+                    those.tables.move_to_end(name)
                     found.used_s = self._clock()
                     return found
-                if name in self._opening:
+                if name in those.opening:
                     self._changed.wait()
-                elif self._has_room(deadline_s):
-                    self._opening.add(name)
+                elif self._has_room(those, deadline_s):
+                    those.opening.add(name)
                     break
         try:
-            loaded = OpenTable(self._open_table(name), self._idle)
+            opened = those.opened(Handles(self.runtime, name))
             with self._changed:
                 self.check_open()
-                loaded.used_s = self._clock()
-                self._tables[name] = loaded
+                opened.used_s = self._clock()
+                those.tables[name] = opened
                 self._ensure_refresher()
         finally:
             with self._changed:
-                self._opening.discard(name)
+                those.opening.discard(name)
                 self._changed.notify_all()
-        return loaded
+        return opened
 
-    def _has_room(self, deadline_s: float) -> bool:
+    def _current(self, those: _Set[Kind], name: TableName) -> Kind:
+        found = self._get(those, name)
+        try:
+            found.handles.schema()
+            return found
+        except NotFound:
+            self.forget(name, found.handles.incarnation)
+            return self._get(those, name)
+
+    def _has_room(self, those: _Set[Any], deadline_s: float) -> bool:
         """Make room for one more. False: the lock was given back meanwhile, so look at everything again."""
-        limit = self.runtime.settings.loaded_tables_max
-        if len(self._tables) + len(self._opening) < limit or any(self._unload(name) for name in list(self._tables)):
+        limit = those.tables_max
+        if len(those.tables) + len(those.opening) < limit or any(self._unload(those, name) for name in [*those.tables]):
             return True
         wait_s = deadline_s - time.monotonic()
         if wait_s <= 0 or not self._changed.wait(wait_s):
@@ -177,85 +271,41 @@ class OpenTables:
             )
         return False
 
-    def _unload(self, name: TableName) -> bool:
-        loaded = self._tables[name]
-        if not loaded.retire():
+    def _unload(self, those: _Set[Any], name: TableName) -> bool:
+        background = self._background.tables.get(name)
+        if (background is not None and background.lane.locked()) or not those.tables[name].retire():
             return False
-        del self._tables[name]
-        self._leave(loaded)
+        self._leave(those.tables.pop(name))
         return True
 
-    def _leave(self, loaded: OpenTable) -> None:
-        self._leaving = [other for other in self._leaving if other.writes.running]
-        self._leaving.append(loaded)
-
-    def current(self, name: TableName) -> OpenTable:
-        """As `get`, but moved to the head; a table that was dropped and created anew is opened anew."""
-        loaded = self.get(name)
-        try:
-            loaded.handles.schema()
-            return loaded
-        except NotFound:
-            self.forget(name, loaded)
-            return self.get(name)
-
-    def read(self, name: TableName, what: Callable[[OpenTable], T]) -> T:
-        """What a read says of the table that has this name today. The read itself looks at the logs, and tells when the
-        table that is open has been dropped: then it is asked of the one that was created anew.
-        """
-        loaded = self.get(name)
-        try:
-            return what(loaded)
-        except NotFound:
-            if (current := self.current(name)) is loaded:
-                raise
-            return what(current)
-
-    def forget(self, name: TableName, loaded: OpenTable | None = None) -> None:
+    def forget(self, name: TableName, incarnation: str | None = None) -> None:
         """The table was dropped. Whoever still waits gets the answer that the log gives."""
         with self._changed:
-            found = self._tables.get(name)
-            if found is None or (loaded is not None and found is not loaded):
-                return
-            del self._tables[name]
-            found.retired = True
-            found.writes.close()
-            self._leave(found)
+            for those in self._sets:
+                found = those.tables.get(name)
+                if found is not None and incarnation in (None, found.handles.incarnation):
+                    self._leave(those.tables.pop(name))
 
-    @contextmanager
-    def lane(self, name: TableName) -> Iterator[tuple[Handles, Reader]]:
-        """Background work on one table, one at a time in this process. Its end is told to the listeners."""
-        loaded = self.get(name)
-        loaded.lane.acquire()
-        while loaded.retired:
-            loaded.lane.release()
-            loaded = self.get(name)
-            loaded.lane.acquire()
-        try:
-            handles = loaded.lane_handles()
-            try:
-                yield handles, Reader(handles)
-            finally:
-                # Kept until the next work, it would keep its files from vacuum.
-                handles.forget_snapshot()
-        finally:
-            loaded.lane.release()
-            self._idle()
-        self._refresh(name, loaded)
+    def _leave(self, opened: Opened) -> None:
+        opened.retired = True
+        if isinstance(opened, OpenTable):
+            opened.writes.close()
+            self._leaving.append(opened)
+        self._leaving = [left for left in self._leaving if left.writes.running]
 
     def is_open(self, name: TableName) -> bool:
         with self._changed:
-            return name in self._tables
+            return name in self._tables.tables
 
     def loaded(self) -> list[str]:
         """Names of the tables that are open now, the least recently used first."""
         with self._changed:
-            return [str(name) for name in self._tables]
+            return [str(name) for name in self._tables.tables]
 
     def last_seen(self) -> list[Snapshot]:
         """The newest snapshot that this process has of each open table, without a look at its logs."""
         with self._changed:
-            kept = [loaded.handles.kept_snapshot for loaded in self._tables.values()]
+            kept = [opened.handles.kept_snapshot for opened in self._tables.tables.values()]
         return [snapshot for snapshot in kept if snapshot is not None]
 
     def check_open(self) -> None:
@@ -285,40 +335,40 @@ class OpenTables:
     def notify(self, name: TableName) -> None:
         """Look at once: work on this table has been completed."""
         with self._changed:
-            loaded = self._tables.get(name)
-        if loaded is not None:
-            self._refresh(name, loaded)
+            opened = self._tables.tables.get(name)
+        if opened is not None:
+            self._refresh(name, opened)
 
     def refresh(self) -> None:
-        """Move every open table to the head of its logs, and unload those that nobody has used for long."""
+        """Unload what nobody has used for long, and move all that readers have open to the head of its logs."""
         with self._changed:
-            tables = list(self._tables.items())
-        for name, loaded in tables:
-            with self._changed:
-                idle_s = self._clock() - loaded.used_s
-                if self._tables.get(name) is not loaded or (
-                    idle_s >= self.runtime.settings.idle_unload_s and self._unload(name)
-                ):
-                    continue
-            self._refresh(name, loaded)
+            before_s = self._clock() - self.runtime.settings.idle_unload_s
+            for those in self._sets:
+                for name in [name for name, opened in those.tables.items() if opened.used_s <= before_s]:
+                    self._unload(those, name)
+            self._leaving = [left for left in self._leaving if left.writes.running]
+            tables = list(self._tables.tables.items())
+        for name, opened in tables:
+            if not opened.retired:
+                self._refresh(name, opened)
 
-    def _refresh(self, name: TableName, loaded: OpenTable) -> None:
+    def _refresh(self, name: TableName, opened: OpenTable) -> None:
         try:
-            snapshot = loaded.handles.snapshot()
+            snapshot = opened.handles.snapshot()
         except NotFound:
-            self.forget(name, loaded)
+            self.forget(name, opened.handles.incarnation)
             return
         except Exception as error:
-            if not loaded.refresh_failed:
+            if not opened.refresh_failed:
                 logger.warning("table %s cannot be refreshed, further failures are not told: %s", name, error)
-            loaded.refresh_failed = True
+            opened.refresh_failed = True
             return
-        if loaded.refresh_failed:
+        if opened.refresh_failed:
             logger.info("table %s can be refreshed again", name)
-        loaded.refresh_failed = False
+        opened.refresh_failed = False
         versions = (snapshot.changes_version, snapshot.base_version)
         with self._changed:
-            changed, loaded.seen = loaded.seen != versions, versions
+            changed, opened.seen = opened.seen != versions, versions
             listeners = list(self._listeners) if changed else []
         for listener in listeners:
             try:
@@ -342,16 +392,14 @@ class OpenTables:
         """Refuse what is new, commit and answer what waits, end the threads."""
         with self._changed:
             self._closed = True
-            leaving = [*self._leaving, *self._tables.values()]
-            self._tables.clear()
-            self._leaving.clear()
+            for those in self._sets:
+                while those.tables:
+                    self._leave(those.tables.popitem()[1])
+            leaving, self._leaving = self._leaving, []
             self._changed.notify_all()
         self._stop.set()
-        for loaded in leaving:
-            loaded.retired = True
-            loaded.writes.close()
-        for loaded in leaving:
-            loaded.writes.join()
+        for opened in leaving:
+            opened.writes.join()
         if self._refresher is not None and self._refresher is not threading.current_thread():
             self._refresher.join()
         self.runtime.indexes.close()

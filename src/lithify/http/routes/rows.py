@@ -126,7 +126,9 @@ def write(
         )
 
     bytes_max = service.settings.body_bytes_max
-    return service.with_table(name, put)
+    parts = internals(service.lake)
+    # Not looked up by `lake.table`, which waits for the commit under way: those who wait there cannot join it.
+    return parts.open_tables.read(parse_table_name(name), lambda opened: put(Table(parts.table_of(opened))))
 
 
 def _committed(commit: Commit, operation: str) -> Commit:
