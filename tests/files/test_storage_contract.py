@@ -13,6 +13,7 @@ from pathlib import Path, PurePath
 
 import pytest
 
+import lithify.files.local
 from lithify.errors import Corruption, LithifyError, NotFound, Unavailable
 from lithify.files.local import LocalStorage
 from lithify.files.mapped import identity_and_size, mapped
@@ -33,12 +34,24 @@ def local(root: Path) -> Storage:
 
 
 # How each kind is opened a second time at the same root, as another process would.
-KINDS: dict[str, Callable[[Path], Storage]] = {"local": local, "bucket": Bucket}
+KINDS: dict[str, Callable[[Path], Storage]] = {"local": local, "local without links": local, "bucket": Bucket}
 WAIT_S = 30
+
+
+@pytest.fixture
+def no_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a file system that has none."""
+
+    def refuse(*args: object, **options: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refuse)
 
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> Callable[[Path], Storage]:
+    if "without links" in request.param:
+        request.getfixturevalue("no_links")
     return KINDS[request.param]
 
 
@@ -296,10 +309,11 @@ class TestCopies:
         with pytest.raises(NotFound):
             storage.move(at / "none", at / "two")
 
-    def test_a_link_shares_the_bytes(self, storage: Storage, at: PurePath) -> None:
+    def test_a_link_shares_the_bytes(self, request: pytest.FixtureRequest, storage: Storage, at: PurePath) -> None:
         storage.put(at / "one", b"first")
-        if not storage.links:
+        if not storage.links or "no_links" in request.fixturenames:
             assert not storage.link(at / "one", at / "two")
+            assert not storage.exists(at / "two")
             return
 
         assert storage.link(at / "one", at / "two")
@@ -308,6 +322,72 @@ class TestCopies:
         assert seen[0]
         assert seen[1]
         assert seen[0].inode == seen[1].inode
+
+
+class TestCopiesWithoutLinks:
+    """Only when it is whole, and lasts, does a file have its name; what fails leaves nothing."""
+
+    @pytest.fixture
+    def storage(self, tmp_path: Path, no_links: None) -> Storage:
+        (tmp_path / "one").write_bytes(b"first" * 100_000)
+        return local(tmp_path)
+
+    def test_it_is_not_seen_before_it_lasts(
+        self, storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        seen, fsync = [], os.fsync
+
+        def synced(fd: int) -> None:
+            seen.append((os.fstat(fd).st_size, (tmp_path / "two").exists()))
+            fsync(fd)
+
+        monkeypatch.setattr(os, "fsync", synced)
+        storage.copy(tmp_path / "one", tmp_path / "two")
+
+        assert seen == [(500_000, False)]
+        assert storage.names(tmp_path) == ["one", "two"]
+
+    @pytest.mark.parametrize("point", ["store.write", "store.rename"])
+    def test_a_copy_that_fails_leaves_nothing(self, storage: Storage, tmp_path: Path, point: str) -> None:
+        faulty = FaultyStore(point, os_failure(errno.ENOSPC))
+
+        with pytest.raises(Unavailable, match="no space left"):
+            faulty.upload(tmp_path / "one", tmp_path / "two")
+
+        assert storage.names(tmp_path) == ["one"]
+
+    def test_what_cannot_be_made_to_last_is_not_there(
+        self, storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(fd: int) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        monkeypatch.setattr(os, "fsync", fail)
+
+        with pytest.raises(Corruption, match="I/O error"):
+            storage.copy(tmp_path / "one", tmp_path / "two")
+
+        assert storage.names(tmp_path) == ["one"]
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["new", "taken"])
+def test_a_copy_takes_no_name_away_where_only_links_see_to_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    """The file itself cannot be linked, being on another disk, say, but files beside the target can."""
+    storage = local(tmp_path)
+    (tmp_path / "one").write_bytes(b"first")
+    monkeypatch.setattr(lithify.files.local, "_renameat2", None)
+    monkeypatch.setattr(storage, "link", lambda path, target: False)
+    if there:
+        (tmp_path / "two").write_bytes(b"second")
+        with pytest.raises(LithifyError):
+            storage.copy(tmp_path / "one", tmp_path / "two")
+    else:
+        storage.copy(tmp_path / "one", tmp_path / "two")
+
+    assert (tmp_path / "two").read_bytes() == (b"second" if there else b"first")
+    assert storage.names(tmp_path) == ["one", "two"]
 
 
 class TestDeletes:

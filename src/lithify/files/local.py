@@ -14,6 +14,7 @@ as another file, by somebody who can tell that what is read is what was written 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
@@ -37,6 +38,8 @@ _OPEN = os.O_NOFOLLOW | os.O_CLOEXEC
 # Another file system, one without links, or files of another user.
 _NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
 DOUBTED = ".doubted-"
+_renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+_NOREPLACE = 1
 
 
 class LocalStorage(Storage):
@@ -100,7 +103,7 @@ class LocalStorage(Storage):
 
     def put(self, path: PurePath, data: Data, mode: int | None = None) -> None:
         """Temporary file, fsync, rename, fsync of the folder."""
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
+        temporary = _temporary(path)
         self.create(temporary, data, mode)
         with translated(path):
             try:
@@ -248,12 +251,24 @@ class LocalStorage(Storage):
             self.sync_folder(current)
 
     def copy(self, path: PurePath, target: PurePath) -> None:
-        """A hard link, where the file system has them."""
-        if not self.link(path, target):
-            with translated(target):
-                with open(path, "rb") as old, open(self._open(target, _NEW), "wb") as new:
+        """A hard link, where there can be one; else another file, which gets its name when it is whole and lasts."""
+        if self.link(path, target):
+            return
+        temporary = _temporary(target)
+        with translated(target):
+            try:
+                self.step("store.write")
+                with open(path, "rb") as old, open(self._open(temporary, _NEW), "wb") as new:
                     shutil.copyfileobj(old, new)
-                self.sync_file(target)
+                    new.flush()
+                    os.fsync(new.fileno())
+                self.step("store.rename")
+                with self.places.entry(target) as (at, name):
+                    _rename_new(at, temporary.name, name)
+            except BaseException:
+                with contextlib.suppress(OSError, LithifyError):
+                    self._unlink(temporary)
+                raise
 
     def upload(self, file: PurePath, path: PurePath) -> None:
         self.copy(file, path)
@@ -379,6 +394,22 @@ class LocalStorage(Storage):
             yield
         finally:
             os.close(fd)
+
+
+def _temporary(path: PurePath) -> PurePath:
+    return path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
+
+
+def _rename_new(folder: int, name: str, new: str) -> None:
+    """Another name in the same folder, unless a file has it already."""
+    if _renameat2 is not None and not _renameat2(folder, os.fsencode(name), folder, os.fsencode(new), _NOREPLACE):
+        return
+    number = errno.ENOSYS if _renameat2 is None else ctypes.get_errno()
+    if number not in (errno.ENOSYS, errno.EINVAL):
+        raise OSError(number, os.strerror(number), new)
+    # NFS, say, has only links for that. Where there are none either, Delta cannot commit.
+    os.link(name, new, src_dir_fd=folder, dst_dir_fd=folder)
+    os.unlink(name, dir_fd=folder)
 
 
 def _seen(path: PurePath) -> os.stat_result | None:
