@@ -51,7 +51,7 @@ def run(lake: Lake, report: Report, scale: float) -> None:
         _point_queries(lake, report, folder, files[: max(50, int(FILES_QUERIED * scale))])
         _large_files(lake, report, folder, scale)
         _build(lake, report, folder, files)
-        _grow(lake, report, folder, files[:COMMITS])
+        _grow(lake, report, files[:COMMITS])
         sidecar_blocks.run(lake, report, folder, scale)
     finally:
         shutil.rmtree(folder)
@@ -192,9 +192,11 @@ def _build(lake: Lake, report: Report, folder: Path, files: Sequence[OrderFile])
     lake.drop_table("bench.built")
 
 
-def _grow(lake: Lake, report: Report, folder: Path, files: Sequence[OrderFile]) -> None:
+def _grow(lake: Lake, report: Report, files: Sequence[OrderFile]) -> None:
     """A sidecar that got one file with each commit, rewritten when the engine finds it worth it."""
-    index = TableIndex(lake._runtime, "bench.grown", str(uuid.UUID(int=0)), folder / "grown.pm", folder)
+    index = TableIndex(
+        lake._runtime, "bench.grown", str(uuid.UUID(int=0)), lake.path / "grown.pm", files[0].path.parent
+    )
     covered, worst = 0, 0.0
     for version, file in enumerate(files):
         footer = read_footer(file.path)
@@ -207,6 +209,7 @@ def _grow(lake: Lake, report: Report, folder: Path, files: Sequence[OrderFile]) 
     report.say(f"  after any of the last {len(files) * 9 // 10:,} commits at most {worst:.2f}×")
     what = f"sidecar, grown by {len(files):,} commits of one file"
     report.at_most(what, index.path.stat().st_size, "its footers", covered, 1, shown_bytes)
+    index.forget()
 
 
 def _duckdb(paths: Sequence[str]) -> duckdb.DuckDBPyConnection:

@@ -29,7 +29,7 @@ from benchmarks.report import Report, median, shown_bytes, shown_time, timed
 from lithify import Lake
 from lithify.core.predicates import Compare, both
 from lithify.files.local import LocalStorage
-from lithify.files.open_parquet import footer_in
+from lithify.files.open_parquet import footer_in, footer_of
 from lithify.files.parquet import Written
 from lithify.index.block import parse
 from lithify.index.block_builder import ColumnDraft, Draft, assemble
@@ -97,18 +97,21 @@ def _update(lake: Lake, report: Report, folder: Path, groups: int) -> None:
     footer = footer_in(_parquet_file())
     indexes = {}
     for count in (groups, GROUPS_SMALL):
-        path = folder / f"updated{count}.pm"
+        path = lake.path / f"updated{count}.pm"
         create(LocalStorage(), path, TABLE_ID, 0, [_block(count)])
         indexes[count] = TableIndex(lake._runtime, "bench.updated", TABLE_ID, path, folder)
 
     times: dict[int, list[float]] = {count: [] for count in indexes}
     for version in range(1, UPDATES + 1):
-        written = Written(f"part-new-{version:06d}.parquet", 2**28, GROUPS_PER_FILE * GROUP_ROWS, "{}", footer)
+        path = folder / f"part-new-{version:06d}.parquet"
+        path.touch()  # the index asks when it was written
+        written = Written(path.name, 2**28, GROUPS_PER_FILE * GROUP_ROWS, "{}", footer)
         for count, index in indexes.items():
             times[count].append(timed(partial(index.after_commit, version, [written], [])))
     for count, index in indexes.items():
         files = Sidecar.open(index.path, TABLE_ID).view().files
         assert files == count // GROUPS_PER_FILE + UPDATES, "a failed update must not pass for a fast one"
+        index.forget()
     large, small = (median(found) for found in times.values())
     every = np.array(times[groups])
     report.say(
@@ -140,7 +143,8 @@ def _parquet_file() -> bytes:
 def _block(groups: int) -> bytes:
     """Described as the real file is, with as many row groups as wanted, each with bounds of its own."""
     rng = np.random.default_rng(groups)
-    template = parse(entry_of(pq.read_metadata(io.BytesIO(_parquet_file())), "template.parquet", 2**28))
+    path = "template.parquet"
+    template = parse(entry_of(footer_of(footer_in(_parquet_file()), path), path, 2**28))
     files = -(-groups // GROUPS_PER_FILE)
     offsets = np.tile(np.arange(GROUPS_PER_FILE, dtype=np.uint64) << np.uint64(24), files)[:groups]
     start_us = int(START.timestamp()) * 1_000_000

@@ -217,6 +217,7 @@ OUTSIDE_A_LAKE = {
     "compute/worker.py": "the folder that a worker process works in",
     "compute/worker_process.py": "pipes to a worker process",
     "index/examine.py": "a child's input and its last words",
+    "index/examine_main.py": "the place where a child is, in memory that outlives it",
     "sql/isolated": "processes of their own: their cage, pipes and scratch folders",
     "spark/class_archive.py": "the JVM's archive in the user's cache folder",
     "spark/executors.py": "the package's own source, packed for the executors",

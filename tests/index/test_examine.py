@@ -14,8 +14,10 @@ import pytest
 
 from lithify import Corruption, InvalidRequest, LithifyError, NotFound
 from lithify.core.snapshot import DataFile
+from lithify.files.read_proof import tag_at
 from lithify.index import examine as examine_module
-from lithify.index.examine import examine
+from lithify.index.block import parse
+from lithify.index.examine import BATCH_FILES, examine, read_by_child
 from lithify.index.footer_reader import read_entries
 from support.parquet_footers import (
     COLUMNS,
@@ -131,6 +133,23 @@ def test_too_many_deaths_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     with pytest.raises(Corruption, match=r"1 files end whoever reads them, .*2 more were not looked at"):
         examine([(str(tmp_path / "a"), None)] * 3)
+
+
+def test_what_stands_beside_a_file_that_kills_is_read_all_the_same(tmp_path: Path) -> None:
+    pq.write_table(TABLE, tmp_path / "good")
+    encrypted(tmp_path / "deadly", plain_footer=True)
+    names = [f"{number:04d}" for number in range(BATCH_FILES + 20)]
+    for name in names:
+        (tmp_path / name).hardlink_to(tmp_path / ("deadly" if name == names[-10] else "good"))
+
+    some = list(read_by_child([(name, (tmp_path / name).stat().st_size) for name in names], str(tmp_path)))
+
+    blocks = [parse(each.entries) for each in some if each.entries]
+    assert [path for block in blocks for path in block.paths.to_pylist()] == [n for n in names if n != names[-10]]
+    assert {tag for block in blocks for tag in block.tags.tolist()} == {tag_at(str(tmp_path / "good"))}
+    assert [str(tmp_path / names[-10]) in problem.message for each in some for problem in each.problems.values()] == [
+        True
+    ]
 
 
 def test_a_file_that_another_writer_added_does_not_kill_who_looks_its_footer_up(tmp_path: Path) -> None:

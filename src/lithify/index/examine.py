@@ -1,8 +1,9 @@
-"""Files that somebody else wrote are looked at in a child process first.
+"""Files that somebody else wrote are read by a child process first.
 
 Arrow ends the whole process on some footers: on encrypted columns, and on values that no writer would write. A child
-that dies takes nothing with it, and the file that it was looking at is the one to name. It reads footers as an index
-does, file after file, and answers a line for each; after a death the next child goes on behind that file.
+that dies takes nothing with it. It reads footers batch after batch as an index does, writes down which file it is at,
+and answers each batch with what an index keeps of it: nobody has to read these footers again. After a death, the file
+it was at is the one to name, and the next child goes on with the others.
 """
 
 from __future__ import annotations
@@ -13,70 +14,104 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from typing import IO
+from typing import IO, NamedTuple
 
 from lithify.errors import Corruption, InvalidRequest, LithifyError, NotFound, Unavailable
 from lithify.files.open_parquet import encrypted
 from lithify.files.os_errors import translated
 
+BATCH_FILES = 512
 DEATHS_MAX = 32
+PLACE_BYTES = 8
 _KINDS: dict[str, type[LithifyError]] = {
     kind.code: kind for kind in (Corruption, InvalidRequest, NotFound, Unavailable)
 }
 
+# A path, and the size that the file must have, where that is known.
+Named = tuple[str, int | None]
 
-def examine(files: Sequence[tuple[str, int | None]]) -> dict[str, LithifyError]:
-    """What is wrong with which of these files, by path. Each comes with the size it must have, where that is known."""
-    problems: dict[str, LithifyError] = {}
-    rest, deaths = list(files), 0
+
+class Examined(NamedTuple):
+    """Some of the files, what an index keeps of them (None: of none), and what is wrong with the others, by path."""
+
+    files: Sequence[Named]
+    entries: bytes | None
+    problems: dict[str, LithifyError]
+
+
+def examine(files: Sequence[Named], folder: str = "") -> dict[str, LithifyError]:
+    """What is wrong with which of these files, by path. `folder`: what paths are relative to."""
+    return {path: problem for some in read_by_child(files, folder) for path, problem in some.problems.items()}
+
+
+def read_by_child(files: Sequence[Named], folder: str = "") -> Iterator[Examined]:
+    """What there is to know of these files, batch by batch, found without putting this process at risk."""
+    rest, deadly = list(files), list[str]()
     while rest:
         done = 0
-        for (path, _), problem in zip(rest, _looked_at(rest), strict=False):
-            done += 1
-            if problem is not None:
-                problems[path] = problem
-                deaths += problem.details.get("died", False)
+        for some in _read_by_one(rest, folder):
+            done += len(some.files)
+            yield some
+            if any(problem.details.get("died") for problem in some.problems.values()):
+                # The child was reading a batch, of which the others are read again.
+                deadly += some.problems
+                rest.remove(some.files[0])
+                done -= 1
         rest = rest[done:]
-        if deaths >= DEATHS_MAX and rest:
+        if len(deadly) >= DEATHS_MAX and rest:
             raise Corruption(
-                f"{deaths} files end whoever reads them, {min(problems)} and others: remove or repair them; "
+                f"{len(deadly)} files end whoever reads them, {min(deadly)} and others: remove or repair them; "
                 f"{len(rest)} more were not looked at"
             )
-    return problems
 
 
-def _looked_at(files: Sequence[tuple[str, int | None]]) -> Iterator[LithifyError | None]:
-    """By one child: an answer for each file, in order, up to one that it died of."""
+def _read_by_one(files: Sequence[Named], folder: str) -> Iterator[Examined]:
+    """Batch by batch, in order, up to a file that it died of, which comes alone."""
     with (
         translated(tempfile.gettempdir()),
         tempfile.TemporaryFile("w+") as asked,
         tempfile.TemporaryFile("w+", errors="replace") as said,
+        tempfile.TemporaryFile("w+b") as place,
     ):
         asked.writelines(json.dumps(file) + "\n" for file in files)
         asked.seek(0)
+        place.truncate(PLACE_BYTES)
         try:
             child = subprocess.Popen(
-                [sys.executable, "-P", "-m", "lithify.index.examine_main"],
+                [sys.executable, "-P", "-m", "lithify.index.examine_main", folder, str(place.fileno())],
                 stdin=asked,
                 stdout=subprocess.PIPE,
                 stderr=said,
-                text=True,
+                pass_fds=[place.fileno()],
             )
         except OSError as error:
             raise Unavailable(f"no process could be started to look at files: {error}") from error
         answered = 0
         with child:
             assert child.stdout is not None
-            for line in child.stdout:
-                answered += 1
-                yield _problem(line)
+            while (some := _answer(child.stdout, files[answered:])) is not None:
+                answered += len(some.files)
+                yield some
         if answered < len(files):
-            yield _death(files[answered][0], child.returncode, said)
+            died_of = files[int.from_bytes(place.read(), "little")]
+            problem = _death(f"{folder}/{died_of[0]}" if folder else died_of[0], child.returncode, said)
+            yield Examined([died_of], None, {died_of[0]: problem})
 
 
-def _problem(line: str) -> LithifyError | None:
+def _answer(answers: IO[bytes], files: Sequence[Named]) -> Examined | None:
+    """For the first of these files; None where there is no whole answer any more."""
+    line = answers.readline()
+    if not line.endswith(b"\n"):
+        return None
     answer = json.loads(line)
-    return None if answer is None else _KINDS[answer["code"]](answer["message"], path=answer["path"])
+    entries = answers.read(answer["bytes"])
+    if len(entries) < answer["bytes"]:
+        return None
+    problems = {
+        path: _KINDS[problem["code"]](problem["message"], path=problem["path"])
+        for path, problem in answer["problems"].items()
+    }
+    return Examined(files[: answer["files"]], entries or None, problems)
 
 
 def _death(path: str, code: int, said: IO[str]) -> LithifyError:

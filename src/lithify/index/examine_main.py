@@ -2,45 +2,64 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import mmap
 import resource
 import signal
 import sys
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
 
 from lithify.errors import Corruption, InvalidRequest, LithifyError, NotFound, Unavailable
-from lithify.files.open_parquet import footer_of, open_file, read_footer
-from lithify.index.footers import entry_of
+from lithify.files.open_parquet import Footer, corrupt
+from lithify.index.examine import BATCH_FILES, PLACE_BYTES
+from lithify.index.footer_reader import Read, entries_of, footers_of, place_of
 
 ADDRESS_BYTES = 8 * 2**30
 FILE_S_MAX = 120
 
 
-def look_at(path: str, size_bytes: int | None) -> None:
-    """Raises what is wrong with the file, if that can be told."""
-    footer = footer_of(read_footer(path, size_bytes), path)
-    entry_of(footer, path, size_bytes or 0)
-    with open_file(path) as file:
-        names = file.schema_arrow.names
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+def main(folder: str, place_fd: int) -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, ADDRESS_BYTES))
+    asked = (tuple(json.loads(line)) for line in sys.stdin)
+    first = 0
+    while batch := list(itertools.islice(asked, BATCH_FILES)):
+        entries, problems = entries_of(folder, _noted(folder, batch, first, place_fd), _check_names)
+        told = {path: _told(problem, place_of(folder, path)) for path, problem in problems.items()}
+        line = json.dumps({"files": len(batch), "problems": told, "bytes": len(entries or b"")})
+        sys.stdout.buffer.write(line.encode() + b"\n" + (entries or b""))
+        sys.stdout.buffer.flush()
+        first += len(batch)
+
+
+def _noted(folder: str, batch: Sequence[tuple[str, int | None]], first: int, place_fd: int) -> Iterator[Read]:
+    """Before anybody looks into a footer, its place is written down where it outlives this process."""
+    with mmap.mmap(place_fd, PLACE_BYTES) as place:
+        for number, read in enumerate(footers_of(folder, batch), first):
+            place[:] = number.to_bytes(PLACE_BYTES, "little")
+            signal.alarm(FILE_S_MAX)
+            yield read
+
+
+def _check_names(footer: Footer, place: str) -> None:
+    try:
+        names = footer.metadata.schema.to_arrow_schema().names
+    except (pa.ArrowException, ValueError, OSError) as error:
+        raise corrupt(place, error) from error
+    if len(set(names)) < len(names):
+        twice = min(name for name in names if names.count(name) > 1)
         raise InvalidRequest(
-            f"{path} has more than one column {twice[0]!r}: write it anew with a name for each, and then take it"
+            f"{place} has more than one column {twice!r}: write it anew with a name for each, and then take it"
         )
 
 
-def main() -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, ADDRESS_BYTES))
-    for line in sys.stdin:
-        path, size_bytes = json.loads(line)
-        signal.alarm(FILE_S_MAX)
-        answer = None
-        try:
-            look_at(path, size_bytes)
-        except LithifyError as error:
-            known = isinstance(error, Corruption | InvalidRequest | NotFound | Unavailable)
-            answer = {"code": error.code if known else Corruption.code, "message": error.message, "path": path}
-        print(json.dumps(answer), flush=True)
+def _told(problem: LithifyError, place: str) -> dict[str, str]:
+    known = isinstance(problem, Corruption | InvalidRequest | NotFound | Unavailable)
+    return {"code": problem.code if known else Corruption.code, "message": problem.message, "path": place}
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1], int(sys.argv[2]))

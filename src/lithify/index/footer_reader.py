@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import PurePath
 
 from lithify.core.snapshot import DataFile
 from lithify.errors import LithifyError
-from lithify.files.open_parquet import column_orders, footer_of, read_tagged_footer
-from lithify.index.examine import examine
+from lithify.files.open_parquet import Footer, column_orders, footer_of, read_tagged_footer
+from lithify.index.examine import Named, examine
 from lithify.index.footers import Entries
 
 FOOTER_THREADS, HANDFUL = 8, 16
+
+# A file, and its footer with the file's tag, or why there is none.
+Read = tuple[Named, tuple[bytes, int] | LithifyError]
+EntriesRead = tuple[bytes | None, dict[str, LithifyError]]
 
 
 @dataclass(frozen=True)
@@ -25,57 +30,83 @@ class FooterTask:
     examined: bool = False
 
 
-def read_footers(task: FooterTask) -> tuple[bytes | None, dict[str, LithifyError]]:
+def read_footers(task: FooterTask) -> EntriesRead:
     return read_entries(PurePath(task.data), task.files, examined=task.examined)
 
 
-def read_entries(
-    data: PurePath, files: Sequence[DataFile], *, examined: bool = False
-) -> tuple[bytes | None, dict[str, LithifyError]]:
+def read_entries(data: PurePath, files: Sequence[DataFile], *, examined: bool = False) -> EntriesRead:
     """One block of these files' footers (None: of none of them), and what is wrong with the others, by path.
 
     Footers of other writers that do not end as all footers do nowadays (`column_orders`) may be those of an old writer,
     or encrypted in part, which ends the process: they are examined first, unless they were.
     """
-    entries, problems = Entries(), dict[str, LithifyError]()
-    footers = list(zip(files, _footers(data, files), strict=True))
+    folder = str(data)
+    reads: Iterable[Read] = footers_of(folder, named(files))
+    problems: dict[str, LithifyError] = {}
     if not examined:
-        foreign = [(file, raw) for file, raw in footers if file.is_foreign and not isinstance(raw, LithifyError)]
-        odd = [file for file, (raw, _) in foreign if not column_orders(raw)[0]]
-        problems = examined_files(data, odd)
-    for file, footer in footers:
-        if file.path in problems:
-            continue
+        reads = list(reads)
+        foreign = {file.path for file in files if file.is_foreign}
+        odd = [
+            file
+            for file, read in reads
+            if file[0] in foreign and not isinstance(read, LithifyError) and not column_orders(read[0])[0]
+        ]
+        problems = examine(odd, folder)
+        reads = [(file, read) for file, read in reads if file[0] not in problems]
+    entries, more = entries_of(folder, reads)
+    return entries, problems | more
+
+
+def entries_of(
+    folder: str, reads: Iterable[Read], check: Callable[[Footer, str], None] = lambda footer, place: None
+) -> EntriesRead:
+    """`check`: raises what else is wrong with a file that lies at this place."""
+    entries, problems = Entries(), dict[str, LithifyError]()
+    for (path, size_bytes), read in reads:
         try:
-            if isinstance(footer, LithifyError):
-                raise footer
-            raw, tag = footer
-            entries.add(footer_of(raw, f"{data}/{file.path}"), file.path, file.size_bytes, tag)
+            if isinstance(read, LithifyError):
+                raise read
+            place = place_of(folder, path)
+            footer = footer_of(read[0], place)
+            check(footer, place)
+            entries.add(footer, path, size_bytes or 0, read[1])
         except LithifyError as error:
-            problems[file.path] = error
+            problems[path] = error
     return (entries.block() if entries.files else None), problems
 
 
-def examined_files(data: PurePath, files: Sequence[DataFile]) -> dict[str, LithifyError]:
-    """What is wrong with which of these files, by path, found without putting this process at risk."""
-    found = examine([(f"{data}/{file.path}", file.size_bytes) for file in files])
-    return {file.path: found[f"{data}/{file.path}"] for file in files if f"{data}/{file.path}" in found}
+def named(files: Sequence[DataFile]) -> list[Named]:
+    return [(file.path, file.size_bytes) for file in files]
 
 
-def _footers(data: PurePath, files: Sequence[DataFile]) -> Iterator[tuple[bytes, int] | LithifyError]:
-    """Read ahead by threads, which only wait for the disk: in handfuls, or passing them on would take longer."""
-    folder = str(data)
+def place_of(folder: str, path: str) -> str:
+    return f"{folder}/{path}" if folder else path
+
+
+def footers_of(folder: str, files: Sequence[Named]) -> Iterator[Read]:
+    """Read ahead by threads, which only wait for the disk: in handfuls, or passing them on would take longer, and no
+    more than one for each thread, as some footers are large.
+    """
     handfuls = [files[first : first + HANDFUL] for first in range(0, len(files), HANDFUL)]
     if len(handfuls) < 2:
-        yield from (_footer(folder, file) for file in files)
+        yield from _read(folder, files)
         return
     with ThreadPoolExecutor(min(FOOTER_THREADS, len(handfuls))) as pool:
-        for footers in pool.map(lambda some: [_footer(folder, file) for file in some], handfuls):
-            yield from footers
+        ahead: deque[Future[list[Read]]] = deque()
+        for some in handfuls:
+            ahead.append(pool.submit(_read, folder, some))
+            if len(ahead) > FOOTER_THREADS:
+                yield from ahead.popleft().result()
+        for reading in ahead:
+            yield from reading.result()
 
 
-def _footer(folder: str, file: DataFile) -> tuple[bytes, int] | LithifyError:
+def _read(folder: str, files: Sequence[Named]) -> list[Read]:
+    return [(file, _footer(place_of(folder, file[0]), file[1])) for file in files]
+
+
+def _footer(place: str, size_bytes: int | None) -> tuple[bytes, int] | LithifyError:
     try:
-        return read_tagged_footer(f"{folder}/{file.path}", file.size_bytes)
+        return read_tagged_footer(place, size_bytes)
     except LithifyError as error:
         return error

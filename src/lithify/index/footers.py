@@ -125,18 +125,18 @@ class Entries:
         columns = self._columns_of(metadata.schema, notes.get(NAN_FREE_KEY, b""), believed(footer))
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
-            compressed = raw = 0
+            rows, compressed, raw = group.num_rows, 0, 0
             sorts = _sorts(group.sorting_columns)
             for place, (column, nan_free, bounded) in enumerate(columns):
                 chunk = group.column(place)
-                if not column.info.nested and chunk.num_values != group.num_rows:
-                    raise ValueError(f"{column.info.name!r} has {chunk.num_values} values for {group.num_rows} rows")
+                if not column.info.nested and chunk.num_values != rows:
+                    raise ValueError(f"{column.info.name!r} has {chunk.num_values} values for {rows} rows")
                 packed, unpacked = chunk.total_compressed_size, chunk.total_uncompressed_size
                 compressed += packed
                 raw += unpacked
                 sort = sorts.get(place, 0)
                 column.add(first + number, chunk, packed, unpacked, nan_free, bounded, whole, sort)
-            self._group_rows.append(group.num_rows)
+            self._group_rows.append(rows)
             self._group_bytes.append(compressed)
             self._group_raw_bytes.append(raw)
         self._paths.append(path)

@@ -24,7 +24,8 @@ from lithify.core.read_plan import source_of
 from lithify.core.snapshot import DataFile, Snapshot
 from lithify.errors import Corruption, LithifyError, NotFound
 from lithify.index.block import Block, parse
-from lithify.index.footer_reader import FooterTask, examined_files, read_entries, read_footers
+from lithify.index.examine import examine, read_by_child
+from lithify.index.footer_reader import FooterTask, named, read_entries, read_footers
 from lithify.index.format import CHUNK_ARRAYS, VERSION, Array
 from lithify.index.lookup import Coverage, Files
 from lithify.index.reader import Sidecar
@@ -135,10 +136,10 @@ def build(
         if others:
             index.add(version, [], others)
         done = 0
-        for batch, entries, problems in _read(handles, index, missing, examined=examined):
+        for count, entries, problems in _read(handles, index, missing, examined=examined):
             if entries is not None:
                 index.add(version, [entries])
-                added += len(batch) - len(problems)
+                added += count - len(problems)
             for path, problem in problems.items():
                 if isinstance(problem, NotFound) and not _is_live(handles, path):
                     continue
@@ -149,7 +150,7 @@ def build(
                         path=str(index.data / path),
                     ) from problem
                 skipped.append(str(index.data / path))
-            done += len(batch)
+            done += count
             progress(f"indexing {handles.name}: {done:,} of {len(missing):,} files", done / len(missing))
             handles.runtime.store.step("index.batch")
         if missing:
@@ -192,20 +193,22 @@ def _missing(
 
 def _read(
     handles: Handles, index: TableIndex, files: Sequence[DataFile], *, examined: bool
-) -> Iterator[tuple[Sequence[DataFile], bytes | None, dict[str, LithifyError]]]:
-    if not examined and (foreign := [file for file in files if file.is_foreign]):
-        problems = examined_files(index.data, foreign)
-        if problems:
-            yield [file for file in foreign if file.path in problems], None, problems
-            files = [file for file in files if file.path not in problems]
+) -> Iterator[tuple[int, bytes | None, dict[str, LithifyError]]]:
+    """Batch by batch: how many files, their entries, and what is wrong with some of them, by path."""
+    foreign = [] if examined else [file for file in files if file.is_foreign]
     if len(files) <= SPARK_FILES_MIN:
-        for batch in _batches(files, BATCH_FILES):
-            yield batch, *read_entries(index.data, batch, examined=True)
+        for some in read_by_child(named(foreign), str(index.data)):
+            yield len(some.files), some.entries, some.problems
+        for batch in _batches([file for file in files if examined or not file.is_foreign], BATCH_FILES):
+            yield len(batch), *read_entries(index.data, batch, examined=True)
         return
+    if problems := examine(named(foreign), str(index.data)):
+        yield len(problems), None, problems
+        files = [file for file in files if file.path not in problems]
     for wave in _batches(files, WAVE_FILES):
         tasks = [FooterTask(str(index.data), tuple(batch), examined=True) for batch in _batches(wave, BATCH_FILES)]
         for task, (entries, problems) in zip(tasks, handles.runtime.compute.run(read_footers, tasks), strict=True):
-            yield task.files, entries, problems
+            yield len(task.files), entries, problems
 
 
 def _batches(files: Sequence[DataFile], size: int) -> Iterator[Sequence[DataFile]]:
