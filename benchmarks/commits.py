@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
-from benchmarks.report import Report, median
+from benchmarks.report import Report, median, rounds
 from lithify import Lake
 
 WRITERS = 8
@@ -23,7 +23,7 @@ def run(lake: Lake, report: Report, scale: float) -> None:
     one: list[float] = []
     many: list[float] = []
     shared: list[float] = []
-    for _ in range(ROUNDS):
+    for _ in range(rounds(ROUNDS, scale)):
         # In turns, on the same disk, each time into a new table.
         one.append(_seconds_per_write(lake, 1, batches)[0])
         seconds, writes_per_commit = _seconds_per_write(lake, WRITERS, batches)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from benchmarks.report import Report, median, timed
+from benchmarks.report import Report, median, rounds, timed
 from lithify import Lake, Settings
 from lithify.core.ops import Op
 from lithify.delta.actions import LogChange
@@ -40,7 +40,7 @@ def run(lake: Lake, report: Report, scale: float) -> None:
                 _write(built, name, commits)
         times: dict[str, list[float]] = {"bench.few": [], "bench.many": []}
         first: dict[str, list[float]] = {"bench.few": [], "bench.many": []}
-        for writing in [False] * ROUNDS + [True] * ROUNDS_FIRST:
+        for writing in [False] * rounds(ROUNDS, scale) + [True] * rounds(ROUNDS_FIRST, scale):
             for name in times:
                 seconds, lake = _open(folder / "lake", name)
                 if writing:
@@ -48,7 +48,7 @@ def run(lake: Lake, report: Report, scale: float) -> None:
                 else:
                     times[name].append(seconds)
                 lake.close()
-        upserts = _upserts(folder / "lake", list(times))
+        upserts = _upserts(folder / "lake", list(times), rounds(ROUNDS_WRITING, scale))
         log = folder / "lake" / "bench" / "many" / "changes"
         entries, archived = (len(list((log / name).glob("*"))) for name in ("_delta_log", "_log_archive"))
         report.say(f"  {entries:,} files in the log of bench.many, {archived:,} in its archive")
@@ -85,11 +85,11 @@ def _open(path: Path, name: str) -> tuple[float, Lake]:
     return time.perf_counter() - start, lake
 
 
-def _upserts(path: Path, names: list[str]) -> dict[str, list[float]]:
+def _upserts(path: Path, names: list[str], writes: int) -> dict[str, list[float]]:
     """Through one open lake, in turns."""
     times: dict[str, list[float]] = {name: [] for name in names}
     with Lake(path, settings=Settings(actor="bench")) as lake:
-        for number in range(ROUNDS_WRITING):
+        for number in range(writes):
             for name in names:
                 times[name].append(timed(partial(lake.table(name).upsert, [{"id": 1, "v": str(number)}])))
     return times

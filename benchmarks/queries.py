@@ -18,13 +18,13 @@ import numpy as np
 import pyarrow as pa
 from datafusion import SessionContext
 
-from benchmarks.report import Report, shown_time
+from benchmarks.report import Report, rounds, shown_time
 from benchmarks.service import COLUMNS, Server, rows, served
 from lithify import Lake
 
 ROWS = 1_000_000
 CUSTOMERS = 100_000
-POINTS, JOINS, CLIENTS, BUSY_S = 400, 15, 8, 10.0
+POINTS, JOINS, CLIENTS, BUSY_S = 400, 15, 8, 10
 PEOPLE = pa.schema([("customer", pa.int64()), ("region", pa.string())])
 POINT = "select id, customer, amount, status from shop.orders where id = {id}"
 JOIN = (
@@ -50,9 +50,9 @@ def run(lake: Lake, report: Report, scale: float) -> None:
             client.cache.pin("shop.orders")
             client.cache.pin("shop.people")
         asker = Asker(server)
-        _points(asker, count, report)
-        _joins(asker, orders, people, report)
-        _clients(server, report)
+        _points(asker, count, report, rounds(POINTS, scale))
+        _joins(asker, orders, people, report, rounds(JOINS, scale))
+        _clients(server, report, rounds(BUSY_S, scale))
 
 
 class Asker:
@@ -80,15 +80,15 @@ def _people() -> pa.Table:
     return pa.table([np.arange(CUSTOMERS), chosen], schema=PEOPLE)
 
 
-def _points(asker: Asker, count: int, report: Report) -> None:
+def _points(asker: Asker, count: int, report: Report, points: int) -> None:
     """Each asks for another row, so that no kept answer helps."""
-    ids = np.random.default_rng(3).permutation(count)[: POINTS + 50]
+    ids = np.random.default_rng(3).permutation(count)[: points + 50]
     times = [asker.ask(POINT.format(id=id)) for id in ids][50:]
     p50, p99 = np.quantile(times, [0.5, 0.99])
     report.say(f"  hot point query over HTTP: p50 {shown_time(p50)}, p99 {shown_time(p99)}")
 
 
-def _joins(asker: Asker, orders: pa.Table, people: pa.Table, report: Report) -> None:
+def _joins(asker: Asker, orders: pa.Table, people: pa.Table, report: Report, joins: int) -> None:
     context = SessionContext()
     for name, data in (("orders", orders), ("people", people)):
         context.register_record_batches(name, [data.to_batches(max_chunksize=65_536)])
@@ -99,7 +99,7 @@ def _joins(asker: Asker, orders: pa.Table, people: pa.Table, report: Report) -> 
         context.sql(bare_text.format(least=least)).to_arrow_table()
         return time.perf_counter() - started
 
-    pairs = [(asker.ask(JOIN.format(least=turn / 100)), bare(turn / 100)) for turn in range(JOINS + 3)][3:]
+    pairs = [(asker.ask(JOIN.format(least=turn / 100)), bare(turn / 100)) for turn in range(joins + 3)][3:]
     ours, theirs = (statistics.median(pair[side] for pair in pairs) for side in (0, 1))
     report.say(f"  hot join: {shown_time(ours)} over HTTP, {shown_time(theirs)} in bare DataFusion")
     report.number(
@@ -107,7 +107,7 @@ def _joins(asker: Asker, orders: pa.Table, people: pa.Table, report: Report) -> 
     )
 
 
-def _clients(server: Server, report: Report) -> None:
+def _clients(server: Server, report: Report, seconds: int) -> None:
     stop, asked = threading.Event(), [0] * CLIENTS
 
     def work(number: int) -> None:
@@ -121,12 +121,12 @@ def _clients(server: Server, report: Report) -> None:
     started = time.perf_counter()
     for thread in threads:
         thread.start()
-    time.sleep(BUSY_S)
+    time.sleep(seconds)
     cores = (_cpu_seconds(server.pid) - used) / (time.perf_counter() - started)
     stop.set()
     for thread in threads:
         thread.join()
-    report.say(f"  {CLIENTS} clients: {sum(asked) / BUSY_S:.0f} joins a second")
+    report.say(f"  {CLIENTS} clients: {sum(asked) / seconds:.0f} joins a second")
     report.number(f"{CLIENTS} clients, cores in use", f"{cores:.2f}", "≥ 1.7 of 2", cores >= 1.7)
 
 

@@ -33,6 +33,11 @@ def best_of(rounds: int, *works: Callable[[], object]) -> list[float]:
     return [min(found) for found in times]
 
 
+def rounds(count: int, scale: float, least: int = 1) -> int:
+    """How often to measure: as often as ever down to a tenth of the size. Below that nobody believes the figures."""
+    return max(least, int(count * min(10 * scale, 1.0)))
+
+
 def shown_time(seconds: float) -> str:
     return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
 

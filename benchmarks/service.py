@@ -25,14 +25,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.report import Report, shown_time
+from benchmarks.report import Report, rounds, shown_time
 from lithify import Lake, Settings, connect
 from lithify.client.lake import RemoteLake
 
 BASE_ROWS = 1_000_000
-VISIBLE_WRITES, FOLD_EVERY = 300, 100
+VISIBLE_ROUNDS, FOLD_EVERY = 3, 100
 INGEST_CLIENTS, INGEST_BATCHES, INGEST_ROWS = 4, 100, 1_000
-MIXED_S, READERS, WRITERS = 60.0, 8, 4
+MIXED_S, MIXED_S_MIN, READERS, WRITERS = 60.0, 2.0, 8, 4
 COLUMNS = pa.schema([("id", pa.int64()), ("customer", pa.int64()), ("amount", pa.float64()), ("status", pa.string())])
 
 
@@ -40,9 +40,9 @@ def run(lake: Lake, report: Report, scale: float) -> None:
     folder = lake.path.parent / "service"
     _prepare(folder, int(BASE_ROWS * scale), report)
     with served(folder, report) as server:
-        _visible(server, report)
-        _ingest(server, folder, report)
-        _mixed(server, report, MIXED_S * min(scale, 1.0))
+        _visible(server, report, rounds(FOLD_EVERY, scale, 5))
+        _ingest(server, folder, report, rounds(INGEST_BATCHES, scale, 5))
+        _mixed(server, report, max(MIXED_S * min(scale, 1.0), MIXED_S_MIN))
 
 
 @dataclass(frozen=True)
@@ -115,12 +115,12 @@ def served(folder: Path, report: Report) -> Iterator[Server]:
 # -- a write becomes visible
 
 
-def _visible(server: Server, report: Report) -> None:
+def _visible(server: Server, report: Report, writes: int) -> None:
     with server.client() as client:
         client.cache.pin("shop.orders")
         quiet = []
-        for _ in range(VISIBLE_WRITES // FOLD_EVERY):
-            quiet += _write_and_see(client, FOLD_EVERY)
+        for _ in range(VISIBLE_ROUNDS):
+            quiet += _write_and_see(client, writes)
             client.table("shop.orders").fold()  # as upkeep does at 100 change files
         report.number(
             "10 rows written, durable and seen by SQL, p50",
@@ -172,9 +172,9 @@ def _compacting(server: Server, report: Report) -> Iterator[Callable[[], bool]]:
 # -- ingest
 
 
-def _ingest(server: Server, folder: Path, report: Report) -> None:
-    total = INGEST_CLIENTS * INGEST_BATCHES * INGEST_ROWS
-    parts = [_batches(client) for client in range(INGEST_CLIENTS)]
+def _ingest(server: Server, folder: Path, report: Report, batches: int) -> None:
+    total = INGEST_CLIENTS * batches * INGEST_ROWS
+    parts = [_batches(client, batches) for client in range(INGEST_CLIENTS)]
     with Lake(folder.parent / "direct", settings=Settings(cache_bytes_max=0)) as lake:
         table = lake.create_table("shop.direct", COLUMNS, key="id")
         threads = [threading.Thread(target=_write_all, args=(table.upsert, part)) for part in parts]
@@ -186,7 +186,7 @@ def _ingest(server: Server, folder: Path, report: Report) -> None:
         direct = time.perf_counter() - started
     with server.client() as admin:
         admin.create_table("shop.taken", COLUMNS, key="id")
-        served = _from_processes(server)
+        served = _from_processes(server, batches)
         assert admin.sql("SELECT count(*) AS n FROM shop.taken").column("n")[0].as_py() == total
     share = direct / served
     report.say(f"  ingest: {total / served:,.0f} rows/s over HTTP, {total / direct:,.0f} rows/s through the Python API")
@@ -198,12 +198,12 @@ def _ingest(server: Server, folder: Path, report: Report) -> None:
     )
 
 
-def _from_processes(server: Server) -> float:
+def _from_processes(server: Server, batches: int) -> float:
     """Seconds that as many processes as there are clients take, from when all of them are ready."""
     spawned = multiprocessing.get_context("spawn")
     ready = spawned.Barrier(INGEST_CLIENTS + 1)
     clients = [
-        spawned.Process(target=_send, args=(server.url, server.token, number, ready))
+        spawned.Process(target=_send, args=(server.url, server.token, number, batches, ready))
         for number in range(INGEST_CLIENTS)
     ]
     for client in clients:
@@ -217,8 +217,8 @@ def _from_processes(server: Server) -> float:
     return seconds
 
 
-def _send(url: str, token: str, number: int, ready: Barrier) -> None:
-    batches = _batches(number)
+def _send(url: str, token: str, number: int, count: int, ready: Barrier) -> None:
+    batches = _batches(number, count)
     with connect(url, token=token) as client:
         table = client.table("shop.taken")
         ready.wait(60)
@@ -226,9 +226,9 @@ def _send(url: str, token: str, number: int, ready: Barrier) -> None:
         ready.wait(600)
 
 
-def _batches(client: int) -> list[pa.Table]:
-    first = client * INGEST_BATCHES
-    return [rows((first + number) * INGEST_ROWS, INGEST_ROWS, number) for number in range(INGEST_BATCHES)]
+def _batches(client: int, count: int) -> list[pa.Table]:
+    first = client * count
+    return [rows((first + number) * INGEST_ROWS, INGEST_ROWS, number) for number in range(count)]
 
 
 def _write_all(write: Callable[[pa.Table], object], batches: list[pa.Table]) -> None:

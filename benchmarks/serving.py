@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from datafusion import SessionContext
 
-from benchmarks.report import Report, best_of, shown_bytes, timed
+from benchmarks.report import Report, best_of, rounds, shown_bytes, timed
 from lithify import Lake, Settings
 
 ORDERS, CUSTOMERS, CHANGED = 1_000_000, 100_000, 1_000
@@ -43,9 +43,10 @@ def run(lake: Lake, report: Report, scale: float) -> None:
         bare.register_record_batches(name, [rows.to_batches(max_chunksize=65_536)])
     with Lake(folder, settings=Settings(cache_bytes_max=0)) as cold, Lake(folder) as hot:
         _memory(hot, report)
-        _hot(cold, hot, bare, report)
-        _answers(hot, report)
-        _fresh(hot, report, orders, customers)
+        times = rounds(ROUNDS, scale)
+        _hot(cold, hot, bare, report, times)
+        _answers(hot, report, times)
+        _fresh(hot, report, orders, customers, times)
 
 
 def _orders(count: int) -> pa.Table:
@@ -94,12 +95,12 @@ def _memory(hot: Lake, report: Report) -> None:
     report.number(f"memory of {rows:,} hot rows", shown_bytes(size), "≤ 150 MB", size <= MEMORY_BYTES_MAX)
 
 
-def _hot(cold: Lake, hot: Lake, bare: SessionContext, report: Report) -> None:
+def _hot(cold: Lake, hot: Lake, bare: SessionContext, report: Report, times: int) -> None:
     for what, query, limit in (("join", JOIN, 1.15), ("filter", FILTER, None)):
         _check_equal(cold, hot, query)
         plain = query.replace("shop.", "")
         ours, theirs, files = best_of(
-            ROUNDS,
+            times,
             lambda query=query: _unkept(hot, query),
             lambda plain=plain: bare.sql(plain).to_arrow_table(),
             lambda query=query: cold.sql(query),
@@ -111,23 +112,23 @@ def _hot(cold: Lake, hot: Lake, bare: SessionContext, report: Report) -> None:
         report.beside(f"{what}, hot", ours, "cold (page cache)", files)
 
 
-def _answers(hot: Lake, report: Report) -> None:
+def _answers(hot: Lake, report: Report, times: int) -> None:
     first = min(timed(lambda: _unkept(hot, JOIN)) for _ in range(5))
     hot.sql(JOIN)
-    again = statistics.median(timed(lambda: hot.sql(JOIN)) for _ in range(ROUNDS))
+    again = statistics.median(timed(lambda: hot.sql(JOIN)) for _ in range(times))
     report.faster("the join again, tables unchanged", again, "the first time, hot", first, 20)
 
 
-def _fresh(hot: Lake, report: Report, orders: pa.Table, customers: pa.Table) -> None:
+def _fresh(hot: Lake, report: Report, orders: pa.Table, customers: pa.Table, times: int) -> None:
     random = np.random.default_rng(3)
-    before = {query: best_of(ROUNDS, lambda query=query: _unkept(hot, query))[0] for query in (JOIN, FILTER)}
+    before = {query: best_of(times, lambda query=query: _unkept(hot, query))[0] for query in (JOIN, FILTER)}
     for name, rows in (("shop.orders", orders), ("shop.customers", customers)):
         chosen = random.choice(rows.num_rows, min(CHANGED, rows.num_rows), replace=False)
         hot.table(name).upsert(rows.take(pa.array(chosen)))
     first = timed(lambda: _unkept(hot, JOIN))
     report.say(f"  {CHANGED:,} changes to each table: the first join after them took {first * 1000:.1f} ms")
     for what, query in (("join", JOIN), ("filter", FILTER)):
-        after = best_of(ROUNDS, lambda query=query: _unkept(hot, query))[0]
+        after = best_of(times, lambda query=query: _unkept(hot, query))[0]
         report.at_most(f"{what}, hot, after {CHANGED:,} changes", after, "no changes", before[query], 1.3)
     assert hot.cache.stats().loads == 2, "changes must be applied in place, without a reload"
 

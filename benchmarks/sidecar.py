@@ -28,7 +28,7 @@ from deltalake import DeltaTable, QueryBuilder
 from benchmarks import sidecar_blocks
 from benchmarks.many_files import OrderFile, key_of, linked_table, write_files
 from benchmarks.page_cache import disk_bytes_read, drop_from_cache
-from benchmarks.report import Report, best_of, median, shown_bytes, shown_time, timed
+from benchmarks.report import Report, best_of, median, rounds, shown_bytes, shown_time, timed
 from lithify import Lake
 from lithify.files.open_parquet import read_footer
 from lithify.files.parquet import Written
@@ -48,16 +48,16 @@ def run(lake: Lake, report: Report, scale: float) -> None:
     files = write_files(folder / "small", max(100, int(FILES_BUILT * scale)), ROWS_PER_FILE)
     report.say(f"sidecar: {len(files):,} files × {ROWS_PER_FILE:,} rows")
     try:
-        _point_queries(lake, report, folder, files[: max(50, int(FILES_QUERIED * scale))])
+        _point_queries(lake, report, folder, files[: max(50, int(FILES_QUERIED * scale))], scale)
         _large_files(lake, report, folder, scale)
-        _build(lake, report, folder, files)
+        _build(lake, report, folder, files, rounds(BUILD_ROUNDS, scale))
         _grow(lake, report, files[:COMMITS])
         sidecar_blocks.run(lake, report, folder, scale)
     finally:
         shutil.rmtree(folder)
 
 
-def _point_queries(lake: Lake, report: Report, folder: Path, files: Sequence[OrderFile]) -> None:
+def _point_queries(lake: Lake, report: Report, folder: Path, files: Sequence[OrderFile], scale: float) -> None:
     base = linked_table(folder / "queried", files)
     table = lake.adopt("bench.queried", base, key="id", verify=False)
     table.build_index()
@@ -88,7 +88,7 @@ def _point_queries(lake: Lake, report: Report, folder: Path, files: Sequence[Ord
             ),
         }
         best_of(1, *works.values())
-        ours, *theirs = best_of(QUERY_ROUNDS, *works.values())
+        ours, *theirs = best_of(rounds(QUERY_ROUNDS, scale), *works.values())
         report.say(f"  median of 50: {shown_time(median([timed(works['Lithify']) for _ in range(50)]))}")
     what = f"point query over {len(files):,} files, warm"
     for against, seconds, at_least in zip(itertools.islice(works, 1, None), theirs, (40, 200, 80, None), strict=True):
@@ -96,7 +96,7 @@ def _point_queries(lake: Lake, report: Report, folder: Path, files: Sequence[Ord
             report.beside(what, ours, against, seconds)
         else:
             report.faster(what, ours, against, seconds, at_least)
-    _gets(lake, report, "bench.queried", files, paths, len(files) * ROWS_PER_FILE, at_least=None)
+    _gets(lake, report, "bench.queried", files, paths, len(files) * ROWS_PER_FILE, rounds(GETS // 10, scale))
     lake.drop_table("bench.queried")
 
 
@@ -105,7 +105,16 @@ def _large_files(lake: Lake, report: Report, folder: Path, scale: float) -> None
     base = linked_table(folder / "looked_up", files)
     lake.adopt("bench.looked_up", base, key="id", verify=False).build_index()
     paths = [str(base / file.path.name) for file in files]
-    _gets(lake, report, "bench.looked_up", files, paths, FILES_LARGE * int(ROWS_PER_LARGE_FILE * scale), at_least=10)
+    _gets(
+        lake,
+        report,
+        "bench.looked_up",
+        files,
+        paths,
+        FILES_LARGE * int(ROWS_PER_LARGE_FILE * scale),
+        rounds(GETS, scale),
+        at_least=10,
+    )
     lake.drop_table("bench.looked_up")
 
 
@@ -116,12 +125,11 @@ def _gets(
     files: Sequence[OrderFile],
     paths: Sequence[str],
     rows: int,
-    *,
-    at_least: float | None,
+    gets: int,
+    at_least: float | None = None,
 ) -> None:
     """In turns, by the same keys. Without a target, the figures are only shown."""
     table, keys = lake.table(name), _keys(rows)
-    rounds = GETS if at_least else GETS // 10
     originals = [file.path for file in files]
     with _duckdb(paths) as connection:
         connection.execute("SET enable_external_file_cache = false")
@@ -134,7 +142,7 @@ def _gets(
 
         times: dict[Callable[[int], None], list[float]] = {get: [], query: []}
         from_disk = dict.fromkeys(times, 0)
-        for number in range(GETS_WARM + rounds):
+        for number in range(GETS_WARM + gets):
             key = next(keys)
             for work, found in times.items():
                 drop_from_cache(originals)
@@ -145,13 +153,13 @@ def _gets(
                     from_disk[work] += disk_bytes_read() - before
         connection.execute("SET parquet_metadata_cache = true")
         remembered = []
-        for _ in range(max(10, rounds // 4)):
+        for _ in range(max(10, gets // 4)):
             drop_from_cache(originals)
             remembered.append(timed(partial(query, next(keys))))
     ours, theirs = (median(found) for found in times.values())
     p99, theirs_p99 = (float(np.percentile(found, 99)) for found in times.values())
     what = f"get(key) in {rows:,} rows, {len(files):,} files, data cold"
-    per_get = [shown_bytes(count / rounds) for count in from_disk.values()]
+    per_get = [shown_bytes(count / gets) for count in from_disk.values()]
     report.say("  read from the disk per get: {}, by DuckDB {}".format(*per_get))
     if not all(from_disk.values()):
         report.say("  a side that reads nothing from the disk was not cold: shown, not judged")
@@ -164,7 +172,7 @@ def _gets(
         report.at_most(f"{what}, p99", p99, "its p50", ours, 5)
 
 
-def _build(lake: Lake, report: Report, folder: Path, files: Sequence[OrderFile]) -> None:
+def _build(lake: Lake, report: Report, folder: Path, files: Sequence[OrderFile], builds: int) -> None:
     """Each time from nothing, with the table's log already read and its footers in the page cache."""
     table = lake.adopt("bench.built", linked_table(folder / "built", files), key="id", verify=False)
     table.build_index()
@@ -183,7 +191,7 @@ def _build(lake: Lake, report: Report, folder: Path, files: Sequence[OrderFile])
         assert added == len(files), f"only {added} of {len(files)} files were built: the rest was there already"
         return seconds
 
-    times = [(build(), timed(footers)) for _ in range(BUILD_ROUNDS)]
+    times = [(build(), timed(footers)) for _ in range(builds)]
     ours, theirs = (min(found) for found in zip(*times, strict=True))
     against = f"reading footers alone, {FOOTER_THREADS} threads"
     report.at_most(f"build for {len(files):,} files", ours, against, theirs, 1.5)

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.page_cache import drop_from_cache
-from benchmarks.report import Report, median, shown_bytes, shown_time, timed
+from benchmarks.report import Report, median, rounds, shown_bytes, shown_time, timed
 from lithify import Lake
 from lithify.core.predicates import Compare, both
 from lithify.files.local import LocalStorage
@@ -59,7 +59,7 @@ PREDICATE = both([Compare("number3", "=", 77 * 2**40), Compare("time1", ">=", ST
 
 def run(lake: Lake, report: Report, folder: Path, scale: float) -> None:
     _prune(report, folder, max(10_000, int(GROUPS_PRUNED * scale)))
-    _update(lake, report, folder, max(10_000, int(GROUPS_UPDATED * scale)))
+    _update(lake, report, folder, max(10_000, int(GROUPS_UPDATED * scale)), rounds(UPDATES, scale, 2))
 
 
 def _prune(report: Report, folder: Path, groups: int) -> None:
@@ -92,7 +92,7 @@ def _pruned_by_another_process(folder: Path) -> dict[str, Any]:
     return found
 
 
-def _update(lake: Lake, report: Report, folder: Path, groups: int) -> None:
+def _update(lake: Lake, report: Report, folder: Path, groups: int, updates: int) -> None:
     """From the footer just written to a durable sidecar, in turns in a large and in a small one."""
     footer = footer_in(_parquet_file())
     indexes = {}
@@ -102,7 +102,7 @@ def _update(lake: Lake, report: Report, folder: Path, groups: int) -> None:
         indexes[count] = TableIndex(lake._runtime, "bench.updated", TABLE_ID, path, folder)
 
     times: dict[int, list[float]] = {count: [] for count in indexes}
-    for version in range(1, UPDATES + 1):
+    for version in range(1, updates + 1):
         path = folder / f"part-new-{version:06d}.parquet"
         path.touch()  # the index asks when it was written
         written = Written(path.name, 2**28, GROUPS_PER_FILE * GROUP_ROWS, "{}", footer)
@@ -110,12 +110,12 @@ def _update(lake: Lake, report: Report, folder: Path, groups: int) -> None:
             times[count].append(timed(partial(index.after_commit, version, [written], [])))
     for count, index in indexes.items():
         files = Sidecar.open(index.path, TABLE_ID).view().files
-        assert files == count // GROUPS_PER_FILE + UPDATES, "a failed update must not pass for a fast one"
+        assert files == count // GROUPS_PER_FILE + updates, "a failed update must not pass for a fast one"
         index.forget()
     large, small = (median(found) for found in times.values())
     every = np.array(times[groups])
     report.say(
-        f"  {UPDATES} updates of a file of {GROUPS_PER_FILE} row groups: mean {shown_time(every.mean())}, p90 "
+        f"  {updates} updates of a file of {GROUPS_PER_FILE} row groups: mean {shown_time(every.mean())}, p90 "
         f"{shown_time(np.percentile(every, 90))}, slowest {shown_time(every.max())}, "
         f"{(every >= 0.005).mean():.0%} take 5 ms or more"
     )
