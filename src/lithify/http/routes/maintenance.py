@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from pydantic import AfterValidator, Field, TypeAdapter
 
 from lithify.core.json_out import jsonable
@@ -52,6 +52,13 @@ TableQuery = Annotated[
 NamespaceQuery = Annotated[
     str | None, Query(description="Only tables of this namespace.", min_length=1, max_length=128, examples=["shop"])
 ]
+
+
+def watched(lake: LakeDep, caller: Watcher, table: TableQuery = None, namespace: NamespaceQuery = None) -> list[str]:
+    return _chosen(lake, caller, ("read", "maintain"), table, namespace)
+
+
+Watched = Annotated[list[str], Depends(watched)]
 Limit = Annotated[int, Query(description="Entries at most.", ge=1, le=HISTORY_MAX)]
 
 router = APIRouter(prefix="/compaction", tags=["compaction"])
@@ -83,13 +90,11 @@ def status(service: ServiceDep, caller: Watcher) -> StatusDocument:
 @router.get("/stats", summary="State and debt of the tables")
 def stats(
     lake: LakeDep,
-    caller: Watcher,
-    table: TableQuery = None,
-    namespace: NamespaceQuery = None,
+    _: Watcher,
+    names: Watched,
     limit: Annotated[int, Query(description="Tables at most.", ge=1, le=TABLES_MAX)] = 100,
 ) -> CompactionStatsDocument:
     """Looks at the logs of each table. One that cannot be looked at says why in `error`, and the others go on."""
-    names = _chosen(lake, caller, ("read", "maintain"), table, namespace)
     found = [_upkeep(lake, name) for name in names[:limit]]
     return CompactionStatsDocument(
         tables=found,
@@ -111,15 +116,9 @@ def _job_totals(lake: Lake, names: Sequence[str]) -> dict[str, JobTotalsDocument
 
 @router.get("/candidates", summary="What a cycle would do now")
 def candidates(
-    lake: LakeDep,
-    caller: Watcher,
-    tier: TierQuery = None,
-    table: TableQuery = None,
-    namespace: NamespaceQuery = None,
-    limit: Limit = 100,
+    lake: LakeDep, _: Watcher, names: Watched, tier: TierQuery = None, limit: Limit = 100
 ) -> CandidatesDocument:
     """Nothing is done. 400 for a tier that nobody declared or that is off, 404 for an unknown table or namespace."""
-    names = _chosen(lake, caller, ("read", "maintain"), table, namespace)
     found, skipped = lake.maintenance.candidates(names[:TABLES_MAX], tier)
     return CandidatesDocument(
         candidates=found[:limit],
