@@ -62,6 +62,10 @@ EncodingOption = Annotated[
         "--encoding", metavar="NAME", help="Of CSV and JSON: latin-1, cp1252, … Default: UTF-8, or by its BOM."
     ),
 ]
+TierOption = Annotated[
+    list[str] | None,
+    typer.Option("--tier", metavar="NAME", help="Only this tier's work, e.g. hourly, daily, or pack. Repeat it."),
+]
 FilesFormatOption = Annotated[
     Literal["csv", "json", "parquet"] | None,
     typer.Option("--format", "-f", help="What is in the files. Default: by their names."),

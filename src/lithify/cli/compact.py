@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lithify.cli.command import HANDLED, AllOption, Commands, DryRunOption, Session, TableArgument, TablesArgument
+from lithify.cli.command import (
+    HANDLED,
+    AllOption,
+    Commands,
+    DryRunOption,
+    Session,
+    TableArgument,
+    TablesArgument,
+    TierOption,
+)
 from lithify.cli.fold import show_rows
 from lithify.cli.output import TABLE, TIME, WHY, Column, Report, counts, sizes
 from lithify.cli.values import count_cell
@@ -53,10 +62,7 @@ def compact(
     session: Session,
     names: TablesArgument = None,
     all_tables: AllOption = False,
-    tier: Annotated[
-        list[str] | None,
-        typer.Option("--tier", metavar="NAME", help="Only this tier, e.g. hourly, daily, or pack. Repeat it."),
-    ] = None,
+    tier: TierOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
     """Merge small base files into larger ones, as far as tiers and packing call for it now. The same rows stay.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lithify.cli.command import HANDLED, Commands, Session
+from lithify.cli.command import HANDLED, Commands, Session, TierOption
 from lithify.cli.logs import iso_time, logging_to, print_line
 from lithify.cli.long_running import share_heaps
 from lithify.cli.output import TABLE, TIME, WHY, Report, sizes, texts
@@ -50,10 +50,7 @@ JOBS = (
 def run(
     session: Session,
     once: Annotated[bool, typer.Option("--once", help="Run one cycle, show its report, and end.")] = False,
-    tier: Annotated[
-        list[str] | None,
-        typer.Option("--tier", metavar="NAME", help="Only this tier's work, e.g. hourly, daily, or pack. Repeat it."),
-    ] = None,
+    tier: TierOption = None,
     every: Annotated[
         float | None,
         typer.Option("--every", metavar="SECONDS", help="Look at the policies this often. Default: policy_interval_s."),
