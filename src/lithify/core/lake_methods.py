@@ -52,7 +52,8 @@ class LakeMethods(ABC, Generic[Table]):
         `sort_by`, short for the option of that name: columns that compactions sort the rows by.
         """
         if sort_by is not None:
-            options = {**(options or {}), "sort_by": sort_by if isinstance(sort_by, str) else list(sort_by)}
+            several = isinstance(sort_by, Iterable) and not isinstance(sort_by, str)
+            options = {**(options or {}), "sort_by": list(sort_by) if several else sort_by}
         parsed = parse_table_name(name)
         definition = define(self._arrow_schema(schema), key, order_by, time, partition_by)
         return self._create(parsed, definition, if_not_exists, options)
