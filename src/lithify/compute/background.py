@@ -29,25 +29,29 @@ def repeating(act: Callable[[], None], interval_s: float, name: str) -> Iterator
         thread.join()
 
 
+_Queue = queue.SimpleQueue[Callable[[], object] | None]
+
+
+def _work(todo: _Queue) -> None:
+    while (work := todo.get()) is not None:
+        work()
+
+
 class Later:
     """Things to be done one after the other, on a thread that starts with the first of them. None of them may raise."""
 
     def __init__(self, name: str) -> None:
         self._name, self._lock = name, threading.Lock()
-        self._queue: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
+        self._queue = _Queue()
         self._thread: threading.Thread | None = None
 
     def do(self, work: Callable[[], object]) -> None:
         with self._lock:
             # Not alive: this process was forked from the one that started it.
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+                self._thread = threading.Thread(target=_work, args=(self._queue,), name=self._name, daemon=True)
                 self._thread.start()
-        self._queue.put(work)
-
-    def _work(self) -> None:
-        while (work := self._queue.get()) is not None:
-            work()
+            self._queue.put(work)
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Until what was to be done is."""
@@ -59,8 +63,9 @@ class Later:
     def close(self) -> None:
         """Wait for what was to be done, and end the thread; the next thing to do would start another."""
         with self._lock:
-            thread, self._thread = self._thread, None
+            thread, todo = self._thread, self._queue
+            self._thread, self._queue = None, _Queue()
         if thread is not None:
-            self._queue.put(None)
+            todo.put(None)
             if thread is not threading.current_thread():
                 thread.join()
