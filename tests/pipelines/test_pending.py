@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -129,6 +130,21 @@ class TestTables:
 
         assert shop.table("a.target").get(7) is None
         assert state_of(now(shop).find("a.target"), step().feed).read == 1
+
+    def test_what_a_target_remembers_is_as_old_as_the_rows_that_were_seen(self, shop: Lake) -> None:
+        """Otherwise a run that was overtaken in between would compare with rows from before and be let in."""
+        settle(shop, work_of(now(shop), step()))
+        seen = now(shop).table("a.target")
+        settle(shop, work_of(now(shop), step(), full=True))
+
+        assert state_of(now(shop).table("a.target"), step().feed).number == 2
+        assert (state_of(seen, step().feed).number, seen.snapshot.seq) == (1, 1)
+
+    def test_a_damaged_table_is_not_taken_for_one_that_is_not_there_yet(self, shop: Lake) -> None:
+        settle(shop, work_of(now(shop), step()))
+        shutil.rmtree(shop.path / "a" / "source" / "base")
+        with Lake(shop.path) as again, pytest.raises(NotFound, match=r"base holds no Delta table"):
+            work_of(now(again), step())
 
     def test_a_table_that_nobody_has_is_refused(self, shop: Lake) -> None:
         with pytest.raises(NotFound, match=r"p\.s reads table a\.nobody, which there is not"):

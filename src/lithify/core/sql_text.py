@@ -54,20 +54,13 @@ def words_of(query: str) -> Words:
 
 
 class Token(NamedTuple):
-    """A word as it stands in the text, and where it begins."""
+    """What stands in the text between `start` and `end`. `word`: in lower case; of what is no word, the text."""
 
     kind: Kind
     text: str
     start: int
-
-    @property
-    def end(self) -> int:
-        return self.start + len(self.text)
-
-    @property
-    def word(self) -> str:
-        """In lower case; of what is no word, the text."""
-        return _lower(self.text) if self.kind == "word" else self.text
+    end: int
+    word: str
 
 
 def placed(query: str) -> list[Token] | None:
@@ -84,9 +77,10 @@ def _placed(tokens: Sequence[tuple[Kind, str]]) -> list[Token]:
     """Without comments and white space. Tokens leave nothing of a text out, so their lengths tell where they stand."""
     found, start = [], 0
     for kind, text in tokens:
+        end = start + len(text)
         if kind != "space":
-            found.append(Token(kind, text, start))
-        start += len(text)
+            found.append(Token(kind, text, start, end, _lower(text) if kind == "word" else text))
+        start = end
     return found
 
 

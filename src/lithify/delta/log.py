@@ -177,6 +177,9 @@ class DeltaLog:
                 known[name] = self._txns_elsewhere(error).get(name)
         return known[name]
 
+    def txns(self, *names: str) -> list[int | None]:
+        return [self.txn(name) for name in names]
+
     def _txns_elsewhere(self, error: BaseException) -> dict[str, int]:
         """deltalake reads some of a version only when asked, from files that may have been moved or trimmed since. The
         version may still stand on others; if it does not, newer ones have taken its place.

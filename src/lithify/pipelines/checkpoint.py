@@ -67,8 +67,9 @@ def state_of(target: Seen | None, feed: str) -> StepState:
         known = recall(ChangesLog(log, target.snapshot.table), feed)
         if known is None:
             return StepState()
-        read, declared, ledger = (log.txn(f"{feed_txn(feed)}.{it}") for it in (READ, DECLARED, LEDGER))
-        return StepState(known.after, read, declared, ledger, log.txn(_LAST) in (None, fingerprint(feed)))
+        name = feed_txn(feed)
+        read, declared, ledger, last = log.txns(f"{name}.{READ}", f"{name}.{DECLARED}", f"{name}.{LEDGER}", _LAST)
+        return StepState(known.after, read, declared, ledger, last in (None, fingerprint(feed)))
 
 
 # -- which files have been read

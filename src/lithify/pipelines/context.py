@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -59,18 +60,21 @@ class Seen:
     def handles(self) -> Handles:
         return self.opened.handles
 
-    @property
+    @cached_property
     def feed(self) -> Feed:
         return Feed(self.opened.reader, look=False)
 
     def frame(self, spark: SparkSession, where: str | None = None) -> DataFrame:
         return self.opened.frame(spark, self.snapshot, where)
 
-    def rows(self, where: str | None) -> pa.Table:
-        return self.handles.runtime.serving.read(self.opened.reader.planned(self.snapshot), None, where)
+    def rows(self, where: str, rows_max: int) -> pa.Table | None:
+        """None: there are more than that."""
+        planned = self.opened.reader.planned(self.snapshot)
+        found = self.handles.runtime.serving.read(planned, None, where, limit=rows_max + 1)
+        return found if found.num_rows <= rows_max else None
 
-    def count(self, where: str | None = None) -> int:
-        return self.handles.runtime.serving.count(self.opened.reader.planned(self.snapshot), where)
+    def count(self) -> int:
+        return self.handles.runtime.serving.count(self.opened.reader.planned(self.snapshot))
 
 
 class Moment:

@@ -170,10 +170,8 @@ class StepRun:
         from lithify.spark.transforms import restricted
 
         source, limit = self._source, restriction(groups)
-        if limit.where is not None and source.count(limit.where) <= HERE_ROWS_MAX:
-            frame = frame_of_rows(self._spark, source.rows(limit.where))
-        else:
-            frame = source.frame(self._spark, limit.where)
+        rows = None if limit.where is None else source.rows(limit.where, HERE_ROWS_MAX)
+        frame = source.frame(self._spark, limit.where) if rows is None else frame_of_rows(self._spark, rows)
         return frame if limit.exact else restricted(frame, frame_of_rows(self._spark, groups))
 
     def _frame(self, rows: pa.Table) -> DataFrame | None:

@@ -74,9 +74,12 @@ class Feed:
     """The feed of one table, as one reader of it sees it."""
 
     def __init__(self, reader: Reader, *, look: bool = True) -> None:
-        """Without `look` of what its handles know, who have been moved to the head before."""
+        """Without `look` of what its handles know, who have been moved to the head before; what was asked for last is
+        then known still.
+        """
         self._reader, self._handles, self._look = reader, reader.handles, look
         self._questions = self._handles.runtime.serving.key_queries
+        self._last: Originals | None = None
 
     def position(self, seq: int) -> str:
         return str(Position(str(self._handles.name), self._handles.incarnation, seq))
@@ -148,10 +151,14 @@ class Feed:
         last = None if until is None else self.seq_of(until)
         if last is not None and first > last:
             raise InvalidRequest(f"since {since} comes after until {until}: swap them")
+        if (known := self._last) is not None and (known.since, known.until) == (first, last):
+            return known
         with self._start_again():
             found = originals(handles, first, last, rows_enough, look=self._look)
         if last is not None and last > found.newest:
             raise InvalidRequest(f"until {until} lies ahead of table {handles.name}: its newest seq is {found.newest}")
+        if not self._look and found.until == last:
+            self._last = found
         return found
 
     def _span(self, since: Place, until: Place | None) -> _Span:

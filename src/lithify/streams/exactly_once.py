@@ -90,11 +90,11 @@ def fingerprint(origin: str) -> int:
 
 def recall(changes: ChangesLog, feed: str) -> Remembered | None:
     """What the table knows of a feed, as of the log handle's version."""
-    name, log = feed_txn(feed), changes.log
-    seq, after = log.txn(f"{name}.seq"), log.txn(name)
+    name = feed_txn(feed)
+    seq, after, settings, origin = changes.log.txns(f"{name}.seq", name, f"{name}.settings", f"{name}.origin")
     if seq is None or after is None or seq <= changes.created_at_seq:
         return None
-    return Remembered(after, seq, log.txn(f"{name}.settings") or 0, log.txn(f"{name}.origin"))
+    return Remembered(after, seq, settings or 0, origin)
 
 
 def admit(changes: ChangesLog, checkpoint: Checkpoint) -> int | None:
