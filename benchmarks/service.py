@@ -94,7 +94,7 @@ def served(folder: Path, report: Report) -> Iterator[Server]:
     started = time.perf_counter()
     with (folder.parent / "service.log").open("wb") as log:
         process = subprocess.Popen(
-            [*command, "--no-upkeep"], stdout=subprocess.PIPE, stderr=log, env=environment, text=True
+            [*command, "--no-maintenance"], stdout=subprocess.PIPE, stderr=log, env=environment, text=True
         )
         try:
             assert process.stdout is not None
@@ -121,7 +121,7 @@ def _visible(server: Server, report: Report, writes: int) -> None:
         quiet = []
         for _ in range(VISIBLE_ROUNDS):
             quiet += _write_and_see(client, writes)
-            client.table("shop.orders").fold()  # as upkeep does at 100 change files
+            client.table("shop.orders").fold()  # as maintenance does at 100 change files
         report.number(
             "10 rows written, durable and seen by SQL, p50",
             shown_time(statistics.median(quiet)),

@@ -38,7 +38,7 @@ def run(lake: Lake, report: Report, scale: float) -> None:
 
 
 def _rounds(lake: Lake, table: Table, report: Report, rows: int, count: int, policies: bool) -> list[float]:
-    times, written, upkeep_s = [], 0, 0.0
+    times, written, maintenance_s = [], 0, 0.0
     size = 0
     for number in range(ROUNDS):
         before = table.snapshot().seq
@@ -48,14 +48,15 @@ def _rounds(lake: Lake, table: Table, report: Report, rows: int, count: int, pol
         size += sum(file.size_bytes for file in table.snapshot().changes if file.seq > before)
         if policies:
             bytes_out, seconds = _maintain(table)
-            written, upkeep_s = written + bytes_out, upkeep_s + seconds
+            written, maintenance_s = written + bytes_out, maintenance_s + seconds
         lake.sql(QUERY.format(table=table.name))
         times.append(min(timed(lambda: lake.sql(QUERY.format(table=table.name))) for _ in range(READS)))
     stats = table.snapshot()
     report.say(f"  read times by round: {' '.join(shown_time(s) for s in times)}")
     report.say(
-        f"  at the end {len(stats.base)} base files, {len(stats.changes)} change files; upkeep took {upkeep_s:.1f} s "
-        f"and wrote {written / 2**20:.0f} MB, {written / max(1, size):.1f}× of the changes' own {size / 2**20:.0f} MB"
+        f"  at the end {len(stats.base)} base files, {len(stats.changes)} change files; maintenance took "
+        f"{maintenance_s:.1f} s and wrote {written / 2**20:.0f} MB, "
+        f"{written / max(1, size):.1f}× of the changes' own {size / 2**20:.0f} MB"
     )
     return times
 
@@ -66,9 +67,9 @@ def _maintain(table: Table) -> tuple[int, float]:
     def work() -> None:
         nonlocal written
         with table._internals.lane() as (handles, reader):
-            upkeep = TableMaintenance(handles, reader)
-            for plan in upkeep.plans(handles.runtime.now_ms()):
-                written += upkeep.run(plan).bytes_written
+            maintenance = TableMaintenance(handles, reader)
+            for plan in maintenance.plans(handles.runtime.now_ms()):
+                written += maintenance.run(plan).bytes_written
 
     seconds = timed(work)
     return written, seconds

@@ -49,7 +49,7 @@ def test_getting_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.slow
 def test_getting_started_over_http(tmp_path: Path) -> None:
     shell, python = (block for heading, block in examples(START) if heading == "Over HTTP")
-    command = [sys.executable, "-m", "lithify.cli", "--json", "serve", "--demo", "--no-upkeep", "--port", "0"]
+    command = [sys.executable, "-m", "lithify.cli", "--json", "serve", "--demo", "--no-maintenance", "--port", "0"]
     server = subprocess.Popen([*command, "--lake", str(tmp_path / "lake")], stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None

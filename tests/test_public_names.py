@@ -151,6 +151,7 @@ def test_what_a_lake_shows() -> None:
     assert [name for name in dir(Lake) if not name.startswith("_")] == [
         *("adopt", "cache", "cancel", "close", "create_table", "drop_table", "ended_jobs", "explain", "ingest", "jobs"),
         *(
+            "maintain",
             "maintenance",
             "on_change",
             "past_cycles",
@@ -162,8 +163,14 @@ def test_what_a_lake_shows() -> None:
             "spark",
             "sql",
         ),
-        *("start_upkeep", "stats", "table", "table_upkeep", "tables", "trigger_upkeep", "upkeep"),
+        *("start_maintenance", "start_upkeep", "stats", "table", "table_maintenance", "table_upkeep", "tables"),
+        *("trigger_maintenance", "trigger_upkeep", "upkeep"),
     ]
+
+
+def test_maintenance_goes_by_its_earlier_names_too() -> None:
+    assert (Lake.upkeep, Lake.trigger_upkeep) == (Lake.maintain, Lake.trigger_maintenance)
+    assert (Lake.start_upkeep, Lake.table_upkeep) == (Lake.start_maintenance, Lake.table_maintenance)
 
 
 def test_what_a_table_shows() -> None:

@@ -60,7 +60,8 @@ def _members(kind: type) -> list[str]:
         if isinstance(value, property):
             parts.append(f"**`{name}`**  \n{_doc(value)}\n")
         elif inspect.isfunction(value):
-            parts += _function(name, value)
+            other = value.__name__
+            parts += _function(name, value) if other == name else [f"**`{name}`**: another name of `{other}`.\n"]
     return parts
 
 

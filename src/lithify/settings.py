@@ -251,7 +251,7 @@ class Settings(BaseSettings, TableOptions):  # type: ignore[misc]  # frozen too,
     )
     roles: Annotated[tuple[Role, ...], NoDecode, BeforeValidator(_listed)] = Field(
         ("read", "write", "compact"),
-        description="What this node is for: read, write, compact. Cycles of background work run only where compact is "
+        description="What this node is for: read, write, compact. Cycles of maintenance run only where compact is "
         "listed; the others are not checked.",
     )
     jobs_max: int = Field(2, ge=1, le=64, description="Jobs of a cycle that run at the same time.")
@@ -268,7 +268,7 @@ class Settings(BaseSettings, TableOptions):  # type: ignore[misc]  # frozen too,
         60, gt=0, description="Seconds between two looks of `lithify run` at what should be folded, merged and packed."
     )
     vacuum_interval_s: float = Field(
-        3_600, ge=0, description="Seconds between two vacuums of a table that upkeep does by itself; 0: never."
+        3_600, ge=0, description="Seconds between two vacuums of a table that maintenance does by itself; 0: never."
     )
     vacuum_cron: str | None = Field(
         None, description="When `lithify run` vacuums every table besides, as a cron expression in UTC."

@@ -1,4 +1,4 @@
-"""run, jobs, stats: background work as its operator sees it."""
+"""run, jobs, stats: maintenance as its operator sees it."""
 
 from __future__ import annotations
 

@@ -451,7 +451,7 @@ class TestTags:
         assert local.tags() == []
 
 
-class TestUpkeep:
+class TestMaintenance:
     def test_fold(self, lake: Lake, remote: RemoteLake, name: str) -> None:
         local, table = both(lake, remote, name)
         assert table.fold(dry_run=True) == local.fold(dry_run=True)
@@ -493,7 +493,7 @@ class TestUpkeep:
 
     def test_a_cycle(self, lake: Lake, remote: RemoteLake, name: str) -> None:
         both(lake, remote, name)
-        report = remote.upkeep(tables=[name])
+        report = remote.maintain(tables=[name])
         here = lake.past_cycles(1)[0]
         assert report.document() == here
         assert remote.past_cycles(1) == lake.past_cycles(1)
@@ -513,11 +513,11 @@ class TestUpkeep:
         local, _ = both(lake, remote, name)
         local.fold()
         local.upsert([ROW])
-        there, here = remote.table_upkeep(name), lake.table_upkeep(name)
+        there, here = remote.table_maintenance(name), lake.table_maintenance(name)
         assert {k: v for k, v in there.items() if k != "last_job"} == {k: v for k, v in here.items() if k != "last_job"}
         assert there["last_job"]["kind"] == here["last_job"]["kind"]
         with pytest.raises(NotFound):
-            remote.table_upkeep("shop.nowhere")
+            remote.table_maintenance("shop.nowhere")
 
 
 class TestSql:
@@ -610,7 +610,7 @@ class TestTheContract:
             only_here = {"memory_bytes_max", "may_read", "within", "owner", "only"}
             assert [p for p in wanted if p not in only_here] == [p for p in known if p in wanted], name
 
-    @pytest.mark.parametrize("method", ["adopt", "ingest", "start_upkeep", "on_change"])
+    @pytest.mark.parametrize("method", ["adopt", "ingest", "start_maintenance", "on_change"])
     def test_what_only_a_local_lake_can_do_says_so(self, remote: RemoteLake, method: str) -> None:
         with pytest.raises(InvalidRequest, match=f"{method} does not work through a service: .+"):
             getattr(remote, method)("a.b", "/path")

@@ -41,7 +41,7 @@ RESEND = BEGIN + (
     'commit = table.upsert([{"id": 100, "v": "first"}], batch_id="B")\n'
     'print(json.dumps([commit.replayed, table.get(100)["v"]]))'
 )
-UPKEEP = BEGIN + (
+MAINTENANCE = BEGIN + (
     "for number in range(3): table.fold(); table.upsert([{'id': 300 + number, 'v': 'x'}])\n"
     "table._handles.changes.log.trim_if_due()\n"
     "table._handles.base.log.trim_if_due()\n"
@@ -90,7 +90,7 @@ def test_a_batch_id_is_recognised_whatever_the_clocks_of_the_writers(path: Path,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("days", [31, -31])
-def test_upkeep_of_a_wrong_clock_deletes_nothing_that_is_retained(
+def test_maintenance_of_a_wrong_clock_deletes_nothing_that_is_retained(
     path: Path, at: Callable[..., Any], days: int
 ) -> None:
     """Time travel to every seq of the last hour, also where the process that removed the files is behind."""
@@ -103,7 +103,7 @@ def test_upkeep_of_a_wrong_clock_deletes_nothing_that_is_retained(
         for file in (path / "a" / "t").rglob("*.parquet"):
             os.utime(file, (long_ago, long_ago))
         table.upsert([{"id": 1, "v": "v4"}])
-    assert at(days, UPKEEP, path) == 0
+    assert at(days, MAINTENANCE, path) == 0
     with Lake(path) as lake:
         table = lake.table("a.t")
         assert table.vacuum(1, dry_run=False).files == 0

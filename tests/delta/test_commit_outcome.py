@@ -84,7 +84,7 @@ def test_a_drop_that_cannot_clear_away_is_done_and_goes_on_with_the_next(
 
 
 @pytest.mark.parametrize("point", ["log.swap", "drop.changes", "drop.emptied", "store.delete_folder"])
-def test_upkeep_finishes_a_drop_that_could_not_clear_away(folder: Path, point: str) -> None:
+def test_maintenance_finishes_a_drop_that_could_not_clear_away(folder: Path, point: str) -> None:
     """Whatever it was stopped at; a table that was created there meanwhile is left alone."""
     with Lake(folder / "lake") as lake:
         for name in ("a.t", "a.u"):
@@ -113,7 +113,7 @@ def test_upkeep_finishes_a_drop_that_could_not_clear_away(folder: Path, point: s
     assert left <= {("changes",), ("base",), ("changes", "_delta_log"), ("base", "_delta_log")}
 
 
-def test_a_drop_that_upkeep_cannot_finish_either_is_told_and_tried_again(folder: Path) -> None:
+def test_a_drop_that_maintenance_cannot_finish_either_is_told_and_tried_again(folder: Path) -> None:
     with Lake(folder / "lake") as lake:
         lake.create_table("a.t", SCHEMA, key="id").upsert([{"id": 1}])
     store = FaultyStore("drop.emptied", disk_full, times=2)

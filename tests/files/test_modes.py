@@ -41,7 +41,7 @@ def _work(lake: Lake) -> None:
             table.fold()
     table.delete([1])
     table.build_index()
-    lake.upkeep()
+    lake.maintain()
     with table.pin():
         table.fold()
 

@@ -199,7 +199,7 @@ class TestFindingOut:
         client = client_with("read", "maintain", table="shop.orders")
 
         of_others, unknown = (
-            client.get(f"/v1/compaction/{path}", params={"namespace": name}) for name in ("log", "nix")
+            client.get(f"/v1/maintenance/{path}", params={"namespace": name}) for name in ("log", "nix")
         )
 
         assert (of_others.status_code, unknown.status_code) == (404, 404)

@@ -57,7 +57,7 @@ class Service:
             "LITHIFY_QUERY_SPILL_BYTES_MAX": str(SPILL_BYTES),
             "LITHIFY_CACHE_BYTES_MAX": str(2**26),
         }
-        command = [sys.executable, "-m", "lithify.cli", "serve", "--json", "--no-upkeep", "--port", "0"]
+        command = [sys.executable, "-m", "lithify.cli", "serve", "--json", "--no-maintenance", "--port", "0"]
         self.process = subprocess.Popen(
             [*command, "--lake", str(lake)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
         )

@@ -1,4 +1,4 @@
-"""Background work over HTTP: status, stats, candidates, jobs, history, trigger."""
+"""Maintenance over HTTP: status, stats, candidates, jobs, history, trigger."""
 
 from __future__ import annotations
 
@@ -25,17 +25,30 @@ def settings(settings: Settings) -> Settings:
 
 
 def get(client: TestClient, what: str, **query: Any) -> dict[str, Any]:
-    answer = client.get(f"/v1/compaction/{what}", params=query)
+    answer = client.get(f"/v1/maintenance/{what}", params=query)
     assert answer.status_code == 200, answer.text
     return dict(answer.json())
 
 
 def trigger(client: TestClient, lake: Lake, **query: Any) -> dict[str, Any]:
     """A cycle from its beginning to its end."""
-    answer = client.post("/v1/compaction/trigger", params=query)
+    answer = client.post("/v1/maintenance/trigger", params=query)
     assert answer.status_code == 202, answer.text
     assert lake.maintenance.cycle.wait(WAIT_S)
     return dict(answer.json())
+
+
+@pytest.mark.parametrize("what", ["status", "stats", "candidates", "jobs", "history"])
+def test_the_earlier_name_answers_the_same(client: TestClient, what: str) -> None:
+    now, before = client.get(f"/v1/maintenance/{what}"), client.get(f"/v1/compaction/{what}")
+    assert (before.status_code, before.json()) == (now.status_code, now.json()) == (200, before.json())
+
+
+def test_the_earlier_name_starts_a_cycle(client: TestClient, lake: Lake) -> None:
+    answer = client.post("/v1/compaction/trigger")
+    assert answer.status_code == 202
+    assert lake.maintenance.cycle.wait(WAIT_S)
+    assert get(client, "history")["cycles"][0]["cycle"] == answer.json()["cycle"]
 
 
 class TestStatus:
@@ -51,7 +64,7 @@ class TestStatus:
         assert found["worker"]["alive"] is False
 
     def test_a_scheduled_service(self, client: TestClient, lake: Lake) -> None:
-        lake.start_upkeep(every_s=3600)
+        lake.start_maintenance(every_s=3600)
         found = get(client, "status")
         assert found["scheduled"] is True
         assert set(found["crons"]) == {"hourly", "daily"}
@@ -169,13 +182,13 @@ class TestTrigger:
         found = trigger(client, lake, tier=["hourly", "daily"])
         assert (found["tier"], found["tiers"]) == (None, ["hourly", "daily"])
         assert get(client, "history")["cycles"][0]["what"] == "hourly,daily"
-        assert client.post("/v1/compaction/trigger", params={"tier": ["hourly", "yearly"]}).status_code == 400
+        assert client.post("/v1/maintenance/trigger", params={"tier": ["hourly", "yearly"]}).status_code == 400
 
     def test_a_token_for_one_table_touches_that_one(self, client_with: ClientWith, lake: Lake) -> None:
         limited = client_with("maintain", table="log.events")
         assert trigger(limited, lake)["tables"] == 1
         assert lake.table("shop.orders").stats().pending_rows == 3
-        assert limited.post("/v1/compaction/trigger", params={"table": "shop.orders"}).status_code == 403
+        assert limited.post("/v1/maintenance/trigger", params={"table": "shop.orders"}).status_code == 403
 
 
 class TestRunning:
@@ -195,9 +208,9 @@ class TestRunning:
 
     def test_a_second_trigger_is_told_the_id(self, client: TestClient, gate: Gate) -> None:
         get(client, "status")  # the tiers of all tables are known from now on
-        first = client.post("/v1/compaction/trigger", params={"table": "shop.orders"})
+        first = client.post("/v1/maintenance/trigger", params={"table": "shop.orders"})
         gate.wait()
-        second = client.post("/v1/compaction/trigger")
+        second = client.post("/v1/maintenance/trigger")
         found, status = get(client, "jobs"), get(client, "status")
         gate.open()
 
@@ -214,7 +227,7 @@ class TestWithoutTheRole:
         return settings.model_copy(update={"roles": ("read", "write")})
 
     def test_a_trigger_is_in_the_wrong_place(self, client: TestClient, lake: Lake) -> None:
-        answer = client.post("/v1/compaction/trigger")
+        answer = client.post("/v1/maintenance/trigger")
         assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
         assert "roles" in answer.json()["message"]
         assert lake.running_cycle() is None
@@ -242,21 +255,21 @@ class TestChoosing:
     def test_what_is_not_there(
         self, client: TestClient, method: str, what: str, query: dict[str, str], status: int, code: str
     ) -> None:
-        answer = client.request(method, f"/v1/compaction/{what}", params=query)
+        answer = client.request(method, f"/v1/maintenance/{what}", params=query)
         assert (answer.status_code, answer.json()["code"]) == (status, code)
 
 
 @pytest.mark.parametrize(("method", "what"), [("GET", "candidates"), ("POST", "trigger")])
 @pytest.mark.parametrize("tier", ["yearly", "weekly", "x" * 40, ""])
 def test_a_tier_that_is_unknown_or_off(client: TestClient, method: str, what: str, tier: str) -> None:
-    answer = client.request(method, f"/v1/compaction/{what}", params={"tier": tier})
+    answer = client.request(method, f"/v1/maintenance/{what}", params={"tier": tier})
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
 
 
 @pytest.mark.parametrize("what", ["stats", "candidates", "jobs", "history"])
 @pytest.mark.parametrize("limit", ["0", "1001", "all"])
 def test_a_limit_that_is_none(client: TestClient, what: str, limit: str) -> None:
-    answer = client.get(f"/v1/compaction/{what}", params={"limit": limit})
+    answer = client.get(f"/v1/maintenance/{what}", params={"limit": limit})
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
 
 
@@ -273,7 +286,7 @@ def test_a_token_for_one_table_sees_nothing_of_others(
 @pytest.mark.parametrize("what", ["stats", "candidates"])
 def test_a_token_for_one_table_may_not_name_another(client_with: ClientWith, what: str) -> None:
     limited = client_with("read", table="log.events")
-    assert limited.get(f"/v1/compaction/{what}", params={"table": "shop.orders"}).status_code == 403
+    assert limited.get(f"/v1/maintenance/{what}", params={"table": "shop.orders"}).status_code == 403
 
 
 def damage(lake: Lake, table: str) -> None:

@@ -59,6 +59,15 @@ class TestRequests:
         assert value("lithify_http_requests_total", route=route, method="GET", status="404") == 1
         assert value("lithify_http_request_seconds_count", route=route) == 2
 
+    def test_a_route_with_two_names_is_counted_under_the_one_that_was_asked(
+        self, client: TestClient, value: Value
+    ) -> None:
+        client.get("/v1/compaction/jobs")
+        client.get("/v1/compaction/jobs")
+        client.get("/v1/maintenance/jobs")
+        assert value("lithify_http_requests_total", route="/v1/compaction/jobs") == 2
+        assert value("lithify_http_requests_total", route="/v1/maintenance/jobs") == 1
+
     def test_what_is_refused_before_the_route_counts_too(self, stranger: TestClient, value: Value) -> None:
         stranger.get("/v1/tables")
         assert value("lithify_http_requests_total", status="401") == 1
@@ -146,7 +155,7 @@ class TestBackgroundWork:
         assert value("lithify_jobs_total", kind="fold", outcome="done") == 1
 
     def test_cycles(self, client: TestClient, lake: Lake, value: Value) -> None:
-        client.post("/v1/compaction/trigger")
+        client.post("/v1/maintenance/trigger")
         assert lake.maintenance.cycle.wait(60)
         assert value("lithify_cycles_total", outcome="ended") == 1
         assert value("lithify_cycle_seconds_count", what="policies") == 1

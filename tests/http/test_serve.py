@@ -94,7 +94,9 @@ def start() -> Iterator[Start]:
 
 
 @pytest.mark.slow
-def test_a_node_without_the_role_serves_and_its_upkeep_is_idle(start: Start, lake_path: Path, tmp_path: Path) -> None:
+def test_a_node_without_the_role_serves_and_its_maintenance_is_idle(
+    start: Start, lake_path: Path, tmp_path: Path
+) -> None:
     config = tmp_path / "node.toml"
     config.write_text('roles = ["read", "write"]\npolicy_interval_s = 0.1\n')
     node = start("--lake", str(lake_path), "--json", LITHIFY_CONFIG=str(config))
@@ -102,7 +104,7 @@ def test_a_node_without_the_role_serves_and_its_upkeep_is_idle(start: Start, lak
     client = httpx.Client(base_url=started["url"], headers={"Authorization": f"Bearer {started['token']}"})
 
     def status() -> dict[str, Any]:
-        return dict(client.get("/v1/compaction/status").raise_for_status().json())
+        return dict(client.get("/v1/maintenance/status").raise_for_status().json())
 
     eventually(lambda: status()["idle_because"])
     assert status()["scheduled"]
@@ -117,9 +119,9 @@ def test_a_node_without_the_role_serves_and_its_upkeep_is_idle(start: Start, lak
     node.signal(signal.SIGTERM)
     code, _, err = node.end()
     assert code == 0
-    assert err.count("upkeep idle") == 1
+    assert err.count("maintenance idle") == 1
     assert "roles is read,write" in err
-    assert "upkeep working again" in err
+    assert "maintenance working again" in err
 
 
 IDLE = 1_200
@@ -140,7 +142,7 @@ def many_descriptors() -> Iterator[None]:
 @pytest.mark.usefixtures("many_descriptors")
 def test_more_than_a_thousand_idle_connections_keep_nobody_out(start: Start, lake_path: Path) -> None:
     """More than it takes at all: silent ones, half requests, and answered ones that are kept."""
-    service = start("--lake", str(lake_path), "--no-upkeep", "--json")
+    service = start("--lake", str(lake_path), "--no-maintenance", "--json")
     started = json.loads(service.line())
     url = httpx.URL(started["url"])
 
@@ -168,7 +170,7 @@ def test_more_than_a_thousand_idle_connections_keep_nobody_out(start: Start, lak
 def test_the_first_token_goes_into_a_file_of_its_own(start: Start, lake_path: Path, tmp_path: Path) -> None:
     path = tmp_path / "token"
     for number, options in enumerate(((), ("--json",))):
-        process = start("--lake", str(lake_path), "--no-upkeep", "--token-file", str(path), *options)
+        process = start("--lake", str(lake_path), "--no-maintenance", "--token-file", str(path), *options)
         said = process.line()
         url = json.loads(said)["url"] if options else said.split()[-1]
         secret = path.read_text().strip()
@@ -193,14 +195,14 @@ def test_a_first_token_is_not_written_over_anything(lake_path: Path, tmp_path: P
     else:
         path.mkdir()
 
-    assert "exists already" in refused("--lake", str(lake_path), "--no-upkeep", "--token-file", str(path))
+    assert "exists already" in refused("--lake", str(lake_path), "--no-maintenance", "--token-file", str(path))
 
     assert not other.exists()
     assert Tokens(lake_path).listed() == []
 
 
 def test_a_first_token_that_cannot_be_written_lets_nobody_in(lake_path: Path, tmp_path: Path) -> None:
-    refused("--lake", str(lake_path), "--no-upkeep", "--token-file", str(tmp_path / "missing/token"))
+    refused("--lake", str(lake_path), "--no-maintenance", "--token-file", str(tmp_path / "missing/token"))
 
     assert not Tokens(lake_path).any_valid()
 
@@ -246,7 +248,7 @@ def test_from_the_first_start_to_the_second(start: Start, lake_path: Path) -> No
     assert secret not in err
     assert "route=/metrics status=200" in err
 
-    second = start("--lake", str(lake_path), "--json", "--no-upkeep")
+    second = start("--lake", str(lake_path), "--json", "--no-maintenance")
     started = json.loads(second.line())
     assert started["token"] is None
     assert httpx.get(f"{started['url']}/metrics", headers=authorized).status_code == 200
@@ -258,7 +260,7 @@ def test_from_the_first_start_to_the_second(start: Start, lake_path: Path) -> No
 
 @pytest.mark.slow
 def test_the_second_signal_ends_it_at_once(start: Start, lake_path: Path) -> None:
-    process = start("--lake", str(lake_path), "--json", "--no-upkeep")
+    process = start("--lake", str(lake_path), "--json", "--no-maintenance")
     started = json.loads(process.line())
     port = int(started["url"].rpartition(":")[2])
     with socket.create_connection(("127.0.0.1", port), timeout=WAIT_S_MAX) as connection:
@@ -282,7 +284,7 @@ def test_the_second_signal_ends_it_at_once(start: Start, lake_path: Path) -> Non
 
 @pytest.mark.slow
 def test_a_demo_lake_is_made_where_there_is_none(start: Start, tmp_path: Path) -> None:
-    process = start("--lake", str(tmp_path / "shop"), "--demo", "--json", "--no-upkeep")
+    process = start("--lake", str(tmp_path / "shop"), "--demo", "--json", "--no-maintenance")
     started = json.loads(process.line())
     authorized = {"Authorization": f"Bearer {started['token']}"}
 

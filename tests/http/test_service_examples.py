@@ -42,7 +42,7 @@ def test_tables_rows_and_queries(served: Any) -> None:
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")
 def test_background_work_and_cache(served: Any) -> None:
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", examples("Background work and cache")],
+        ["bash", "-euo", "pipefail", "-c", examples("Maintenance and cache")],
         env={**os.environ, "LITHIFY_SERVER": served.url, "LITHIFY_TOKEN": served.token},
         capture_output=True,
         text=True,

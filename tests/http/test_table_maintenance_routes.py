@@ -153,13 +153,13 @@ class TestTwoAtOnce:
             gate.open()
 
     def test_the_second_is_told_what_runs(self, client: TestClient, gate: Gate) -> None:
-        client.get("/v1/compaction/status")  # the tiers of all tables are known from now on
+        client.get("/v1/maintenance/status")  # the tiers of all tables are known from now on
         with ThreadPoolExecutor(1) as pool:
             first = pool.submit(client.post, "/v1/tables/shop.orders/fold", json={})
             gate.wait()
             second = client.post("/v1/tables/shop.orders/vacuum", json={"dry_run": False})
             look = client.post("/v1/tables/shop.orders/fold", json={"dry_run": True})
-            busy = client.get("/v1/compaction/status").json()["asked"]
+            busy = client.get("/v1/maintenance/status").json()["asked"]
             gate.open()
             assert first.result(WAIT_S).status_code == 200
         assert (second.status_code, second.json()["code"]) == (409, "conflict")

@@ -1,4 +1,4 @@
-"""The journal of background work: bounded, shared, and readable whatever a crash left of it."""
+"""The journal of maintenance: bounded, shared, and readable whatever a crash left of it."""
 
 from __future__ import annotations
 

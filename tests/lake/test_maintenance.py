@@ -1,4 +1,4 @@
-"""A lake's own background work: real policies, real jobs, seen at once by open tables."""
+"""A lake's own maintenance: real policies, real jobs, seen at once by open tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ import pyarrow as pa
 import pytest
 
 from lithify import Conflict, InvalidRequest, Lake, Settings
-from lithify.lake.maintenance import Maintenance, ended_jobs, past_cycles, running_cycle, table_upkeep, unfinished_jobs
+from lithify.lake.maintenance import (
+    Maintenance,
+    ended_jobs,
+    past_cycles,
+    running_cycle,
+    table_maintenance,
+    unfinished_jobs,
+)
 from lithify.maintenance.table_maintenance import TableMaintenance
 from support import children, cycles
 from support.bags import bag
@@ -147,11 +154,11 @@ def test_two_lakes_on_one_folder_share_one_cycle(lake: Lake, folder: Path, monke
 
 def test_what_an_operator_sees(lake: Lake) -> None:
     fill(lake)
-    before = table_upkeep(lake, "a.t")
+    before = table_maintenance(lake, "a.t")
     assert (before["pending_files"], len(before["due"]), before["last_job"]["kind"]) == (3, 1, "fold")
     assert before["read_overhead"] > 1
     Maintenance(lake).cycle.run()
-    after = table_upkeep(lake, "a.t")
+    after = table_maintenance(lake, "a.t")
     assert (after["pending_files"], after["due"], after["read_overhead"], after["waiting"]) == (0, [], 1.0, [])
 
 
@@ -213,9 +220,9 @@ def test_a_lake_looks_after_itself_once_it_was_told_to(folder: Path) -> None:
         table = lake.create_table("a.t", pa.schema([("id", pa.int64())]), key="id")
         folded = threading.Event()
         lake.on_change(lambda name, snapshot: folded.set() if snapshot.watermark == 2 else None)
-        lake.start_upkeep()
+        lake.start_maintenance()
         with pytest.raises(InvalidRequest, match="started already"):
-            lake.start_upkeep()
+            lake.start_maintenance()
         table.upsert([{"id": 1}])
         table.upsert([{"id": 2}])
 
@@ -227,10 +234,10 @@ def test_one_cycle_does_what_is_due(folder: Path) -> None:
     with Lake(folder / "lake", settings=Settings(fold_files_max=2)) as lake:
         table = lake.create_table("a.t", pa.schema([("id", pa.int64())]), key="id")
         table.upsert([{"id": 1}])
-        assert lake.upkeep().jobs == ()
+        assert lake.maintain().jobs == ()
         table.upsert([{"id": 2}])
 
-        (job,) = lake.upkeep().jobs
+        (job,) = lake.maintain().jobs
 
         assert (job.kind, job.outcome) == ("fold", "done")
         assert table.stats().pending_files == 0

@@ -40,7 +40,7 @@ def lake(folder: Path, gate: Gate) -> Iterator[Lake]:
 
 class TestTrigger:
     def test_answers_while_the_cycle_runs(self, lake: Lake, gate: Gate) -> None:
-        cycle = lake.trigger_upkeep()
+        cycle = lake.trigger_maintenance()
 
         gate.wait()
         running = running_cycle(lake)
@@ -49,49 +49,49 @@ class TestTrigger:
 
     def test_the_report_is_in_the_history(self, lake: Lake, gate: Gate) -> None:
         gate.open()
-        cycle = lake.trigger_upkeep()
+        cycle = lake.trigger_maintenance()
 
         assert lake.maintenance.cycle.wait(WAIT_S)
         assert [(entry["cycle"], entry["done"]) for entry in past_cycles(lake)] == [(cycle, 3)]
 
     def test_a_second_one_is_told_the_id_of_the_first(self, lake: Lake, gate: Gate) -> None:
-        cycle = lake.trigger_upkeep()
+        cycle = lake.trigger_maintenance()
         gate.wait()
 
         with pytest.raises(Conflict) as refused:
-            lake.trigger_upkeep()
+            lake.trigger_maintenance()
         assert refused.value.details["cycle"] == cycle
 
     def test_the_lake_can_be_triggered_again_afterwards(self, lake: Lake, gate: Gate) -> None:
         gate.open()
-        first = lake.trigger_upkeep()
+        first = lake.trigger_maintenance()
         assert lake.maintenance.cycle.wait(WAIT_S)
 
-        assert lake.trigger_upkeep() != first
+        assert lake.trigger_maintenance() != first
 
     def test_only_some_tables(self, lake: Lake, gate: Gate) -> None:
         gate.open()
-        lake.trigger_upkeep(tables=["shop.items"])
+        lake.trigger_maintenance(tables=["shop.items"])
 
         assert lake.maintenance.cycle.wait(WAIT_S)
         assert [job["table"] for job in past_cycles(lake)[0]["jobs"]] == ["shop.items"]
 
     def test_an_unknown_tier_or_table_starts_nothing(self, lake: Lake) -> None:
         with pytest.raises(InvalidRequest, match="no tier 'yearly'"):
-            lake.trigger_upkeep("yearly")
+            lake.trigger_maintenance("yearly")
         with pytest.raises(NotFound, match=r"shop\.nothing"):
-            lake.trigger_upkeep(tables=["shop.nothing"])
+            lake.trigger_maintenance(tables=["shop.nothing"])
         assert running_cycle(lake) is None
 
     def test_a_node_without_the_role_is_the_wrong_place(self, folder: Path) -> None:
         with Lake(folder / "other", settings=Settings(roles=("read",))) as lake, pytest.raises(Conflict) as refused:
-            lake.trigger_upkeep()
+            lake.trigger_maintenance()
         assert "roles" in refused.value.message
 
     def test_closing_the_lake_waits_for_the_cycle(self, folder: Path, gate: Gate) -> None:
         lake = Lake(folder / "closed", settings=SETTINGS, store=FaultyStore("fold.commit", gate.hold))
         lake.create_table("shop.orders", ORDERS, key="id").upsert([{"id": 1, "v": "a"}])
-        cycle = lake.trigger_upkeep()
+        cycle = lake.trigger_maintenance()
         gate.wait()
 
         closing = threading.Thread(target=lake.close)

@@ -53,7 +53,7 @@ WRITES: Operations = {
     "compact": lambda lake: lake.table(TABLE).compact(),
     "index": lambda lake: lake.table(TABLE).build_index(),
     "add_column": lambda lake: lake.table(TABLE).add_column(pa.field("w", pa.int64())),
-    "upkeep": lambda lake: lake.upkeep(),
+    "upkeep": lambda lake: lake.maintain(),
     "vacuum": lambda lake: lake.table(TABLE).vacuum(1, dry_run=False),
     "drop": lambda lake: lake.drop_table(TABLE),
     "create": lambda lake: lake.create_table(TABLE, COLUMNS, key="id", partition_by="p").upsert(

@@ -59,8 +59,8 @@ WRONG: dict[str, Any] = {
 # What starts threads, a JVM or a service of its own, or closes the lake under the test.
 LEFT_OUT = {
     Lake: {
-        "close", "start_upkeep", "stop_upkeep", "trigger_upkeep", "upkeep", "ingest", "pipeline", "pipelines",
-        "run_pipelines", "on_change", "spark",
+        "close", "maintain", "start_maintenance", "start_upkeep", "trigger_maintenance", "trigger_upkeep",
+        "upkeep", "ingest", "pipeline", "pipelines", "run_pipelines", "on_change", "spark",
     },
     Table: {"to_spark", "feed_to_spark", "stream_writer"},
 }  # fmt: skip

@@ -253,7 +253,7 @@ def test_two_schedulers_a_writer_and_a_deleter(
     assert sum(done for _, done, _, _ in found) > 0
     assert [bad for _, _, bad, _ in found] == [[], []]
     refused = {why.partition(":")[0] for _, _, _, all_refused in found for why in all_refused}
-    assert refused <= {"a cycle is already running", "background work is being stopped here"}
+    assert refused <= {"a cycle is already running", "maintenance is being stopped here"}
     kept = [{"id": number, "v": v} for number, v in last.items() if v is not None]
     expected = {"a.k": state["a.k"] + bag(kept), "a.e": state["a.e"] + bag([maintained.event(2000, "end")])}
     assert_everything_is_well(path, expected, "two schedulers")

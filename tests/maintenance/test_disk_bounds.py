@@ -1,4 +1,4 @@
-"""Disk is bounded without anybody asking: tables are vacuumed by upkeep, and what the past takes is told."""
+"""Disk is bounded without anybody asking: tables are vacuumed by maintenance, and what the past takes is told."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def parquet_files(lake: Lake) -> set[Path]:
 
 
 def kinds(lake: Lake) -> list[str]:
-    return [job.kind for job in lake.upkeep().jobs]
+    return [job.kind for job in lake.maintain().jobs]
 
 
-def test_upkeep_vacuums_by_itself_once_in_a_while(lake: Lake, clock: Clock) -> None:
+def test_maintenance_vacuums_by_itself_once_in_a_while(lake: Lake, clock: Clock) -> None:
     table = lake.table("a.t")
     written(table)
     assert kinds(lake) == []
@@ -62,18 +62,18 @@ def test_upkeep_vacuums_by_itself_once_in_a_while(lake: Lake, clock: Clock) -> N
     assert table.to_arrow().to_pylist() == [{"id": 1, "v": "v2"}]
 
 
-def test_upkeep_that_runs_in_the_background_vacuums_too(lake: Lake, clock: Clock) -> None:
+def test_maintenance_in_the_background_vacuums_too(lake: Lake, clock: Clock) -> None:
     written(lake.table("a.t"))
-    lake.upkeep()
+    lake.maintain()
     clock.jump(hours=400)
     with lake_with(clock, lake.path, SETTINGS) as other:
-        other.start_upkeep(every_s=0.05)
+        other.start_maintenance(every_s=0.05)
         eventually(lambda: len(parquet_files(lake)) == 1, "the vacuum")
 
 
 def test_it_can_be_turned_off(lake: Lake, clock: Clock) -> None:
     written(lake.table("a.t"))
-    lake.upkeep()
+    lake.maintain()
     clock.jump(hours=400)
     off = lake._runtime.settings.model_copy(update={"vacuum_interval_s": 0})
     with lake_with(clock, lake.path, off) as other:
@@ -89,7 +89,7 @@ def test_what_is_too_much_goes_after_the_floor(lake: Lake, clock: Clock, options
     table = lake.table("a.t")
     table.set_options(options)
     written(table)
-    lake.upkeep()
+    lake.maintain()
     clock.jump(hours=1.5)
     assert kinds(lake) == ["vacuum"]
     assert len(parquet_files(lake)) <= 2
@@ -102,7 +102,7 @@ def test_a_higher_floor_keeps_it(lake: Lake, clock: Clock) -> None:
     table = lake.table("a.t")
     table.set_options({"vacuum_retain_versions": 1, "vacuum_retain_hours_min": 48})
     written(table)
-    lake.upkeep()
+    lake.maintain()
     clock.jump(hours=24)
     assert kinds(lake) == ["vacuum"]
     assert table.to_arrow(as_of=1).to_pylist() == [{"id": 1, "v": "v0"}]
@@ -115,7 +115,7 @@ def test_a_consumer_of_the_feed_may_be_away_for_as_long_as_the_floor(lake: Lake,
     written(table, 1)
     position = table.position()
     written(table)
-    lake.upkeep()
+    lake.maintain()
     clock.jump(hours=71)
     assert kinds(lake) == ["vacuum"]
     assert table.feed(position).column("v").to_pylist() == ["v0", "v1", "v2"]
@@ -131,7 +131,7 @@ def test_a_pinned_snapshot_is_spared_by_every_limit(lake: Lake, clock: Clock) ->
     written(table, 1)
     with table.pin() as pinned:
         written(table)
-        lake.upkeep()
+        lake.maintain()
         clock.jump(hours=3)
         assert kinds(lake) == ["vacuum"]
         assert table.to_arrow(as_of=pinned).to_pylist() == [{"id": 1, "v": "v0"}]
@@ -140,7 +140,7 @@ def test_a_pinned_snapshot_is_spared_by_every_limit(lake: Lake, clock: Clock) ->
 def test_what_the_past_takes_is_told_from_the_commits(lake: Lake, clock: Clock) -> None:
     table = lake.table("a.t")
     written(table)
-    told = lake.table_upkeep("a.t")
+    told = lake.table_maintenance("a.t")
     live = {file.path for file in table.snapshot().base}
     dead = [file for file in parquet_files(lake) if not any(str(file).endswith(path) for path in live)]
     assert told["removed_bytes"] > 0
@@ -148,20 +148,20 @@ def test_what_the_past_takes_is_told_from_the_commits(lake: Lake, clock: Clock) 
     assert told["reclaimable_bytes"] == 0
     assert told["write_amplification"] > 0
     clock.jump(hours=200)
-    assert lake.table_upkeep("a.t")["reclaimable_bytes"] == lake.table_upkeep("a.t")["removed_bytes"]
+    assert lake.table_maintenance("a.t")["reclaimable_bytes"] == lake.table_maintenance("a.t")["removed_bytes"]
     table.vacuum(1, dry_run=False)
-    assert lake.table_upkeep("a.t")["removed_bytes"] == 0
+    assert lake.table_maintenance("a.t")["removed_bytes"] == 0
     with Lake(lake.path) as elsewhere:
-        assert elsewhere.table_upkeep("a.t")["removed_bytes"] == 0
+        assert elsewhere.table_maintenance("a.t")["removed_bytes"] == 0
 
 
 def test_a_vacuum_of_another_process_is_seen(lake: Lake, clock: Clock) -> None:
     table = lake.table("a.t")
     written(table)
-    assert lake.table_upkeep("a.t")["removed_bytes"] > 0
+    assert lake.table_maintenance("a.t")["removed_bytes"] > 0
     with lake_with(Clock(200 * HOUR_MS), lake.path, SETTINGS) as other:
         assert other.table("a.t").vacuum(1, dry_run=False).files > 0
-    assert lake.table_upkeep("a.t")["removed_bytes"] == 0
+    assert lake.table_maintenance("a.t")["removed_bytes"] == 0
 
 
 def test_metrics_have_it_without_a_look_at_any_log(lake: Lake) -> None:

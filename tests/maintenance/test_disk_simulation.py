@@ -1,7 +1,7 @@
 """A day of small writes to random keys, played with the policies and the retention alone: what is written, kept, read.
 
 Every minute there is a cycle, as `lithify run` has it: the fold or the merge that is due, and once an hour a vacuum.
-The figures in docs/upkeep.md are from here.
+The figures in docs/maintenance.md are from here.
 """
 
 from __future__ import annotations

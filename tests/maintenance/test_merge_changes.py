@@ -34,9 +34,9 @@ def lake(folder: Path) -> Iterator[Lake]:
 def merge_changes(table: Table) -> list[MinorReport]:
     """Run the minor that is due, if one is."""
     with table._internals.lane() as (handles, reader):
-        upkeep = TableMaintenance(handles, reader)
-        plans = [plan for plan in upkeep.plans(handles.runtime.now_ms()) if isinstance(plan, MinorPlan)]
-        reports = [upkeep.run(plan) for plan in plans]
+        work = TableMaintenance(handles, reader)
+        plans = [plan for plan in work.plans(handles.runtime.now_ms()) if isinstance(plan, MinorPlan)]
+        reports = [work.run(plan) for plan in plans]
     assert all(isinstance(report, MinorReport) for report in reports)
     return reports  # type: ignore[return-value]
 

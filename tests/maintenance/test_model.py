@@ -1,4 +1,4 @@
-"""Random programs of writes and background work against plain dicts: whatever is done in whatever order, whoever
+"""Random programs of writes and maintenance against plain dicts: whatever is done in whatever order, whoever
 sleeps in the middle of it and whatever the clock says, rows are what the dicts say, work comes to an end, and nothing
 that is not needed stays.
 """
@@ -95,7 +95,7 @@ class BackgroundPrograms(RuleBasedStateMachine):
     def add_column(self, place: int, lake: int, column: str) -> None:
         self.driver.add_column(self.names[place], lake, column)
 
-    # -- background work
+    # -- maintenance
 
     @rule(place=places, lake=lakes, kind=kinds)
     def work(self, place: int, lake: int, kind: str) -> None:

@@ -149,7 +149,7 @@ class TestStarting:
         try:
             eventually(lambda: scheduler.idle_because is not None)
             assert "roles is read,write" in (scheduler.idle_because or "")
-            eventually(lambda: caplog.text.count("upkeep idle") == 1)
+            eventually(lambda: caplog.text.count("maintenance idle") == 1)
             assert cycle.asked == []
 
             file.write_text('roles = ["read", "write", "compact"]\n')

@@ -239,6 +239,6 @@ def test_a_tables_changes_are_kept_as_they_were_given() -> None:
 
 
 @pytest.mark.parametrize("name", ["policies", "vacuum"])
-def test_a_tier_is_not_named_like_other_upkeep(name: str) -> None:
+def test_a_tier_is_not_named_like_other_maintenance(name: str) -> None:
     with pytest.raises(InvalidRequest, match=f"tier name '{name}' already says"):
         tier(name=name)

@@ -1,7 +1,7 @@
 """A service under steady use for a long time: what it takes stays flat, and every answer is right.
 
 A real `lithify serve` is asked over HTTP by several clients: upserts, deletes, lookups, aggregates, changes, on many
-tables, while its background work folds, merges, compacts and vacuums, all of it sped up. Each client has tables of its
+tables, while its maintenance folds, merges, compacts and vacuums, all of it sped up. Each client has tables of its
 own and knows what must be in them. Samples are taken on the way; after a first part, in which caches fill, the last
 part must be within `BOUNDS` of the middle.
 

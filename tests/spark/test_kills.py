@@ -185,7 +185,7 @@ def test_the_driver_is_killed(
 def test_the_spark_worker_is_killed(
     cluster: Cluster, gate: Gate, path: Path, tmp_path: Path, prepare: Callable[..., Work]
 ) -> None:
-    """The driver of a lake's own background work. What it was doing is tried again in smaller pieces."""
+    """The driver of a lake's own maintenance. What it was doing is tried again in smaller pieces."""
     prepare(path, tmp_path)
     settings = Settings(
         local_job_bytes_max=0,

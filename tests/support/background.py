@@ -1,4 +1,4 @@
-"""Programs with background work in them: a clock that jumps, jobs that sleep in the middle and wake up, pins, vacuum.
+"""Programs with maintenance in them: a clock that jumps, jobs that sleep in the middle and wake up, pins, vacuum.
 
 Everything happens in one order: a sleeping job does nothing until it is woken, and whoever wakes it waits for its end.
 So a program that fails fails again, however many threads it has.
@@ -60,9 +60,9 @@ def fold(table: Table) -> Any:
 def merge_changes(table: Table) -> Any:
     """Run the merge of change files that is due, if one is, whether or not a fold is."""
     with table._internals.lane() as (handles, reader):
-        upkeep = TableMaintenance(handles, reader)
-        plans = [plan for plan in upkeep.plans(handles.runtime.now_ms()) if isinstance(plan, MinorPlan)]
-        return [upkeep.run(plan) for plan in plans]
+        work = TableMaintenance(handles, reader)
+        plans = [plan for plan in work.plans(handles.runtime.now_ms()) if isinstance(plan, MinorPlan)]
+        return [work.run(plan) for plan in plans]
 
 
 def compact(table: Table) -> Any:
@@ -118,7 +118,7 @@ class Pinned:
 
 
 class BackgroundDriver(Driver):
-    """Two lakes whose clock the program moves, with their background work. `oldest` is, per table, the first seq
+    """Two lakes whose clock the program moves, with their maintenance. `oldest` is, per table, the first seq
     that retention still promises.
     """
 
@@ -164,7 +164,7 @@ class BackgroundDriver(Driver):
         super().add_column(name, lake, column)
         self._widened[name] = self.oracles[name].seq
 
-    # -- background work
+    # -- maintenance
 
     def work(self, kind: str, name: str, lake: int) -> None:
         if kind == "vacuum":

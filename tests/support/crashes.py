@@ -62,10 +62,10 @@ def _compact(lake: Lake) -> Any:
 
 def _merge_changes(lake: Lake) -> Any:
     with lake.table("a.t")._internals.lane() as (handles, reader):
-        upkeep = TableMaintenance(handles, reader)
-        for plan in upkeep.plans(handles.runtime.now_ms()):
+        work = TableMaintenance(handles, reader)
+        for plan in work.plans(handles.runtime.now_ms()):
             if isinstance(plan, MinorPlan):
-                upkeep.run(plan)
+                work.run(plan)
 
 
 def _twice(operation: Operation) -> tuple[Operation, Operation]:

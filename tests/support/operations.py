@@ -178,10 +178,10 @@ def _bulk(lake: Lake) -> Any:
 
 def _minor(lake: Lake) -> None:
     with lake.table("a.t")._internals.lane() as (handles, reader):
-        upkeep = TableMaintenance(handles, reader)
-        for plan in upkeep.plans(handles.runtime.now_ms()):
+        work = TableMaintenance(handles, reader)
+        for plan in work.plans(handles.runtime.now_ms()):
             if isinstance(plan, MinorPlan):
-                upkeep.run(plan)
+                work.run(plan)
 
 
 def _adopt(lake: Lake) -> Any:

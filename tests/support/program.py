@@ -246,7 +246,7 @@ class Driver:
         assert report.base_rows + report.inserted - report.deleted == report.final_rows
 
     def look_for_tombstones(self, name: str) -> None:
-        """Background work may have folded, or merged away, what made deletes by other columns wait."""
+        """Maintenance may have folded, or merged away, what made deletes by other columns wait."""
         oracle = self.oracles[name]
         if not oracle.key:
             pending = [file for file in self.table(name).snapshot().changes if file.op.value == "delete"]

@@ -95,7 +95,7 @@ def make_lake(path: Path, text: str) -> Path:
             table.fold()
         table.upsert([{"id": 4, "p": "x", "v": text}])
         table.build_index()
-        lake.upkeep()
+        lake.maintain()
         table.vacuum(1, dry_run=False)
         table.upsert([{"id": 5, "p": "x", "v": text}])
     for folder in ("streams", "history", "leases", "pins", "pipelines"):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lithify.core.results import CompactReport, PlannedCompaction
     from lithify.maintenance.plans import CompactPlan
 
-command = Commands("Upkeep")
+command = Commands("Maintenance")
 NAMES_MAX = 5
 
 

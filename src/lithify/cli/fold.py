@@ -16,7 +16,7 @@ from lithify.errors import InvalidRequest, LithifyError
 if TYPE_CHECKING:
     from lithify.cli.command import AnyTable
 
-command = Commands("Upkeep")
+command = Commands("Maintenance")
 
 
 DONE = (

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lithify.index.rebuild import FileOrder, IndexFacts
 
 command = Commands(
-    "Upkeep", group="index", help="The index, which plans queries without opening files: build, inspect, check."
+    "Maintenance", group="index", help="The index, which plans queries without opening files: build, inspect, check."
 )
 PATHS_SHOWN_MAX = 20
 SkipOption = Annotated[

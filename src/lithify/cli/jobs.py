@@ -1,4 +1,4 @@
-"""Commands that look at background work: jobs, stats."""
+"""Commands that look at maintenance: jobs, stats."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lithify.maintenance.reports import job_totals
 if TYPE_CHECKING:
     from lithify.cli.command import AnyLake
 
-command = Commands("Upkeep")
+command = Commands("Maintenance")
 
 
 def _time(time_ms: Any) -> str:
@@ -103,7 +103,7 @@ def stats(
         str | None, typer.Argument(metavar="NAME", help="The table: namespace.table. Default: all of them.")
     ] = None,
 ) -> None:
-    """Show files and bytes by tier, pending changes, the expected cost of reading them, and what upkeep is due.
+    """Show files and bytes by tier, pending changes, the expected cost of reading them, and what maintenance is due.
 
     Examples:
         lithify stats
@@ -120,7 +120,7 @@ def _all_stats(session: Session, lake: AnyLake) -> None:
     rows: list[dict[str, Any]] = []
     for table in lake.tables():
         try:
-            rows.append(lake.table_upkeep(table))
+            rows.append(lake.table_maintenance(table))
         except LithifyError as error:
             rows.append({"table": table, "error": error.message})
     last = next(iter(lake.past_cycles(1)), None)
@@ -139,7 +139,7 @@ def _all_stats(session: Session, lake: AnyLake) -> None:
 
 
 def _table_stats(session: Session, lake: AnyLake, name: str) -> None:
-    document = lake.table_upkeep(name)
+    document = lake.table_maintenance(name)
     numbers = ("seq", "watermark", "base_files", "base_rows", "base_bytes")
     pending = ("pending_files", "pending_rows", "pending_bytes")
     fields = {

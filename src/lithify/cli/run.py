@@ -1,4 +1,4 @@
-"""`lithify run`: background work in the foreground, told while it happens.
+"""`lithify run`: maintenance in the foreground, told while it happens.
 
 The work runs on other threads; this one waits for it to end or for a signal. The first Ctrl-C or SIGTERM starts
 nothing new, lets running jobs end or cancels them, and exits with 0. The second ends the process at once: recovery
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lithify.lake.maintenance import Maintenance
     from lithify.maintenance.reports import CycleReport
 
-command = Commands("Upkeep")
+command = Commands("Maintenance")
 STOPPING = "stopping: running jobs end first; Ctrl-C again ends at once"
 FORCED = "ended at once: what was running is cleared up by the next cycle"
 logger = logging.getLogger(__name__)

@@ -51,8 +51,8 @@ def serve(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen on another address than this machine's own without TLS.")
     ] = False,
-    no_upkeep: Annotated[
-        bool, typer.Option("--no-upkeep", help="Leave folding and compaction to another process.")
+    no_maintenance: Annotated[
+        bool, typer.Option("--no-maintenance", "--no-upkeep", help="Leave maintenance to another process.")
     ] = False,
     token_file: Annotated[
         Path | None,
@@ -69,7 +69,7 @@ def serve(
     """Serve the lake over HTTP, until Ctrl-C.
 
     It listens on this machine only, unless there is TLS or --insecure is given. At the first start it makes a token and
-    shows it once, or writes it to --token-file; `lithify tokens` makes further ones. Background work runs inside, Spark
+    shows it once, or writes it to --token-file; `lithify tokens` makes further ones. Maintenance runs inside, Spark
     only when it is needed.
 
     Examples:
@@ -92,7 +92,7 @@ def serve(
         check_address(settings, insecure=insecure)
         told = logging_to(session.out.log_line, lambda: settings.log_format, logging.INFO, all_of_it=True)
         with told:
-            _serve(session, lake, settings, ended, token_file, upkeep=not no_upkeep)
+            _serve(session, lake, settings, ended, token_file, maintenance=not no_maintenance)
 
 
 def _serve(
@@ -102,7 +102,7 @@ def _serve(
     ended: contextlib.ExitStack,
     token_file: Path | None,
     *,
-    upkeep: bool,
+    maintenance: bool,
 ) -> None:
     from lithify.http.app import create_app
     from lithify.http.logs import only_public
@@ -119,9 +119,9 @@ def _serve(
     url = _url(settings.host, socket.getsockname()[1], tls is not None)
     problems: list[LithifyError] = []
 
-    def start_upkeep() -> None:
+    def start_maintenance() -> None:
         try:
-            lake.start_upkeep()
+            lake.start_maintenance()
         except LithifyError as error:
             if not server.should_exit:
                 problems.append(error)
@@ -130,9 +130,9 @@ def _serve(
     def ready() -> None:
         _tell_start(session, lake, url, tokens, secret, token_file)
         internals(lake).warm()
-        if upkeep:
+        if maintenance:
             # What it imports and looks at first need not keep the first requests waiting.
-            threading.Thread(target=start_upkeep, name="lithify-start-upkeep", daemon=True).start()
+            threading.Thread(target=start_maintenance, name="lithify-start-maintenance", daemon=True).start()
 
     def stopping() -> None:
         session.out.aside("stopping: requests under way end first; Ctrl-C again ends at once")

@@ -52,8 +52,8 @@ def connect(
 ) -> RemoteLake:
     """A lake behind a service: `lithify.connect("http://127.0.0.1:8080", token="lith_…")`.
 
-    `timeout_s`: how long an answer may take; folds and other upkeep may take longer. `verify`: a file of certificates
-    (PEM) to trust, or False to trust whoever answers.
+    `timeout_s`: how long an answer may take; folds and other maintenance may take longer. `verify`: a file of
+    certificates (PEM) to trust, or False to trust whoever answers.
     """
     return RemoteLake(Transport(address, token, timeout_s=timeout_s, verify=verify))
 
@@ -163,10 +163,10 @@ class RemoteLake(LakeMethods[RemoteTable]):
         """Queries that run or wait now."""
         return Listed(rebuilt(RunningQuery, query) for query in field_of(self._get("/query/running"), "queries"))
 
-    # -- upkeep
+    # -- maintenance
 
-    def trigger_upkeep(self, tier: TierNames = None, tables: Sequence[str] | None = None) -> str:
-        """Start a cycle of background work on the server; answers its id as soon as it has begun. Raises `Conflict`
+    def trigger_maintenance(self, tier: TierNames = None, tables: Sequence[str] | None = None) -> str:
+        """Start a cycle of maintenance on the server; answers its id as soon as it has begun. Raises `Conflict`
         with the running cycle's id (`details["cycle"]`) if there is one.
         """
         if tables is not None and len(tables) != 1:
@@ -174,11 +174,11 @@ class RemoteLake(LakeMethods[RemoteTable]):
         query = {"tier": list(tier_names(tier)) or None, "table": tables[0] if tables else None}
         return str(field_of(self._ask("POST", "/compaction/trigger", query=query), "cycle"))
 
-    def upkeep(
+    def maintain(
         self, tier: TierNames = None, tables: Sequence[str] | None = None, *, timeout_s: float = 3600
     ) -> CycleReport:
-        """One cycle of background work on the server, now; waits for its report."""
-        cycle = self.trigger_upkeep(tier, tables)
+        """One cycle of maintenance on the server, now; waits for its report."""
+        cycle = self.trigger_maintenance(tier, tables)
         until = time.monotonic() + timeout_s
         while True:
             found = next((past for past in self.past_cycles(20) if past.get("cycle") == cycle), None)
@@ -201,7 +201,7 @@ class RemoteLake(LakeMethods[RemoteTable]):
         return list(field_of(self._get("/compaction/history", query), "jobs"))
 
     def running_cycle(self) -> dict[str, Any] | None:
-        """Who runs a cycle of background work on this lake now, if anybody."""
+        """Who runs a cycle of maintenance on this lake now, if anybody."""
         cycle: dict[str, Any] | None = field_of(self._get("/compaction/jobs"), "cycle")
         return cycle
 
@@ -209,7 +209,7 @@ class RemoteLake(LakeMethods[RemoteTable]):
         """What earlier cycles did, newest first."""
         return list(field_of(self._get("/compaction/history", {"limit": _bounded(limit)}), "cycles"))
 
-    def table_upkeep(self, name: str) -> dict[str, Any]:
+    def table_maintenance(self, name: str) -> dict[str, Any]:
         """A table's numbers, what is due on it, its last job, and what failed and waits to be tried again."""
         name = str(parse_table_name(name))
         document: dict[str, Any] = dict(field_of(self._get("/compaction/stats", {"table": name}), "tables")[0])
@@ -225,7 +225,12 @@ class RemoteLake(LakeMethods[RemoteTable]):
 
     adopt = only_here("adopt", "run `lithify adopt` where the lake is: the files to adopt must be there, too")
     ingest = only_here("ingest", "write the rows with append or upsert, or run `lithify ingest` where the lake is")
-    start_upkeep = only_here("start_upkeep", "`lithify serve` does this by itself; trigger_upkeep starts a cycle")
+    start_maintenance = only_here(
+        "start_maintenance", "`lithify serve` does this by itself; trigger_maintenance starts a cycle"
+    )
+    # Names that they had before, and still have.
+    upkeep, trigger_upkeep, table_upkeep = maintain, trigger_maintenance, table_maintenance
+    start_upkeep = start_maintenance
     pipeline = only_here("pipeline", "run `lithify pipeline run` where the lake is")
 
     def pipelines(self) -> NoReturn:

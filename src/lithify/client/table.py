@@ -261,7 +261,7 @@ class RemoteTable(TableMethods[PlannedCompaction]):
         found = self._get("/partitions", {"as_of": as_of_document(as_of)})
         return Listed(partition_of(part, self._known) for part in field_of(found, "partitions"))
 
-    # -- upkeep: done by the server, answered when it is done
+    # -- maintenance: done by the server, answered when it is done
 
     def _fold(self, dry_run: bool) -> FoldReport | FoldPlan:
         document = self._work("/fold", dry_run)

@@ -183,7 +183,7 @@ class WorkerCompute:
 
     # -- beyond it
 
-    def cancel_all(self, reason: str = "background work was stopped") -> None:
+    def cancel_all(self, reason: str = "maintenance was stopped") -> None:
         """Kill the worker: what runs on it fails as cancelled. The next order starts a new one."""
         with self._lock:
             child = self._child

@@ -53,7 +53,7 @@ from lithify.files.storage import Storage
 logger = logging.getLogger(__name__)
 
 TRIM_EVERY_CHECKPOINTS, TRIM_EVERY_COMMITS = 16, 320  # whichever comes first
-TRIM_FILES_MAX = 2_000  # on the way of a write; more is left to upkeep and to the next time
+TRIM_FILES_MAX = 2_000  # on the way of a write; more is left to maintenance and to the next time
 TXNS_KEPT_MAX = 1_000
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 

@@ -32,9 +32,11 @@ from lithify.lake.lake import Lake
 from lithify.settings import Settings
 
 V1 = "/v1"
+MAINTENANCE, ITS_EARLIER_NAME = f"{V1}/maintenance", f"{V1}/compaction"
 # They are tried in this order: what is called most comes first. No path of one matches another's.
 ROUTERS: tuple[tuple[APIRouter, str], ...] = (
-    *((module.router, V1) for module in (rows, query, tables, cache, history, tags, table_maintenance, maintenance)),
+    *((module.router, V1) for module in (rows, query, tables, cache, history, tags, table_maintenance)),
+    *((maintenance.router, prefix) for prefix in (MAINTENANCE, ITS_EARLIER_NAME)),
     (health.router, ""),
     (describe.router, ""),
 )
@@ -62,9 +64,12 @@ def create_app(lake: Lake, settings: Settings, tokens: Tokens) -> FastAPI:
     )
     app.state.service = Service(lake, settings, tokens, metrics)
     app.state.endpoints = endpoints
-    app.state.templates = {found.function: found.path for found in endpoints}
+    app.state.templates = {}
+    for found in endpoints:
+        app.state.templates.setdefault(found.function, []).append(found.path)
     for router, prefix in ROUTERS:
-        app.include_router(router, prefix=prefix, dependencies=[Depends(only_known_parameters)] if prefix else [])
+        checks = [Depends(only_known_parameters)] if prefix else []
+        app.include_router(router, prefix=prefix, dependencies=checks, deprecated=prefix == ITS_EARLIER_NAME or None)
     add_handlers(app, lake.path)
     _describe(app)
     return app

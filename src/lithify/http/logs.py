@@ -106,7 +106,8 @@ def request_id(given: str) -> str:
 
 def template(scope: Scope) -> str:
     """`/v1/tables/{name}`; a path that matches no route may hold anything and is not told."""
-    return str(scope["app"].state.templates.get(scope.get("endpoint"), UNMATCHED))
+    known = scope["app"].state.templates.get(scope.get("endpoint"), (UNMATCHED,))
+    return str(scope["path"] if scope["path"] in known else known[0])
 
 
 class _OnlyPublic(logging.Filter):

@@ -1,4 +1,4 @@
-"""What Prometheus reads at /metrics: requests, queries, writes, cache, background work, and this process.
+"""What Prometheus reads at /metrics: requests, queries, writes, cache, maintenance, and this process.
 
 Requests are counted as they end, by the template of their route and never by their path, so that no caller can make
 series. Everything else is read at a scrape from what the process holds in memory: no log is looked at. Tables are a
@@ -152,7 +152,7 @@ def _pending(seen: Sequence[Snapshot | TableStats]) -> Iterator[Metric]:
 
 
 def _disk(uses: Sequence[DiskUse | None]) -> Iterator[Metric]:
-    """As upkeep saw it last: nothing is listed for it."""
+    """As maintenance saw it last: nothing is listed for it."""
     found = [use for use in uses if use is not None]
     removed = "Files of open tables that only versions of the past need."
     yield _gauge("lithify_removed_files", removed, sum(use.removed_files for use in found))
@@ -160,7 +160,7 @@ def _disk(uses: Sequence[DiskUse | None]) -> Iterator[Metric]:
     reclaimable = sum(use.reclaimable_bytes for use in found)
     yield _gauge("lithify_reclaimable_bytes", "Those of them that the next vacuum takes.", reclaimable)
     most = max((use.write_amplification or 0.0 for use in found), default=0.0)
-    amplified = "Bytes that upkeep writes per byte of changes, of the open table where it is the most."
+    amplified = "Bytes that maintenance writes per byte of changes, of the open table where it is the most."
     yield _gauge("lithify_write_amplification", amplified, most)
 
 

@@ -1,4 +1,4 @@
-"""A bounded file of JSON lines: what background work did. For people to read; nothing depends on it.
+"""A bounded file of JSON lines: what maintenance did. For people to read; nothing depends on it.
 
 Lines are appended in one write each, so that several processes can share the file. A line that a crash cut off is
 skipped. When the file has grown too large, its newer half is kept.

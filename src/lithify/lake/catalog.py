@@ -232,7 +232,7 @@ class Catalog:
                 self._clear(name, changes, base_path)
             except Exception as error:
                 logger.warning(
-                    "table %s is dropped, but not all of it is cleared away: %s; upkeep will do it, or drop it again",
+                    "table %s is dropped, but not all is cleared away: %s; maintenance will do it, or drop it again",
                     name,
                     error,
                 )

@@ -283,7 +283,7 @@ class TableInternals:
 
     @contextmanager
     def lane(self) -> Iterator[tuple[Handles, Reader]]:
-        """For background work: one at a time, on handles of its own, so that no reader and no writer waits for it."""
+        """For maintenance: one at a time, on handles of its own, so that no reader and no writer waits for it."""
         with self._tables.lane(self.handles) as (handles, reader):
             yield handles, reader
 

@@ -71,7 +71,7 @@ class Lake(LakeMethods[Table]):
         self._lock = threading.RLock()
         # No cache: that a table is always the same object is seen by those who hold it.
         self._tables: WeakValueDictionary[tuple[TableName, str], Table] = WeakValueDictionary()
-        self._upkeep: Maintenance | None = None
+        self._maintenance: Maintenance | None = None
 
     def __repr__(self) -> str:
         return f"Lake({str(self.path)!r})"
@@ -91,8 +91,8 @@ class Lake(LakeMethods[Table]):
         """
         if self._internals.scheduler is not None:
             self._internals.scheduler.stop()
-        elif self._upkeep is not None:
-            self._upkeep.stop()
+        elif self._maintenance is not None:
+            self._maintenance.stop()
         self._internals.close()
 
     # -- tables
@@ -141,7 +141,7 @@ class Lake(LakeMethods[Table]):
     def on_change(self, listener: Listener) -> Callable[[], None]:
         """Call `listener(name, snapshot)` when an open table has changed, wherever that was committed.
 
-        It is noticed at once when background work of this lake completes, everything else (own writes too) within
+        It is noticed at once when maintenance of this lake completes, everything else (own writes too) within
         `refresh_s`. Call the answer to stop.
         """
         return self._loaded.listen(listener)
@@ -213,25 +213,25 @@ class Lake(LakeMethods[Table]):
                     self._catalog.drop(parsed, only_at_seq=at_seq)
             raise
 
-    # -- upkeep
+    # -- maintenance
 
-    def upkeep(self, tier: TierNames = None, tables: Sequence[str] | None = None) -> CycleReport:
-        """One cycle of background work, now: settle what died, then fold, merge and compact whatever is due.
+    def maintain(self, tier: TierNames = None, tables: Sequence[str] | None = None) -> CycleReport:
+        """One cycle of maintenance, now: recover what died, then fold, merge and compact whatever is due.
 
         `tier`: only that tier's work, or that of several. Raises `Conflict` with the running cycle's id, if one runs.
         """
         return self.maintenance.cycle.run(tier, tables)
 
-    def trigger_upkeep(self, tier: TierNames = None, tables: Sequence[str] | None = None) -> str:
-        """As `upkeep`, but in the background: answers the cycle's id as soon as it has begun. `close` ends it."""
+    def trigger_maintenance(self, tier: TierNames = None, tables: Sequence[str] | None = None) -> str:
+        """As `maintain`, but in the background: answers the cycle's id as soon as it has begun. `close` ends it."""
         return self.maintenance.trigger(tier, tables)
 
-    def start_upkeep(self, every_s: float | None = None) -> None:
+    def start_maintenance(self, every_s: float | None = None) -> None:
         """Keep the lake in shape in the background from now on, until `close`, as `lithify run` does."""
         with self._lock:
             self._loaded.check_open()
             if self._internals.scheduler is not None:
-                raise InvalidRequest("upkeep of this lake has been started already; it ends with close")
+                raise InvalidRequest("maintenance of this lake has been started already; it ends with close")
             scheduler = self.maintenance.scheduler(every_s=every_s)
             scheduler.start()
             self._internals.scheduler = scheduler
@@ -249,7 +249,7 @@ class Lake(LakeMethods[Table]):
         return ended_jobs(self, limit, table)
 
     def running_cycle(self) -> dict[str, Any] | None:
-        """Who runs a cycle of background work on this lake now, if anybody."""
+        """Who runs a cycle of maintenance on this lake now, if anybody."""
         from lithify.lake.maintenance import running_cycle
 
         return running_cycle(self)
@@ -260,22 +260,30 @@ class Lake(LakeMethods[Table]):
 
         return past_cycles(self, limit)
 
-    def table_upkeep(self, name: str) -> dict[str, Any]:
+    def table_maintenance(self, name: str) -> dict[str, Any]:
         """A table's numbers, what is due on it, its last job, and what failed and waits to be tried again."""
-        from lithify.lake.maintenance import table_upkeep
+        from lithify.lake.maintenance import table_maintenance
 
-        return table_upkeep(self, name)
+        return table_maintenance(self, name)
+
+    # Names that they had before, and still have.
+    upkeep, trigger_upkeep, start_upkeep, table_upkeep = (
+        maintain,
+        trigger_maintenance,
+        start_maintenance,
+        table_maintenance,
+    )
 
     @property
     def maintenance(self) -> Maintenance:
-        """Background work of this lake in this process: its cycle, what is due, and what was asked for."""
+        """Maintenance of this lake in this process: its cycle, what is due, and what was asked for."""
         from lithify.lake.maintenance import Maintenance
 
         with self._lock:
             self._loaded.check_open()
-            if self._upkeep is None:
-                self._upkeep = Maintenance(self)
-            return self._upkeep
+            if self._maintenance is None:
+                self._maintenance = Maintenance(self)
+            return self._maintenance
 
     # -- pipelines
 

@@ -1,4 +1,4 @@
-"""Background work of one lake, put together: its cycle, its scheduler, and what an operator wants to see of it."""
+"""Maintenance of one lake, put together: its cycle, its scheduler, and what an operator wants to see of it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Maintenance:
         self.cycle = Cycle(
             self._runtime,
             lake.tables,
-            self._upkeep,
+            self._work_of,
             notify=lambda name: internals(lake).open_tables.notify(parse_table_name(name)),
             counters=self.counters,
             check_tier=self._check_tier,
@@ -60,7 +60,7 @@ class Maintenance:
         )
 
     def check_role(self) -> None:
-        """Raises `InvalidRequest` if this node may not do background work now."""
+        """Raises `InvalidRequest` if this node may not do maintenance now."""
         check_may_compact(self._runtime)
 
     def scheduler(
@@ -124,7 +124,7 @@ class Maintenance:
         skipped: list[Skipped] = []
         for name in tables:
             try:
-                found += _candidates(self._upkeep(name, 0).plans(self._runtime.now_ms(), tier))
+                found += _candidates(self._work_of(name, 0).plans(self._runtime.now_ms(), tier))
             except LithifyError as error:
                 if name in self._lake.tables():  # not if it was dropped meanwhile
                     skipped.append(Skipped(name, error.message, damaged=True))
@@ -144,7 +144,7 @@ class Maintenance:
             self._own_tiers = {}
             for name in self._lake.tables():
                 try:
-                    self._upkeep(name, 0)
+                    self._work_of(name, 0)
                 except LithifyError as error:
                     logger.debug("the tiers of %s are left out: %s", name, error)
         for name, tiers in list(self._own_tiers.items()):
@@ -157,7 +157,7 @@ class Maintenance:
                         logger.warning("%s", error)
         return list(found.values())
 
-    def _upkeep(self, name: str, lease: int) -> TableMaintenance:
+    def _work_of(self, name: str, lease: int) -> TableMaintenance:
         handles = internals(self._lake).open_tables.background(parse_table_name(name))
         if self._own_tiers is not None:
             self._own_tiers[name] = policy_for(self._runtime.settings, handles.changes.schema.settings, name).tiers
@@ -313,12 +313,12 @@ class TableUpkeep(DiskUse, TableStats):
     waiting: Annotated[tuple[Waiting, ...], "Its work that failed and waits to be tried again."] = ()
 
 
-def table_upkeep(lake: Lake, name: str) -> dict[str, Any]:
+def table_maintenance(lake: Lake, name: str) -> dict[str, Any]:
     """A table's numbers, what is due on it, its last job, and what failed and waits to be tried again."""
     table = lake.table(name)
     handles = internals(table).handles
-    upkeep = TableMaintenance(handles, Reader(handles))
-    debt, disk = asdict(upkeep.debt(internals(lake).runtime.now_ms())), asdict(upkeep.disk_use())
+    work = TableMaintenance(handles, Reader(handles))
+    debt, disk = asdict(work.debt(internals(lake).runtime.now_ms())), asdict(work.disk_use())
     last = next(iter(past_cycles(lake, 1)), {})
     waiting = [entry for entry in last.get("waiting") or () if entry.get("table") == name]
     return {

@@ -74,7 +74,7 @@ class Opened:
 
 
 class Background(Opened):
-    """One open table as background work has it. Jobs of cycles run side by side, and beside whoever has the lane."""
+    """One open table as maintenance has it. Jobs of cycles run side by side, and beside whoever has the lane."""
 
     def __init__(self, handles: Handles) -> None:
         super().__init__(handles)
@@ -196,7 +196,7 @@ class OpenTables:
 
     @contextmanager
     def lane(self, of: Handles) -> Iterator[tuple[Handles, Reader]]:
-        """Background work on one table, one at a time in this process. Its end is told to the listeners."""
+        """Maintenance on one table, one at a time in this process. Its end is told to the listeners."""
         found = self._on_lane(of)
         try:
             handles = found.handles

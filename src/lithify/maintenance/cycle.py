@@ -138,7 +138,7 @@ class CycleRun:
     def cancel(self) -> None:
         with self._lock:
             self._cancelled = True
-        self._runtime.compute.cancel_all("background work was stopped")
+        self._runtime.compute.cancel_all("maintenance was stopped")
 
     # -- in order
 

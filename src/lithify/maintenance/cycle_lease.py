@@ -1,4 +1,4 @@
-"""Cycles: background work over the whole lake, one at a time.
+"""Cycles: maintenance over the whole lake, one at a time.
 
 The lease "cycle" keeps two processes from doing the same work, and a gate does the same for the threads of this one.
 Both only save double work: what a cycle does is decided by the commits of its jobs. A second trigger is answered with
@@ -145,7 +145,7 @@ class Cycle:
         runtime = self.runtime
         with self._gate:
             if self._closed:
-                raise Conflict("background work is being stopped here: no cycle is started")
+                raise Conflict("maintenance is being stopped here: no cycle is started")
             if self._running is not None:
                 since = leases.shown_time(self._running.started_ms)
                 raise _already_running(self._running.id, f"{runtime.owner_label} since {since}")
@@ -174,7 +174,7 @@ def check_may_compact(runtime: Runtime) -> None:
     roles = runtime.settings.roles_now()
     if "compact" not in roles:
         raise InvalidRequest(
-            f"this node may not do background work: its setting roles is {','.join(roles) or 'empty'}; add compact to "
+            f"this node may not do maintenance: its setting roles is {','.join(roles) or 'empty'}; add compact to "
             "it (lithify.toml or LITHIFY_ROLES), or run this on a node that has it"
         )
 

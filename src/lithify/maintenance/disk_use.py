@@ -1,4 +1,4 @@
-"""What a table takes on disk beside its live files, and what upkeep writes for it, counted from its commits.
+"""What a table takes on disk beside its live files, and what maintenance writes for it, counted from its commits.
 
 Removed files stay until vacuum takes them. They are counted by the minute, which is enough to tell how many of them
 the next vacuum would take, and little however many there are. A vacuum says in its commit up to when it took them.
@@ -29,7 +29,7 @@ class DiskUse(Shown):
     removed_bytes: Annotated[int, "Bytes in them."] = 0
     reclaimable_bytes: Annotated[int, "Those of them that the next vacuum takes."] = 0
     write_amplification: Annotated[
-        float | None, "Bytes that upkeep writes per byte of changes; null before there was one."
+        float | None, "Bytes that maintenance writes per byte of changes; null before there was one."
     ] = None
 
 

@@ -1,4 +1,4 @@
-"""Values of background work: what is wanted (a policy), and what to do with which files, and why (plans).
+"""Values of maintenance: what is wanted (a policy), and what to do with which files, and why (plans).
 
 `triggers` makes plans from a policy, jobs run them.
 """
@@ -99,8 +99,8 @@ class FileCount(Shown):
 
 @dataclass(frozen=True)
 class Debt(Shown):
-    """What a table's upkeep has left to do. `origins` counts base files by what wrote them, tiers among it; `waiting`
-    are base files that would be compacted now; `due` says why for every plan.
+    """What a table's maintenance has left to do. `origins` counts base files by what wrote them, tiers among it;
+    `waiting` are base files that would be compacted now; `due` says why for every plan.
     """
 
     origins: Mapping[str, FileCount]

@@ -39,7 +39,7 @@ _quiet = logging.getLogger(f"{__name__}.times")
 _quiet.setLevel(logging.ERROR)
 
 INTERVAL, FAILED = "policies", "cycle failed"
-IDLE, WORKING = "upkeep idle", "upkeep working again"
+IDLE, WORKING = "maintenance idle", "maintenance working again"
 INTERVAL_KINDS = frozenset({"fold", "minor", "pack", "vacuum"})
 STOP_GRACE_S = 10.0
 EVERY_S_MIN, EVERY_S_MAX = 0.05, 366 * 86_400

@@ -80,7 +80,7 @@ def _fold_reasons(snapshot: Snapshot, policy: MaintenancePolicy, now_ms: int, co
 def _put_off(snapshot: Snapshot, policy: MaintenancePolicy, now_ms: int, cost: ReadCost) -> bool:
     """Whether a fold would write too much for what it folds, and nothing that weighs more asks for it.
 
-    Write amplification is how many bytes of base a byte of changes makes upkeep write. A fold of changes to random keys
+    Write amplification is how many bytes of base a byte of changes makes us write. A fold of changes to random keys
     rewrites every file that they can meet, so it pays to let them gather: folding when a share s of a table has changed
     writes 1 + 1/s bytes per byte. While a fold would exceed `write_amplification_max`, change files are merged among
     themselves instead, which keeps them few.

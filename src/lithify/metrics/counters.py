@@ -1,4 +1,4 @@
-"""Counters of background work and of missing indexes, ready for a metrics endpoint. Each lake has its own registry.
+"""Counters of maintenance and of missing indexes, ready for a metrics endpoint. Each lake has its own registry.
 
 Labels have few values (kinds and outcomes, never tables), so that the number of series stays small.
 """

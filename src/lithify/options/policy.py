@@ -1,4 +1,4 @@
-"""What is wanted of background work on a table: the lake's settings, with what the table's own options say instead."""
+"""What is wanted of maintenance on a table: the lake's settings, with what the table's own options say instead."""
 
 from __future__ import annotations
 

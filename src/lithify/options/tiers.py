@@ -29,7 +29,7 @@ FILES_MIN_MIN, FILES_MIN_MAX = 2, 100_000
 WINDOW_S_MIN, WINDOW_S_MAX = 60, 366 * DAY_S
 AGE_S_MAX = 100 * 366 * DAY_S
 NAME_LENGTH_MAX = 32
-# Folder prefixes and kinds of upkeep that say something else than a tier.
+# Folder prefixes and kinds of maintenance that say something else than a tier.
 RESERVED_NAMES = frozenset(
     {"adopt", "bulk", "cluster", "fold", "foreign", "minor", "pack", "policies", "spool", "vacuum", "write"}
 )

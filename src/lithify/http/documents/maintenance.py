@@ -1,4 +1,4 @@
-"""Documents about a table's state and upkeep, background work and the hot cache, where no result class says them."""
+"""Documents about a table's state, maintenance and the hot cache, where no result class says them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class PartitionsDocument(AboutTable):
     partitions: list[PartitionDocument] = Field(description="In the order of their values, nulls last.")
 
 
-# -- upkeep of one table
+# -- maintenance of one table
 
 
 class _DryRunOrder(Order):
@@ -152,7 +152,7 @@ class CompactionsDocument(_NotedDocument):
     done: list[CompactReport] = Field(description="The jobs that ran; empty if nothing was due.")
 
 
-# -- background work of the lake
+# -- maintenance of the lake
 
 
 T = TypeVar("T")
@@ -191,7 +191,7 @@ class WorkerDocument(Document):
 
 
 class StatusDocument(Document):
-    """Whether background work runs here, and what it is doing."""
+    """Whether maintenance runs here, and what it is doing."""
 
     may_compact: bool = Field(description="Whether this node may run cycles now: `compact` is among its roles.")
     roles: list[str] = Field(description="The setting `roles` of this node.", examples=[["read", "write", "compact"]])
@@ -246,7 +246,7 @@ class JobsDocument(Document):
 
 
 class CompactionHistoryDocument(Document):
-    """What background work did, newest first."""
+    """What maintenance did, newest first."""
 
     cycles: list[PastCycle] = Field(description="Cycles that ended, at most `limit` of them.")
     jobs: list[EndedJob] = Field(description="Jobs that ended, in cycles or not, at most `limit` of them.")

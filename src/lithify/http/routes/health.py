@@ -47,7 +47,7 @@ def ready(_: Annotated[None, public()], service: ServiceDep) -> Health:
     responses={200: {"description": "In the text format of Prometheus.", "content": {"text/plain": METRICS_EXAMPLE}}},
 )
 def metrics(_: Annotated[Caller, needs("read", "maintain")], service: ServiceDep) -> Response:
-    """Requests, queries, writes, cache, background work and this process. Cheap: no log and no file is looked at."""
+    """Requests, queries, writes, cache, maintenance and this process. Cheap: no log and no file is looked at."""
     return Response(service.metrics.text(), media_type=CONTENT_TYPE)
 
 

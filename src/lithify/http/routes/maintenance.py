@@ -1,4 +1,4 @@
-"""Background work of the lake: status, stats, candidates, jobs, history, and a cycle on demand.
+"""Maintenance of the lake: status, stats, candidates, jobs, history, and a cycle on demand.
 
 A token for some tables sees and triggers work on those only; what concerns the lake as a whole (the schedule, the
 running cycle's id, counts of a cycle) everybody with a scope sees. Texts are told without the lake's place on disk.
@@ -61,10 +61,10 @@ def watched(lake: LakeDep, caller: Watcher, table: TableQuery = None, namespace:
 Watched = Annotated[list[str], Depends(watched)]
 Limit = Annotated[int, Query(description="Entries at most.", ge=1, le=HISTORY_MAX)]
 
-router = APIRouter(prefix="/compaction", tags=["compaction"])
+router = APIRouter(tags=["maintenance"])
 
 
-@router.get("/status", summary="Whether background work runs here, and what it is doing")
+@router.get("/status", summary="Whether maintenance runs here, and what it is doing")
 def status(service: ServiceDep, caller: Watcher) -> StatusDocument:
     """The cycle that runs now, in whichever process; the last one; tiers and their times; the Spark worker."""
     lake, settings, seen = service.lake, service.settings, _seen_by(caller)
@@ -95,7 +95,7 @@ def stats(
     limit: Annotated[int, Query(description="Tables at most.", ge=1, le=TABLES_MAX)] = 100,
 ) -> CompactionStatsDocument:
     """Looks at the logs of each table. One that cannot be looked at says why in `error`, and the others go on."""
-    found = [_upkeep(lake, name) for name in names[:limit]]
+    found = [_table_maintenance(lake, name) for name in names[:limit]]
     return CompactionStatsDocument(
         tables=found,
         more=len(names) > limit,
@@ -162,7 +162,7 @@ def trigger(
     table: TableQuery = None,
     namespace: NamespaceQuery = None,
 ) -> TriggeredDocument:
-    """Answers at once with the cycle's id, by which `GET /v1/compaction/history` shows its report when it has ended.
+    """Answers at once with the cycle's id, by which `GET /v1/maintenance/history` shows its report when it has ended.
 
     Without a tier, everything that is due: folds, merges of changes, packing and all tiers. 400 for a tier that nobody
     declared or that is off, 404 for an unknown table or namespace.
@@ -170,7 +170,7 @@ def trigger(
     names = _chosen(lake, caller, ("maintain",), table, namespace)
     # Named one by one only where that says less than the whole lake: a table may be created in between.
     whole = table is None and namespace is None and caller.may("maintain")
-    cycle = lake.trigger_upkeep(tier, None if whole else names)
+    cycle = lake.trigger_maintenance(tier, None if whole else names)
     tiers = list(dict.fromkeys(tier or ()))
     return TriggeredDocument(cycle=cycle, tier=tiers[0] if len(tiers) == 1 else None, tiers=tiers, tables=len(names))
 
@@ -232,9 +232,9 @@ def _cycles(lake: Lake, seen: Callable[[str], bool], limit: int) -> list[PastCyc
     return cycles
 
 
-def _upkeep(lake: Lake, name: str) -> TableUpkeep:
+def _table_maintenance(lake: Lake, name: str) -> TableUpkeep:
     try:
-        return TypeAdapter(TableUpkeep).validate_python(_placeless(lake, lake.table_upkeep(name)))
+        return TypeAdapter(TableUpkeep).validate_python(_placeless(lake, lake.table_maintenance(name)))
     except NotFound:
         return TableUpkeep(table=name, error=f"table {name} was dropped meanwhile, or its files are gone")
     except LithifyError as error:

@@ -1,4 +1,4 @@
-"""Upkeep of one table, now: fold, compact, optimize, vacuum. Each answers when it is done.
+"""Maintenance of one table, now: fold, compact, optimize, vacuum. Each answers when it is done.
 
 What is asked for here runs once at a time per table and `jobs_max` times in all; beyond that it is refused, not queued
 (`maintenance/job_slots.py`). A client that goes away meanwhile stops nothing. A dry run needs no turn.
@@ -53,7 +53,7 @@ VACUUM_EXAMPLES = {
     "Only look, which is the default": {"retain_hours": 168},
     "Delete": {"dry_run": False, "retain_hours": 168},
 }
-router = APIRouter(prefix="/tables/{name}", tags=["upkeep"], route_class=JsonRoute, dependencies=[JsonIfAny])
+router = APIRouter(prefix="/tables/{name}", tags=["maintenance"], route_class=JsonRoute, dependencies=[JsonIfAny])
 
 
 @router.post("/fold", summary="Merge pending changes into base", responses=FAILING)
