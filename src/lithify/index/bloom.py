@@ -1,7 +1,7 @@
 """Which row groups may hold what a query asks for, by their bloom filters: `False` only with proof.
 
 Asked are lists of values of which a row must hold one, under AND and OR (`prune.equalities`). Parquet's split-block
-filters lie in the files themselves; the sidecar only tells where, so one value costs one read of 32 bytes. A filter
+filters lie in the files themselves; the index only tells where, so one value costs one read of 32 bytes. A filter
 that is not there, or not of the one kind that the format defines, or a value that is not sure to be spelled as in the
 file, answers "perhaps".
 """

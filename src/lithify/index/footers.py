@@ -73,7 +73,7 @@ _Told = tuple["_Column", bool, bool]
 
 
 def entry_of(footer: Footer, path: str, size_bytes: int, tag: int = 0) -> bytes:
-    """What the sidecar keeps of one Parquet file: a block of one file. `path` is relative to the Delta table."""
+    """What the index keeps of one Parquet file: a block of one file. `path` is relative to the Delta table."""
     entries = Entries()
     entries.add(footer, path, size_bytes, tag)
     return entries.block()

@@ -1,7 +1,7 @@
 """What base holds, partition by partition, told without opening a data file.
 
 The log names each file with its partition, size, rows and the bounds of the time column. Where it does not (files of
-other writers, which may leave statistics out or cut them to milliseconds) the sidecar does. A sum or a bound that one
+other writers, which may leave statistics out or cut them to milliseconds) the index does. A sum or a bound that one
 file leaves open is unknown for its partition: None, never a guess.
 """
 
@@ -36,7 +36,7 @@ class FileFacts(NamedTuple):
 
 
 Lookup = Callable[[Sequence[DataFile]], Mapping[str, FileFacts]]
-"""What the sidecar knows of some files, by path."""
+"""What the index knows of some files, by path."""
 
 
 def partitions_of(files: Iterable[DataFile], schema: TableSchema, look_up: Lookup) -> list[PartitionStats]:
@@ -95,7 +95,7 @@ def _summed(values: Mapping[str, Any], members: list[tuple[DataFile, FileFacts]]
 
 
 def facts_in(view: View, files: Iterable[DataFile], time: str | None) -> dict[str, FileFacts]:
-    """What a sidecar knows of these files. An entry of another size is of another file."""
+    """What an index knows of these files. An entry of another size is of another file."""
     sizes = {file.path: file.size_bytes for file in files}
     wanted = pa.array(sizes, pa.string())
     found: dict[str, FileFacts] = {}

@@ -364,7 +364,7 @@ class Table(TableMethods[CompactPlan]):
         return stats_of(self.snapshot(), TableStats)
 
     def partitions(self, as_of: AsOf = None) -> list[PartitionStats]:
-        """Files, rows, bytes and times of each partition of base, told by log and sidecar: no data file is opened.
+        """Files, rows, bytes and times of each partition of base, told by log and index: no data file is opened.
         Pending changes have no partition yet.
         """
         snapshot, index = self.snapshot(as_of), self._handles.base_index
@@ -384,7 +384,7 @@ class Table(TableMethods[CompactPlan]):
             return build(handles, skip_corrupt=skip_corrupt, progress=progress)
 
     def rebuild_index(self, skip_corrupt: bool = False, progress: Progress = quiet) -> IndexBuild:
-        """Forget what the sidecars say, and read every footer again."""
+        """Forget what the index says, and read every footer again."""
         return build(self._handles, skip_corrupt=skip_corrupt, progress=progress, anew=True)
 
     def check_index(self, progress: Progress = quiet) -> IndexCheck:

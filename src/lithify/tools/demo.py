@@ -270,7 +270,7 @@ class Demo:
             )
 
     def _explain(self, lake: Lake) -> None:
-        """One order of a table by day: the sidecar rules out all other files before one is opened."""
+        """One order of a table by day: the index rules out all other files before one is opened."""
         query = ONE_ORDER.format(orders=ORDERS, id=self._rows // 2)
         with self._step("Explain", f"what reading order {self._rows // 2:,} takes") as note:
             (found,) = lake.explain(query)
