@@ -336,11 +336,12 @@ class Catalog:
         found = []
         root, store = self._runtime.root, self._runtime.store
         for namespace in store.names(root):
-            folder = store.places.followed(root / namespace, 1)
-            if namespace.startswith(("_", ".")) or not store.is_folder(folder):
+            if namespace.startswith(("_", ".")):
                 continue
-            if store.places.is_link(folder):
-                logger.warning("%s", is_link(folder))
+            folder = root / namespace
+            if store.places.is_link(folder) and store.places.is_link(folder := store.places.followed(folder, 1)):
+                if store.is_folder(folder):
+                    logger.warning("%s", is_link(folder))
                 continue
             found += [TableName(namespace, table) for table in store.names(folder)]
         return found
