@@ -37,8 +37,11 @@ def small(table: Table, batch: pa.Table, *conditions: Condition) -> Commit:
     return table._internals.write(Request(Write("upsert", {}, conditions), {Op.UPSERT: batch}))
 
 
-def bulk(table: Table, batch: pa.Table, *conditions: Condition) -> Commit:
+def bulk(
+    table: Table, batch: pa.Table, *conditions: Condition, meanwhile: Callable[[], object] = lambda: None
+) -> Commit:
     def produce(schema: TableSchema, root: str, folder: str) -> Files:
+        meanwhile()
         writer = PartWriter(part_path(root, folder, "part-00000.parquet"), schema.columns, Layout.of(schema))
         writer.write(batch.cast(schema.columns))
         return [(writer.close(Path(root)), Op.UPSERT)]
@@ -136,6 +139,18 @@ def test_the_commit_says_what_the_write_and_its_conditions_say(table: Table, put
     newest = table.history(limit=1)[0]
 
     assert (newest.operation, newest.rows, newest.batch_id) == ("upsert", 2, "b")
+
+
+def test_a_bulk_write_asks_again_when_its_files_are_written(table: Table) -> None:
+    batch = conditions_of("b")
+
+    answer = bulk(table, rows(1, 2), *batch, meanwhile=lambda: small(table, rows(7), *batch))
+
+    assert (answer.replayed, answer.rows) == (True, 1)
+    with pytest.raises(SeqMoved):
+        bulk(table, rows(3), AtSeq(1), meanwhile=lambda: small(table, rows(8)))
+    assert ids(table) == [7, 8]
+    assert not list(Path(table._handles.changes.log.path).rglob("part-*.parquet"))
 
 
 @pytest.mark.parametrize("wrong", ["", 5, "x" * 1000])
