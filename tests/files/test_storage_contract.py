@@ -18,6 +18,7 @@ from lithify.errors import Corruption, LithifyError, NotFound, Unavailable
 from lithify.files.local import LocalStorage
 from lithify.files.mapped import identity_and_size, mapped
 from lithify.files.open_parquet import ranges_of, read_footer
+from lithify.files.os_errors import Exists
 from lithify.files.read_proof import check_whole, tag_at
 from lithify.files.scratch import links_to
 from lithify.files.staging import stage_folder
@@ -77,12 +78,35 @@ class TestCreate:
     def test_there_is_one_object_of_a_name(self, storage: Storage, at: PurePath) -> None:
         storage.create(at / "one", b"first")
 
-        with pytest.raises(LithifyError):
+        with pytest.raises(Exists):
             storage.create(at / "one", b"second")
+        with pytest.raises(Exists):
+            storage.publish(at / "one", b"second")
 
         assert storage.read(at / "one") == b"first"
+        assert list(storage.below(at)) == ["one"]
 
-    def test_of_many_one_wins(self, kind: Callable[[Path], Storage], tmp_path: Path, at: PurePath) -> None:
+    def test_what_is_published_is_never_seen_in_part(self, storage: Storage, at: PurePath) -> None:
+        content, ended, seen = b"x" * 3_000_000, threading.Event(), set()
+
+        def write() -> None:
+            for number in range(20):
+                storage.publish(at / str(number), content)
+            ended.set()
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        while not ended.is_set():
+            for name in storage.below(at):
+                if name.isdigit():
+                    seen.add(len(storage.read(at / name)))
+        writer.join()
+
+        assert seen <= {len(content)}
+        assert list(storage.below(at)) == sorted(map(str, range(20)))
+
+    @pytest.mark.parametrize("call", ["create", "publish"])
+    def test_of_many_one_wins(self, kind: Callable[[Path], Storage], tmp_path: Path, at: PurePath, call: str) -> None:
         stores = [kind(tmp_path) for _ in range(8)]
         stores[0].make_folder(at)
         for round_ in range(20):
@@ -91,8 +115,8 @@ class TestCreate:
             def attempt(number: int, path: PurePath = at / str(round_), barrier: threading.Barrier = barrier) -> bool:
                 barrier.wait(WAIT_S)
                 try:
-                    stores[number].create(path, b"%d" % number)
-                except LithifyError:
+                    getattr(stores[number], call)(path, b"%d" % number)
+                except Exists:
                     return False
                 return True
 
@@ -509,6 +533,7 @@ def _break(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
 
 ACCESSES: dict[str, Callable[[Storage, Path], object]] = {
     "create": lambda storage, path: storage.create(path, b""),
+    "publish": lambda storage, path: storage.publish(path.with_name("two"), b""),
     "put": lambda storage, path: storage.put(path, b""),
     "swap": lambda storage, path: storage.swap(path, lambda before: b"", WAIT_S, "it"),
     "copy": lambda storage, path: storage.copy(path, path.with_name("two")),
@@ -585,6 +610,8 @@ def test_every_access_is_tried() -> None:
     ("point", "call"),
     [
         ("store.write", lambda storage, path: storage.create(path, b"")),
+        ("store.write", lambda storage, path: storage.publish(path, b"")),
+        ("store.rename", lambda storage, path: storage.publish(path, b"")),
         ("store.write", lambda storage, path: storage.put(path, b"")),
         ("store.rename", lambda storage, path: storage.put(path, b"")),
         ("store.sync", lambda storage, path: storage.put(path, b"")),

@@ -13,8 +13,9 @@ from pathlib import Path, PurePath
 
 from lithify.core.disk_files import DiskFile, is_small_write, lies_inside
 from lithify.core.names import is_job_folder
-from lithify.errors import Conflict, NotFound, Unavailable
+from lithify.errors import NotFound, Unavailable
 from lithify.files.listing import Listing
+from lithify.files.os_errors import Exists
 from lithify.files.paths import Places
 from lithify.files.storage import Data, Storage
 
@@ -82,7 +83,7 @@ class Bucket(Storage):
 
     def create(self, path: PurePath, data: Data, mode: int | None = None) -> None:
         if not self._put_if(path, data, None):
-            raise Conflict(f"{path} exists already")
+            raise Exists(f"{path} exists already")
 
     def put(self, path: PurePath, data: Data, mode: int | None = None) -> None:
         with self._session() as session:

@@ -13,6 +13,10 @@ BATCH_ID_LENGTH_MAX = 256
 def check_text(what: str, value: Any) -> None:
     if not isinstance(value, str):
         raise InvalidRequest(f"{what} is a text, not {type(value).__name__}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidRequest(f"{what} is a text of whole characters; {value!r} has half of one") from None
 
 
 def check_count(what: str, value: Any, least: int = 0, *, needed: bool = False) -> None:

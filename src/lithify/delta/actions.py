@@ -1,17 +1,21 @@
-"""One commit: what it changes, what Lithify adds to it, and reading it back from the log."""
+"""One commit: what it changes, as the text of its file and as deltalake wants it, and reading it back from the log."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, Transaction
+from deltalake.transaction import AddAction, RemoveAction
 
 from lithify.core.snapshot import DataFile
+from lithify.delta.entries import spelled
 from lithify.delta.forget_rules import may_expire
+from lithify.errors import Conflict
 from lithify.files.parquet import Written
 
 Adds = Sequence[tuple[Written, Mapping[str, str | None]]]
@@ -41,6 +45,73 @@ class CommitRecord:
     adds: tuple[Mapping[str, Any], ...]
     removes: tuple[Mapping[str, Any], ...]
     txns: Mapping[str, int]
+    kinds: frozenset[str] = frozenset()
+
+
+def commit_body(change: LogChange, partitions: Sequence[str], write_id: str, time_ms: int) -> bytes:
+    """The file of a commit that adds and removes files. `time_ms` is the time of the log, which never goes back."""
+    parameters = {"mode": "Append", "partitionBy": json.dumps(list(partitions))}
+    actions: list[dict[str, Any]] = [
+        {
+            "commitInfo": {
+                "timestamp": time_ms,
+                "operation": "WRITE",
+                "operationParameters": parameters,
+                "engineInfo": "Lithify",
+                "lithify": _said(change.info, write_id, time_ms),
+            }
+        }
+    ]
+    for file, partition in change.adds:
+        add = {
+            "path": spelled(file.path),
+            "partitionValues": dict(partition),
+            "size": file.size_bytes,
+            "modificationTime": time_ms if change.time_ms is None else change.time_ms,
+            "dataChange": change.data_change,
+            "stats": file.stats,
+        }
+        actions.append({"add": add})
+    for removed in change.removes:
+        remove = {
+            "path": removed.log_path,
+            "deletionTimestamp": time_ms,
+            "dataChange": change.data_change,
+            "extendedFileMetadata": False,
+            "size": removed.size_bytes,
+        }
+        actions.append({"remove": remove})
+    for name, version in change.txns.items():
+        updated = {"lastUpdated": time_ms} if may_expire(name) else {}
+        actions.append({"txn": {"appId": name, "version": version, **updated}})
+    # Raw UTF-8: deltalake misreads characters outside the basic plane when they are escaped.
+    return "\n".join(json.dumps(action, ensure_ascii=False) for action in actions).encode()
+
+
+def _said(info: Mapping[str, Any], write_id: str, time_ms: int) -> dict[str, Any]:
+    return {**info, "write_id": write_id, "time_ms": time_ms}
+
+
+def actions_of(table: PurePath, change: LogChange, now_ms: int) -> list[AddAction | RemoveAction]:
+    """The same for deltalake."""
+    added_ms = now_ms if change.time_ms is None else change.time_ms
+    actions: list[AddAction | RemoveAction] = [
+        AddAction(file.path, file.size_bytes, dict(partition), added_ms, change.data_change, file.stats)
+        for file, partition in change.adds
+    ]
+    for file in change.removes:
+        check_removable(file, table)
+        actions.append(RemoveAction(file.path, change.data_change, now_ms, file.size_bytes))
+    return actions
+
+
+def check_removable(file: DataFile, table: PurePath) -> None:
+    """deltalake spells the path of a removed file in its own way; another spelling in the log would not be removed."""
+    if spelled(file.path) != file.log_path:
+        raise Conflict(
+            f"the log of {table} spells the file {file.log_path!r} in a way that cannot be removed safely: "
+            "rewrite that file with another Delta writer (an optimize does), then try again"
+        )
 
 
 def commit_properties(
@@ -50,7 +121,7 @@ def commit_properties(
     its own process; `time_ms` is that of the log.
     """
     return CommitProperties(
-        custom_metadata={"lithify": {**info, "write_id": write_id, "time_ms": time_ms}},
+        custom_metadata={"lithify": _said(info, write_id, time_ms)},
         max_commit_retries=0,
         app_transactions=[
             Transaction(name, version, time_ms if may_expire(name) else None) for name, version in txns.items()
@@ -71,4 +142,5 @@ def parse_record(version: int, content: bytes) -> CommitRecord:
         tuple(line["add"] for line in lines if "add" in line),
         tuple(line["remove"] for line in lines if "remove" in line),
         {line["txn"]["appId"]: line["txn"]["version"] for line in lines if "txn" in line},
+        frozenset(kind for line in lines for kind in line),
     )

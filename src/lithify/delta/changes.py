@@ -21,6 +21,7 @@ from lithify.core.snapshot import DataFile
 from lithify.delta.actions import LogChange
 from lithify.delta.archive import LogLimits
 from lithify.delta.log import CommitRecord, DeltaLog
+from lithify.delta.tail import Definition
 from lithify.errors import Corruption, NotFound
 from lithify.files.parquet import Written
 from lithify.files.storage import Storage
@@ -42,7 +43,8 @@ class ChangesLog:
     def __init__(self, log: DeltaLog, table: str, defaults: Mapping[str, Any] | None = None) -> None:
         """`defaults`: the lake's values for options that the table does not set."""
         self.log, self.table, self._defaults = log, table, defaults or {}
-        self._schema: tuple[int, TableSchema] | None = None
+        self._schema: tuple[Definition, TableSchema] | None = None
+        self._limits: tuple[TableSchema, LogLimits] | None = None
 
     @classmethod
     def open(
@@ -59,9 +61,12 @@ class ChangesLog:
 
     def limits(self) -> LogLimits:
         """How short this log is kept. Every write is a commit here, and nobody else reads it: old ones are archived."""
-        return replace(
-            self.base_limits(ours=True), live_commits_min=LIVE_COMMITS_MIN, live_commits_max=LIVE_COMMITS_MAX
-        )
+        schema, known = self.schema, self._limits
+        if known is None or known[0] is not schema:
+            found = self.base_limits(ours=True)
+            known = schema, replace(found, live_commits_min=LIVE_COMMITS_MIN, live_commits_max=LIVE_COMMITS_MAX)
+            self._limits = known
+        return known[1]
 
     def base_limits(self, *, ours: bool) -> LogLimits:
         """How short the log of base is kept. One that is not `ours` alone is not trimmed."""
@@ -83,12 +88,10 @@ class ChangesLog:
 
     @property
     def schema(self) -> TableSchema:
-        # Before looking: what another thread's refresh mixes into it is then not taken for the new version's.
-        version, known = self.log.version, self._schema
-        if known is None or known[0] != version:
-            columns = plain_types(self.log.columns())
-            schema = from_properties(columns, self.log.properties, f"table {self.table}")
-            known = self._schema = (version, replace(schema, defaults=self._defaults))
+        said, known = self.log.definition, self._schema
+        if known is None or known[0] is not said:
+            schema = from_properties(plain_types(said.columns), said.properties, f"table {self.table}")
+            known = self._schema = (said, replace(schema, defaults=self._defaults))
         return known[1]
 
     @property

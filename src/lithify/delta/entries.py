@@ -1,28 +1,30 @@
-"""The live files of a log, as values, and the actions that add and remove them."""
+"""The live files of a log as values: as deltalake tells those of a version, and as one commit adds them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import PurePath
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
-from deltalake.transaction import AddAction, RemoveAction
 
 from lithify.core.disk_files import lies_inside
 from lithify.core.names import OP, SEQ, is_job_folder
 from lithify.core.ops import Op
 from lithify.core.snapshot import Bounds, DataFile
-from lithify.delta.actions import LogChange
 from lithify.delta.foreign_bounds import believed
-from lithify.errors import Conflict, Corruption
+from lithify.delta.stated_values import Unfamiliar, bound, partition_value
+from lithify.errors import Corruption
 
 # What deltalake escapes in the paths of its log, besides control characters and everything beyond ASCII.
-_ESCAPED = frozenset('\\{^}%`]">[<#|*?')
+_ESCAPED = re.compile(r"""[^ -~]|[\\{^}%`\]">\[<#|*?]""")
 
 
 def data_files(actions: pa.Table, bounded: Sequence[str]) -> Iterator[DataFile]:
+    """Of deltalake's list of the files of a version."""
     names = actions.column_names
 
     def column(name: str) -> list[Any]:
@@ -30,25 +32,75 @@ def data_files(actions: pa.Table, bounded: Sequence[str]) -> Iterator[DataFile]:
 
     bounds = {name: (column(f"min.{name}"), column(f"max.{name}"), column(f"null_count.{name}")) for name in bounded}
     partitions = {n.removeprefix("partition."): column(n) for n in names if n.startswith("partition.")}
-    seqs, ops = partitions.pop(SEQ, None), partitions.pop(OP, None)
     counted = {n.removeprefix("null_count."): actions.column(n) for n in names if n.startswith("null_count.")}
     paths, sizes, rows = column("path"), column("size_bytes"), column("num_records")
     times = column("modification_time")
     for i in range(actions.num_rows):
-        op = Op(ops[i]) if ops else Op.UPSERT
-        bounds_of = Bounds if _is_ours(paths[i]) else believed
-        yield DataFile(
-            log_path=paths[i],
-            path=_inside(paths[i]),
-            size_bytes=sizes[i],
-            rows=rows[i] if rows[i] is not None else -1,
-            bounds={name: bounds_of(low[i], high[i], nulls[i]) for name, (low, high, nulls) in bounds.items()},
-            partition={name: values[i] for name, values in partitions.items()},
-            seq=seqs[i] if seqs else 0,
-            op=op,
-            columns=tuple(n for n, values in counted.items() if values[i].is_valid) if op is Op.DELETE else (),
-            time_ms=times[i] or 0,
+        yield _data_file(
+            paths[i],
+            sizes[i],
+            rows[i],
+            times[i],
+            {name: (low[i], high[i], nulls[i]) for name, (low, high, nulls) in bounds.items()},
+            {name: values[i] for name, values in partitions.items()},
+            lambda i=i: tuple(name for name, values in counted.items() if values[i].is_valid),
         )
+
+
+def added_file(
+    add: Mapping[str, Any], columns: pa.Schema, partitions: Sequence[str], bounded: Sequence[str]
+) -> DataFile:
+    """Of one action of a commit. Raises Unfamiliar where it says what is not known here."""
+    if add.get("deletionVector") is not None:
+        raise Unfamiliar("a deletion vector")
+    try:
+        # All digits of a decimal count, and those of a double that is read so are the same.
+        stats = json.loads(add.get("stats") or "{}", parse_float=Decimal)
+        low, high, nulls = (stats.get(name) or {} for name in ("minValues", "maxValues", "nullCount"))
+        stated = add.get("partitionValues") or {}
+        kinds = {name: columns.field(name).type for name in {*bounded, *partitions} if name in columns.names}
+        return _data_file(
+            add["path"],
+            int(add["size"]),
+            stats.get("numRecords"),
+            add.get("modificationTime"),
+            {
+                name: (bound(kinds[name], low.get(name)), bound(kinds[name], high.get(name)), nulls.get(name))
+                if name in kinds
+                else (None, None, None)
+                for name in bounded
+            },
+            {name: partition_value(kinds[name], stated.get(name)) for name in partitions},
+            lambda: tuple(name for name in columns.names if nulls.get(name) is not None),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Unfamiliar(f"{add!r}") from error
+
+
+def _data_file(
+    log_path: str,
+    size_bytes: int,
+    rows: int | None,
+    time_ms: int | None,
+    bounds: Mapping[str, tuple[Any, Any, int | None]],
+    partition: dict[str, Any],
+    counted: Any,
+) -> DataFile:
+    """`counted`: the columns whose nulls are counted, which are those that a tombstone goes by."""
+    seq, op = partition.pop(SEQ, 0), Op(partition.pop(OP, Op.UPSERT.value))
+    bounds_of = Bounds if _is_ours(log_path) else believed
+    return DataFile(
+        log_path=log_path,
+        path=_inside(log_path),
+        size_bytes=size_bytes,
+        rows=rows if rows is not None else -1,
+        bounds={name: bounds_of(*stated) for name, stated in bounds.items()},
+        partition=partition,
+        seq=seq,
+        op=op,
+        columns=counted() if op is Op.DELETE else (),
+        time_ms=time_ms or 0,
+    )
 
 
 def _inside(log_path: str) -> str:
@@ -66,26 +118,6 @@ def _is_ours(path: str) -> bool:
     return path.startswith("write-") or is_job_folder(path.partition("/")[0])
 
 
-def check_removable(file: DataFile, table: PurePath) -> None:
-    """deltalake spells the path of a removed file in its own way; another spelling in the log would not be removed."""
-    spelled = "".join(
-        c if c.isascii() and c.isprintable() and c not in _ESCAPED else quote(c, safe="") for c in file.path
-    )
-    if spelled != file.log_path:
-        raise Conflict(
-            f"the log of {table} spells the file {file.log_path!r} in a way that cannot be removed safely: "
-            "rewrite that file with another Delta writer (an optimize does), then try again"
-        )
-
-
-def actions_of(table: PurePath, change: LogChange, now_ms: int) -> list[AddAction | RemoveAction]:
-    """What deltalake is to commit."""
-    added_ms = now_ms if change.time_ms is None else change.time_ms
-    actions: list[AddAction | RemoveAction] = [
-        AddAction(file.path, file.size_bytes, dict(partition), added_ms, change.data_change, file.stats)
-        for file, partition in change.adds
-    ]
-    for file in change.removes:
-        check_removable(file, table)
-        actions.append(RemoveAction(file.path, change.data_change, now_ms, file.size_bytes))
-    return actions
+def spelled(path: str) -> str:
+    """A path as deltalake spells it in a log."""
+    return _ESCAPED.sub(lambda found: quote(found[0], safe=""), path)

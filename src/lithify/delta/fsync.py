@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 class Synced:
     def __init__(self, commits: Commits) -> None:
         self._commits = commits
-        self._version = -1
+        self._version = self._written = -1
 
     def up_to(self, target: int, trust_checkpoints: Callable[[], bool]) -> None:
         """fsync every commit up to `target`. `trust_checkpoints`: what is in one was synced before it was written."""
@@ -28,7 +28,8 @@ class Synced:
             return
         for version in range(start, target + 1) if start else self._tail(target, trust_checkpoints()):
             try:
-                self._sync(version)
+                if version != self._written:
+                    self._sync(version)
             except NotFound:
                 # Whoever moved or deleted it had a newer checkpoint, and whoever wrote that had synced it.
                 if version == target and not commits.listing().covers(target):
@@ -37,6 +38,10 @@ class Synced:
         if start == 0:
             commits.store.sync_folder(commits.table)
         self._version = target
+
+    def written(self, version: int) -> None:
+        """The content of this commit lasts; its name does not yet."""
+        self._written = version
 
     def _sync(self, version: int) -> None:
         store, path = self._commits.store, self._commits.live_path(version)

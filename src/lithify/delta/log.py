@@ -1,4 +1,7 @@
-"""One Delta log, with the two things that deltalake leaves to its caller: compare-and-swap and durability.
+"""One Delta log: its head in memory, compare-and-swap, durability.
+
+deltalake opens a log; what comes after that is read here, commit by commit (`tail`). A commit of files is written here
+too: as a whole, synced, under a name that nobody has yet. What changes columns or properties is left to deltalake.
 
 `try_commit` succeeds only at the version after the one this handle has validated; otherwise it raises `Lost`, and the
 caller refreshes, validates everything again and retries. After any failure the log decides what became of the commit:
@@ -9,8 +12,8 @@ version, and nothing may be acknowledged before it returns.
 A commit that lost touch with the log (its process slept until the versions it had seen were trimmed away) is taken back
 and counts as Lost too: see `trim`.
 
-A power cut can leave the newest commit empty or torn, because deltalake does not fsync. Such a commit was never
-acknowledged; `open` sets it aside. An unreadable commit anywhere else is corruption, and is named.
+A power cut can leave the newest commit of another writer empty or torn, because deltalake does not fsync. Such a commit
+was never acknowledged; `open` sets it aside. An unreadable commit anywhere else is corruption, and is named.
 """
 
 from __future__ import annotations
@@ -32,35 +35,38 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from lithify.core.snapshot import DataFile
 from lithify.delta.actions import CommitRecord as CommitRecord
-from lithify.delta.actions import LogChange, commit_properties, parse_record
+from lithify.delta.actions import LogChange, actions_of, commit_body, commit_properties, parse_record
 from lithify.delta.archive import LogLimits, forget_archive
 from lithify.delta.commit_files import Commits
 from lithify.delta.commit_outcome import Intent, Lost, NotCommitted
-from lithify.delta.constraints import demands
-from lithify.delta.entries import actions_of
 from lithify.delta.folder import LOG_FOLDER, holds_log
 from lithify.delta.forget import KEEP_TXNS, RETENTION, checkpoint_without, forgotten_at
 from lithify.delta.fsync import Synced, sync_checkpoint
-from lithify.delta.live_files import LiveFiles, newest_known
+from lithify.delta.live_files import newest_known
 from lithify.delta.open_log import check_plain, open_table, translated_error
-from lithify.delta.rebuild import keep, read_txns, rebuild
+from lithify.delta.rebuild import Txns, keep, read_txns, rebuild
+from lithify.delta.stated_values import Unfamiliar
+from lithify.delta.tail import Definition, Tail
 from lithify.delta.torn_log import set_torn_commit_aside
 from lithify.delta.trim import TrimReport, lost_to_trim, trim
 from lithify.errors import CommitUnknown, Corruption, LithifyError, NotFound
+from lithify.files.os_errors import Exists
 from lithify.files.parquet import Written
 from lithify.files.storage import Storage
 
 logger = logging.getLogger(__name__)
 
 TRIM_EVERY_CHECKPOINTS, TRIM_EVERY_COMMITS = 16, 320  # whichever comes first
+FOLLOWED_MAX = 200  # commits that are kept to be read again, before deltalake is asked to open the log anew
+HEAD_ATTEMPTS_MAX = 5  # to have deltalake at the head while others commit
 TRIM_FILES_MAX = 2_000  # on the way of a write; more is left to maintenance and to the next time
-TXNS_KEPT_MAX = 1_000
+_UNKNOWN: Any = object()
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
 class DeltaLog:
     def __init__(self, path: PurePath, store: Storage, table: DeltaTable, checkpoint_every: int) -> None:
-        self.path, self._store, self._table = path, store, table
+        self.path, self._store, self._tail = path, store, Tail(table)
         self._commits = Commits(path, store)
         self.limits: Callable[[], LogLimits] = lambda: LogLimits(checkpoint_every)
         self.now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
@@ -68,9 +74,6 @@ class DeltaLog:
         self.after_commit: Callable[[int, Sequence[Written], Sequence[DataFile]], None] = lambda *_: None
         self._synced = Synced(self._commits)
         self._pinned = False
-        self._live: LiveFiles | None = None
-        self._txns: tuple[int, dict[str, int | None]] = (-1, {})
-        self._all_txns: tuple[int, dict[str, int]] | None = None
         self._time = -1, 0
         self.lock = threading.RLock()
 
@@ -136,65 +139,72 @@ class DeltaLog:
 
     @property
     def version(self) -> int:
-        return int(self._table.version())
+        return self._tail.version
+
+    @property
+    def definition(self) -> Definition:
+        """What this version says of the table besides files and transactions; the same object while that stays."""
+        return self._tail.definition
 
     @property
     def id(self) -> str:
-        return str(self._table.metadata().id)
+        return self._tail.definition.id
 
     @property
     def properties(self) -> dict[str, str]:
-        return dict(self._table.metadata().configuration)
+        return self._tail.definition.properties
 
     @property
     def partition_columns(self) -> list[str]:
-        return list(self._table.metadata().partition_columns)
+        return list(self._tail.definition.partition_columns)
 
     @property
     def features(self) -> set[str]:
-        protocol = self._table.protocol()
-        return set(protocol.reader_features or []) | set(protocol.writer_features or [])
+        return set(self._tail.definition.features)
 
     def columns(self) -> pa.Schema:
-        return pa.schema(self._table.schema().to_arrow())
+        return self._tail.definition.columns
 
     def demands(self) -> list[str]:
         """What the table demands of its rows besides types and NOT NULL, in words."""
-        return demands(self.properties, self._table.schema().to_json())
+        return list(self._tail.definition.demands)
 
     def txn(self, name: str) -> int | None:
         """The newest version of an application transaction, as of this handle's version."""
-        version, rebuilt, (of_version, known) = self.version, self._all_txns, self._txns
-        if rebuilt is not None and rebuilt[0] == version:
-            return rebuilt[1].get(name)
-        if of_version != version:
-            known = {}
-            self._txns = version, known
-        if name not in known:
-            try:
-                known[name] = self._table.transaction_version(name)
-            except (DeltaError, OSError) as error:
-                known[name] = self._txns_elsewhere(error).get(name)
-        return known[name]
+        found: int | None = self._tail.txns.get(name, _UNKNOWN)
+        if found is not _UNKNOWN:
+            return found
+        with self.lock:  # or what is set meanwhile would be overwritten by what was
+            known = self._tail.txns
+            if name not in known:
+                known[name] = self._looked_up(name)
+            return known[name]
 
     def txns(self, *names: str) -> list[int | None]:
         return [self.txn(name) for name in names]
 
-    def _txns_elsewhere(self, error: BaseException) -> dict[str, int]:
-        """deltalake reads some of a version only when asked, from files that may have been moved or trimmed since. The
-        version may still stand on others; if it does not, newer ones have taken its place.
-        """
-        with self.lock:
-            try:
-                if not self._pinned and self._commits.listing().can_read(self.version):
-                    self._table = open_table(self.path, self._store, self.version)
-                txns = read_txns(self._commits, self.version)
-            except NotFound:
-                if self._pinned:
-                    raise
-                raise Lost from error
-            self._all_txns = self.version, txns
-            return txns
+    def _looked_up(self, name: str) -> int | None:
+        """One that was not set since the log was opened."""
+        if self._tail.all_txns is not None:
+            return self._tail.all_txns.get(name)
+        if self._is_ours() and not self._pinned:
+            return self._read_txns().get(name)
+        try:
+            return self._tail.table.transaction_version(name)
+        except (DeltaError, OSError) as error:
+            # deltalake reads some of a version only when asked, from files that may have been moved or trimmed since.
+            logger.info("the transactions of %s are read from its files: %s", self.path, error)
+            return self._read_txns().get(name)
+
+    def _read_txns(self) -> Txns:
+        """The version may stand on other files by now; if it does not, newer ones have taken its place."""
+        try:
+            found = self._tail.all_txns = read_txns(self._commits, self.version)
+        except NotFound as error:
+            if self._pinned:
+                raise
+            raise Lost from error
+        return found
 
     def refresh(self) -> None:
         """Move to the head. Waits for a commit of another thread: its validation holds for the version it saw."""
@@ -202,25 +212,47 @@ class DeltaLog:
             if not self._at_head():
                 self._catch_up()
 
-    def _catch_up(self) -> None:
-        """A log that was trimmed meanwhile no longer leads from this handle's version to the head: open it anew.
-
-        deltalake takes a log that is gone for one without news; the newest commit of one that is not is always there.
+    def _catch_up(self, commit: CommitRecord | None = None) -> None:
+        """Read what others have committed, or take the next commit as it is. A log that was trimmed meanwhile no longer
+        leads from this handle's version to the head, and some commits say what only deltalake knows: open it anew.
         """
-        lost: Exception | None = None
-        self._commits.check_after(self.version)
         try:
-            self._table.update_incremental()
-        except (DeltaError, OSError) as error:
-            lost = error
-        if lost is None and self._store.exists(self._commits.live_path(self.version)):
-            return
+            if commit is not None:
+                return self._advance(commit)
+            while (commit := self._next_commit()) is not None:
+                self._advance(commit)
+            if self._tail.commits_since > FOLLOWED_MAX:
+                with contextlib.suppress(NotFound):  # trimmed meanwhile: the next look finds the head
+                    self._rebase()
+        except Unfamiliar as error:
+            logger.debug("%s is opened anew: %s", self.path, error)
+            self._reopen()
+
+    def _advance(self, commit: CommitRecord) -> None:
+        self._tail.advance(commit)
+        self._time = commit.version, int(commit.info.get("time_ms", 0))
+
+    def _next_commit(self) -> CommitRecord | None:
+        """Commits go oldest first: while this version is there, the next is the one that was built on it, and not one
+        that came too late for a version that is gone (`trim`).
+        """
+        here, following = self._commits.live_path(self.version), self._commits.live_path(self.version + 1)
+        try:
+            content = self._store.read(following)
+        except NotFound:
+            content = None
+        if not self._store.exists(here):
+            raise Unfamiliar(f"version {self.version} has left the log")
+        try:
+            return None if content is None else parse_record(self.version + 1, content)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise Unfamiliar(f"version {self.version + 1} cannot be read here") from error
+
+    def _reopen(self) -> None:
         table = open_table(self.path, self._store)
         if table.version() < self.version:
-            if lost is not None:
-                raise translated_error(lost, self.path) from lost
             raise self._commits.gone(self.version)
-        self._table = table
+        self._tail = Tail(table)
 
     def _at_head(self) -> bool:
         """The head moves only by the next commit, and the next never goes before ours does. Looking for the two of them
@@ -248,21 +280,23 @@ class DeltaLog:
     def _rebuilt(self, commits: Commits, version: int) -> DeltaLog:
         rebuilt = rebuild(commits, version)
         log = DeltaLog(self.path, self._store, rebuilt.table, self.limits().checkpoint_every)
-        log._pinned, log._all_txns = True, (version, rebuilt.txns)
+        log._pinned, log._tail.all_txns = True, rebuilt.txns
         return log
 
     def files(self, bounds_of: Sequence[str]) -> tuple[DataFile, ...]:
         """Live files, with the bounds of the named columns (and perhaps of others); the same tuple while none moves."""
         with self.lock:
-            if self._live is None or not self._live.tells(self.version, bounds_of):
-                log = self.path, self.id
-                actions = pa.table(self._table.get_add_actions(flatten=True))
-                known = newest_known.get(log) or self._live
-                check = partial(self._store.places.check_files, self.path)
-                self._live = LiveFiles.of(self.version, actions, bounds_of, known, check)
-                if not self._pinned:
-                    newest_known[log] = self._live
-            return self._live.files
+            log = self.path, self.id
+            check = partial(self._store.places.check_files, self.path)
+            try:
+                live = self._tail.files(bounds_of, newest_known.get(log), check)
+            except Unfamiliar as error:
+                logger.debug("%s is opened anew at version %s: %s", self.path, self.version, error)
+                self._tail = Tail(open_table(self.path, self._store, self.version))
+                live = self._tail.files(bounds_of, None, check)
+            if not self._pinned:
+                newest_known[log] = live
+            return live.files
 
     def versions(self) -> range:
         """Versions whose commit is still in the log or its archive, without a gap."""
@@ -299,36 +333,44 @@ class DeltaLog:
 
     def try_commit(self, change: LogChange, intent: Intent) -> int:
         """Move the log from this handle's version to the next, or raise Lost. `delta/commit.py` does: nobody else."""
-        table, now_ms = self._table, self.next_ms()
+        with self.lock:
+            now_ms = self.next_ms()
+            if change.properties is not None or change.column is not None or not self._tail.definition.is_plain:
+                return self._swap(intent, lambda: self._commit_by_deltalake(change, intent, now_ms))
+            target = self.version + 1
+            body = commit_body(change, self.partition_columns, intent.id, now_ms)
+            return self._swap(intent, lambda: self._publish(target, body), body)
+
+    def _publish(self, target: int, body: bytes) -> None:
+        self._store.publish(self._commits.live_path(target), body)
+        self._synced.written(target)
+
+    def _commit_by_deltalake(self, change: LogChange, intent: Intent, now_ms: int) -> None:
+        table = self._opened_here()
         properties = commit_properties(change.txns, change.info, intent.id, now_ms)
         options: dict[str, Any] = {"commit_properties": properties, "post_commithook_properties": _NO_HOOKS}
         if change.properties is not None:
-            given = dict(change.properties)
-            return self._swap(
-                intent, lambda: table.alter.set_table_properties(given, raise_if_not_exists=False, **options)
-            )
-        if change.column is not None:
-            fields = [Field.from_arrow(change.column)]
-            return self._swap(intent, lambda: table.alter.add_columns(fields, **options))
-        actions = actions_of(self.path, change, now_ms)
-        return self._swap(
-            intent,
-            lambda: table.create_write_transaction(
-                actions, "append", table.schema(), self.partition_columns, **options
-            ),
-            change.txns,
-        )
+            table.alter.set_table_properties(dict(change.properties), raise_if_not_exists=False, **options)
+        elif change.column is not None:
+            table.alter.add_columns([Field.from_arrow(change.column)], **options)
+        else:
+            actions = actions_of(self.path, change, now_ms)
+            table.create_write_transaction(actions, "append", table.schema(), self.partition_columns, **options)
 
-    def _swap(self, intent: Intent, attempt: Callable[[], object], txns: Mapping[str, int] | None = None) -> int:
-        with self.lock:
-            before, known = self._txns
-            target = self._swap_locked(intent, attempt)
-            # Between two versions lies one commit, which was ours: what it did not set is as it was.
-            if self.version == target == before + 1:
-                self._txns = target, {**(known if len(known) < TXNS_KEPT_MAX else {}), **(txns or {})}
-            return target
+    def _opened_here(self) -> DeltaTable:
+        """deltalake's handle at this version, or Lost."""
+        table = self._tail.table
+        if self._tail.opened < self.version:
+            self._commits.check_after(self._tail.opened)
+            table.update_incremental()
+        if table.version() != self.version:
+            self._reopen()
+            raise Lost
+        self._tail.rebase(table)
+        return table
 
-    def _swap_locked(self, intent: Intent, attempt: Callable[[], object]) -> int:
+    def _swap(self, intent: Intent, attempt: Callable[[], object], body: bytes | None = None) -> int:
+        """`body`: what the attempt writes, where that is known before."""
         assert not self._pinned, "a handle on the past cannot commit"
         target = self.version + 1
         # Only the newest commit can ever be torn: nothing is built on one that a power cut can take back.
@@ -337,12 +379,14 @@ class DeltaLog:
         with intent.attempt(f"version {target} of {self.path}"):
             try:
                 attempt()
+            except Lost:
+                raise
             except Exception as error:
                 _settle(self._commits, target, intent, error)
             if lost_to_trim(self._commits, target, intent.id):
                 self._take_back(target, intent)
                 raise Lost
-            self._catch_up()
+            self._catch_up(None if body is None else parse_record(target, body))
             if self.version < target:
                 raise self._commits.gone(target)
         return target
@@ -356,7 +400,7 @@ class DeltaLog:
         with contextlib.suppress(NotFound):  # trimmed once more
             if parse_record(version, self._store.read(path)).info.get("write_id") == intent.id:
                 self._store.delete(path)
-        self._table = open_table(self.path, self._store)
+        self._tail = Tail(open_table(self.path, self._store))
 
     def make_durable(self) -> None:
         """After a commit: fsync it. Whatever stops that, the commit stands, and readers see it."""
@@ -425,11 +469,25 @@ class DeltaLog:
             if names:
                 checkpoint_without(self._commits, self.version, names)
             else:
-                self._table.create_checkpoint()
+                self._opened_at_head().create_checkpoint()
             sync_checkpoint(self._commits, self.version)
-            self._table = open_table(self.path, self._store)
+            if forget:
+                self._rebase()
         except (LithifyError, DeltaError, OSError, Lost) as error:
             logger.warning("no checkpoint of %s at version %s: %s", self.path, self.version, error)
+
+    def _opened_at_head(self) -> DeltaTable:
+        """deltalake's handle at the version that this one then has, every commit of it synced."""
+        for _ in range(HEAD_ATTEMPTS_MAX):
+            with contextlib.suppress(Lost):
+                table = self._opened_here()
+                self.sync_commits()
+                return table
+        raise Lost
+
+    def _rebase(self) -> None:
+        """Have deltalake open the log at a newer version, so that neither it nor we keep what came before."""
+        self._tail.rebase(open_table(self.path, self._store, self.version))
 
 
 def _settle(commits: Commits, target: int, intent: Intent, error: Exception) -> None:
@@ -442,6 +500,6 @@ def _settle(commits: Commits, target: int, intent: Intent, error: Exception) -> 
         raise Lost from error
     if commits.listing().commits[-1:] > (target,):
         raise Lost from error
-    if isinstance(error, CommitFailedError) and "Concurrent" in str(error):
+    if isinstance(error, Exists) or (isinstance(error, CommitFailedError) and "Concurrent" in str(error)):
         raise Lost from error
     raise NotCommitted(translated_error(error, commits.table)) from error

@@ -74,6 +74,8 @@ def _is_passing(error: BaseException) -> bool:
 
 def translated_error(error: BaseException, path: PurePath) -> LithifyError:
     text = str(error)
+    if isinstance(error, LithifyError):
+        return error
     if isinstance(error, OSError) and error.errno:
         return os_error(error, path)
     for sign, number in _SIGNS:

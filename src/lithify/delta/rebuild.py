@@ -9,7 +9,7 @@ Paths of data files are relative, and mean the real table.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TypeVar
@@ -29,10 +29,21 @@ T = TypeVar("T")
 ATTEMPTS_MAX = 5  # each time a file was moved, or thinned out, between finding and reading it
 
 
+class Txns:
+    """Application transactions by name. There may be very many, of which few are ever asked for."""
+
+    def __init__(self, found: Mapping[str, int]) -> None:
+        self._names, self._versions = pa.array(found.keys(), pa.string()), pa.array(found.values(), pa.int64())
+
+    def get(self, name: str) -> int | None:
+        place = self._names.index(name).as_py()
+        return None if place < 0 else int(self._versions[place].as_py())
+
+
 @dataclass(frozen=True)
 class Rebuilt:
     table: DeltaTable
-    txns: dict[str, int]
+    txns: Txns
 
 
 def rebuild(commits: Commits, version: int) -> Rebuilt:
@@ -40,7 +51,7 @@ def rebuild(commits: Commits, version: int) -> Rebuilt:
     return _patiently(commits, version, lambda: _rebuild(commits, version))
 
 
-def read_txns(commits: Commits, version: int) -> dict[str, int]:
+def read_txns(commits: Commits, version: int) -> Txns:
     """Every application transaction as of a version. Raises NotFound where it is not told any more."""
     return _patiently(commits, version, lambda: _txns(commits, *commits.needed_for(version)))
 
@@ -108,7 +119,7 @@ def _fetch(commits: Commits, source: PurePath, folder: PurePath) -> None:
     commits.store.download(source, folder / source.name)
 
 
-def _txns(commits: Commits, checkpoint: PurePath | None, needed: range) -> dict[str, int]:
+def _txns(commits: Commits, checkpoint: PurePath | None, needed: range) -> Txns:
     found: dict[str, int] = {}
     if checkpoint is not None:
         commits.store.places.is_there(checkpoint)
@@ -119,4 +130,4 @@ def _txns(commits: Commits, checkpoint: PurePath | None, needed: range) -> dict[
         found = {txn["appId"]: txn["version"] for txn in stored.drop_null().to_pylist()}
     for version in needed:
         found.update(commits.record(version).txns)
-    return found
+    return Txns(found)

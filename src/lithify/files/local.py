@@ -105,16 +105,25 @@ class LocalStorage(Storage):
         """Temporary file, fsync, rename, fsync of the folder."""
         temporary = _temporary(path)
         self.create(temporary, data, mode)
+        self._give_name(temporary, path, _rename)
+        self.sync_folder(path.parent)
+
+    def publish(self, path: PurePath, data: Data) -> None:
+        """Temporary file, fsync, another name for it that nobody has."""
+        temporary = _temporary(path)
+        self.create(temporary, data)
+        self._give_name(temporary, path, _rename_new)
+
+    def _give_name(self, temporary: PurePath, path: PurePath, rename: Callable[[int, str, str], None]) -> None:
         with translated(path):
             try:
                 self.step("store.rename")
                 with self.places.entry(path) as (at, name):
-                    os.replace(temporary.name, name, src_dir_fd=at, dst_dir_fd=at)
+                    rename(at, temporary.name, name)
             except BaseException:
                 with contextlib.suppress(OSError, LithifyError):
                     self._unlink(temporary)
                 raise
-        self.sync_folder(path.parent)
 
     def swap(
         self,
@@ -262,13 +271,11 @@ class LocalStorage(Storage):
                     shutil.copyfileobj(old, new)
                     new.flush()
                     os.fsync(new.fileno())
-                self.step("store.rename")
-                with self.places.entry(target) as (at, name):
-                    _rename_new(at, temporary.name, name)
             except BaseException:
                 with contextlib.suppress(OSError, LithifyError):
                     self._unlink(temporary)
                 raise
+        self._give_name(temporary, target, _rename_new)
 
     def upload(self, file: PurePath, path: PurePath) -> None:
         self.copy(file, path)
@@ -398,6 +405,10 @@ class LocalStorage(Storage):
 
 def _temporary(path: PurePath) -> PurePath:
     return path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
+
+
+def _rename(folder: int, name: str, new: str) -> None:
+    os.replace(name, new, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 def _rename_new(folder: int, name: str, new: str) -> None:

@@ -7,7 +7,11 @@ import errno
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from lithify.errors import Corruption, LithifyError, NotFound, Unavailable
+from lithify.errors import Conflict, Corruption, LithifyError, NotFound, Unavailable
+
+
+class Exists(Conflict):
+    """Something has the name already. Internal: whoever creates a thing says what that means."""
 
 
 @contextlib.contextmanager
@@ -26,6 +30,8 @@ def translated(path: PurePath | str) -> Iterator[None]:
 def os_error(error: OSError, path: PurePath | str) -> LithifyError:
     place = _named(error, path)
     match error.errno:
+        case errno.EEXIST:
+            return Exists(f"{place} exists already")
         case errno.ENOSPC | errno.EDQUOT:
             return Unavailable(
                 f"no space left while writing {place}: free some disk space, then retry; nothing was changed",

@@ -47,7 +47,15 @@ class Storage(ABC):
 
     @abstractmethod
     def create(self, path: PurePath, data: Data, mode: int | None = None) -> None:
-        """Put an object there if there is none; else it is an error. Its content lasts, its name with the folder's."""
+        """Put an object there if there is none, else `Exists`. Its content lasts, its name with the folder's. Who reads
+        it before that may see a part: it is for names that nobody is told of yet.
+        """
+
+    def publish(self, path: PurePath, data: Data) -> None:
+        """`create` for a name that others wait for: seen as a whole or not at all. An error other than `Exists` leaves
+        open whether it is there.
+        """
+        self.create(path, data)
 
     @abstractmethod
     def put(self, path: PurePath, data: Data, mode: int | None = None) -> None:

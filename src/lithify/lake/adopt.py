@@ -22,11 +22,10 @@ from lithify.core.read_plan import Source
 from lithify.core.schema import TableSchema, define
 from lithify.core.snapshot import ADOPTED
 from lithify.core.wording import plural
-from lithify.delta.actions import LogChange
+from lithify.delta.actions import LogChange, check_removable
 from lithify.delta.base import OWNER, BaseLog, refuse_demands, refuse_features
 from lithify.delta.changes import BASE_PATH, plain_types
 from lithify.delta.commit import commit
-from lithify.delta.entries import check_removable
 from lithify.delta.log import DeltaLog
 from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
 from lithify.files.open_parquet import footer_of, hive_partitions, open_file, read_footer

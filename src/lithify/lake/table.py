@@ -428,6 +428,9 @@ class Table(TableMethods[CompactPlan]):
 
 
 def _who(actor: str | None, reason: str | None) -> dict[str, str]:
+    for name, value in (("actor", actor), ("reason", reason)):
+        if value is not None:
+            check_text(name, value)
     return {name: value for name, value in (("actor", actor), ("reason", reason)) if value is not None}
 
 
