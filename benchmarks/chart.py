@@ -82,8 +82,8 @@ def drawn(chosen: list[Row]) -> str:
         x = _x(LOW_S * 10**power)
         parts.append(f'  <line class="grid" x1="{x}" x2="{x}" y1="{TOP - 8}" y2="{height - 30}"/>')
         parts.append(f'  <text class="small" x="{x}" y="{height - 13}" text-anchor="middle">{label}</text>')
-    for place, row in enumerate(chosen):
-        y = TOP + ROW * place
+    for number, row in enumerate(chosen):
+        y = TOP + ROW * number
         parts.append(f'  <text x="{LEFT - 14}" y="{y + 14}" text-anchor="end">{escape(row.label)}</text>')
         parts.append(
             f'  <text class="small" x="{LEFT - 14}" y="{y + 31}" text-anchor="end">{escape(row.against)}</text>'

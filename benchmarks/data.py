@@ -49,8 +49,8 @@ def frame(spark: SparkSession, rows: int, text: bool) -> DataFrame:
 
 
 def _pick(values: list[str], seed: int) -> Column:
-    place = F.pmod(F.xxhash64("id", F.lit(seed)), F.lit(len(values))) + 1
-    return F.element_at(F.array(*map(F.lit, values)), place.cast("int"))
+    number = F.pmod(F.xxhash64("id", F.lit(seed)), F.lit(len(values))) + 1
+    return F.element_at(F.array(*map(F.lit, values)), number.cast("int"))
 
 
 def changes(numbers: np.ndarray, text: bool, seed: int = 0) -> pa.Table:

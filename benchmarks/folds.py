@@ -67,8 +67,8 @@ def _by_hand(lake: Lake, table: Table, batch: pa.Table) -> None:
     spark = lake.spark
     fresh = spark.read.parquet(str(folder / "changes.parquet"))
     base = spark.read.parquet(*file_paths(table))
-    kept = base.join(fresh.select("id").hint("broadcast"), "id", "left_anti").select(*fresh.columns)
-    kept.unionByName(fresh).write.option("compression", "zstd").parquet(str(folder / "out"))
+    untouched = base.join(fresh.select("id").hint("broadcast"), "id", "left_anti").select(*fresh.columns)
+    untouched.unionByName(fresh).write.option("compression", "zstd").parquet(str(folder / "out"))
     shutil.rmtree(folder)
 
 

@@ -97,7 +97,7 @@ def _selective(lake: Lake, report: Report, files: int) -> None:
         table = lake.adopt("bench.many", path)
         try:
             table.build_index()
-            low, high = (int(key_of(place)) for place in (5_000 * (files // 2) - 100, 5_000 * (files // 2) + 100))
+            low, high = (int(key_of(number)) for number in (5_000 * (files // 2) - 100, 5_000 * (files // 2) + 100))
             where = f"id BETWEEN {low} AND {high}"
             glob = str(path / "*.parquet")
             ours, theirs = best_of(

@@ -28,8 +28,8 @@ def best_of(rounds: int, *works: Callable[[], object]) -> list[float]:
     """The best time of each, measured in turns so that a noisy moment hits all alike."""
     times: list[list[float]] = [[] for _ in works]
     for _ in range(rounds):
-        for place, work in enumerate(works):
-            times[place].append(timed(work))
+        for number, work in enumerate(works):
+            times[number].append(timed(work))
     return [min(found) for found in times]
 
 

@@ -77,7 +77,7 @@ def _prune(report: Report, folder: Path, groups: int) -> None:
     report.number(what, shown_time(seconds), "< 25 ms", seconds < 0.025)
     for state, found in (("just written", as_written), ("opened from the disk", from_disk)):
         report.say(
-            f"  {state}: {found['kept']:,} row groups are kept; with opening {shown_time(found['first_s'])}; at its "
+            f"  {state}: {found['left']:,} row groups are kept; with opening {shown_time(found['first_s'])}; at its "
             f"peak {found['peak'] / found['touched']:.2f}× of the arrays touched"
         )
         against = "mapped arrays touched"
@@ -189,11 +189,11 @@ def _prune_alone(folder: Path) -> None:
     Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
     start = time.perf_counter()
     sidecar = Sidecar.open(folder / "pruned.pm", TABLE_ID)
-    kept = _pruned(sidecar)
+    left = _pruned(sidecar)
     first_s = time.perf_counter() - start
     seconds = [timed(partial(_pruned, sidecar)) for _ in range(PRUNINGS)]
     found = {
-        "kept": kept,
+        "kept": left,
         "first_s": first_s,
         "seconds": seconds,
         "grown": _resident_now() - before,

@@ -66,7 +66,7 @@ def _maintain(table: Table) -> tuple[int, float]:
 
     def work() -> None:
         nonlocal written
-        with table._internals.lane() as (handles, reader):
+        with table._internals.maintaining() as (handles, reader):
             maintenance = TableMaintenance(handles, reader)
             for plan in maintenance.plans(handles.runtime.now_ms()):
                 written += maintenance.run(plan).bytes_written

@@ -159,12 +159,12 @@ PARQUET_DOORS = {
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_parquet_files_are_opened_through_one_door(path: Path) -> None:
-    place = path.relative_to(SOURCE).as_posix()
+    name = path.relative_to(SOURCE).as_posix()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             allowed = PARQUET_DOORS.get(called)
-            assert allowed is None or place in allowed, f"{path}:{node.lineno}: use files.open_parquet, not {called}"
+            assert allowed is None or name in allowed, f"{path}:{node.lineno}: use files.open_parquet, not {called}"
 
 
 @pytest.mark.parametrize(
@@ -268,13 +268,13 @@ def file_accesses(tree: ast.AST) -> Iterator[tuple[str, int]]:
             yield "open()", node.lineno
 
 
-def lies_in(path: Path, place: str) -> bool:
-    return path == SOURCE / place or SOURCE / place in path.parents
+def lies_in(path: Path, name: str) -> bool:
+    return path == SOURCE / name or SOURCE / name in path.parents
 
 
 @pytest.mark.parametrize(
     "path",
-    [p for p in MODULES if not any(lies_in(p, place) for place in ("files", *OUTSIDE_A_LAKE))],
+    [p for p in MODULES if not any(lies_in(p, name) for name in ("files", *OUTSIDE_A_LAKE))],
     ids=lambda path: str(path.relative_to(SOURCE)),
 )
 def test_files_of_a_lake_are_reached_through_the_storage(path: Path) -> None:
@@ -293,9 +293,9 @@ def test_files_of_a_lake_are_reached_through_the_storage(path: Path) -> None:
 
 
 def test_who_reaches_files_otherwise_is_there_and_needs_it() -> None:
-    for place in OUTSIDE_A_LAKE:
-        modules = [path for path in MODULES if lies_in(path, place)]
-        assert any(list(file_accesses(ast.parse(path.read_text()))) for path in modules), place
+    for name in OUTSIDE_A_LAKE:
+        modules = [path for path in MODULES if lies_in(path, name)]
+        assert any(list(file_accesses(ast.parse(path.read_text()))) for path in modules), name
 
 
 @pytest.mark.parametrize(
@@ -319,15 +319,17 @@ def test_what_reaches_files_is_seen(code: str) -> None:
 
 # What libraries keep behind an underscore and mean to be used, and the one way into what users hold.
 MEANT = {"os._exit", "here._replace", "UNKNOWN._replace", "SparkContext._active_spark_context"}
-MEANT |= {"SparkContext._gateway", "SparkContext._gateway._gateway_client", "held._internals"}
+MEANT |= {"SparkContext._gateway", "SparkContext._gateway._gateway_client", "owner._internals"}
 
 
 def private_names(tree: ast.Module) -> set[str]:
     """Those that a module's own classes and functions have."""
     defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    kept = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+    stored = {
+        node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    }
     named = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    return defined | kept | named
+    return defined | stored | named
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
@@ -338,8 +340,8 @@ def test_no_reach_into_private_members_of_other_modules(path: Path) -> None:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
             holder, text = ast.unparse(node.value), ast.unparse(node)
-            held = holder.endswith(("lake", "table", "target", "source"))
-            mine = holder in ("self", "cls") or (node.attr in own and not held)
+            of_users = holder.endswith(("lake", "table", "target", "source"))
+            mine = holder in ("self", "cls") or (node.attr in own and not of_users)
             assert mine or text in MEANT, f"{path}:{node.lineno}: {text}"
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lithify"):
             for alias in node.names:

@@ -312,8 +312,8 @@ def in_rows(columns: dict[str, list[Any]], default: Any) -> list[Row]:
     """A row for every place in these columns; the last one has only `default`."""
     count = max(map(len, columns.values())) + 1
     return [
-        {NAMES[kind]: values[place] if place < len(values) else default for kind, values in columns.items()}
-        for place in range(count)
+        {NAMES[kind]: values[number] if number < len(values) else default for kind, values in columns.items()}
+        for number in range(count)
     ]
 
 
@@ -327,8 +327,8 @@ def differences(found: list[Row], expected: list[Row]) -> list[tuple[int, str, A
     """By place and column. NaN is NaN here."""
     assert len(found) == len(expected)
     return [
-        (place, name, row[name], meant)
-        for place, (row, other) in enumerate(zip(found, expected, strict=True))
+        (number, name, row[name], meant)
+        for number, (row, other) in enumerate(zip(found, expected, strict=True))
         for name, meant in other.items()
         if repr(row[name]) != repr(meant)
     ]
@@ -338,7 +338,7 @@ def differences(found: list[Row], expected: list[Row]) -> list[tuple[int, str, A
 @pytest.mark.parametrize("texts", [TEXTS, SPELLED], ids=["as they come", "as they were written"])
 def test_what_is_taken_means_the_same(house: House, door: str, texts: list[dict[str, str]]) -> None:
     start = 1000 * (1 + DOORS.index(door)) + (500 if texts is SPELLED else 0)
-    house.write(door, [{"n": str(start + place), **row} for place, row in enumerate(texts)])
+    house.write(door, [{"n": str(start + number), **row} for number, row in enumerate(texts)])
     assert differences(house.read(start, len(MEANT)), MEANT) == []
 
 
@@ -358,7 +358,7 @@ def test_what_is_refused_is_refused_by_the_command_line(house: House) -> None:
 
 
 def test_values_come_out_in_one_spelling(house: House) -> None:
-    house.write("Python", [{"n": str(place), **row} for place, row in enumerate(TEXTS)])
+    house.write("Python", [{"n": str(number), **row} for number, row in enumerate(TEXTS)])
     rows = [{"n": n} | {name: json.loads(text) for name, text in row.items()} for n, row in enumerate(SPELLED)]
     sql = f"select * from {TABLE} where n < {len(rows)} order by n"
 
@@ -381,7 +381,7 @@ def test_objects_of_python_are_taken_here_and_by_the_client(house: House, door: 
     start = 6000 + 1000 * DOORS.index(door)
     given = in_rows({kind: [value for value, _ in taken] for kind, (taken, _) in OBJECTS.items()}, None)
     meant = in_rows({kind: [value for _, value in taken] for kind, (taken, _) in OBJECTS.items()}, None)
-    house.put(lake, [{"n": start + place, **row} for place, row in enumerate(given)])
+    house.put(lake, [{"n": start + number, **row} for number, row in enumerate(given)])
     assert differences(house.read(start, len(meant)), meant) == []
 
     taken = [

@@ -191,16 +191,16 @@ class Settings(BaseSettings, TableOptions):  # type: ignore[misc]  # frozen too,
     )
     queries_max: int = Field(4, ge=1, le=1_000, description="Queries of the service that run at the same time.")
     query_wait_s_max: float = Field(
-        10, ge=0, description="How long a query waits for one of those places, in seconds, before it is refused."
+        10, ge=0, description="How long a query waits for one of those slots, in seconds, before it is refused."
     )
     token_queries_max: int | None = Field(
         None,
         ge=1,
         le=1_000,
-        description="Of those places, how many one token can have; default three quarters of them.",
+        description="Of those slots, how many one token can have; default three quarters of them.",
     )
     token_waiting_max: int = Field(
-        20, ge=0, le=1_000, description="Queries of one token that may wait for a place; more are refused at once."
+        20, ge=0, le=1_000, description="Queries of one token that may wait for a slot; more are refused at once."
     )
     token_memory_bytes_max: int | None = Field(
         None,
@@ -361,6 +361,6 @@ def _refusal(error: ValidationError, given: Mapping[str, Any]) -> str:
         return f"there is no setting {name!r}{'' if name in given else f' (from {NAME})'}: {hint}"
     if name == "tiers" and first["type"] == "tuple_type":
         return "setting 'tiers' is a list: write [[tiers]] before each tier in lithify.toml"
-    place = f" ({'.'.join(str(part) for part in first['loc'][1:])})" if len(first["loc"]) > 1 else ""
+    field = f" ({'.'.join(str(part) for part in first['loc'][1:])})" if len(first["loc"]) > 1 else ""
     source = "" if name in given else f" (from {NAME} or {ENV_PREFIX}{name.upper()})"
-    return f"setting {name!r}{place}: {first['msg']}{source}"
+    return f"setting {name!r}{field}: {first['msg']}{source}"

@@ -30,14 +30,14 @@ COLUMNS = {
 SMALL = [name for name in COLUMNS if "dictionaries" not in name and "views" not in name]
 
 
-def held_bytes() -> int:
+def allocated_bytes() -> int:
     gc.collect()
     return pa.total_allocated_bytes()
 
 
 @pytest.mark.parametrize("name", COLUMNS)
 def test_what_a_slice_is_counted_as_is_what_its_copy_holds(name: str) -> None:
-    before = held_bytes()
+    before = allocated_bytes()
     part = pa.table({"v": COLUMNS[name]()}).slice(MANY // 2, 3)
     wanted = part.to_pylist()
 
@@ -45,7 +45,7 @@ def test_what_a_slice_is_counted_as_is_what_its_copy_holds(name: str) -> None:
     del part
 
     assert copy.to_pylist() == wanted
-    assert held_bytes() - before <= counted_bytes
+    assert allocated_bytes() - before <= counted_bytes
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -67,23 +67,23 @@ def test_no_rows_keep_their_columns() -> None:
 
 
 def test_the_text_of_a_query_is_counted_too() -> None:
-    kept = ResultCache(Budget(2**30))
+    cache = ResultCache(Budget(2**30))
     rows = pa.table({"v": [1]})
     for number in range(10):
-        kept.keep((f"select {number} /*{'x' * 100_000}*/", None), rows, False, {}, {})
-    assert kept.stats().count == 10
-    assert kept.stats().bytes > 1_000_000
+        cache.keep((f"select {number} /*{'x' * 100_000}*/", None), rows, False, {}, {})
+    assert cache.stats().count == 10
+    assert cache.stats().bytes > 1_000_000
 
 
 def test_answers_stay_within_their_share() -> None:
-    kept = ResultCache(Budget(16 * 2**20))  # of which a sixteenth is theirs
-    before = held_bytes()
+    cache = ResultCache(Budget(16 * 2**20))  # of which a sixteenth is theirs
+    before = allocated_bytes()
     whole = pa.table({"v": TEXTS})
     for number in range(2_000):
-        kept.keep((str(number),), whole.slice(number, 100), False, {}, {})
+        cache.keep((str(number),), whole.slice(number, 100), False, {}, {})
     del whole
 
-    assert 0 < kept.stats().count < 2_000
-    assert held_bytes() - before <= kept.stats().bytes <= 2**20
-    kept.clear()
-    assert held_bytes() <= before
+    assert 0 < cache.stats().count < 2_000
+    assert allocated_bytes() - before <= cache.stats().bytes <= 2**20
+    cache.clear()
+    assert allocated_bytes() <= before

@@ -157,7 +157,7 @@ def test_no_cache_means_none(folder: Path) -> None:
 # -- staying fresh
 
 
-def in_place(lake: Lake, change: Callable[[], object], query: str = ALL) -> list[dict[str, Any]]:
+def refreshed(lake: Lake, change: Callable[[], object], query: str = ALL) -> list[dict[str, Any]]:
     """The answer after a change, which must come from the same hot table."""
     before = lake.cache.stats()
     change()
@@ -170,16 +170,16 @@ def in_place(lake: Lake, change: Callable[[], object], query: str = ALL) -> list
 
 def test_changes_are_applied_in_place_of_a_reload(lake: Lake, table: Table) -> None:
     lake.cache.pin("a.t")
-    assert in_place(lake, lambda: table.upsert(rows(4_990, 20, v=5))) == [{"n": 5_010, "v": 4_990 + 100}]
-    assert in_place(lake, lambda: table.delete([0, 4_995, 77_777])) == [{"n": 5_008, "v": 4_990 + 100 - 6}]
-    assert in_place(lake, lambda: table.delete_where("v = 5")) == [{"n": 4_989, "v": 4_989}]
+    assert refreshed(lake, lambda: table.upsert(rows(4_990, 20, v=5))) == [{"n": 5_010, "v": 4_990 + 100}]
+    assert refreshed(lake, lambda: table.delete([0, 4_995, 77_777])) == [{"n": 5_008, "v": 4_990 + 100 - 6}]
+    assert refreshed(lake, lambda: table.delete_where("v = 5")) == [{"n": 4_989, "v": 4_989}]
 
 
 def test_folds_and_compactions_cost_no_reload(lake: Lake, table: Table) -> None:
     lake.cache.pin("a.t")
     table.upsert(rows(0, 10, v=3))
-    assert in_place(lake, table.fold) == [{"n": 5_000, "v": 5_020}]
-    assert in_place(lake, lambda: table.optimize(by=["v"])) == [{"n": 5_000, "v": 5_020}]
+    assert refreshed(lake, table.fold) == [{"n": 5_000, "v": 5_020}]
+    assert refreshed(lake, lambda: table.optimize(by=["v"])) == [{"n": 5_000, "v": 5_020}]
 
 
 def test_changes_that_were_folded_before_anybody_looked(lake: Lake, table: Table) -> None:
@@ -187,7 +187,7 @@ def test_changes_that_were_folded_before_anybody_looked(lake: Lake, table: Table
     table.upsert(rows(0, 10, v=3))
     table.delete([20])
     table.upsert(rows(9_000, 1))
-    assert in_place(lake, table.fold) == [{"n": 5_000, "v": 5_019 + 1}]
+    assert refreshed(lake, table.fold) == [{"n": 5_000, "v": 5_019 + 1}]
 
 
 def test_changes_of_another_process_are_seen(lake: Lake, table: Table, folder: Path) -> None:

@@ -146,19 +146,19 @@ def test_rows_are_found_by_keys_of_every_type(kind: str, data: st.DataObject) ->
     with budget.room(0) as room:
         block = Block(batch, room)
 
-    lines, places = block.find(Wanted(keys, ["k"]))
+    lines, positions = block.find(Wanted(keys, ["k"]))
 
     wanted, rows = keys.column("k").to_pylist(), batch.column("k").to_pylist()
     expected = sorted((i, j) for i, want in enumerate(wanted) for j, have in enumerate(rows) if want == have)
-    assert sorted(zip(lines.tolist(), places.tolist(), strict=True)) == expected
+    assert sorted(zip(lines.tolist(), positions.tolist(), strict=True)) == expected
 
 
 def test_nulls_meet_nulls_and_nothing_else() -> None:
     rows = pa.table({"x": pa.array([1, None, 2, None], pa.int64())})
-    held = hot(rows, columns=rows.schema)
+    cached = hot(rows, columns=rows.schema)
 
-    without_null = held.applied(Overlay(pa.table({"x": pa.array([None], pa.int64())}), rows.slice(0, 0)), ["x"])
-    without_one = held.applied(Overlay(pa.table({"x": pa.array([1], pa.int64())}), rows.slice(0, 0)), ["x"])
+    without_null = cached.applied(Overlay(pa.table({"x": pa.array([None], pa.int64())}), rows.slice(0, 0)), ["x"])
+    without_one = cached.applied(Overlay(pa.table({"x": pa.array([1], pa.int64())}), rows.slice(0, 0)), ["x"])
 
     assert sorted(without_null.to_arrow().column("x").to_pylist()) == [1, 2]
     assert sorted(without_one.to_arrow().column("x").to_pylist(), key=repr) == [2, None, None]
@@ -166,19 +166,19 @@ def test_nulls_meet_nulls_and_nothing_else() -> None:
 
 def test_all_equal_rows_of_a_table_without_a_key_are_hidden() -> None:
     rows = pa.table({"x": pa.array([3, 1, 3, 2, 3], pa.int64())})
-    held = hot(rows, columns=rows.schema)
+    cached = hot(rows, columns=rows.schema)
 
-    left = held.applied(Overlay(pa.table({"x": pa.array([3], pa.int64())}), rows.slice(0, 0)), ["x"])
+    left = cached.applied(Overlay(pa.table({"x": pa.array([3], pa.int64())}), rows.slice(0, 0)), ["x"])
 
     assert sorted(left.to_arrow().column("x").to_pylist()) == [1, 2]
 
 
 def test_losers_are_changes_with_a_lower_order_than_the_row_here() -> None:
     schema = pa.schema([("k", pa.int64()), ("o", pa.int64())])
-    held = hot(pa.table([[1, 2, 3, 4], [5, 5, None, 5]], schema=schema), columns=schema)
+    cached = hot(pa.table([[1, 2, 3, 4], [5, 5, None, 5]], schema=schema), columns=schema)
     contested = pa.table([[9, 4, 3, 2, 1], [0, 6, None, None, 4]], schema=schema)
 
-    assert held.losers(contested, ["k"], "o").column("k").to_pylist() == [2, 1]
+    assert cached.losers(contested, ["k"], "o").column("k").to_pylist() == [2, 1]
 
 
 @settings(max_examples=40, deadline=None)
@@ -246,8 +246,8 @@ def test_a_change_that_has_no_room_is_refused_and_leaves_the_rows_alone() -> Non
 
 def test_room_is_made_before_it_is_refused() -> None:
     budget = Budget(1_000)
-    held = [budget.take(900)]
-    budget.on_pressure(lambda wanted_bytes: budget.give_back(900) if held.pop() is None else None)
+    taken = [budget.take(900)]
+    budget.on_pressure(lambda wanted_bytes: budget.give_back(900) if taken.pop() is None else None)
 
     budget.take(800)
 

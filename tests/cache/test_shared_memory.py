@@ -93,7 +93,7 @@ def test_numbers_lie_as_the_engine_wants_them() -> None:
 def test_what_is_read_stays_and_what_is_not_goes() -> None:
     memory = SharedMemory(2**24)
     shared = put(memory, pa.array(range(100_000)))
-    kept = put(memory, pa.array(range(1_000)))
+    read = put(memory, pa.array(range(1_000)))
     descriptor = memory.descriptor(shared.shape.segment)
     released: list[bool] = []
     third = memory.put(Layout(pa.record_batch([pa.array(range(500))], ["c"])), lambda: released.append(True))
@@ -109,7 +109,7 @@ def test_what_is_read_stays_and_what_is_not_goes() -> None:
     assert memory.bytes < 20_000
     assert released == [True]
     assert os.fstat(descriptor).st_blocks * 512 < 20_000, "the system has its pages back"
-    del kept
+    del read
     gc.collect()
     assert (memory.bytes, memory.segments) == (0, ())
 

@@ -105,13 +105,13 @@ def templates() -> Iterator[dict[str, Path]]:
         "events": ("log.events", ("user_id:int64", "what:string"), (), EVENTS),
     }
     with memory_folder() as folder:
-        for place, (name, columns, key, rows) in tables.items():
-            lake = _on(_invoke, folder / place)
+        for name_of_lake, (name, columns, key, rows) in tables.items():
+            lake = _on(_invoke, folder / name_of_lake)
             options = [*(p for c in columns for p in ("-c", c)), *(p for k in key for p in ("--key", k))]
             assert lake("init").code == 0
             assert lake("create", name, *options).code == 0
             assert lake("write", name, stdin=rows).code == 0
-        yield {place: folder / place for place in tables}
+        yield {name_of_lake: folder / name_of_lake for name_of_lake in tables}
 
 
 @pytest.fixture

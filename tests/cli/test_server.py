@@ -50,7 +50,7 @@ MANY = f"select o0.id from {', '.join(f'shop.orders o{n}' for n in range(9))} or
 
 
 @pytest.fixture(scope="module")
-def place(templates: dict[str, Path]) -> Iterator[tuple[Served, Path]]:
+def served_lake(templates: dict[str, Path]) -> Iterator[tuple[Served, Path]]:
     """A lake with shop.orders and three rows in it, behind a service. Tests leave the table as it is."""
     settings = Settings(port=0, shutdown_s=5, cache_bytes_max=64 * 2**20)
     with memory_folder() as folder:
@@ -60,14 +60,14 @@ def place(templates: dict[str, Path]) -> Iterator[tuple[Served, Path]]:
 
 
 @pytest.fixture
-def served(place: tuple[Served, Path]) -> Served:
-    return place[0]
+def served(served_lake: tuple[Served, Path]) -> Served:
+    return served_lake[0]
 
 
 @pytest.fixture
-def local(run: Run, place: tuple[Served, Path]) -> Run:
+def local(run: Run, served_lake: tuple[Served, Path]) -> Run:
     """`local("tables")` on the lake's folder."""
-    return partial(run, "--lake", str(place[1]))
+    return partial(run, "--lake", str(served_lake[1]))
 
 
 @pytest.fixture
@@ -221,7 +221,7 @@ class TestErrors:
         assert "LITHIFY_TOKEN" in answer.json["error"]["message"]
 
 
-class TestWhichPlace:
+class TestWhichLake:
     def test_a_lake_and_a_server(self, run: Run) -> None:
         answer = run("tables", "--lake", "x", "--server", "http://127.0.0.1:1")
         assert answer.code == 1

@@ -151,10 +151,10 @@ def test_wrong_option(run: Run, name: str) -> None:
     assert f"Usage: lithify {name}" in answer.err
 
 
-@pytest.mark.parametrize("place", ["before", "after"])
-def test_lake_and_json_before_or_after_the_command(run: Run, cli: Run, tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_lake_and_json_before_or_after_the_command(run: Run, cli: Run, tmp_path: Path, side: str) -> None:
     shared = ("--lake", str(tmp_path / "lake"), "--json")
-    answer = run(*shared, "tables") if place == "before" else run("tables", *shared)
+    answer = run(*shared, "tables") if side == "before" else run("tables", *shared)
     assert answer.json == {"lake": str(tmp_path / "lake"), "tables": []}
 
 

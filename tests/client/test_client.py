@@ -135,11 +135,11 @@ class TestTables:
         assert remote.tables() == lake.tables()
 
     def test_a_table_that_is_not_there(self, lake: Lake, remote: RemoteLake) -> None:
-        for place in (lake, remote):
+        for door in (lake, remote):
             with pytest.raises(NotFound, match=r"shop\.nowhere"):
-                place.table("shop.nowhere")
+                door.table("shop.nowhere")
             with pytest.raises(InvalidRequest, match="no table name"):
-                place.table("../../etc")
+                door.table("../../etc")
 
     def test_drop(self, lake: Lake, remote: RemoteLake, name: str) -> None:
         lake.create_table(name, EVENTS)
@@ -395,9 +395,9 @@ class TestReads:
         assert table.changes() == local.changes()
         assert table.changes(since=token) == local.changes(since=token)
         assert table.changes(since=token).num_rows == 2
-        for place in (local, table):
+        for door in (local, table):
             with pytest.raises(InvalidRequest, match="since is a seq"):
-                place.changes(since=999)
+                door.changes(since=999)
 
     def test_all_changes_come_however_many(self, lake: Lake, remote: RemoteLake, name: str) -> None:
         local = lake.create_table(name, EVENTS)

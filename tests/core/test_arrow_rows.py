@@ -27,8 +27,8 @@ def test_any_rows_are_taken_in_the_order_asked_for(
     chunks: list[list[tuple[Any, ...]]], bytes_max: int, data: st.DataObject
 ) -> None:
     table = table_of(chunks)
-    places = st.integers(0, max(table.num_rows - 1, 0))
-    drawn = st.lists(places, max_size=20) | st.permutations(range(table.num_rows))
+    numbers = st.integers(0, max(table.num_rows - 1, 0))
+    drawn = st.lists(numbers, max_size=20) | st.permutations(range(table.num_rows))
     lines = np.array(data.draw(drawn) if table.num_rows else [], np.int64)
 
     taken = take(table, lines, bytes_max)

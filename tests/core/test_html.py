@@ -17,7 +17,7 @@ class Report(Shown):
     share: float = 0.25
     parts: tuple[object, ...] = ()
     why: str | None = None
-    places: dict[str, int] = field(default_factory=dict)
+    offices: dict[str, int] = field(default_factory=dict)
 
 
 def test_markup_in_values_names_and_titles_is_escaped() -> None:

@@ -30,10 +30,10 @@ SPELLINGS: list[tuple[pa.DataType, pa.DataType]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "kept"), SPELLINGS, ids=[str(given) for given, _ in SPELLINGS])
-def test_types_have_one_spelling(given: pa.DataType, kept: pa.DataType) -> None:
-    assert normalise(given, "c") == kept
-    assert normalise(kept, "c") == kept
+@pytest.mark.parametrize(("given", "spelled"), SPELLINGS, ids=[str(given) for given, _ in SPELLINGS])
+def test_types_have_one_spelling(given: pa.DataType, spelled: pa.DataType) -> None:
+    assert normalise(given, "c") == spelled
+    assert normalise(spelled, "c") == spelled
 
 
 @pytest.mark.parametrize(

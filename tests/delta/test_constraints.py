@@ -50,10 +50,10 @@ def commit_schema(path: Path, change: Callable[[list[dict[str, Any]]], None]) ->
     commit.write_text("\n".join(map(json.dumps, actions)))
 
 
-def note(name: str, value: Any, *place: int) -> Callable[[Path], None]:
+def note(name: str, value: Any, *steps: int) -> Callable[[Path], None]:
     def change(fields: list[dict[str, Any]]) -> None:
-        field = fields[place[0]]
-        for inner in place[1:]:
+        field = fields[steps[0]]
+        for inner in steps[1:]:
             field = field["type"]["fields"][inner]
         field["metadata"] = {name: value}
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lithify.core.read_plan import FooterPart, GroupPlace, Source
+from lithify.core.read_plan import FooterPart, GroupEntry, Source
 from lithify.files import footer_parts
 from lithify.files.footer_cache import Footers
-from lithify.files.footer_parts import group_places, read_part
+from lithify.files.footer_parts import group_extents, read_part
 from lithify.files.open_parquet import footer_of, open_file, read_footer, read_tagged_footer
 from lithify.files.read_proof import Vanished
 from support.golden_sidecars import types_table
@@ -42,10 +42,10 @@ def written(folder: Path, table: pa.Table | None = None, groups: int = 5, **opti
 def part_of(path: Path, *groups: int) -> FooterPart:
     raw, tag = read_tagged_footer(path)
     footer = footer_of(raw, path)
-    places = group_places(raw, footer.metadata)
-    assert places
-    chosen = tuple(GroupPlace(*places[group], footer.metadata.row_group(group).num_rows) for group in groups)
-    return FooterPart(len(raw), tag, len(places), places[0][0], sum(places[-1]), chosen)
+    extents = group_extents(raw, footer.metadata)
+    assert extents
+    chosen = tuple(GroupEntry(*extents[group], footer.metadata.row_group(group).num_rows) for group in groups)
+    return FooterPart(len(raw), tag, len(extents), extents[0][0], sum(extents[-1]), chosen)
 
 
 def source(path: Path, *groups: int) -> Source:
@@ -120,10 +120,10 @@ def test_a_small_footer_and_a_single_row_group_are_not_worth_it(
     path = written(tmp_path)
     raw = read_footer(path)
     one = written(tmp_path, groups=1)
-    assert group_places(read_footer(one), pq.read_metadata(one)) == []
+    assert group_extents(read_footer(one), pq.read_metadata(one)) == []
 
     monkeypatch.setattr(footer_parts, "FOOTER_BYTES_MIN", len(raw) + 1)
-    assert group_places(raw, footer_of(raw, path).metadata) == []
+    assert group_extents(raw, footer_of(raw, path).metadata) == []
 
 
 def test_a_footer_that_is_written_in_another_way_has_no_places(tmp_path: Path) -> None:
@@ -138,11 +138,11 @@ def test_a_footer_that_is_written_in_another_way_has_no_places(tmp_path: Path) -
     edited(path, strange)
     raw = read_footer(path)
     metadata = footer_of(raw, path).metadata
-    found = group_places(raw, metadata)
+    found = group_extents(raw, metadata)
     assert not found or read(path, 3) == expected(path, 3)
     # Bytes that begin like a footer and lead nowhere.
     for length in range(0, len(raw), 7):
-        assert group_places(raw[:length], metadata) == []
+        assert group_extents(raw[:length], metadata) == []
 
 
 CHANGES: dict[str, Callable[[Path], object]] = {
@@ -230,12 +230,12 @@ def test_no_more_than_their_bytes_are_kept(tmp_path: Path) -> None:
     path = written(tmp_path)
     one = Footers()
     one.open(source(path, 0))
-    footers = Footers(bytes_max=3 * one.kept_bytes)
+    footers = Footers(bytes_max=3 * one.cached_bytes)
 
     for group in (0, 1, 2, 3, 4, 0):
         footers.open(source(path, group))
 
-    assert one.kept_bytes < footers.kept_bytes <= 3.5 * one.kept_bytes
+    assert one.cached_bytes < footers.cached_bytes <= 3.5 * one.cached_bytes
 
 
 def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:

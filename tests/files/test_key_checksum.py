@@ -46,13 +46,13 @@ def test_order_and_grouping_do_not_matter(lines: list[tuple[Any, Any]], random: 
 def test_a_lost_doubled_or_changed_row_shows(
     lines: list[tuple[Any, Any]], other: tuple[Any, Any], data: st.DataObject
 ) -> None:
-    place = data.draw(st.integers(0, len(lines) - 1))
+    line = data.draw(st.integers(0, len(lines) - 1))
     whole = fingerprint(table_of(lines), ["i", "s"])
 
-    assert fingerprint(table_of(lines[:place] + lines[place + 1 :]), ["i", "s"]) != whole
-    assert fingerprint(table_of([*lines, lines[place]]), ["i", "s"]) != whole
-    if lines[place] != other:
-        assert fingerprint(table_of([*lines[:place], other, *lines[place + 1 :]]), ["i", "s"]) != whole
+    assert fingerprint(table_of(lines[:line] + lines[line + 1 :]), ["i", "s"]) != whole
+    assert fingerprint(table_of([*lines, lines[line]]), ["i", "s"]) != whole
+    if lines[line] != other:
+        assert fingerprint(table_of([*lines[:line], other, *lines[line + 1 :]]), ["i", "s"]) != whole
 
 
 def test_values_swapped_between_rows_show() -> None:

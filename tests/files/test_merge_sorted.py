@@ -265,18 +265,18 @@ def test_columns_with_nulls_and_repeated_values_give_an_order_too(
 ) -> None:
     schema = pa.schema([("a", pa.int64()), ("b", pa.bool_()), ("v", pa.int64())])
 
-    def place(pair: tuple[Any, ...]) -> list[tuple[bool, Any]]:
+    def sort_key(pair: tuple[Any, ...]) -> list[tuple[bool, Any]]:
         return [(value is None, value) for value in pair[:2]]
 
     tables = []
     for run in given_runs:
-        lines = sorted(run, key=place) if in_order else run
+        lines = sorted(run, key=sort_key) if in_order else run
         tables.append(pa.Table.from_pylist([{"a": a, "b": b, "v": i} for i, (a, b) in enumerate(lines)], schema=schema))
 
     _, found = merged(tmp_path_factory.mktemp("merge"), tables, ("a", "b"), row_group_rows=2)
 
     assert Counter(rows_of(found)) == Counter(rows_of(tables))
-    assert [place(row) for row in rows_of(found)] == sorted(place(row) for row in rows_of(found))
+    assert [sort_key(row) for row in rows_of(found)] == sorted(sort_key(row) for row in rows_of(found))
 
 
 def test_the_footers_of_sorted_files_say_so(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from lithify.errors import Corruption, NotFound
 from lithify.files.local import LocalStorage
-from lithify.files.paths import Places, remove_tree
+from lithify.files.paths import PathGuard, remove_tree
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def store(tmp_path: Path) -> LocalStorage:
     store = LocalStorage()
     (tmp_path / "lake/table/base").mkdir(parents=True)
     (tmp_path / "lake/table/base/file").write_text("go")
-    store.places.trust(tmp_path / "lake")
+    store.path_guard.trust(tmp_path / "lake")
     return store
 
 
@@ -112,7 +112,7 @@ def test_a_folder_that_becomes_a_link_on_the_way_is_not_followed(
     store: LocalStorage, tmp_path: Path, outside: Path
 ) -> None:
     base = tmp_path / "lake/table/base"
-    with store.places.entry(base / "file") as (at, name):
+    with store.path_guard.entry(base / "file") as (at, name):
         _swap_for_a_link(base, outside)
         os.unlink(name, dir_fd=at)
 
@@ -134,7 +134,7 @@ def test_a_folder_that_becomes_a_link_while_a_tree_is_deleted_goes_as_a_link(
     (base / "zzz").mkdir()
     monkeypatch.setattr(os, "unlink", swap_first)
     monkeypatch.setattr("lithify.files.paths.os.scandir", _files_first(os.scandir))
-    with store.places.entry(base) as (at, name), pytest.raises(OSError, match="not empty"):
+    with store.path_guard.entry(base) as (at, name), pytest.raises(OSError, match="not empty"):
         remove_tree(at, name)  # what the attacker has put aside is still there
 
     assert _there(outside) == ["file", "inner", "inner/file"]
@@ -157,7 +157,7 @@ def test_the_root_itself_may_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "named").symlink_to(tmp_path / "real")
     store = LocalStorage()
-    store.places.trust(tmp_path / "named")
+    store.path_guard.trust(tmp_path / "named")
 
     store.make_folder(tmp_path / "named/folder")
     store.put(tmp_path / "named/folder/file", b"data")
@@ -170,14 +170,14 @@ def test_the_root_itself_may_be_a_link(tmp_path: Path) -> None:
 def test_the_longest_root_counts(tmp_path: Path, outside: Path) -> None:
     (tmp_path / "lake").mkdir()
     (tmp_path / "lake/index").symlink_to(outside)
-    places = Places()
-    places.trust(tmp_path / "lake")
-    with pytest.raises(Corruption), places.entry(tmp_path / "lake/index/file"):
+    path_guard = PathGuard()
+    path_guard.trust(tmp_path / "lake")
+    with pytest.raises(Corruption), path_guard.entry(tmp_path / "lake/index/file"):
         pass
 
-    places.trust(tmp_path / "lake/index")
+    path_guard.trust(tmp_path / "lake/index")
 
-    with places.entry(tmp_path / "lake/index/file") as (at, name):
+    with path_guard.entry(tmp_path / "lake/index/file") as (at, name):
         assert os.stat(name, dir_fd=at).st_size == 4
 
 

@@ -30,7 +30,7 @@ from support.faults import FaultyStore, os_failure
 
 def local(root: Path) -> Storage:
     storage = LocalStorage()
-    storage.places.trust(root)
+    storage.path_guard.trust(root)
     return storage
 
 
@@ -444,7 +444,7 @@ class TestDeletes:
         assert storage.names(at) == ["b"]
 
 
-class TestPlaces:
+class TestPathGuard:
     @pytest.mark.parametrize("name", ["../../elsewhere", "b/../../../elsewhere"])
     def test_nothing_leaves_the_root(self, storage: Storage, at: PurePath, name: str) -> None:
         for call in (
@@ -565,10 +565,10 @@ ACCESSES: dict[str, Callable[[Storage, Path], object]] = {
     "append": lambda storage, path: storage.append(path, b""),
     "extend": lambda storage, path: storage.extend(path, [b""]),
     "patch": lambda storage, path: storage.patch(path, 0, b""),
-    "places.is_there": lambda storage, path: storage.places.is_there(path),
-    "places.check_entries": lambda storage, path: storage.places.check_entries(path.parent),
-    "places.check_files": lambda storage, path: storage.places.check_files(path.parent, [path.name]),
-    "places.followed": lambda storage, path: storage.places.followed(path, 1),
+    "path_guard.is_there": lambda storage, path: storage.path_guard.is_there(path),
+    "path_guard.check_entries": lambda storage, path: storage.path_guard.check_entries(path.parent),
+    "path_guard.check_files": lambda storage, path: storage.path_guard.check_files(path.parent, [path.name]),
+    "path_guard.followed": lambda storage, path: storage.path_guard.followed(path, 1),
     "mapped": lambda storage, path: mapped(path),
     "identity_and_size": lambda storage, path: identity_and_size(path),
     "ranges_of": lambda storage, path: ranges_of(path).__enter__(),

@@ -21,7 +21,7 @@ import pytest
 
 from lithify.errors import InvalidRequest
 from lithify.files import text_files, text_input
-from lithify.files.text_files import look, plan, portions, read_text
+from lithify.files.text_files import look, plan, read_text, text_batches
 from lithify.text.text_rows import BadRecord, Target
 
 TEXTS = pa.schema([("a", pa.string()), ("b", pa.string()), ("c", pa.string())])
@@ -301,10 +301,10 @@ def test_a_record_without_end_is_refused_before_it_fills_the_memory(monkeypatch:
 def in_pieces(path: Path, kind: str, columns: pa.Schema) -> tuple[pa.Table, list[BadRecord], int]:
     target = Target(columns)
     pieces = plan([str(path)], kind, target, None, lambda ranges: [look(part) for part in ranges])
-    found = [portion for piece in pieces for portion in portions(piece, target)]
+    found = [batch for piece in pieces for batch in text_batches(piece, target)]
     return (
-        pa.concat_tables([portion.rows for portion in found]),
-        [record for portion in found for record in portion.bad],
+        pa.concat_tables([batch.rows for batch in found]),
+        [record for batch in found for record in batch.bad],
         len(pieces),
     )
 

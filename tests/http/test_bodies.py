@@ -142,7 +142,7 @@ def test_what_a_body_held_is_given_back(client: TestClient, app: FastAPI) -> Non
     layer: Any = app.middleware_stack
     while not isinstance(layer, bodies.Bodies):
         layer = getattr(layer, "_app", None) or layer.app
-    assert layer.held_bytes == 0
+    assert layer.buffered_bytes == 0
 
 
 class TestOnASocket:

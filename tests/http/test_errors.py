@@ -279,9 +279,9 @@ def test_connections_that_ask_nothing_keep_nobody_out(
     served: Any, sent: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(protocol, "CONNECTIONS_MAX", 20)
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         silent = [
-            held.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=WAIT_S_MAX))
+            stack.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=WAIT_S_MAX))
             for _ in range(60)
         ]
         for connection in silent:

@@ -18,7 +18,7 @@ from lithify.http import json_route, protocol
 from lithify.http.app import ROUTERS
 from lithify.http.auth import endpoints_of
 from lithify.http.json_route import JsonRoute
-from lithify.http.response_memory import HeldRows, release
+from lithify.http.response_memory import ResponseMemory, release
 from lithify.http.service import Service
 from support.waiting import WAIT_S_MAX, eventually
 
@@ -160,37 +160,37 @@ class TestAnswers:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
             connection.sendall(f"{head}{kind}".encode() + body)
             assert connection.recv(4) == b"HTTP"
-            eventually(lambda: not service.held.bytes and not served.server.server_state.connections)
+            eventually(lambda: not service.response_memory.bytes and not served.server.server_state.connections)
 
         assert not served.server.server_state.connections
-        assert service.held.bytes == 0
+        assert service.response_memory.bytes == 0
 
     def test_answers_on_their_way_out_are_bounded_together(self, client: TestClient, service: Service) -> None:
-        service.held.bytes = service.held.bytes_max
+        service.response_memory.bytes = service.response_memory.bytes_max
 
         answer = client.post("/v1/query/sql", json={"sql": "select 1"})
 
         assert answer.status_code == 503
         assert answer.headers["Retry-After"]
-        service.held.bytes = 0
+        service.response_memory.bytes = 0
         assert client.post("/v1/query/sql", json={"sql": "select 1"}).status_code == 200
 
     @pytest.mark.parametrize("path", ["/v1/tables/shop.orders/rows", "/v1/tables/shop.orders/changes"])
     def test_what_was_sent_is_held_no_longer(self, client: TestClient, service: Service, path: str) -> None:
         assert client.get(path).status_code == 200
-        assert service.held.bytes == 0
+        assert service.response_memory.bytes == 0
 
     def test_one_answer_alone_may_be_larger(self) -> None:
-        held, first, second = HeldRows(100), dict[str, Any](), dict[str, Any]()
+        memory, first, second = ResponseMemory(100), dict[str, Any](), dict[str, Any]()
         rows = pa.table({"a": range(1_000)})
 
-        held.hold(first, rows)
+        memory.hold(first, rows)
         with pytest.raises(LimitExceeded):
-            held.hold(second, rows)
+            memory.hold(second, rows)
         release(first)
         release(second)
 
-        assert held.bytes == 0
+        assert memory.bytes == 0
 
 
 class TestFindingOut:
@@ -212,8 +212,8 @@ class TestFindingOut:
         (sibling / "x" / "changes").symlink_to(lake.path / "shop" / "orders" / "changes")
 
         answers = [
-            client.post("/v1/query/sql", json={"sql": f'select * from "{place}"."x"'})
-            for place in ("../beside", "../nothing")
+            client.post("/v1/query/sql", json={"sql": f'select * from "{path}"."x"'})
+            for path in ("../beside", "../nothing")
         ]
 
         assert [answer.status_code for answer in answers] == [404, 404]

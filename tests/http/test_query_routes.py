@@ -298,36 +298,36 @@ def paged(id: str, count: int = 1000) -> Paged:
 
 
 def test_kept_answers_take_bounded_memory_and_the_oldest_goes() -> None:
-    kept = ResultCache(bytes_max=30_000)
+    cache = ResultCache(bytes_max=30_000)
     for id in ("a", "b", "c"):
-        kept.keep("t", paged(id))
-    kept.get("t", "a")
-    kept.keep("t", paged("d"))
-    assert kept.bytes <= 30_000
-    assert kept.get("t", "a").pages == 100
+        cache.keep("t", paged(id))
+    cache.get("t", "a")
+    cache.keep("t", paged("d"))
+    assert cache.bytes <= 30_000
+    assert cache.get("t", "a").pages == 100
     with pytest.raises(NotFound):
-        kept.get("t", "b")
+        cache.get("t", "b")
     with pytest.raises(LimitExceeded):
-        kept.keep("t", paged("e", 10_000))
+        cache.keep("t", paged("e", 10_000))
 
 
 def test_kept_answers_go_after_a_while() -> None:
     now = [0.0]
-    kept = ResultCache(clock=lambda: now[0])
-    kept.keep("t", paged("a"))
+    cache = ResultCache(clock=lambda: now[0])
+    cache.keep("t", paged("a"))
     now[0] = 299
-    assert kept.get("t", "a").page(2).column("a")[0].as_py() == 10
+    assert cache.get("t", "a").page(2).column("a")[0].as_py() == 10
     now[0] = 300
     with pytest.raises(NotFound):
-        kept.get("t", "a")
-    assert kept.bytes == 0
+        cache.get("t", "a")
+    assert cache.bytes == 0
 
 
 def test_a_kept_answer_does_not_hold_on_to_the_table_it_came_from() -> None:
     large = pa.table({"a": range(1_000_000)})
-    kept = ResultCache(bytes_max=2**20)
-    kept.keep("t", Paged("a", large.slice(500, 20), 10, {}))
-    assert kept.get("t", "a").rows.get_total_buffer_size() < 10_000
+    cache = ResultCache(bytes_max=2**20)
+    cache.keep("t", Paged("a", large.slice(500, 20), 10, {}))
+    assert cache.get("t", "a").rows.get_total_buffer_size() < 10_000
 
 
 # -- explain, running, cancel

@@ -112,8 +112,8 @@ def call(client: TestClient, name: str, table: str = "shop.orders") -> Any:
     method, path = name.split()
     query = {"key": 1} if path.endswith("/row") else {}
     # The others still need these tables.
-    place = table.partition(".")[0] + ".gone" if method == "DELETE" and table == "shop.orders" else table
-    path = path.replace("{name}", place).replace("{id}", "none").replace("{tag}", f"t{uuid.uuid4().hex}")
+    table_name = table.partition(".")[0] + ".gone" if method == "DELETE" and table == "shop.orders" else table
+    path = path.replace("{name}", table_name).replace("{id}", "none").replace("{tag}", f"t{uuid.uuid4().hex}")
     body = ROUTES[name].body
     return client.request(method, path, params=query, json=body)
 

@@ -152,8 +152,8 @@ def test_more_than_a_thousand_idle_connections_keep_nobody_out(start: Start, lak
     def asked(path: str, more: str = "") -> bytes:
         return f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {started['token']}\r\n{more}".encode()
 
-    with contextlib.ExitStack() as held:
-        idle = [held.enter_context(connected()) for _ in range(IDLE)]
+    with contextlib.ExitStack() as stack:
+        idle = [stack.enter_context(connected()) for _ in range(IDLE)]
         for number, sent in enumerate((b"", asked("/health/live"), asked("/health/live", "\r\n"))):
             for connection in idle[number::3]:
                 with contextlib.suppress(ConnectionError):  # it has made room

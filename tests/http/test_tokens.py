@@ -100,12 +100,12 @@ def test_a_revoked_token_lets_nobody_in(tokens: Tokens, by: str) -> None:
 
 
 def test_revoking_leaves_the_others(tokens: Tokens) -> None:
-    kept = [tokens.create(name, ["read"])[1] for name in ("a", "b")]
+    secrets_left = [tokens.create(name, ["read"])[1] for name in ("a", "b")]
     tokens.create("c", ["read"])
 
     tokens.revoke("c")
 
-    assert all(tokens.find(secret) for secret in kept)
+    assert all(tokens.find(secret) for secret in secrets_left)
 
 
 @pytest.mark.parametrize("by", ["id", "name"])

@@ -29,13 +29,13 @@ INPUT_BYTES_MAX = 8_192
 
 
 def sampled(count: int) -> Iterable[int]:
-    """Places of an array that may claim to have millions."""
+    """Positions of an array that may claim to have millions."""
     return sorted({*range(min(count, SAMPLED)), *range(max(0, count - SAMPLED), count)})
 
 
 def touch(array: np.ndarray) -> None:
-    for place in sampled(len(array)):
-        int(array[place])
+    for number in sampled(len(array)):
+        int(array[number])
 
 
 def touch_block(block: block.Block) -> None:
@@ -45,7 +45,7 @@ def touch_block(block: block.Block) -> None:
         touch(array)
     for array in (block.group_rows, block.group_bytes, block.group_raw_bytes):
         touch(array)
-    block.places_of(np.array([0, 2**64 - 1], np.uint64))
+    block.files_hashed(np.array([0, 2**64 - 1], np.uint64))
     for number, column in enumerate(block.columns):
         block.stats(column.name)
         block.chunks(column.name)

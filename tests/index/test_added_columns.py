@@ -120,6 +120,6 @@ def test_only_a_file_that_is_sure_to_lack_a_column_is_ruled_out(folder: Path, na
     schema = TableSchema(pa.schema([("id", pa.int64()), ("price", pa.int64())]))
     coverage = Coverage(Files(entries), schema, [(parse(merge([(parse(block), None) for block in blocks])), None)])
 
-    left = coverage.select(Compare("price", "=", 5)).places
+    left = coverage.select(Compare("price", "=", 5)).positions
 
     assert (0 in left) is FILES[name][1]

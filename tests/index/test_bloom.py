@@ -70,9 +70,9 @@ def test_a_value_that_is_there_is_never_denied(type_: pa.DataType) -> None:
         @given(st.lists(SUPPORTED[type_] | st.none(), min_size=1, max_size=60))
         def check(values: list[Any]) -> None:
             block = written(folder / "x.parquet", type_, values, row_group_size=20)
-            for place, value in enumerate(values):
+            for row, value in enumerate(values):
                 if value is not None:
-                    assert answer(folder / "x.parquet", block, value, place // 20)
+                    assert answer(folder / "x.parquet", block, value, row // 20)
 
         check()
 

@@ -448,20 +448,20 @@ def assert_says(block: Block, metadata: pq.FileMetaData, size: int) -> None:
     assert len(groups) == metadata.num_row_groups
     for number, ((group_rows, group_bytes, group_raw_bytes), columns) in enumerate(groups):
         group = metadata.row_group(number)
-        chunks = [group.column(place) for place in range(group.num_columns)]
+        chunks = [group.column(column) for column in range(group.num_columns)]
         assert (group_rows, group_raw_bytes) == (group.num_rows, group.total_byte_size)
         assert group_bytes == sum(chunk.total_compressed_size for chunk in chunks)
         by_name = {info.name: figures for info, (figures, _, _) in columns.items()}
         sorts = {
             s.column_index: 4 * n + 2 * s.nulls_first + s.descending for n, s in enumerate(group.sorting_columns, 1)
         }
-        for place, chunk in enumerate(chunks):
+        for column, chunk in enumerate(chunks):
             flag, _, _, nulls, offset, packed, raw, values, distinct, codec, encodings, bloom, bloom_bytes, sort = (
                 by_name[chunk.path_in_schema]
             )
-            assert sort == sorts.get(place, 0)
-            places = (chunk.data_page_offset, chunk.dictionary_page_offset)
-            assert offset == min(place for place in places if place is not None)
+            assert sort == sorts.get(column, 0)
+            offsets = (chunk.data_page_offset, chunk.dictionary_page_offset)
+            assert offset == min(column for column in offsets if column is not None)
             assert (packed, raw, values) == (
                 chunk.total_compressed_size,
                 chunk.total_uncompressed_size,

@@ -13,11 +13,11 @@ import pytest
 from lithify.errors import Corruption
 from lithify.files.local import LocalStorage
 from lithify.index import writer
-from lithify.index.format import HEAD_PLACE, HEADER_BYTES
+from lithify.index.format import HEAD_OFFSET, HEADER_BYTES
 from lithify.index.reader import Sidecar
 from support.effort import SOAK
 from support.golden_sidecars import GOLDEN, NAMES
-from support.sidecars import TABLE_ID, State, places, readable_states, sample_entry, states
+from support.sidecars import TABLE_ID, State, offsets, readable_states, sample_entry, states
 
 FEW = (0x01, 0x80, 0xFF)
 ANY = range(1, 256) if SOAK else (*(1 << bit for bit in range(8)), 0x7F, 0xFF)
@@ -30,11 +30,11 @@ def flipping(path: Path) -> Iterator[Callable[[int, int], None]]:
     fd = os.open(path, os.O_RDWR)
     last = 0
 
-    def flip(place: int, bits: int) -> None:
+    def flip(offset: int, bits: int) -> None:
         nonlocal last
         os.pwrite(fd, original[last : last + 1], last)
-        os.pwrite(fd, bytes([original[place] ^ bits]), place)
-        last = place
+        os.pwrite(fd, bytes([original[offset] ^ bits]), offset)
+        last = offset
 
     try:
         yield flip
@@ -57,19 +57,19 @@ def assert_true(found: list[tuple[int, State]], truth: dict[int, State], what: s
 def test_each_byte_flipped_is_found_or_harmless(name: str, folder: Path) -> None:
     path, truth = golden_copy(name, folder)
     with flipping(path) as flip:
-        for place in range(path.stat().st_size):
-            for bits in FEW if SOAK else FEW[place % 3 :: 3]:
-                flip(place, bits)
-                assert_true(readable_states(path), truth, f"byte {place} flipped by {bits:#x}")
+        for offset in range(path.stat().st_size):
+            for bits in FEW if SOAK else FEW[offset % 3 :: 3]:
+                flip(offset, bits)
+                assert_true(readable_states(path), truth, f"byte {offset} flipped by {bits:#x}")
 
 
 @pytest.mark.slow
 def test_each_byte_of_a_file_of_all_types_flipped_is_found_or_harmless(folder: Path) -> None:
     path, truth = golden_copy("types", folder)
     with flipping(path) as flip:
-        for place in range(path.stat().st_size):
-            flip(place, 0xFF)
-            assert_true(readable_states(path), truth, f"byte {place} flipped")
+        for offset in range(path.stat().st_size):
+            flip(offset, 0xFF)
+            assert_true(readable_states(path), truth, f"byte {offset} flipped")
 
 
 @pytest.mark.slow
@@ -77,21 +77,21 @@ def test_other_values_of_each_byte_of_header_and_footers_are_refused(folder: Pat
     path, truth = golden_copy("chain", folder)
     data = path.read_bytes()
     footers = []
-    for place in places(data, b"PMFT"):
-        length = int.from_bytes(data[place + 4 : place + 8], "little")
+    for offset in offsets(data, b"PMFT"):
+        length = int.from_bytes(data[offset + 4 : offset + 8], "little")
         if length < len(data):  # or it is what the dead writer left
-            footers += range(place, place + length)
+            footers += range(offset, offset + length)
     assert len(footers) > 3 * 72
     with flipping(path) as flip:
-        for place in [*range(HEAD_PLACE), *footers]:
+        for offset in [*range(HEAD_OFFSET), *footers]:
             for bits in ANY:
-                flip(place, bits)
+                flip(offset, bits)
                 with pytest.raises(Corruption):
                     Sidecar.open(path, TABLE_ID).versions()
-        for place in range(HEAD_PLACE, HEADER_BYTES):
+        for offset in range(HEAD_OFFSET, HEADER_BYTES):
             for bits in ANY:
-                flip(place, bits)
-                assert_true(readable_states(path), truth, f"byte {place} flipped by {bits:#x}")
+                flip(offset, bits)
+                assert_true(readable_states(path), truth, f"byte {offset} flipped by {bits:#x}")
 
 
 def test_a_mask_of_other_files_of_the_same_number_is_refused(folder: Path) -> None:

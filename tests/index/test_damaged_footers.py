@@ -23,8 +23,8 @@ def with_negative_values() -> Footer:
     raw = bytearray(raw_footer(pa.concat_tables([GOOD] * 100).combine_chunks()))
     rows = b"\x16\xd8\x04"  # a field of 64 bits with the value 300, in Thrift's compact form
     # The last is the number of rows of the row group, and before it stand the columns.
-    place = raw.rfind(rows, 0, raw.rfind(rows))
-    raw[place + 1] ^= 1
+    offset = raw.rfind(rows, 0, raw.rfind(rows))
+    raw[offset + 1] ^= 1
     found = footer_of(bytes(raw), "a footer")
     assert found.metadata.row_group(0).column(2).num_values == -301
     return found

@@ -41,7 +41,7 @@ class Life:
 
     def commit(self, kinds: list[int], going: set[int], together: bool = False) -> None:
         live = sorted(self.now)
-        removed = {live[place] for place in going if place < len(live)}
+        removed = {live[number] for number in going if number < len(live)}
         blocks = []
         for kind in kinds:
             self.made += 1
@@ -102,7 +102,7 @@ def test_merging_any_blocks_keeps_what_they_say_of_live_files(kinds: list[list[i
     expected: State = {}
     parts = []
     for number, of_block in enumerate(kinds):
-        single = [sample_entry(f"{number}.{place}", kind) for place, kind in enumerate(of_block)]
+        single = [sample_entry(f"{number}.{each}", kind) for each, kind in enumerate(of_block)]
         block = parse(merge([(parse(data), None) for data in single]))
         live = np.array([chance.random() < 0.7 for _ in of_block])
         for data, alive in zip(single, live, strict=True):
@@ -117,8 +117,8 @@ def test_merging_any_blocks_keeps_what_they_say_of_live_files(kinds: list[list[i
 
 def test_a_heap_with_more_bytes_than_its_ends_say_shifts_nothing_when_it_is_merged() -> None:
     block = bytearray(sample_entry("a", 0))
-    place = block.find(b"name 0 of many") - 8
-    assert int.from_bytes(block[place : place + 8], "little") == 28
+    offset = block.find(b"name 0 of many") - 8
+    assert int.from_bytes(block[offset : offset + 8], "little") == 28
     # The upper bound loses its last two bytes, which nobody refers to from then on.
     (end,) = (at for at in range(0, len(block), 8) if block[at : at + 4] == b"\x2e\0\1\0")
     block[end + 8] = 26

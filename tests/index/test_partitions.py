@@ -67,10 +67,10 @@ def test_each_partition_with_its_files_rows_and_times(events: Table) -> None:
 
 
 def test_partitions_stand_in_the_order_of_their_values_nulls_last(events: Table) -> None:
-    places = [tuple(part.values.values()) for part in events.partitions()]
+    values = [tuple(part.values.values()) for part in events.partitions()]
 
     first, second = dt.date(2026, 11, 1), dt.date(2026, 11, 2)
-    assert places == [(first, "DE"), (second, "FR"), (second, None), (None, "DE")]
+    assert values == [(first, "DE"), (second, "FR"), (second, None), (None, "DE")]
 
 
 def test_a_partition_without_any_time_has_no_bounds(events: Table) -> None:

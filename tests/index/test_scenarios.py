@@ -21,7 +21,7 @@ from lithify.index.format import (
     FOOTER_END,
     FOOTER_MAGIC,
     GROUPS_MAX,
-    HEAD_PLACE,
+    HEAD_OFFSET,
     HEADER_BYTES,
     TAGGED,
     crc32,
@@ -43,12 +43,12 @@ def path(folder: Path) -> Path:
 
 def create(path: Path, names: Iterable[str] = ("a", "b"), version: int = 0) -> None:
     writer.create(
-        LocalStorage(), path, TABLE_ID, version, [sample_entry(name, place) for place, name in enumerate(names)]
+        LocalStorage(), path, TABLE_ID, version, [sample_entry(name, number) for number, name in enumerate(names)]
     )
 
 
 def append(path: Path, version: int, names: Iterable[str] = (), removed: Iterable[str] = ()) -> None:
-    blocks = [sample_entry(name, place + version) for place, name in enumerate(names)]
+    blocks = [sample_entry(name, number + version) for number, name in enumerate(names)]
     writer.append(LocalStorage(), path, TABLE_ID, version, blocks, list(removed))
 
 
@@ -56,10 +56,10 @@ def read(path: Path) -> set[str]:
     return set(state(Sidecar.open(path, TABLE_ID).view()))
 
 
-def patched(path: Path, place: int, form: str, *values: int) -> None:
+def patched(path: Path, offset: int, form: str, *values: int) -> None:
     """Overwrite some bytes, and make all checksums right again."""
     data = bytearray(path.read_bytes())
-    struct.pack_into(form, data, place, *values)
+    struct.pack_into(form, data, offset, *values)
     path.write_bytes(repaired(bytes(data)))
 
 
@@ -179,9 +179,9 @@ def test_rubbish_at_the_end_is_passed_over_by_the_next_commit(path: Path, rest: 
 
 def test_a_whole_commit_without_its_head_is_passed_over_by_the_next(path: Path) -> None:
     create(path)
-    head = path.read_bytes()[HEAD_PLACE:HEADER_BYTES]
+    head = path.read_bytes()[HEAD_OFFSET:HEADER_BYTES]
     append(path, 1, ["dead"], ["a"])
-    LocalStorage().patch(path, HEAD_PLACE, head)
+    LocalStorage().patch(path, HEAD_OFFSET, head)
     assert read(path) == {"a", "b"}
 
     append(path, 2, ["c"], ["b"])
@@ -205,7 +205,7 @@ def test_a_commit_torn_at_any_length_changes_nothing_and_is_passed_over(path: Pa
 # -- chains
 
 
-def footer_at(place: int, version: int, previous: int) -> bytes:
+def footer_at(offset: int, version: int, previous: int) -> bytes:
     body = FOOTER.pack(FOOTER_MAGIC, 72, version, previous, FILE_ID, 0, 0, 0, 0, 0)
     return body + crc32(body).to_bytes(4, "little") + FOOTER_END
 
@@ -213,9 +213,9 @@ def footer_at(place: int, version: int, previous: int) -> bytes:
 def chain(path: Path, *previous: int) -> None:
     """Empty footers one after the other from byte 64 on, each with its `previous`; the last is the head."""
     shutil.copy(GOLDEN / "plain.pm", path)
-    footers = [footer_at(64 + 72 * number, 10 * number, place) for number, place in enumerate(previous)]
+    footers = [footer_at(64 + 72 * number, 10 * number, before) for number, before in enumerate(previous)]
     path.write_bytes(path.read_bytes()[:64] + b"".join(footers))
-    LocalStorage().patch(path, HEAD_PLACE, (64 + 72 * (len(footers) - 1)).to_bytes(8, "little"))
+    LocalStorage().patch(path, HEAD_OFFSET, (64 + 72 * (len(footers) - 1)).to_bytes(8, "little"))
 
 
 def test_a_chain_that_goes_down_is_walked(folder: Path) -> None:
@@ -286,12 +286,12 @@ def test_a_header_ahead_of_the_mapping_maps_again(path: Path, monkeypatch: pytes
 
 def test_a_footer_that_was_half_written_when_it_was_mapped_maps_again(path: Path) -> None:
     create(path)
-    head = path.read_bytes()[HEAD_PLACE:HEADER_BYTES]
+    head = path.read_bytes()[HEAD_OFFSET:HEADER_BYTES]
     append(path, 1, ["c"])
     whole = path.read_bytes()
     with path.open("r+b") as file:
         file.truncate(len(whole) - 20)
-        file.seek(HEAD_PLACE)
+        file.seek(HEAD_OFFSET)
         file.write(head)
     sidecar = Sidecar.open(path, TABLE_ID)
     assert sidecar.version == 0
@@ -439,20 +439,20 @@ def test_a_reader_whose_table_was_made_anew_refuses_the_new_sidecar(path: Path) 
         sidecar.refresh()
 
 
-@pytest.mark.parametrize("place", [16, 64 + 40], ids=["header", "block"])
-def test_an_unknown_required_feature_is_refused(folder: Path, place: int) -> None:
+@pytest.mark.parametrize("offset", [16, 64 + 40], ids=["header", "block"])
+def test_an_unknown_required_feature_is_refused(folder: Path, offset: int) -> None:
     path = Path(shutil.copy(GOLDEN / "plain.pm", folder))
-    patched(path, place, "<Q", REQUIRED)
+    patched(path, offset, "<Q", REQUIRED)
 
     with pytest.raises(Corruption, match=r"features.*0x10000000000"):
         state(Sidecar.open(path, TABLE_ID).view())
 
 
-@pytest.mark.parametrize("place", [16, 64 + 40], ids=["header", "block"])
-def test_an_unknown_optional_feature_is_ignored(folder: Path, place: int) -> None:
+@pytest.mark.parametrize("offset", [16, 64 + 40], ids=["header", "block"])
+def test_an_unknown_optional_feature_is_ignored(folder: Path, offset: int) -> None:
     path = Path(shutil.copy(GOLDEN / "plain.pm", folder))
     before = state(Sidecar.open(path, TABLE_ID).view())
-    patched(path, place, "<Q", OPTIONAL | TAGGED)
+    patched(path, offset, "<Q", OPTIONAL | TAGGED)
 
     assert state(Sidecar.open(path, TABLE_ID).view()) == before
     append(path, 8, ["b"])
@@ -495,7 +495,7 @@ def test_another_version_of_the_format_is_refused(folder: Path) -> None:
         Sidecar.open(path, TABLE_ID)
 
 
-# Places of plain.pm, as the example in docs/format.md shows them; checksums are right.
+# Offsets of plain.pm, as the example in docs/format.md shows them; checksums are right.
 IMPOSSIBLE = {
     "header: reserved": (0x30, "<Q", 1),
     "block: length": (0x48, "<Q", 2**63),
@@ -557,7 +557,7 @@ def test_impossible_counts_and_places_are_refused(folder: Path, what: str) -> No
 def test_the_most_row_groups_are_read() -> None:
     """All arrays constant: a block of a few hundred bytes may stand for millions of row groups."""
     block = bytearray(sample_entry("a", 0))
-    (group_end,) = (place for place in range(0, len(block), 8) if block[place : place + 4] == b"\5\0\xff\xff")
+    (group_end,) = (offset for offset in range(0, len(block), 8) if block[offset : offset + 4] == b"\5\0\xff\xff")
     struct.pack_into("<I", block, 24, GROUPS_MAX)
     struct.pack_into("<Q", block, group_end + 8, GROUPS_MAX)
 

@@ -282,11 +282,11 @@ def test_the_index_of_another_table_is_not_believed(folder: Path, lake: Lake, ta
 
 
 def test_a_table_that_is_created_anew_has_an_index_of_its_own(folder: Path, lake: Lake, table: Table) -> None:
-    kept = index_path(folder / "lake").read_bytes()
+    copy = index_path(folder / "lake").read_bytes()
     lake.drop_table("a.t")
     assert not index_path(folder / "lake").exists()
     index_path(folder / "lake").parent.mkdir(exist_ok=True)
-    index_path(folder / "lake").write_bytes(kept)
+    index_path(folder / "lake").write_bytes(copy)
 
     again = indexed.create(lake, files=2)
 
@@ -681,8 +681,8 @@ def test_a_damaged_index_alone_tells_nothing_wrong(folder: Path, lake: Lake, tab
     lake.close()
     path = index_path(folder / "lake")
     whole = path.read_bytes()
-    for place in range(64, len(whole), 97):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+    for offset in range(64, len(whole), 97):
+        path.write_bytes(whole[:offset] + bytes([whole[offset] ^ 0xFF]) + whole[offset + 1 :])
         with Lake(folder / "lake", settings=SETTINGS) as other:
             summary = other.table("a.t")._internals.opened.planned().summary()
             if summary is not None:
@@ -772,9 +772,9 @@ def test_a_check_finds_entries_that_are_not_what_the_file_says(table: Table) -> 
     index, snapshot = index_of(table), table.snapshot()
     first, second, *others = snapshot.base
     wrong = footer_of(read_footer(index.data / first.path), "a footer")
-    kept, _ = table_index.read_entries(index.data, [first])
-    assert kept is not None
-    entries = [kept, entry_of(wrong, second.path, second.size_bytes), entry_of(wrong, "gone.parquet", 5)]
+    right, _ = table_index.read_entries(index.data, [first])
+    assert right is not None
+    entries = [right, entry_of(wrong, second.path, second.size_bytes), entry_of(wrong, "gone.parquet", 5)]
     create_index(table._runtime.store, index.path, table._internals.incarnation, snapshot.base_version, entries)
 
     found = table.check_index()

@@ -35,7 +35,7 @@ def test_a_reader_sees_whole_versions_while_another_process_commits_many_times(f
     path = folder / "x.pm"
     writer.create(LocalStorage(), path, TABLE_ID, 0, [sample_entry(path_of(0), 0)])
     sidecar = Sidecar.open(path, TABLE_ID)
-    held, seen = sidecar.view(), set()
+    viewed, seen = sidecar.view(), set()
     child = children.start(commit_all, str(path), VERSIONS, scratch=folder)
     while sidecar.version < VERSIONS and (child.is_alive() or child.exitcode == 0):
         before = sidecar.version
@@ -51,4 +51,4 @@ def test_a_reader_sees_whole_versions_while_another_process_commits_many_times(f
 
     assert children.finish(child) == 0
     assert (sidecar.version, len(seen) > 10) == (VERSIONS, True)
-    assert_one_version(held)
+    assert_one_version(viewed)

@@ -29,8 +29,8 @@ def rows() -> pa.Table:
     typed = pa.concat_tables([typed] * (ROWS // typed.num_rows)).drop_columns(
         ["u8", "u16", "u32", "u64", "at_ns", "time"]
     )
-    for place, name in enumerate(NUMBERS):
-        typed = typed.append_column(name, pa.array(range(place, place + ROWS), pa.int64()))
+    for number, name in enumerate(NUMBERS):
+        typed = typed.append_column(name, pa.array(range(number, number + ROWS), pa.int64()))
     return typed.append_column("id", pa.array(range(ROWS), pa.int64()))
 
 
@@ -96,7 +96,7 @@ def test_an_index_that_knows_no_places_leads_to_the_same_rows(
     with opened(path) as lake:
         before = found(lake.table(name), 100)
         with monkeypatch.context() as older:
-            older.setattr(footers, "group_places", lambda raw, metadata: [])
+            older.setattr(footers, "group_extents", lambda raw, metadata: [])
             lake.table(name).rebuild_index()
 
     with opened(path) as lake:

@@ -234,33 +234,33 @@ def test_the_heartbeat_renews_and_gives_back(here: Runtime, clock: Clock) -> Non
     runtime = dataclasses.replace(here, store=store)
     lease = take(runtime, length_s=0.03)
     clock.now_ms += 7
-    with leases.HeldLease(runtime, lease) as held:
+    with leases.RenewedLease(runtime, lease) as renewing:
         assert renewed.wait(60)
         found = leases.current(here, "cycle")
         assert found is not None
         assert found.expires_ms == clock.now_ms + 30
-        assert held.still_ours()
+        assert renewing.still_ours()
     assert leases.current(here, "cycle") is None
 
 
 def test_the_heartbeat_notices_a_takeover(here: Runtime, there: Runtime, clock: Clock) -> None:
-    with leases.HeldLease(here, take(here, length_s=0.03)) as held:
+    with leases.RenewedLease(here, take(here, length_s=0.03)) as renewing:
         clock.now_ms += DAY_MS
-        stolen = dataclasses.replace(held.lease, id="b", owner=there.owner, token=held.lease.token + 1)
+        stolen = dataclasses.replace(renewing.lease, id="b", owner=there.owner, token=renewing.lease.token + 1)
         document = json.dumps(dataclasses.asdict(stolen)).encode()
         there.store.swap(file_of(there), lambda before: document, 60, "a test")
-        assert held.lost.wait(60)
-        assert not held.still_ours()
-    assert leases.current_token(here, "cycle") == held.lease.token + 1
+        assert renewing.lost.wait(60)
+        assert not renewing.still_ours()
+    assert leases.current_token(here, "cycle") == renewing.lease.token + 1
     assert json.loads(file_of(here).read_text())["id"] == "b"
 
 
 def test_whoever_wakes_up_looks_before_it_starts_anything(here: Runtime, there: Runtime, clock: Clock) -> None:
     """The heartbeat's next turn is 20 s away."""
-    with leases.HeldLease(here, take(here)) as held:
+    with leases.RenewedLease(here, take(here)) as renewing:
         clock.now_ms += DAY_MS
         take(there, "b")
-        assert not held.still_ours()
+        assert not renewing.still_ours()
 
 
 def test_a_full_disk_does_not_end_the_heartbeat(here: Runtime) -> None:
@@ -274,9 +274,9 @@ def test_a_full_disk_does_not_end_the_heartbeat(here: Runtime) -> None:
 
     lease = take(here, length_s=0.03)
     store = LocalStorage("store.write", disk_full, times=3)
-    with leases.HeldLease(dataclasses.replace(here, store=store), lease) as held:
+    with leases.RenewedLease(dataclasses.replace(here, store=store), lease) as renewing:
         assert renewed.wait(60)
-        assert not held.lost.is_set()
+        assert not renewing.lost.is_set()
     assert store.reached > 3
 
 

@@ -36,7 +36,7 @@ def content(table: Table) -> dict[int, str]:
     return {row["id"]: row["v"] for row in table.to_arrow().to_pylist()}
 
 
-class Held:
+class Gated:
     """A table whose first write waits at a gate, so that the next ones gather behind it."""
 
     def __init__(
@@ -62,7 +62,7 @@ class Held:
             assert writes._changed.wait_for(lambda: len(writes._waiting) >= self._behind or future.done(), 60)
         return future
 
-    def __enter__(self) -> Held:
+    def __enter__(self) -> Gated:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -72,10 +72,10 @@ class Held:
 
 
 @pytest.fixture
-def held(folder: Path) -> Iterator[Held]:
+def gated(folder: Path) -> Iterator[Gated]:
     with Lake(folder / "lake") as lake:
         lake.create_table("a.t", SCHEMA, key="id")
-    with Held(folder / "lake") as opened:
+    with Gated(folder / "lake") as opened:
         yield opened
 
 
@@ -104,17 +104,17 @@ def test_sixteen_threads_lose_nothing_and_share_commits(folder: Path) -> None:
         assert seen == {1000 * w + n: f"{w} {n}" for w in range(threads) for n in range(batches) if 1000 * w + n != 1}
 
 
-def test_what_waits_goes_into_one_commit_and_each_gets_its_own_answer(held: Held) -> None:
-    table = held.lake.table("a.t")
-    first = held.hold(lambda: table.upsert(rows(0)))
+def test_what_waits_goes_into_one_commit_and_each_gets_its_own_answer(gated: Gated) -> None:
+    table = gated.lake.table("a.t")
+    first = gated.hold(lambda: table.upsert(rows(0)))
     waiting = [
-        held.queue(lambda: table.upsert(rows(1, 2), batch_id="one")),
-        held.queue(lambda: table.append(rows(3))),
-        held.queue(lambda: table.delete([0, 9], actor="ada", reason="asked to")),
-        held.queue(lambda: table.replace(rows(2, v="y"))),
+        gated.queue(lambda: table.upsert(rows(1, 2), batch_id="one")),
+        gated.queue(lambda: table.append(rows(3))),
+        gated.queue(lambda: table.delete([0, 9], actor="ada", reason="asked to")),
+        gated.queue(lambda: table.replace(rows(2, v="y"))),
     ]
 
-    held.gate.open()
+    gated.gate.open()
     answers = [future.result(60) for future in (first, *waiting)]
 
     assert [answer.seq for answer in answers] == [1, 2, 2, 2, 2]
@@ -128,14 +128,14 @@ def test_what_waits_goes_into_one_commit_and_each_gets_its_own_answer(held: Held
     assert len(table.snapshot().changes) == 3, "one file of the first write, one per operation of the group"
 
 
-def test_history_tells_every_write_of_a_group(held: Held) -> None:
-    table = held.lake.table("a.t")
-    first = held.hold(lambda: table.upsert(rows(0)))
+def test_history_tells_every_write_of_a_group(gated: Gated) -> None:
+    table = gated.lake.table("a.t")
+    first = gated.hold(lambda: table.upsert(rows(0)))
     waiting = [
-        held.queue(lambda: table.upsert(rows(1, 2), batch_id="one")),
-        held.queue(lambda: table.delete([0], actor="ada", reason="asked to")),
+        gated.queue(lambda: table.upsert(rows(1, 2), batch_id="one")),
+        gated.queue(lambda: table.delete([0], actor="ada", reason="asked to")),
     ]
-    held.gate.open()
+    gated.gate.open()
     for future in (first, *waiting):
         future.result(60)
 
@@ -149,18 +149,18 @@ def test_history_tells_every_write_of_a_group(held: Held) -> None:
     assert [e.operation for e in table.history()] == ["delete", "upsert", "upsert", "create table"]
 
 
-def test_a_batch_of_a_group_is_replayed_with_its_own_numbers(held: Held) -> None:
-    table = held.lake.table("a.t")
-    first = held.hold(lambda: table.upsert(rows(0)))
+def test_a_batch_of_a_group_is_replayed_with_its_own_numbers(gated: Gated) -> None:
+    table = gated.lake.table("a.t")
+    first = gated.hold(lambda: table.upsert(rows(0)))
     waiting = [
-        held.queue(lambda: table.upsert(rows(1, 2), batch_id="one")),
-        held.queue(lambda: table.delete([0], batch_id="two")),
+        gated.queue(lambda: table.upsert(rows(1, 2), batch_id="one")),
+        gated.queue(lambda: table.delete([0], batch_id="two")),
     ]
-    held.gate.open()
+    gated.gate.open()
     first.result(60)
     one, two = (future.result(60) for future in waiting)
 
-    with Lake(held.lake.path) as other:
+    with Lake(gated.lake.path) as other:
         again = other.table("a.t").delete([7, 8, 9], batch_id="two")
         assert (again.seq, again.operation, again.rows, again.deleted) == (two.seq, "delete", 1, 1)
         assert again.replayed
@@ -168,14 +168,14 @@ def test_a_batch_of_a_group_is_replayed_with_its_own_numbers(held: Held) -> None
         assert (again.seq, again.rows, again.upserted, again.replayed) == (one.seq, 2, 2, True)
 
 
-def test_one_batch_id_twice_in_a_group_is_written_once(held: Held) -> None:
-    table = held.lake.table("a.t")
-    held.hold(lambda: table.upsert(rows(0)))
+def test_one_batch_id_twice_in_a_group_is_written_once(gated: Gated) -> None:
+    table = gated.lake.table("a.t")
+    gated.hold(lambda: table.upsert(rows(0)))
     waiting = [
-        held.queue(lambda: table.upsert(rows(1, v="first"), batch_id="b")),
-        held.queue(lambda: table.upsert(rows(1, 2, v="second"), batch_id="b")),
+        gated.queue(lambda: table.upsert(rows(1, v="first"), batch_id="b")),
+        gated.queue(lambda: table.upsert(rows(1, 2, v="second"), batch_id="b")),
     ]
-    held.gate.open()
+    gated.gate.open()
 
     first, second = (future.result(60) for future in waiting)
 
@@ -184,11 +184,11 @@ def test_one_batch_id_twice_in_a_group_is_written_once(held: Held) -> None:
     assert content(table) == {0: "x", 1: "first"}
 
 
-def test_writes_of_one_lane_wait_for_each_other(held: Held) -> None:
-    table, lane = held.lake.table("a.t"), f"lane-{'a' * 32}"
-    held.hold(lambda: table.upsert(rows(0)))
-    waiting = [held.queue(lambda n=n: table.upsert(rows(n), batch_id=f"{lane}.{n}")) for n in (1, 3, 2)]
-    held.gate.open()
+def test_writes_of_one_lane_wait_for_each_other(gated: Gated) -> None:
+    table, maintaining = gated.lake.table("a.t"), f"lane-{'a' * 32}"
+    gated.hold(lambda: table.upsert(rows(0)))
+    waiting = [gated.queue(lambda n=n: table.upsert(rows(n), batch_id=f"{maintaining}.{n}")) for n in (1, 3, 2)]
+    gated.gate.open()
 
     assert [future.result(60).seq for future in waiting[:2]] == [2, 3]
     with pytest.raises(Conflict, match="only go up"):
@@ -217,14 +217,14 @@ def test_a_batch_that_a_rival_wrote_meanwhile_drops_out_of_its_group(folder: Pat
             return Twice()
 
         gate = second
-        with Held(folder / "lake", store=made) as held:
-            table = held.lake.table("a.t")
-            held.hold(lambda: table.upsert(rows(0)))
+        with Gated(folder / "lake", store=made) as gated:
+            table = gated.lake.table("a.t")
+            gated.hold(lambda: table.upsert(rows(0)))
             waiting = [
-                held.queue(lambda: table.upsert(rows(1, v="mine"), batch_id="b")),
-                held.queue(lambda: table.upsert(rows(2, v="mine"))),
+                gated.queue(lambda: table.upsert(rows(1, v="mine"), batch_id="b")),
+                gated.queue(lambda: table.upsert(rows(2, v="mine"))),
             ]
-            held.gate.open()
+            gated.gate.open()
             second.wait()
             theirs = rival.table("a.t").upsert(rows(1, v="theirs"), batch_id="b")
             second.open()
@@ -238,12 +238,12 @@ def test_a_batch_that_a_rival_wrote_meanwhile_drops_out_of_its_group(folder: Pat
 
 
 @pytest.mark.parametrize("delete_first", [True, False])
-def test_arrival_decides_between_a_delete_and_an_upsert(held: Held, delete_first: bool) -> None:
-    table = held.lake.table("a.t")
-    held.hold(lambda: table.upsert(rows(1, v="old")))
+def test_arrival_decides_between_a_delete_and_an_upsert(gated: Gated, delete_first: bool) -> None:
+    table = gated.lake.table("a.t")
+    gated.hold(lambda: table.upsert(rows(1, v="old")))
     writes = [lambda: table.delete([1]), lambda: table.upsert(rows(1, v="new"))]
-    waiting = [held.queue(write) for write in (writes if delete_first else reversed(writes))]
-    held.gate.open()
+    waiting = [gated.queue(write) for write in (writes if delete_first else reversed(writes))]
+    gated.gate.open()
 
     assert {future.result(60).seq for future in waiting} == {2}
     assert content(table) == ({1: "new"} if delete_first else {})
@@ -266,17 +266,17 @@ def test_order_by_in_a_group_is_order_by_one_by_one(folder: Path, kinds: tuple[s
     with Lake(folder / "lake") as lake:
         lake.create_table("a.t", ORDERED, key="id", order_by="at").upsert([{"id": 1, "at": 5, "v": "base"}])
         lake.table("a.t").fold()
-    with Held(folder / "lake") as held:
-        table = held.lake.table("a.t")
+    with Gated(folder / "lake") as gated:
+        table = gated.lake.table("a.t")
         writes: dict[str, Callable[[], Any]] = {
             "late": lambda: table.upsert([{"id": 1, "at": 3, "v": "late"}]),
             "new": lambda: table.upsert([{"id": 1, "at": 9, "v": "new"}]),
             "delete": lambda: table.delete([1]),
             "replace": lambda: table.replace([{"id": 1, "at": 1, "v": "replaced"}]),
         }
-        held.hold(lambda: table.upsert([{"id": 0, "at": 0, "v": "first"}]))
-        waiting = [held.queue(writes[kind]) for kind in kinds]
-        held.gate.open()
+        gated.hold(lambda: table.upsert([{"id": 0, "at": 0, "v": "first"}]))
+        waiting = [gated.queue(writes[kind]) for kind in kinds]
+        gated.gate.open()
 
         assert len({future.result(60).seq for future in waiting}) == 1
         for fold in (False, True):
@@ -289,16 +289,16 @@ def test_order_by_in_a_group_is_order_by_one_by_one(folder: Path, kinds: tuple[s
 def test_appends_without_a_key_share_a_file_and_a_delete_stands_alone(folder: Path) -> None:
     with Lake(folder / "lake") as lake:
         lake.create_table("a.t", SCHEMA)
-    with Held(folder / "lake") as held:
-        table = held.lake.table("a.t")
-        held.hold(lambda: table.append(rows(1)))
+    with Gated(folder / "lake") as gated:
+        table = gated.lake.table("a.t")
+        gated.hold(lambda: table.append(rows(1)))
         waiting = [
-            held.queue(lambda: table.append(rows(1, 2))),
-            held.queue(lambda: table.append(rows(1))),
-            held.queue(lambda: table.delete([{"id": 1}])),
-            held.queue(lambda: table.append(rows(1, v="again"))),
+            gated.queue(lambda: table.append(rows(1, 2))),
+            gated.queue(lambda: table.append(rows(1))),
+            gated.queue(lambda: table.delete([{"id": 1}])),
+            gated.queue(lambda: table.append(rows(1, v="again"))),
         ]
-        held.gate.open()
+        gated.gate.open()
 
         assert [future.result(60).seq for future in waiting] == [2, 2, 3, 4]
         assert sorted(row["v"] for row in table.to_arrow().to_pylist()) == ["again", "x"]
@@ -310,13 +310,13 @@ def test_appends_without_a_key_share_a_file_and_a_delete_stands_alone(folder: Pa
 def test_one_that_no_longer_holds_fails_alone(folder: Path) -> None:
     with Lake(folder / "lake") as lake:
         lake.create_table("a.t", SCHEMA).append(rows(1, 2, 3))
-    with Held(folder / "lake") as held:
-        table = held.lake.table("a.t")
-        held.hold(lambda: table.delete([{"v": "none"}]))
-        good = [held.queue(lambda: table.append(rows(4)))]
-        bad = held.queue(lambda: table.delete([{"id": 1}]))
-        good.append(held.queue(lambda: table.append(rows(5))))
-        held.gate.open()
+    with Gated(folder / "lake") as gated:
+        table = gated.lake.table("a.t")
+        gated.hold(lambda: table.delete([{"v": "none"}]))
+        good = [gated.queue(lambda: table.append(rows(4)))]
+        bad = gated.queue(lambda: table.delete([{"id": 1}]))
+        good.append(gated.queue(lambda: table.append(rows(5))))
+        gated.gate.open()
 
         with pytest.raises(InvalidRequest, match="pending deletes by v"):
             bad.result(60)
@@ -324,12 +324,12 @@ def test_one_that_no_longer_holds_fails_alone(folder: Path) -> None:
         assert sorted(content(table)) == [1, 2, 3, 4, 5]
 
 
-def test_rows_that_do_not_fit_are_refused_beside_those_that_do(held: Held) -> None:
-    table = held.lake.table("a.t")
-    held.hold(lambda: table.upsert(rows(0)))
-    good = held.queue(lambda: table.upsert(rows(1)))
-    bad = held._pool.submit(lambda: table.upsert([{"id": 2, "nope": 1}]))
-    held.gate.open()
+def test_rows_that_do_not_fit_are_refused_beside_those_that_do(gated: Gated) -> None:
+    table = gated.lake.table("a.t")
+    gated.hold(lambda: table.upsert(rows(0)))
+    good = gated.queue(lambda: table.upsert(rows(1)))
+    bad = gated._pool.submit(lambda: table.upsert([{"id": 2, "nope": 1}]))
+    gated.gate.open()
 
     with pytest.raises(InvalidRequest, match="'nope' is not in the table"):
         bad.result(60)
@@ -337,13 +337,13 @@ def test_rows_that_do_not_fit_are_refused_beside_those_that_do(held: Held) -> No
     assert sorted(content(table)) == [0, 1]
 
 
-def test_rows_of_older_columns_share_a_commit_with_rows_of_newer_ones(held: Held) -> None:
-    table = held.lake.table("a.t")
-    held.hold(lambda: table.upsert(rows(0)))
-    old = held.queue(lambda: table.upsert(rows(1)))
-    with Lake(held.lake.path) as other:
+def test_rows_of_older_columns_share_a_commit_with_rows_of_newer_ones(gated: Gated) -> None:
+    table = gated.lake.table("a.t")
+    gated.hold(lambda: table.upsert(rows(0)))
+    old = gated.queue(lambda: table.upsert(rows(1)))
+    with Lake(gated.lake.path) as other:
         other.table("a.t").add_column(pa.field("w", pa.int64()))
-    held.gate.open()
+    gated.gate.open()
 
     assert old.result(60).rows == 1
     assert table.upsert([{"id": 2, "v": "x", "w": 7}]).rows == 1
@@ -365,11 +365,11 @@ def test_a_group_that_cannot_be_staged_is_tried_one_by_one(folder: Path) -> None
 
     with Lake(folder / "lake") as lake:
         lake.create_table("a.t", SCHEMA, key="id")
-    with Held(folder / "lake", store=lambda gate: FullOnce("write.commit", gate.hold)) as held:
-        table = held.lake.table("a.t")
-        held.hold(lambda: table.upsert(rows(0)))
-        waiting = [held.queue(lambda i=i: table.upsert(rows(i))) for i in (1, 2, 3)]
-        held.gate.open()
+    with Gated(folder / "lake", store=lambda gate: FullOnce("write.commit", gate.hold)) as gated:
+        table = gated.lake.table("a.t")
+        gated.hold(lambda: table.upsert(rows(0)))
+        waiting = [gated.queue(lambda i=i: table.upsert(rows(i))) for i in (1, 2, 3)]
+        gated.gate.open()
 
         assert [future.result(60).seq for future in waiting] == [2, 3, 4]
         assert sorted(content(table)) == [0, 1, 2, 3]
@@ -392,11 +392,11 @@ def test_an_unforeseen_error_reaches_all_of_its_group_and_the_next_write_works(f
 
     with Lake(folder / "lake") as lake:
         lake.create_table("a.t", SCHEMA, key="id")
-    with Held(folder / "lake", store=lambda gate: Broken("write.commit", gate.hold)) as held:
-        table = held.lake.table("a.t")
-        held.hold(lambda: table.upsert(rows(0)))
-        waiting = [held.queue(lambda i=i: table.upsert(rows(i))) for i in (1, 2)]
-        held.gate.open()
+    with Gated(folder / "lake", store=lambda gate: Broken("write.commit", gate.hold)) as gated:
+        table = gated.lake.table("a.t")
+        gated.hold(lambda: table.upsert(rows(0)))
+        waiting = [gated.queue(lambda i=i: table.upsert(rows(i))) for i in (1, 2)]
+        gated.gate.open()
 
         for future in waiting:
             with pytest.raises(Bug):
@@ -418,11 +418,11 @@ def test_a_commit_that_cannot_be_made_durable_is_unknown_to_all_of_its_group(fol
 
     with Lake(folder / "lake") as lake:
         lake.create_table("a.t", SCHEMA, key="id")
-    with Held(folder / "lake", store=lambda gate: NoSync("write.commit", gate.hold)) as held:
-        table = held.lake.table("a.t")
-        held.hold(lambda: table.upsert(rows(0)))
-        waiting = [held.queue(lambda i=i: table.upsert(rows(i))) for i in (1, 2)]
-        held.gate.open()
+    with Gated(folder / "lake", store=lambda gate: NoSync("write.commit", gate.hold)) as gated:
+        table = gated.lake.table("a.t")
+        gated.hold(lambda: table.upsert(rows(0)))
+        waiting = [gated.queue(lambda i=i: table.upsert(rows(i))) for i in (1, 2)]
+        gated.gate.open()
 
         for future in waiting:
             with pytest.raises(CommitUnknown, match="could not be made durable"):
@@ -431,13 +431,13 @@ def test_a_commit_that_cannot_be_made_durable_is_unknown_to_all_of_its_group(fol
         assert table.upsert(rows(3)).seq == 3
 
 
-def test_a_dropped_table_refuses_everybody_who_waits(held: Held) -> None:
-    table = held.lake.table("a.t")
-    first = held.hold(lambda: table.upsert(rows(0)))
-    waiting = [held.queue(lambda i=i: table.upsert(rows(i))) for i in (1, 2)]
-    with Lake(held.lake.path) as other:
+def test_a_dropped_table_refuses_everybody_who_waits(gated: Gated) -> None:
+    table = gated.lake.table("a.t")
+    first = gated.hold(lambda: table.upsert(rows(0)))
+    waiting = [gated.queue(lambda i=i: table.upsert(rows(i))) for i in (1, 2)]
+    with Lake(gated.lake.path) as other:
         other.drop_table("a.t")
-    held.gate.open()
+    gated.gate.open()
 
     for future in (first, *waiting):
         with pytest.raises(NotFound, match=r"a\.t was dropped"):
@@ -450,15 +450,15 @@ def test_a_dropped_table_refuses_everybody_who_waits(held: Held) -> None:
 def test_a_full_queue_pushes_back(folder: Path) -> None:
     with Lake(folder / "lake") as lake:
         lake.create_table("a.t", SCHEMA, key="id")
-    with Held(folder / "lake", queue_commands_max=2, queue_wait_s_max=0.05) as held:
-        table = held.lake.table("a.t")
-        first = held.hold(lambda: table.upsert(rows(0)))
-        waiting = [held.queue(lambda i=i: table.upsert(rows(i))) for i in (1, 2)]
+    with Gated(folder / "lake", queue_commands_max=2, queue_wait_s_max=0.05) as gated:
+        table = gated.lake.table("a.t")
+        first = gated.hold(lambda: table.upsert(rows(0)))
+        waiting = [gated.queue(lambda i=i: table.upsert(rows(i))) for i in (1, 2)]
 
         with pytest.raises(Unavailable, match=r"a\.t has 2 writes waiting.*queue_commands_max"):
             table.upsert(rows(3))
 
-        held.gate.open()
+        gated.gate.open()
         assert [future.result(60).seq for future in (first, *waiting)] == [1, 2, 2]
         assert sorted(content(table)) == [0, 1, 2]
 
@@ -466,20 +466,20 @@ def test_a_full_queue_pushes_back(folder: Path) -> None:
 def test_a_caller_waits_for_room_in_a_full_queue(folder: Path) -> None:
     with Lake(folder / "lake") as lake:
         lake.create_table("a.t", SCHEMA, key="id")
-    with Held(folder / "lake", queue_commands_max=1) as held:
-        table = held.lake.table("a.t")
-        held.hold(lambda: table.upsert(rows(0)))
-        held.queue(lambda: table.upsert(rows(1)))
-        late = held._pool.submit(lambda: table.upsert(rows(2)))
-        held.gate.open()
+    with Gated(folder / "lake", queue_commands_max=1) as gated:
+        table = gated.lake.table("a.t")
+        gated.hold(lambda: table.upsert(rows(0)))
+        gated.queue(lambda: table.upsert(rows(1)))
+        late = gated._pool.submit(lambda: table.upsert(rows(2)))
+        gated.gate.open()
 
         late.result(60)
         assert sorted(content(table)) == [0, 1, 2]
 
 
-def test_a_caller_that_is_interrupted_takes_its_request_back(held: Held) -> None:
-    table = held.lake.table("a.t")
-    first = held.hold(lambda: table.upsert(rows(0)))
+def test_a_caller_that_is_interrupted_takes_its_request_back(gated: Gated) -> None:
+    table = gated.lake.table("a.t")
+    first = gated.hold(lambda: table.upsert(rows(0)))
     previous = signal.getsignal(signal.SIGALRM)
 
     def interrupt(*_: object) -> None:
@@ -493,7 +493,7 @@ def test_a_caller_that_is_interrupted_takes_its_request_back(held: Held) -> None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
-    held.gate.open()
+    gated.gate.open()
 
     assert first.result(60).seq == 1
     assert table.upsert(rows(2)).seq == 2
@@ -555,15 +555,15 @@ def test_nobody_waits_for_a_fold(folder: Path, at: str) -> None:
         table.upsert(rows(1, 2))
         table.fold()
         table.upsert(rows(2, 3, v="y"))
-    with Held(folder / "lake", at=at) as held:
-        table = held.lake.table("a.t")
-        folding = held.hold(table.fold)
+    with Gated(folder / "lake", at=at) as gated:
+        table = gated.lake.table("a.t")
+        folding = gated.hold(table.fold)
 
         assert table.upsert(rows(4)).seq == 3
         assert table.delete_where("id = 1").deleted == 1
         assert content(table) == {2: "y", 3: "y", 4: "x"}
 
-        held.gate.open()
+        gated.gate.open()
         assert folding.result(60).final_rows == 3
         assert content(table) == {2: "y", 3: "y", 4: "x"}
 
@@ -578,12 +578,12 @@ def test_a_second_fold_of_the_same_table_waits_for_the_first(folder: Path) -> No
             recorder.append(name)
             super().step(name)
 
-    with Held(folder / "lake", store=lambda gate: Watched("fold.commit", gate.hold)) as held:
-        table = held.lake.table("a.t")
-        first = held.hold(table.fold)
-        second = held._pool.submit(table.fold)
+    with Gated(folder / "lake", store=lambda gate: Watched("fold.commit", gate.hold)) as gated:
+        table = gated.lake.table("a.t")
+        first = gated.hold(table.fold)
+        second = gated._pool.submit(table.fold)
         table.upsert(rows(2))
-        held.gate.open()
+        gated.gate.open()
 
         assert first.result(60).seq == 1
         assert second.result(60).seq == 2
@@ -616,17 +616,17 @@ def test_a_busy_table_is_not_unloaded(folder: Path) -> None:
     with Lake(folder / "lake") as lake:
         lake.create_table("a.t", SCHEMA, key="id")
         make_tables(lake, 2)
-    with Held(folder / "lake", loaded_tables_max=1, queue_wait_s_max=0.05) as held:
-        table = held.lake.table("a.t")
-        writing = held.hold(lambda: table.upsert(rows(1)))
+    with Gated(folder / "lake", loaded_tables_max=1, queue_wait_s_max=0.05) as gated:
+        table = gated.lake.table("a.t")
+        writing = gated.hold(lambda: table.upsert(rows(1)))
 
         with pytest.raises(Unavailable, match=r"1 tables are open.*loaded_tables_max"):
-            held.lake.table("a.t0")
+            gated.lake.table("a.t0")
 
-        held.gate.open()
+        gated.gate.open()
         assert writing.result(60).seq == 1
-        assert content(held.lake.table("a.t0")) == {}
-        assert held.lake._loaded.loaded() == ["a.t0"]
+        assert content(gated.lake.table("a.t0")) == {}
+        assert gated.lake._loaded.loaded() == ["a.t0"]
         assert content(table) == {1: "x"}
 
 
@@ -683,7 +683,7 @@ def test_an_idle_table_is_unloaded(clocked: tuple[Lake, OpenTables, Clock]) -> N
 def test_an_idle_table_with_a_fold_under_way_stays(clocked: tuple[Lake, OpenTables, Clock]) -> None:
     lake, tables, clock = clocked
     make_tables(lake, 1)
-    with tables.lane(tables.get(parse_table_name("a.t0")).handles):
+    with tables.maintaining(tables.get(parse_table_name("a.t0")).handles):
         clock.now_s = 10_000
         tables.refresh()
         assert tables.loaded() == ["a.t0"]
@@ -775,21 +775,21 @@ def test_a_listener_that_fails_is_logged_and_stops_nobody(folder: Path, caplog: 
 # -- closing
 
 
-def test_close_commits_and_answers_what_waits(held: Held) -> None:
-    table = held.lake.table("a.t")
-    first = held.hold(lambda: table.upsert(rows(0)))
-    waiting = [held.queue(lambda i=i: table.upsert(rows(i))) for i in (1, 2)]
-    closing = held._pool.submit(held.lake.close)
-    with held.lake._loaded._changed:
-        assert held.lake._loaded._changed.wait_for(lambda: held.lake._loaded._closed, 60)
+def test_close_commits_and_answers_what_waits(gated: Gated) -> None:
+    table = gated.lake.table("a.t")
+    first = gated.hold(lambda: table.upsert(rows(0)))
+    waiting = [gated.queue(lambda i=i: table.upsert(rows(i))) for i in (1, 2)]
+    closing = gated._pool.submit(gated.lake.close)
+    with gated.lake._loaded._changed:
+        assert gated.lake._loaded._changed.wait_for(lambda: gated.lake._loaded._closed, 60)
 
     with pytest.raises(InvalidRequest, match="this lake is closed"):
         table.upsert(rows(3))
-    held.gate.open()
+    gated.gate.open()
     closing.result(60)
 
     assert [future.result(60).seq for future in (first, *waiting)] == [1, 2, 2]
-    with Lake(held.lake.path) as other:
+    with Lake(gated.lake.path) as other:
         assert sorted(content(other.table("a.t"))) == [0, 1, 2]
 
 

@@ -77,7 +77,7 @@ def templates() -> Iterator[Path]:
 
 
 @pytest.fixture
-def place(templates: Path) -> Iterator[Path]:
+def here(templates: Path) -> Iterator[Path]:
     """A lake as it should be, and `Outside` beside it."""
     with memory_folder() as folder:
         shutil.copytree(templates, folder, symlinks=True, dirs_exist_ok=True)
@@ -109,36 +109,36 @@ def _refusals(said: dict[str, str]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
-def test_nothing_outside_is_read_changed_or_deleted(place: Path, attack: Attack) -> None:
-    lake, outside = place / "lake", Outside(place / "outside")
+def test_nothing_outside_is_read_changed_or_deleted(here: Path, attack: Attack) -> None:
+    lake, outside = here / "lake", Outside(here / "outside")
     attack.apply(lake, outside)
     grow_old(lake)
     before = outside.state()
 
     # The index of a table may have a folder of its own, which the settings name.
-    said = _attempt(lake, **({"index_folder": place / "indexes"} if attack.name == "table id" else {}))
+    said = _attempt(lake, **({"index_folder": here / "indexes"} if attack.name == "table id" else {}))
 
     assert {name: text for name, text in said.items() if SECRET in text} == {}
     assert outside.state() == before
 
 
-def test_a_lake_without_attacks_does_all_of_it(place: Path) -> None:
+def test_a_lake_without_attacks_does_all_of_it(here: Path) -> None:
     """Else the test above would hold for a lake that refuses everything."""
-    said = _attempt(place / "lake")
+    said = _attempt(here / "lake")
 
     assert _refusals(said) == {}
     assert OURS in said["sql"]
 
 
-def test_the_twin_would_tell_its_secret(place: Path) -> None:
-    assert SECRET in _attempt(place / "outside" / "lake")["sql"]
+def test_the_twin_would_tell_its_secret(here: Path) -> None:
+    assert SECRET in _attempt(here / "outside" / "lake")["sql"]
 
 
-def test_hard_links_are_files_like_any_other(place: Path) -> None:
-    lake = place / "lake"
+def test_hard_links_are_files_like_any_other(here: Path) -> None:
+    lake = here / "lake"
     for file in [path for path in (lake / "shop/t/base").rglob("*.parquet") if "_delta_log" not in path.parts]:
-        os.link(file, place / "second-name")
-        (place / "second-name").rename(place / f"second-{file.name}-{file.stat().st_ino}")
+        os.link(file, here / "second-name")
+        (here / "second-name").rename(here / f"second-{file.name}-{file.stat().st_ino}")
     said = _attempt(lake)
 
     assert _refusals(said) == {}
@@ -146,11 +146,11 @@ def test_hard_links_are_files_like_any_other(place: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["parquet", "json"])
-def test_a_checkpoint_that_names_files_elsewhere_is_refused(place: Path, kind: str) -> None:
+def test_a_checkpoint_that_names_files_elsewhere_is_refused(here: Path, kind: str) -> None:
     name = "checkpoint sidecar" if kind == "parquet" else "checkpoint sidecar in json"
-    next(attack for attack in ATTACKS if attack.name == name).apply(place / "lake", Outside(place / "outside"))
+    next(attack for attack in ATTACKS if attack.name == name).apply(here / "lake", Outside(here / "outside"))
 
-    with Lake(place / "lake") as lake, pytest.raises(Corruption, match=r"names the file.*actions\.parquet"):
+    with Lake(here / "lake") as lake, pytest.raises(Corruption, match=r"names the file.*actions\.parquet"):
         lake.sql(f"select * from {TABLE}")
 
 
@@ -158,13 +158,13 @@ def test_a_checkpoint_that_names_files_elsewhere_is_refused(place: Path, kind: s
 
 
 @pytest.fixture
-def adopted(place: Path) -> Path:
+def adopted(here: Path) -> Path:
     """A lake with an adopted table, as somebody else finds it."""
-    write_deltalake(str(place / "events"), pa.table({"id": [1, 2], "v": ["a", "b"]}))
-    with Lake(place / "lake") as lake:
-        lake.adopt("shop.events", place / "events", key="id")
+    write_deltalake(str(here / "events"), pa.table({"id": [1, 2], "v": ["a", "b"]}))
+    with Lake(here / "lake") as lake:
+        lake.adopt("shop.events", here / "events", key="id")
         assert lake.sql("select count(*) as n from shop.events").to_pylist() == [{"n": 2}]
-    return place
+    return here
 
 
 def test_who_adopted_a_table_may_open_it_again(adopted: Path) -> None:
@@ -199,8 +199,8 @@ def test_what_was_allowed_for_one_lake_is_not_for_another(adopted: Path) -> None
         lake.sql("select * from shop.events")
 
 
-def test_a_linked_namespace_is_one_of_the_lake_where_the_settings_allow_it(place: Path) -> None:
-    lake, disk = place / "lake", place / "disk"
+def test_a_linked_namespace_is_one_of_the_lake_where_the_settings_allow_it(here: Path) -> None:
+    lake, disk = here / "lake", here / "disk"
     disk.mkdir()
     (lake / "shop").rename(disk / "shop")
     (lake / "shop").symlink_to(disk / "shop")
@@ -213,8 +213,8 @@ def test_a_linked_namespace_is_one_of_the_lake_where_the_settings_allow_it(place
     assert (lake / "shop").is_symlink()
 
 
-def test_linked_files_of_an_allowed_place_are_read_and_never_deleted(place: Path) -> None:
-    lake, outside = place / "lake", Outside(place / "outside")
+def test_linked_files_of_an_allowed_place_are_read_and_never_deleted(here: Path) -> None:
+    lake, outside = here / "lake", Outside(here / "outside")
     next(attack for attack in ATTACKS if attack.name == "linked data").apply(lake, outside)
     before = outside.state()
 
@@ -222,11 +222,11 @@ def test_linked_files_of_an_allowed_place_are_read_and_never_deleted(place: Path
     assert outside.state() == before
 
 
-def test_a_folder_of_parquet_files_is_not_followed_out_of_when_it_is_adopted(place: Path) -> None:
-    outside = Outside(place / "outside")
-    (place / "given").mkdir()
-    (place / "given" / "a.parquet").symlink_to(outside.parquet)
+def test_a_folder_of_parquet_files_is_not_followed_out_of_when_it_is_adopted(here: Path) -> None:
+    outside = Outside(here / "outside")
+    (here / "given").mkdir()
+    (here / "given" / "a.parquet").symlink_to(outside.parquet)
 
-    with Lake(place / "lake") as lake, pytest.raises(Corruption, match="is a link"):
-        lake.adopt("shop.given", place / "given", key="id")
-    assert not (place / "lake/shop/given/base").exists()
+    with Lake(here / "lake") as lake, pytest.raises(Corruption, match="is a link"):
+        lake.adopt("shop.given", here / "given", key="id")
+    assert not (here / "lake/shop/given/base").exists()

@@ -198,7 +198,9 @@ def test_an_unknown_tier_is_refused_with_the_known_ones(lake: Lake) -> None:
 # -- meanwhile
 
 
-def held_at(folder: Path, lake: Lake, point: str, during: Callable[[Table], None], work: Callable[[Table], Any]) -> Any:
+def stopped_at(
+    folder: Path, lake: Lake, point: str, during: Callable[[Table], None], work: Callable[[Table], Any]
+) -> Any:
     """Run `work` in another process's stead, held at `point` while `during` happens."""
     gate = Gate()
     with (
@@ -222,7 +224,7 @@ def test_deletes_and_upserts_during_a_compaction_survive(folder: Path, lake: Lak
         table.delete([0, 11])
         table.upsert(rows(21, 99, v="meanwhile"))
 
-    reports = held_at(folder, lake, point, change, lambda table: table.compact())
+    reports = stopped_at(folder, lake, point, change, lambda table: table.compact())
 
     assert [report.files_written for report in reports] == [1]
     found = {row["id"]: row["v"] for row in table.to_arrow().to_pylist()}
@@ -241,7 +243,7 @@ def test_a_compaction_whose_inputs_were_folded_away_plans_again(folder: Path, la
         table.delete([0])
         table.fold()
 
-    reports = held_at(folder, lake, point, change, lambda table: table.compact())
+    reports = stopped_at(folder, lake, point, change, lambda table: table.compact())
 
     assert [report.files_written for report in reports] == [1]
     assert sorted(row["id"] for row in table.to_arrow().to_pylist()) == [
@@ -256,7 +258,7 @@ def test_a_fold_overtaken_by_a_compaction_plans_again(folder: Path, lake: Lake) 
     table.upsert(rows(0, 500, v="new"))
     before = contents(table)
 
-    held_at(folder, lake, "fold.commit", lambda table: table.compact(), lambda table: table.fold())
+    stopped_at(folder, lake, "fold.commit", lambda table: table.compact(), lambda table: table.fold())
 
     assert contents(table) == before
     assert table.stats().pending_files == 0
@@ -270,7 +272,7 @@ def test_files_of_a_running_job_are_no_candidates(folder: Path, lake: Lake) -> N
         with pytest.raises(Conflict, match="rewritten by another job"):
             table.optimize(dry_run=True)
 
-    held_at(folder, lake, "compact.written", look, lambda table: table.compact())
+    stopped_at(folder, lake, "compact.written", look, lambda table: table.compact())
 
     assert len(table.snapshot().base) == 1
 
@@ -279,7 +281,7 @@ def test_a_table_dropped_under_a_compaction_stays_dropped(folder: Path, lake: La
     scattered(lake)
 
     with pytest.raises(NotFound, match="dropped"):
-        held_at(folder, lake, "compact.written", lambda table: lake.drop_table("a.t"), lambda table: table.compact())
+        stopped_at(folder, lake, "compact.written", lambda table: lake.drop_table("a.t"), lambda table: table.compact())
 
     assert lake.tables() == []
 
@@ -616,7 +618,7 @@ def test_a_partition_that_changed_is_clustered_beside_the_others(folder: Path, l
         table.delete([0, 1])
         table.fold()
 
-    reports = held_at(folder, lake, "compact.written", change, lambda table: table.optimize(by="id"))
+    reports = stopped_at(folder, lake, "compact.written", change, lambda table: table.optimize(by="id"))
 
     assert [report.files_written for report in reports] == [1, 1], "one lane was held, and planned again"
     assert 4 in {report.rows for report in reports}

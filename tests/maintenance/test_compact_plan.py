@@ -406,12 +406,12 @@ def files_of(drawn: Drawn) -> list[DataFile]:
     ]
 
 
-@given(drawn=some_files, policy=policies, now_ms=moments, busy_places=st.sets(st.integers(0, 79), max_size=5))
+@given(drawn=some_files, policy=policies, now_ms=moments, busy_numbers=st.sets(st.integers(0, 79), max_size=5))
 def test_plans_share_no_file_and_each_is_worth_it(
-    drawn: Drawn, policy: MaintenancePolicy, now_ms: int, busy_places: set[int]
+    drawn: Drawn, policy: MaintenancePolicy, now_ms: int, busy_numbers: set[int]
 ) -> None:
     files = files_of(drawn)
-    busy = frozenset(files[place].path for place in busy_places if place < len(files))
+    busy = frozenset(files[number].path for number in busy_numbers if number < len(files))
     found = plans_of(TIMED, files, now_ms, policy=policy, busy=busy)
     used = [path for plan in found for path in paths(plan)]
     assert len(used) == len(set(used))

@@ -197,7 +197,7 @@ def test_changes_with_one_between_them_are_never_merged(lake: Lake) -> None:
     table = scattered(lake)
     for v in ("old", "between", "other"):
         table.upsert([{"id": 0 if v != "other" else 1, "v": v}])
-    with table._internals.lane() as (handles, reader):
+    with table._internals.maintaining() as (handles, reader):
         first, _, last = handles.snapshot().changes
         plan = MinorPlan("a.t", (first, last), "a plan with a gap", "", 0)
         with pytest.raises(PlannedAgain):

@@ -29,7 +29,7 @@ from support.effort import staged, thinned
 from support.faults import FaultyStore, Gate, RecordingStore, disk_full
 from support.folders import copied, memory_folder
 from support.leftovers import not_needed, unsettled
-from support.maintained import LATER, SETTINGS, State, cycle, settle, state_of
+from support.maintained import LATER, SETTINGS, State, cycle, state_of, work_to_the_end
 from support.moments import Moment, moments
 
 Point = tuple[str, int]
@@ -64,7 +64,7 @@ def assert_everything_is_well(path: Path, state: State, what: str) -> None:
 def assert_work_comes_to_an_end(path: Path, state: State, what: str) -> None:
     gc.collect()  # open logs keep a snapshot, and a snapshot its files
     with lake_with(MUCH_LATER, path, SETTINGS) as lake:
-        assert settle(lake) == state, what
+        assert work_to_the_end(lake) == state, what
         assert unsettled(path) == [], what
         assert not_needed(lake) == [], what
         assert Maintenance(lake).cycle.run().jobs == (), what
@@ -254,8 +254,8 @@ def test_two_schedulers_a_writer_and_a_deleter(
     assert [bad for _, _, bad, _ in found] == [[], []]
     refused = {why.partition(":")[0] for _, _, _, all_refused in found for why in all_refused}
     assert refused <= {"a cycle is already running", "maintenance is being stopped here"}
-    kept = [{"id": number, "v": v} for number, v in last.items() if v is not None]
-    expected = {"a.k": state["a.k"] + bag(kept), "a.e": state["a.e"] + bag([maintained.event(2000, "end")])}
+    left = [{"id": number, "v": v} for number, v in last.items() if v is not None]
+    expected = {"a.k": state["a.k"] + bag(left), "a.e": state["a.e"] + bag([maintained.event(2000, "end")])}
     assert_everything_is_well(path, expected, "two schedulers")
 
 

@@ -381,7 +381,7 @@ class TestOneAtATime:
             table.fold()
             table.upsert([{"id": 1, "v": "y"}])
             reached, go_on, results = children.event(), children.event(), children.queue()
-            child = children.start(cycles.run_held, str(folder), reached, go_on, results, scratch=tmp_path)
+            child = children.start(cycles.run_gated, str(folder), reached, go_on, results, scratch=tmp_path)
             assert reached.wait(children.WAIT_S_MAX)
             with pytest.raises(Conflict, match=f"-{child.pid} since") as refused:
                 folding_cycle(lake).run()

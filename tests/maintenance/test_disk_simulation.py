@@ -38,8 +38,8 @@ class Day:
     folds: int = 0
     changed_bytes: float = 0
     rewritten_bytes: int = 0
-    kept_bytes_max: int = 0
-    kept_files_max: int = 0
+    removed_bytes_max: int = 0
+    files_max: int = 0
     overheads: list[float] = field(default_factory=list)
 
     def run(self, minutes: int = 24 * 60) -> Day:
@@ -48,7 +48,7 @@ class Day:
             self._cycle()
             if minute % 60 == 59:
                 self._vacuum()
-            self.kept_files_max = max(self.kept_files_max, len(self.removed) + len(self.changes))
+            self.files_max = max(self.files_max, len(self.removed) + len(self.changes))
         return self
 
     @property
@@ -92,8 +92,8 @@ class Day:
         self.removed.extend((self.now_ms, file.size_bytes) for file in files)
 
     def _vacuum(self) -> None:
-        kept = sum(size for _, size in self.removed)
-        self.kept_bytes_max = max(self.kept_bytes_max, kept)
+        removed_bytes = sum(size for _, size in self.removed)
+        self.removed_bytes_max = max(self.removed_bytes_max, removed_bytes)
         cutoff_ms = self.limits.cutoff(self.now_ms, list(self.times_ms), self.removed, self.live_bytes).time_ms
         while self.removed and self.removed[0][0] < cutoff_ms:
             self.removed.popleft()
@@ -121,7 +121,7 @@ def large() -> list[DataFile]:
 def told(name: str, day: Day) -> None:
     print(
         f"\n{name}: {day.folds} folds, {day.rewritten_bytes / GB:.2f} GB rewritten, amplification "
-        f"{day.amplification:.1f}, {day.kept_bytes_max / MB:,.0f} MB and {day.kept_files_max:,} files kept at most, "
+        f"{day.amplification:.1f}, {day.removed_bytes_max / MB:,.0f} MB and {day.files_max:,} files kept at most, "
         f"reads {max(day.overheads):.2f}x, {sum(day.overheads) / len(day.overheads):.2f}x on average"
     )
 
@@ -134,8 +134,8 @@ def test_a_day_of_four_writes_a_second_stays_within_its_bounds(name: str, files:
     assert day.amplification <= 1.5 * day.policy.write_amplification_max
     assert max(day.overheads) <= 3 * day.policy.read_overhead_max
     # What an hour leaves, twice: the floor, and the hour until the next vacuum.
-    assert day.kept_bytes_max <= 3 * max(LIMITS.bytes_min, LIMITS.size_multiple * day.live_bytes)
-    assert day.kept_files_max <= 3 * 60 * WRITES_A_MINUTE * 2
+    assert day.removed_bytes_max <= 3 * max(LIMITS.bytes_min, LIMITS.size_multiple * day.live_bytes)
+    assert day.files_max <= 3 * 60 * WRITES_A_MINUTE * 2
 
 
 def test_without_a_bound_the_same_day_writes_far_more() -> None:

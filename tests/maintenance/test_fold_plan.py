@@ -43,11 +43,11 @@ def test_every_row_gets_one_home_in_its_own_partition(
 
     plan = distribute(SCHEMA, base, overlay, ("k",))
 
-    placed = []
+    distributed = []
     for share in plan.shares:
         start, length = share.rows
         part = plan.rows.slice(start, length).to_pylist()
-        placed += part
+        distributed += part
         assert all((row["region"] or None) == share.partition["region"] for row in part)
         if share.file is not None:
             bounds = share.file.bound("k")
@@ -55,7 +55,7 @@ def test_every_row_gets_one_home_in_its_own_partition(
             begin, count = share.hidden
             here = plan.hidden.slice(begin, count).column("k").to_pylist()
             assert here == [k for k in hidden if bounds.low <= k <= bounds.high]
-    assert sorted(placed, key=lambda row: row["k"]) == sorted(new, key=lambda row: row["k"])
+    assert sorted(distributed, key=lambda row: row["k"]) == sorted(new, key=lambda row: row["k"])
     touched = {share.file.path for share in plan.shares if share.file is not None}
     assert touched == {f.path for f in base if any(f.bound("k").low <= k <= f.bound("k").high for k in hidden)}
 

@@ -33,7 +33,7 @@ def lake(folder: Path) -> Iterator[Lake]:
 
 def merge_changes(table: Table) -> list[MinorReport]:
     """Run the minor that is due, if one is."""
-    with table._internals.lane() as (handles, reader):
+    with table._internals.maintaining() as (handles, reader):
         work = TableMaintenance(handles, reader)
         plans = [plan for plan in work.plans(handles.runtime.now_ms()) if isinstance(plan, MinorPlan)]
         reports = [work.run(plan) for plan in plans]
@@ -117,7 +117,7 @@ def test_batch_ids_are_remembered_over_a_merge(lake: Lake) -> None:
     assert again.seq == first.seq
 
 
-def held_at(
+def stopped_at(
     lake: Lake, point: str, during: Callable[[Table], Any], work: Callable[[Table], Any], **settings: Any
 ) -> Any:
     gate = Gate()
@@ -138,7 +138,7 @@ def held_at(
 def test_a_write_during_a_merge_stays_the_newest(lake: Lake, point: str, order_by: str | None) -> None:
     table = busy_table(lake, order_by)
 
-    held_at(lake, point, lambda t: t.replace([{"id": 3, "at": 0, "v": "meanwhile"}]), merge_changes)
+    stopped_at(lake, point, lambda t: t.replace([{"id": 3, "at": 0, "v": "meanwhile"}]), merge_changes)
 
     assert table.get(3) == {"id": 3, "at": 0, "v": "meanwhile"}
     table.fold()
@@ -152,7 +152,7 @@ def test_a_fold_of_everything_during_a_merge_wins(lake: Lake, point: str, order_
     before = states(table)
 
     with contextlib.suppress(Conflict):
-        held_at(lake, point, lambda t: t.fold(), merge_changes)
+        stopped_at(lake, point, lambda t: t.fold(), merge_changes)
 
     assert states(table) == before
     assert table.stats().pending_files == 0
@@ -169,7 +169,7 @@ def test_a_fold_that_ends_inside_a_merged_run_applies_it_once(lake: Lake, order_
     def fold_two_changes(t: Table) -> None:
         steps.append(t.fold())
 
-    held_at(lake, "fold.commit", merge_changes, fold_two_changes, resolve_rows_max=3)  # type: ignore[arg-type]
+    stopped_at(lake, "fold.commit", merge_changes, fold_two_changes, resolve_rows_max=3)  # type: ignore[arg-type]
 
     assert steps
     assert states(table) == before
@@ -182,7 +182,7 @@ def test_two_merges_of_the_same_run_do_it_once(lake: Lake) -> None:
     before = states(table)
 
     with contextlib.suppress(Conflict):
-        held_at(lake, "minor.commit", lambda t: _forget_manifests(lake) or merge_changes(t), merge_changes)
+        stopped_at(lake, "minor.commit", lambda t: _forget_manifests(lake) or merge_changes(t), merge_changes)
 
     assert states(table) == before
     assert table.stats().pending_files == 2

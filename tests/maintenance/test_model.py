@@ -18,7 +18,7 @@ from support.effort import examples
 from support.folders import memory_folder
 from support.program import ADDED, ALL_TABLES, CONDITIONS, KEYS, Row, backs, batches, key_batches, lakes
 
-places = st.integers(0, 1)
+numbers = st.integers(0, 1)
 kinds = st.sampled_from(sorted(POINTS))
 regions = st.integers(0, 3)
 
@@ -64,17 +64,17 @@ class BackgroundPrograms(RuleBasedStateMachine):
 
     # -- writes
 
-    @rule(place=places, lake=lakes, data=st.data(), region=regions)
-    def write(self, place: int, lake: int, data: st.DataObject, region: int) -> None:
-        name = self.names[place]
+    @rule(number=numbers, lake=lakes, data=st.data(), region=regions)
+    def write(self, number: int, lake: int, data: st.DataObject, region: int) -> None:
+        name = self.names[number]
         op = data.draw(st.sampled_from(["upsert", "upsert", "replace"]))
         rows = data.draw(batches(name, self.driver.oracles[name].columns))
         self.driver.write(name, lake, moved(name, rows, region), op)
 
-    @rule(place=places, lake=lakes, data=st.data(), folded=st.booleans(), region=regions)
-    def write_some(self, place: int, lake: int, data: st.DataObject, folded: bool, region: int) -> None:
+    @rule(number=numbers, lake=lakes, data=st.data(), folded=st.booleans(), region=regions)
+    def write_some(self, number: int, lake: int, data: st.DataObject, folded: bool, region: int) -> None:
         """Small changes, or small files, of which something is due."""
-        self.something_due(self.names[place], lake, data, folded, region)
+        self.something_due(self.names[number], lake, data, folded, region)
 
     def something_due(self, name: str, lake: int, data: st.DataObject, folded: bool, region: int) -> None:
         for number in range(4 if folded else 3):
@@ -82,39 +82,39 @@ class BackgroundPrograms(RuleBasedStateMachine):
             if folded:
                 self.driver.work("fold", name, lake)
 
-    @rule(place=places, lake=lakes, data=st.data(), region=regions)
-    def delete(self, place: int, lake: int, data: st.DataObject, region: int) -> None:
-        name = self.names[place]
+    @rule(number=numbers, lake=lakes, data=st.data(), region=regions)
+    def delete(self, number: int, lake: int, data: st.DataObject, region: int) -> None:
+        name = self.names[number]
         self.driver.delete(name, lake, moved(name, data.draw(key_batches(name)), region))
 
-    @rule(place=places, lake=lakes, condition=st.sampled_from(list(CONDITIONS)))
-    def delete_where(self, place: int, lake: int, condition: str) -> None:
-        self.driver.delete_where(self.names[place], lake, condition)
+    @rule(number=numbers, lake=lakes, condition=st.sampled_from(list(CONDITIONS)))
+    def delete_where(self, number: int, lake: int, condition: str) -> None:
+        self.driver.delete_where(self.names[number], lake, condition)
 
-    @rule(place=places, lake=lakes, column=ADDED)
-    def add_column(self, place: int, lake: int, column: str) -> None:
-        self.driver.add_column(self.names[place], lake, column)
+    @rule(number=numbers, lake=lakes, column=ADDED)
+    def add_column(self, number: int, lake: int, column: str) -> None:
+        self.driver.add_column(self.names[number], lake, column)
 
     # -- maintenance
 
-    @rule(place=places, lake=lakes, kind=kinds)
-    def work(self, place: int, lake: int, kind: str) -> None:
-        if kind != "vacuum" or not self.driver.vacuums_wait(self.names[place]):
-            self.driver.work(kind, self.names[place], lake)
+    @rule(number=numbers, lake=lakes, kind=kinds)
+    def work(self, number: int, lake: int, kind: str) -> None:
+        if kind != "vacuum" or not self.driver.vacuums_wait(self.names[number]):
+            self.driver.work(kind, self.names[number], lake)
 
     @rule(lake=lakes, vacuum=st.sampled_from([False, False, True]))
     def cycle(self, lake: int, vacuum: bool) -> None:
         if not any(map(self.driver.vacuums_wait, self.names)):
             self.driver.cycle(lake, vacuum=vacuum)
 
-    @rule(place=places, back=backs)
-    def vacuum_since(self, place: int, back: int) -> None:
-        if not self.driver.vacuums_wait(self.names[place]):
-            self.driver.vacuum_since(self.names[place], back)
+    @rule(number=numbers, back=backs)
+    def vacuum_since(self, number: int, back: int) -> None:
+        if not self.driver.vacuums_wait(self.names[number]):
+            self.driver.vacuum_since(self.names[number], back)
 
-    @rule(place=places, kind=kinds, data=st.data(), region=regions)
-    def fall_asleep(self, place: int, kind: str, data: st.DataObject, region: int) -> None:
-        name = self.names[place]
+    @rule(number=numbers, kind=kinds, data=st.data(), region=regions)
+    def fall_asleep(self, number: int, kind: str, data: st.DataObject, region: int) -> None:
+        name = self.names[number]
         if self.driver.sleeper is None:
             self.something_due(name, 0, data, kind in ("compact", "optimize", "vacuum"), region)
             self.driver.fall_asleep(kind, name, data.draw(st.sampled_from(POINTS[kind])))
@@ -134,10 +134,10 @@ class BackgroundPrograms(RuleBasedStateMachine):
         if abs(self.driver.clock.ahead_ms + hours * 3_600_000) <= 72 * 3_600_000:
             self.driver.clock.jump(hours)
 
-    @rule(place=places, lake=lakes, back=backs)
-    def pin(self, place: int, lake: int, back: int) -> None:
-        if not self.driver.vacuums_wait(self.names[place]):
-            self.driver.pin(self.names[place], lake, back)
+    @rule(number=numbers, lake=lakes, back=backs)
+    def pin(self, number: int, lake: int, back: int) -> None:
+        if not self.driver.vacuums_wait(self.names[number]):
+            self.driver.pin(self.names[number], lake, back)
 
     @rule(number=st.integers(0, 5))
     def release(self, number: int) -> None:

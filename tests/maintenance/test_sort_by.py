@@ -51,8 +51,8 @@ def compacted(table: Table) -> list[pa.Table]:
 
 
 def in_order(rows: list[dict[str, Any]], *columns: str) -> bool:
-    places = [[(r[column] is None, r[column]) for column in columns] for r in rows]
-    return places == sorted(places)
+    keys = [[(r[column] is None, r[column]) for column in columns] for r in rows]
+    return keys == sorted(keys)
 
 
 def test_a_time_series_without_a_key_comes_out_in_the_order_of_time(lake: Lake) -> None:

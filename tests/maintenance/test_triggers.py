@@ -246,9 +246,9 @@ def test_linking_what_stands_beside_base_reads_nothing() -> None:
 
 def random_changes(rows: int, files: int = 1, age_s: int = 0) -> Snapshot:
     """Changes all over a table of 10,000,000 rows and 500 MB."""
-    held = [base(n, n * 10, n * 10 + 9, size=50 * MB) for n in range(10)]
+    base_files = [base(n, n * 10, n * 10 + 9, size=50 * MB) for n in range(10)]
     each = {"rows": rows // files, "time_ms": NOW - age_s * 1_000}
-    return snapshot(KEYED, held, [change(seq, 0, 99, **each) for seq in range(1, files + 1)])
+    return snapshot(KEYED, base_files, [change(seq, 0, 99, **each) for seq in range(1, files + 1)])
 
 
 EAGER = replace(CALM, fold_files_max=1, write_amplification_max=12)
@@ -406,14 +406,14 @@ def test_a_stream_of_writes_is_rewritten_few_times() -> None:
         max_size=60,
     ),
     files_min=st.integers(2, 20),
-    busy_places=st.sets(st.integers(0, 59), max_size=4),
+    busy_numbers=st.sets(st.integers(0, 59), max_size=4),
 )
-def test_a_minor_run_has_no_gap(drawn: list[tuple[int, str]], files_min: int, busy_places: set[int]) -> None:
+def test_a_minor_run_has_no_gap(drawn: list[tuple[int, str]], files_min: int, busy_numbers: set[int]) -> None:
     pending = [
         change(seq, size=size, path=f"{folder(origin, seq)}/p" if origin != "write" else f"write-{seq}")
         for seq, (size, origin) in enumerate(drawn, 1)
     ]
-    busy = frozenset(pending[place].path for place in busy_places if place < len(pending))
+    busy = frozenset(pending[number].path for number in busy_numbers if number < len(pending))
     plan = minor_due(snapshot(KEYED, [], pending), replace(POLICY, minor_files_min=files_min), busy)
     if plan is not None:
         run = [file.seq for file in plan.files]

@@ -476,29 +476,29 @@ def test_a_writer_that_commits_between_the_listing_and_the_epoch_keeps_its_file(
 
 
 def test_an_adopted_base_loses_only_what_our_commits_removed(folder: Path, clock: Clock) -> None:
-    place = folder / "theirs"
+    adopted = folder / "theirs"
     for number in range(2):
         batch = pa.table({"id": [2 * number, 2 * number + 1], "v": ["x", "x"]}, SCHEMA)
-        write_deltalake(str(place), batch, mode="append")
+        write_deltalake(str(adopted), batch, mode="append")
     with lake_with(clock, folder / "lake") as lake:
-        table = lake.adopt("a.t", place, key="id")
-        (place / "staged-by-another-writer.parquet").write_bytes(b"in flight")
-        live = {path.removeprefix("file://") for path in DeltaTable(str(place)).file_uris()}
+        table = lake.adopt("a.t", adopted, key="id")
+        (adopted / "staged-by-another-writer.parquet").write_bytes(b"in flight")
+        live = {path.removeprefix("file://") for path in DeltaTable(str(adopted)).file_uris()}
         ours = next(p for p in live if pq.read_table(p, columns=["id"]).column("id")[0].as_py() == 0)
         table.upsert(rows(0, v="ours"))
         table.fold()
         (theirs,) = live - {ours}
-        DeltaTable(str(place)).delete("id >= 2")
+        DeltaTable(str(adopted)).delete("id >= 2")
         clock.jump(hours=200)
 
         report = table.vacuum(dry_run=False)
 
         assert not Path(ours).exists()
         assert Path(theirs).exists(), "what another writer removed is for that writer to clean up"
-        assert (place / "staged-by-another-writer.parquet").exists()
+        assert (adopted / "staged-by-another-writer.parquet").exists()
         assert report.files == 2, "their file that our fold replaced, and the change"
         assert table.to_arrow().sort_by("id").to_pylist() == [{"id": 0, "v": "ours"}, {"id": 1, "v": "x"}]
-        assert DeltaTable(str(place)).to_pyarrow_table().num_rows == 2
+        assert DeltaTable(str(adopted)).to_pyarrow_table().num_rows == 2
 
 
 def test_linked_parquet_files_stay_where_they_were(folder: Path, clock: Clock) -> None:

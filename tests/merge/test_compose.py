@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lithify.core.arrow_rows import anti_join
 from lithify.core.ops import Change, Op
 from lithify.core.schema import TableSchema, define
-from lithify.merge.resolve import compose, latest_per_key, resolve, settle
+from lithify.merge.resolve import compose, latest_per_key, resolve, without_losers
 
 Row = dict[str, Any]
 KEYED = define(pa.schema([("v", pa.int64()), ("k", pa.int64())]), "k")
@@ -49,7 +49,7 @@ def applied(schema: TableSchema, base: pa.Table, changes: list[Change]) -> pa.Ta
             for rival in base.to_pylist():
                 late = rival["o"] is not None and (row["o"] is None or row["o"] < rival["o"])
                 losers += [{"k": row["k"]}] if rival["k"] == row["k"] and late else []
-        overlay = settle(schema, overlay, pa.Table.from_pylist(losers, schema=schema.select(schema.key)))
+        overlay = without_losers(schema, overlay, pa.Table.from_pylist(losers, schema=schema.select(schema.key)))
     return pa.concat_tables([anti_join(base, overlay.hidden, schema.key), overlay.rows])
 
 

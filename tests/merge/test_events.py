@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lithify.core.ops import WORDS, Change, Op
 from lithify.core.schema import TableSchema, define
 from lithify.errors import InvalidRequest
-from lithify.merge.events import settle, with_null_key
+from lithify.merge.events import resolve_events, with_null_key
 from lithify.merge.resolve import compose
 
 Row = dict[str, Any]
@@ -85,7 +85,7 @@ def test_settled_events_leave_the_rows_that_applying_one_by_one_leaves(
 ) -> None:
     schema, there, events = feed
     before = {key_of(schema, row): row for row in there}
-    parts = settle(schema, events_table(schema, events), "op")
+    parts = resolve_events(schema, events_table(schema, events), "op")
     assert applied(schema, before, parts) == one_by_one(schema, before, events)
     keys = [key_of(schema, row) for table in parts.values() for row in table.to_pylist()]
     assert len(keys) == len(set(keys)), "a key stands in one operation only"
@@ -98,39 +98,41 @@ def test_events_settled_in_two_portions_and_composed_are_the_same_as_at_once(
     feed: tuple[TableSchema, list[Row], list[Row]], cut: int
 ) -> None:
     schema, _, events = feed
-    halves = [settle(schema, events_table(schema, half), "op") for half in (events[:cut], events[cut:])]
+    halves = [resolve_events(schema, events_table(schema, half), "op") for half in (events[:cut], events[cut:])]
     together = compose(schema, [Change(0, op, rows) for parts in halves for op, rows in parts.items()])
-    assert together == settle(schema, events_table(schema, events), "op")
+    assert together == resolve_events(schema, events_table(schema, events), "op")
 
 
 def test_a_duplicate_of_an_event_changes_nothing() -> None:
     events = [{"k": 1, "v": 1, "op": "insert"}, {"k": 2, "v": 2, "op": "u"}, {"k": 3, "v": None, "op": "d"}]
     doubled = [event for event in events for _ in range(2)]
-    assert settle(PLAIN, events_table(PLAIN, doubled), "op") == settle(PLAIN, events_table(PLAIN, events), "op")
+    assert resolve_events(PLAIN, events_table(PLAIN, doubled), "op") == resolve_events(
+        PLAIN, events_table(PLAIN, events), "op"
+    )
 
 
 def test_without_a_column_of_operations_every_row_is_an_upsert_and_the_last_of_a_key_wins() -> None:
     rows = pa.table({"k": [1, 2, 1], "v": [1, 2, 3]})
-    assert settle(PLAIN, rows, None) == {Op.UPSERT: pa.table({"k": [1, 2], "v": [3, 2]}, PLAIN.columns)}
+    assert resolve_events(PLAIN, rows, None) == {Op.UPSERT: pa.table({"k": [1, 2], "v": [3, 2]}, PLAIN.columns)}
 
 
 def test_an_event_older_than_the_delete_before_it_brings_the_row_back() -> None:
     """A delete has no order value to compare with: whatever arrives after it is newer than it."""
     old = {"a": "x", "b": 0, "o": 1, "v": 7}
-    parts = settle(ORDERED, events_table(ORDERED, [{**old, "o": 9, "op": "d"}, {**old, "op": "u"}]), "op")
+    parts = resolve_events(ORDERED, events_table(ORDERED, [{**old, "o": 9, "op": "d"}, {**old, "op": "u"}]), "op")
     assert {op: rows.to_pylist() for op, rows in parts.items()} == {Op.REPLACE: [old]}
 
 
 def test_of_a_delete_only_the_key_is_looked_at() -> None:
     required = define(pa.schema([("k", pa.int64()), pa.field("v", pa.int64(), nullable=False)]), "k")
     rows = pa.table({"k": [1], "v": pa.nulls(1, pa.int64()), "op": ["d"]})
-    assert settle(required, rows, "op")[Op.DELETE].to_pylist() == [{"k": 1}]
+    assert resolve_events(required, rows, "op")[Op.DELETE].to_pylist() == [{"k": 1}]
     with pytest.raises(InvalidRequest, match="'v' is null"):
-        settle(required, rows.set_column(2, "op", pa.array(["u"])), "op")
+        resolve_events(required, rows.set_column(2, "op", pa.array(["u"])), "op")
 
 
 def test_no_events_settle_to_nothing() -> None:
-    assert settle(PLAIN, events_table(PLAIN, []), "op") == {}
+    assert resolve_events(PLAIN, events_table(PLAIN, []), "op") == {}
 
 
 @pytest.mark.parametrize(
@@ -146,22 +148,22 @@ def test_no_events_settle_to_nothing() -> None:
 )
 def test_events_that_cannot_be_meant_are_refused_with_their_place(rows: pa.Table, said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
-        settle(PLAIN, rows, "op")
+        resolve_events(PLAIN, rows, "op")
 
 
 def test_a_table_that_has_the_column_of_operations_itself_is_told_so() -> None:
     with pytest.raises(InvalidRequest, match="is a column of the table too"):
-        settle(PLAIN, pa.table({"k": [1], "v": ["u"]}), "v")
+        resolve_events(PLAIN, pa.table({"k": [1], "v": ["u"]}), "v")
 
 
 def test_a_table_with_no_key_has_no_events() -> None:
     with pytest.raises(InvalidRequest, match="has no key"):
-        settle(define(pa.schema([("v", pa.int64())])), pa.table({"v": [1]}), None)
+        resolve_events(define(pa.schema([("v", pa.int64())])), pa.table({"v": [1]}), None)
 
 
 def test_a_word_may_come_as_a_dictionary() -> None:
     words = pa.array(["u", "d"]).dictionary_encode()
-    assert set(settle(PLAIN, pa.table({"k": [1, 2], "op": words}), "op")) == {Op.UPSERT, Op.DELETE}
+    assert set(resolve_events(PLAIN, pa.table({"k": [1, 2], "op": words}), "op")) == {Op.UPSERT, Op.DELETE}
 
 
 def test_rows_with_a_null_anywhere_in_their_key_are_found() -> None:

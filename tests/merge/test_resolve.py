@@ -17,7 +17,7 @@ from lithify.core.arrow_rows import anti_join, lookup, nullable
 from lithify.core.ops import Change, Op, Overlay
 from lithify.core.schema import TableSchema, define
 from lithify.merge.apply import distributed_sql, hiding_sql, standing
-from lithify.merge.resolve import resolve, settle
+from lithify.merge.resolve import resolve, without_losers
 
 Row = dict[str, Any]
 KEYED = define(pa.schema([("k", pa.int64()), ("v", pa.int64())]), "k")
@@ -87,12 +87,12 @@ def _keyless_by_dict(base: list[Row], changes: list[Change]) -> Counter[Any]:
 
 
 def by_arrow(schema: TableSchema, base: list[Row], changes: list[Change]) -> Counter[Any]:
-    table, overlay, by = _settled(schema, base, changes)
+    table, overlay, by = _resolved(schema, base, changes)
     return bag(standing(table, overlay.hidden, by)) + bag(overlay.rows)
 
 
 def by_hiding(schema: TableSchema, base: list[Row], changes: list[Change]) -> Counter[Any]:
-    table, overlay, by = _settled(schema, base, changes)
+    table, overlay, by = _resolved(schema, base, changes)
     if not overlay.hidden.num_rows:
         return bag(table) + bag(overlay.rows)
     context = SessionContext()
@@ -102,11 +102,11 @@ def by_hiding(schema: TableSchema, base: list[Row], changes: list[Change]) -> Co
     return bag(context.sql(hiding_sql("base", "_s", "hidden", "_h", with_nulls)).to_arrow_table()) + bag(overlay.rows)
 
 
-def _settled(schema: TableSchema, base: list[Row], changes: list[Change]) -> tuple[pa.Table, Overlay, list[str]]:
+def _resolved(schema: TableSchema, base: list[Row], changes: list[Change]) -> tuple[pa.Table, Overlay, list[str]]:
     table = pa.Table.from_pylist(base, schema=schema.columns)
     overlay = resolve(schema, list(reversed(changes)))
     if overlay.contested is not None:
-        overlay = settle(schema, overlay, _losers(schema, table, overlay))
+        overlay = without_losers(schema, overlay, _losers(schema, table, overlay))
     return table, overlay, list(schema.key) or overlay.hidden.column_names
 
 

@@ -86,9 +86,9 @@ def test_going_back_to_the_default(value: Any) -> None:
 
 def test_the_table_wins_over_the_lake_and_the_lake_over_the_option() -> None:
     lake = defaults_of(Settings(compression_level=5, log_commits_max=500))
-    held = effective(stored({"compression_level": 9}), lake)
-    assert (held["compression_level"], held["log_commits_max"], held["bloom_fpp"]) == (9, 500, 0.01)
-    assert set(held) == set(OPTIONS)
+    found = effective(stored({"compression_level": 9}), lake)
+    assert (found["compression_level"], found["log_commits_max"], found["bloom_fpp"]) == (9, 500, 0.01)
+    assert set(found) == set(OPTIONS)
 
 
 def test_a_stored_value_that_cannot_be_read_counts_as_not_set() -> None:

@@ -39,12 +39,12 @@ def test_what_a_run_that_died_had_set_aside_goes_when_the_next_one_sets_nothing_
         handles = lake.create_table("a.target", pa.schema([("id", pa.int64())]), key="id")._handles
         rows = pa.table({"id": [1]})
         aside = pa.table({"id": [2], FAILED: ["does not hold: small"]})
-        count, place = keep_aside(handles, "p-1-rows", Judged(rows, aside, 1))
+        count, aside_folder = keep_aside(handles, "p-1-rows", Judged(rows, aside, 1))
         assert count == 1
-        assert (Path(str(place)) / "part-00000.json").exists()
+        assert (Path(str(aside_folder)) / "part-00000.json").exists()
 
         assert keep_aside(handles, "p-1-rows", Judged(rows)) == (0, None)
-        assert not Path(str(place)).exists()
+        assert not Path(str(aside_folder)).exists()
 
 
 def test_a_group_of_zero_is_that_of_minus_zero_too() -> None:
@@ -63,7 +63,7 @@ def test_records_set_aside_before_stay_until_those_of_the_next_attempt_are_there
     """A rival may have committed the same portion, and died before or after us: its records are the same."""
     with Lake(folder / "lake") as lake:
         handles = lake.create_table("a.target", pa.schema([("id", pa.int64())]), key="id")._handles
-        place = handles.folder / "quarantine" / "p-1"
+        aside_folder = handles.folder / "quarantine" / "p-1"
         set_aside(handles, "p-1", [{"why": "small", "record": "{}"}])
 
         def dies(staging: Path) -> list[Path]:
@@ -78,8 +78,8 @@ def test_records_set_aside_before_stay_until_those_of_the_next_attempt_are_there
 
         with pytest.raises(OSError, match="no room"):
             set_aside(handles, "p-1", dies)
-        assert [file.name for file in place.iterdir()] == ["part-00000.json"]
+        assert [file.name for file in aside_folder.iterdir()] == ["part-00000.json"]
 
         assert set_aside(handles, "p-1", writes) == {"quarantined": 2, "quarantine": "quarantine/p-1"}
-        assert [file.name for file in place.iterdir()] == ["part-b.json"]
-        assert [entry.name for entry in place.parent.iterdir()] == ["p-1"]
+        assert [file.name for file in aside_folder.iterdir()] == ["part-b.json"]
+        assert [entry.name for entry in aside_folder.parent.iterdir()] == ["p-1"]

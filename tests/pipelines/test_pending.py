@@ -47,7 +47,7 @@ def now(lake: Lake) -> Moment:
     return Moment(lake._internals.pipelines)
 
 
-def settle(lake: Lake, work: Work, **facts: int) -> None:
+def finish(lake: Lake, work: Work, **facts: int) -> None:
     """Commit a run of the step, without rows."""
     target = lake.create_table("a.target", SCHEMA, key="id", if_not_exists=True)
     known = {"read": work.until, "declared": work.declared, **facts}
@@ -61,7 +61,7 @@ class TestTables:
         assert (work.whole, work.since, work.until, work.anew) == (True, None, 1, True)
 
     def test_a_step_that_has_run_reads_what_changed_since(self, shop: Lake) -> None:
-        settle(shop, work_of(now(shop), step()))
+        finish(shop, work_of(now(shop), step()))
         assert work_of(now(shop), step()).idle
         shop.table("a.source").upsert([{"id": 2}])
 
@@ -75,16 +75,16 @@ class TestTables:
         self, shop: Lake, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(pipeline_work, "CHANGES_ROWS_MAX", 3)
-        settle(shop, work_of(now(shop), step()))
+        finish(shop, work_of(now(shop), step()))
         shop.table("a.source").upsert([{"id": n} for n in range(3)])
         assert not work_of(now(shop), step()).whole
 
-        settle(shop, work_of(now(shop), step()))
+        finish(shop, work_of(now(shop), step()))
         shop.table("a.source").upsert([{"id": n} for n in range(4)])
         assert (work_of(now(shop), step()).whole, work_of(now(shop), step()).why) == (True, "more than 3 rows changed")
 
     def test_another_query_or_another_table_of_the_name_means_everything(self, shop: Lake) -> None:
-        settle(shop, work_of(now(shop), step()))
+        finish(shop, work_of(now(shop), step()))
         assert work_of(now(shop), step(sql="select id, v from source")).whole
         shop.drop_table("a.source")
         assert work_of(now(shop), step()).why == "a.source is not there yet"
@@ -93,22 +93,22 @@ class TestTables:
 
     def test_going_back_to_an_earlier_declaration_means_everything_too(self, shop: Lake) -> None:
         other = step(sql="select id, v from source")
-        settle(shop, work_of(now(shop), step()))
-        settle(shop, work_of(now(shop), other))
+        finish(shop, work_of(now(shop), step()))
+        finish(shop, work_of(now(shop), other))
 
         assert work_of(now(shop), step()).whole
         assert work_of(now(shop), other).idle
 
     def test_after_a_step_of_another_name_has_kept_the_target_everything_is_computed(self, shop: Lake) -> None:
-        settle(shop, work_of(now(shop), step()))
-        settle(shop, work_of(now(shop), step(name="other", sql="select id, 'x' as v from source")))
+        finish(shop, work_of(now(shop), step()))
+        finish(shop, work_of(now(shop), step(name="other", sql="select id, 'x' as v from source")))
 
         assert (work_of(now(shop), step()).whole, work_of(now(shop), step()).idle) == (True, False)
-        settle(shop, work_of(now(shop), step()))
+        finish(shop, work_of(now(shop), step()))
         assert work_of(now(shop), step()).idle
 
     def test_a_target_that_was_created_anew_remembers_nothing(self, shop: Lake) -> None:
-        settle(shop, work_of(now(shop), step()))
+        finish(shop, work_of(now(shop), step()))
         shop.drop_table("a.target")
         shop.create_table("a.target", SCHEMA, key="id")
         assert state_of(now(shop).find("a.target"), step().feed) == StepState()
@@ -116,7 +116,7 @@ class TestTables:
 
     def test_a_run_that_was_overtaken_is_refused(self, shop: Lake) -> None:
         slow, fast = work_of(now(shop), step()), work_of(now(shop), step())
-        settle(shop, fast)
+        finish(shop, fast)
 
         with pytest.raises(Conflict, match=r"p\.s was run by somebody else meanwhile"):
             committed(
@@ -133,15 +133,15 @@ class TestTables:
 
     def test_what_a_target_remembers_is_as_old_as_the_rows_that_were_seen(self, shop: Lake) -> None:
         """Otherwise a run that was overtaken in between would compare with rows from before and be let in."""
-        settle(shop, work_of(now(shop), step()))
+        finish(shop, work_of(now(shop), step()))
         seen = now(shop).table("a.target")
-        settle(shop, work_of(now(shop), step(), full=True))
+        finish(shop, work_of(now(shop), step(), full=True))
 
         assert state_of(now(shop).table("a.target"), step().feed).number == 2
         assert (state_of(seen, step().feed).number, seen.snapshot.seq) == (1, 1)
 
     def test_a_damaged_table_is_not_taken_for_one_that_is_not_there_yet(self, shop: Lake) -> None:
-        settle(shop, work_of(now(shop), step()))
+        finish(shop, work_of(now(shop), step()))
         shutil.rmtree(shop.path / "a" / "source" / "base")
         with Lake(shop.path) as again, pytest.raises(NotFound, match=r"base holds no Delta table"):
             work_of(now(again), step())
@@ -181,7 +181,7 @@ class TestFiles:
         work = work_of(now(lake), self.files(inbox))
         assert [Path(file.path).name for file in work.files] == ["b.json", "c.json", "a.json"]
         number = Ledgers(lake._runtime, work.step).write(work.ledger.with_files(work.files, None))
-        settle(lake, work, ledger=number)
+        finish(lake, work, ledger=number)
         assert work_of(now(lake), self.files(inbox)).why == "no new files among 3 files"
 
         self.put(inbox / "b.json", 9)
@@ -201,7 +201,7 @@ class TestFiles:
     ) -> None:
         self.put(inbox / "a.json", 1)
         work = work_of(now(lake), self.files(inbox))
-        settle(lake, work, ledger=Ledgers(lake._runtime, work.step).write(work.ledger.with_files(work.files, None)))
+        finish(lake, work, ledger=Ledgers(lake._runtime, work.step).write(work.ledger.with_files(work.files, None)))
 
         changed = replace(self.files(inbox), sql="select id from source")
         assert (work_of(now(lake), changed).idle, "--full" in work_of(now(lake), changed).why) == (True, True)
@@ -250,7 +250,7 @@ class TestLedgers:
 def test_a_run_with_nothing_to_do_needs_no_spark_and_leaves_no_trace(
     shop: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settle(shop, work_of(now(shop), step()))
+    finish(shop, work_of(now(shop), step()))
 
     def no_spark() -> None:
         raise AssertionError("Spark was started")

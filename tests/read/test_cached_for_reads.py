@@ -24,7 +24,7 @@ from lithify.index.key_ranges import split_by_keys
 from lithify.read import reader as reader_module
 from lithify.read.base_part import KEYS_AT_ONCE_MAX, BasePart
 from lithify.read.reader import drop_cached
-from lithify.tables.handles import Handles, snapshots_held
+from lithify.tables.handles import Handles, live_snapshots
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 
@@ -165,7 +165,7 @@ def test_rows_of_folded_changes_are_not_kept(lake: Lake) -> None:
     table.upsert(rows(3))
     assert table.to_arrow().num_rows == 3
     assert set(reader._changes) == {file.path for file in table.snapshot().changes}
-    assert reader._changes_bytes == sum(kept.nbytes for kept in reader._changes.values())
+    assert reader._changes_bytes == sum(cached.nbytes for cached in reader._changes.values())
     assert table.to_arrow(as_of=seq).num_rows == 2
 
 
@@ -195,13 +195,13 @@ def test_files_that_can_hold_a_key_are_found(
 ) -> None:
     files = tuple(
         DataFile(
-            f"f{place}",
-            f"f{place}",
+            f"f{number}",
+            f"f{number}",
             1,
             1,
             {"a": Bounds(low, low + width, 0) if known else Bounds(None, None, None), "b": Bounds(1, 2, 0)},
         )
-        for place, (low, width, known) in enumerate(bounds)
+        for number, (low, width, known) in enumerate(bounds)
     )
     keys = keys * KEYS_AT_ONCE_MAX if many else keys
     columns = {"a": pa.array([a for a, _ in keys], pa.int64()), "b": pa.array([b for _, b in keys], pa.int64())}
@@ -215,7 +215,7 @@ def test_files_that_can_hold_a_key_are_found(
 
 def test_sources_are_taken_over_while_their_files_stay() -> None:
     schema = define(SCHEMA, "id", None, None, ())
-    files = tuple(DataFile(f"f{place}", f"f{place}", 1, place) for place in range(4))
+    files = tuple(DataFile(f"f{number}", f"f{number}", 1, number) for number in range(4))
     before = BasePart(files[:3], "/base", schema)
     again = DataFile("f1", "f1", 1, 99)
 
@@ -233,15 +233,15 @@ def test_a_snapshot_that_a_handle_keeps_for_the_next_reader_does_not_stop_vacuum
     table = lake.create_table("a.t", SCHEMA, key="id")
     table.upsert(rows(1))
     table.fold()
-    kept = Handles(lake._runtime, table._handles.name)
-    old = {file.path for file in kept.snapshot().base}
+    handles = Handles(lake._runtime, table._handles.name)
+    old = {file.path for file in handles.snapshot().base}
     table.upsert(rows(1, v="y"))
     table.fold()
 
-    drop_cached(kept.incarnation)
+    drop_cached(handles.incarnation)
 
-    held = {file.path for snapshot in snapshots_held(kept.incarnation) for file in snapshot.base}
-    assert not held & old
+    live = {file.path for snapshot in live_snapshots(handles.incarnation) for file in snapshot.base}
+    assert not live & old
 
 
 def test_a_change_file_is_read_and_counted_once_however_many_ask(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,4 +265,4 @@ def test_a_change_file_is_read_and_counted_once_however_many_ask(lake: Lake, mon
         thread.join()
 
     assert len(times) == 1
-    assert reader._changes_bytes == sum(kept.nbytes for kept in reader._changes.values())
+    assert reader._changes_bytes == sum(cached.nbytes for cached in reader._changes.values())

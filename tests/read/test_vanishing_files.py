@@ -17,7 +17,7 @@ from lithify.read import reader as reader_module
 from lithify.sql import scan_memory
 from support.effort import thinned
 from support.folders import copied, memory_folder
-from support.vanishing import HARMS, MOMENTS, Kept, Once, after_planning, as_rows, before_listing, move_on
+from support.vanishing import HARMS, MOMENTS, Once, SavedFile, after_planning, as_rows, before_listing, move_on
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 SINCE = 2
@@ -57,8 +57,8 @@ def lake(made: Path, folder: Path) -> Iterator[Lake]:
 
 def file_with(lake: Lake, id: int) -> Path:
     table = lake.table("a.t")
-    held = [file for file in table.snapshot().base if file.bound("id").low <= id <= file.bound("id").high]
-    return table._handles.base_folder / held[0].path
+    files = [file for file in table.snapshot().base if file.bound("id").low <= id <= file.bound("id").high]
+    return table._handles.base_folder / files[0].path
 
 
 def scanned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +259,7 @@ def test_no_work_passes_over_a_file(
         before, path = READS["sql"](lake), file_with(lake, 7)
         if moment == "before listing":
             scanned(monkeypatch)
-        copy = Kept(path)
+        copy = SavedFile(path)
         with monkeypatch.context() as harmed:
             happened = MOMENTS[moment](harmed, path, lambda: HARMS[harm](path))
             failed = answer_of(WORK[work], lake)
@@ -278,7 +278,7 @@ def test_a_contest_is_not_decided_without_a_file(folder: Path, monkeypatch: pyte
         table = filled(lake, order_by="v")
         table.upsert(rows(1007, v="a"))
         expected, path = READS["sql"](lake), file_with(lake, 1007)
-        copy = Kept(path)
+        copy = SavedFile(path)
         table._reader.forget_plans()
         with monkeypatch.context() as harmed:
             happened = before_listing(harmed, path, path.unlink)

@@ -139,7 +139,7 @@ def test_what_nobody_asked_for_in_a_day_goes_with_the_next_overlay(lake: Lake, m
     planned(source(lake, "shop.orders"))
     assert old.exists()
 
-    monkeypatch.setattr(source_plan, "KEPT_HOURS", -1)
+    monkeypatch.setattr(source_plan, "STAGED_HOURS_MAX", -1)
     table.upsert(orders(range(10)))
     planned(source(lake, "shop.orders"))
 

@@ -65,8 +65,8 @@ def test_records_that_do_not_fit_stop_the_stream_until_they_are_set_aside(lake: 
     batch, done = (json.loads(line) for line in answer.stdout.splitlines())
     assert (batch["batch"], batch["rows"], batch["seq"], done["rows"]) == (0, 1, 1, 1)
     assert [row["id"] for row in table.to_arrow().to_pylist()] == [1]
-    kept = [json.loads(line) for file in lake.path.rglob("quarantine/*/*.json") for line in file.open()]
-    assert sorted(line["record"] for line in kept) == ["yesterday,2", '{"id": null, "day": "2026-11-16"}']
+    aside = [json.loads(line) for file in lake.path.rglob("quarantine/*/*.json") for line in file.open()]
+    assert sorted(line["record"] for line in aside) == ["yesterday,2", '{"id": null, "day": "2026-11-16"}']
     assert str(table.history(1)[0].detail).endswith(" 0, 2 records set aside")
 
 
@@ -83,8 +83,8 @@ def test_a_record_that_lacks_a_required_value_is_set_aside_unless_it_is_a_delete
     FileStream(table._internals, str(tmp_path / "in"), op_column="op", null_keys="quarantine").run()
 
     assert table.to_arrow().to_pylist() == [{"id": 2, "v": "two"}, {"id": 3, "v": "three"}]
-    kept = [json.loads(line) for file in lake.path.rglob("quarantine/*/*.json") for line in file.open()]
-    assert [(line["line"], line["column"], line["why"]) for line in kept] == [(2, "v", "null, and it needs a value")]
+    aside = [json.loads(line) for file in lake.path.rglob("quarantine/*/*.json") for line in file.open()]
+    assert [(line["line"], line["column"], line["why"]) for line in aside] == [(2, "v", "null, and it needs a value")]
 
 
 def test_a_stream_that_goes_on_takes_what_appears_until_it_is_stopped(lake: Lake, tmp_path: Path) -> None:

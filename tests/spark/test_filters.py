@@ -174,8 +174,8 @@ def test_literals_arrive_as_values_of_their_column(push: Callable[[str], list[pu
     def without_not_null(predicate: Predicate) -> Predicate:
         """Spark adds to a comparison that its column is not null."""
         parts = predicate.parts if isinstance(predicate, And) else (predicate,)
-        kept = [part for part in parts if not (isinstance(part, IsNull) and part.negated)]
-        return kept[0] if len(kept) == 1 else And(tuple(kept))
+        left = [part for part in parts if not (isinstance(part, IsNull) and part.negated)]
+        return left[0] if len(left) == 1 else And(tuple(left))
 
     found = {condition: without_not_null(predicate_of(push(condition), SCHEMA)) for condition in conditions}
 

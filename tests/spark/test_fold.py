@@ -53,11 +53,11 @@ def test_spark_and_local_folds_report_and_write_the_same(lake: Lake, spark: Spar
 
 def test_only_files_that_can_hold_a_changed_key_are_rewritten(lake: Lake, spark: SparkSession) -> None:
     table = filled(lake, "s.t")
-    kept = next(file.path for file in table.snapshot().base if file.bound("id").low == 10_000)
+    untouched = next(file.path for file in table.snapshot().base if file.bound("id").low == 10_000)
 
     table.fold()
 
-    assert kept in {file.path for file in table.snapshot().base}
+    assert untouched in {file.path for file in table.snapshot().base}
 
 
 def test_rewritten_files_stay_sorted_by_key(lake: Lake, spark: SparkSession) -> None:

@@ -99,12 +99,12 @@ def test_bad_records_go_to_quarantine_and_the_rest_arrives(lake: Lake, spark: Sp
     assert ids(lake) == [1, 6]
     assert (report.rows, report.bad_records) == (2, 4)
     assert report.quarantine is not None
-    kept = [
+    aside = [
         json.loads(line) for file in Path(report.quarantine).glob("*.json") for line in file.read_text().splitlines()
     ]
-    assert len(kept) == 4
-    assert [(record["line"], record["column"]) for record in kept] == [(3, "id"), (4, "price"), (5, "id"), (6, None)]
-    assert all(record["why"] and record["record"] and record["file"].endswith("a.csv") for record in kept)
+    assert len(aside) == 4
+    assert [(record["line"], record["column"]) for record in aside] == [(3, "id"), (4, "price"), (5, "id"), (6, None)]
+    assert all(record["why"] and record["record"] and record["file"].endswith("a.csv") for record in aside)
 
 
 def test_files_without_a_row_say_so(lake: Lake, spark: SparkSession, inbox: Path) -> None:
@@ -141,8 +141,8 @@ def test_a_large_file_is_read_in_pieces_by_several_tasks(
 
     assert (report.rows, report.bad_records) == (499, 1)
     assert report.quarantine is not None
-    (kept,) = [json.loads(line) for file in Path(report.quarantine).iterdir() for line in file.open()]
-    assert kept["line"] == 802
+    (aside,) = [json.loads(line) for file in Path(report.quarantine).iterdir() for line in file.open()]
+    assert aside["line"] == 802
     row = lake.table("s.t").get(399)
     assert row is not None
     assert row["name"] == 'line 399\nand "more", of it'

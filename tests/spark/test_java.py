@@ -113,9 +113,9 @@ def test_without_any_java_the_error_says_what_was_seen_and_what_to_do(tmp_path: 
     assert "pip install 'lithify[java]'" in message
 
 
-@pytest.mark.parametrize(("version", "opens_kept"), [(17, True), (25, False)])
+@pytest.mark.parametrize(("version", "opens_left"), [(17, True), (25, False)])
 def test_the_launcher_drops_only_the_flags_that_this_java_does_not_know(
-    tmp_path: Path, version: int, opens_kept: bool
+    tmp_path: Path, version: int, opens_left: bool
 ) -> None:
     java = JavaHome(fake_java(tmp_path / "a jdk", str(version)), version, "system")
     removed_package = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
@@ -124,8 +124,8 @@ def test_the_launcher_drops_only_the_flags_that_this_java_does_not_know(
     home = launcher_home(java, tmp_path / "cache")
     done = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
 
-    kept = [removed_package] if opens_kept else []
-    assert done.stdout.split("\n")[:-1] == [*kept, "-Dname=two words", "", "Main"]
+    opens = [removed_package] if opens_left else []
+    assert done.stdout.split("\n")[:-1] == [*opens, "-Dname=two words", "", "Main"]
 
 
 def test_the_launcher_is_written_once(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_an_executor_is_killed(
     gate.arm()
 
     cluster_driver.start(function, *arguments)
-    kill(executor_of(gate.held()))
+    kill(executor_of(gate.stopped()))
     cluster_driver.result()
 
     check(path, {**FIRST, **CHANGED})
@@ -123,8 +123,8 @@ def test_a_machine_is_lost(cluster: Cluster, cluster_driver: Driver, gate: Gate,
     gate.arm()
 
     cluster_driver.start(function, *arguments)
-    held = gate.held()
-    (host,) = [host for host, worker in cluster.workers.items() if held in members(worker.pid)]
+    stopped = gate.stopped()
+    (host,) = [host for host, worker in cluster.workers.items() if stopped in members(worker.pid)]
     cluster.workers[host].kill()
     cluster_driver.result()
     cluster.start_worker(host)
@@ -144,18 +144,18 @@ def test_a_slow_task_is_started_twice(
     }
     driver = another_driver(**speculation)
     for prepare in (ingest, fold):
-        place = path / prepare.__name__
+        folder = path / prepare.__name__
         (tmp_path / prepare.__name__).mkdir()
-        function, arguments = prepare(place, tmp_path / prepare.__name__)
+        function, arguments = prepare(folder, tmp_path / prepare.__name__)
         gate.arm()
 
         driver.start(function, *arguments)
-        gate.held()
+        gate.stopped()
         # The first attempt is at the gate still, unless Spark has killed it: it goes on when the commit is done.
         driver.result()
         gate.open()
 
-        check(place, {**FIRST, **CHANGED})
+        check(folder, {**FIRST, **CHANGED})
 
 
 @pytest.mark.parametrize("prepare", [ingest, stream], ids=lambda work: work.__name__)
@@ -172,7 +172,7 @@ def test_the_driver_is_killed(
     driver = another_driver()
 
     driver.start(function, *arguments)
-    gate.held()
+    gate.stopped()
     driver.kill()
 
     check(path, FIRST)
@@ -198,7 +198,7 @@ def test_the_spark_worker_is_killed(
         table = lake.table("s.t")
         gate.arm()
         done = threads.submit(table.fold if prepare is fold else table.compact)
-        gate.held()
+        gate.stopped()
         worker = lake._runtime.compute.status().pid  # type: ignore[attr-defined]
         kill(worker)
         done.exception()

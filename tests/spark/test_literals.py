@@ -46,9 +46,9 @@ def in_spark(case: Case) -> str:
 
 def found(table: Table, batch: Sequence[Case]) -> list[list[int]]:
     """The ids that each condition finds, of many in one query."""
-    asked = [f"({in_spark(case)}) AS c{place}" for place, case in enumerate(batch)]
+    asked = [f"({in_spark(case)}) AS c{number}" for number, case in enumerate(batch)]
     lines = table.to_spark().selectExpr("id", *asked).collect()
-    return [sorted(line[0] for line in lines if line[place + 1]) for place in range(len(batch))]
+    return [sorted(line[0] for line in lines if line[number + 1]) for number in range(len(batch))]
 
 
 def test_conditions_find_the_rows_that_they_mean(table: Table) -> None:

@@ -118,8 +118,8 @@ class Oracle:
     def by_country(self) -> list[dict[str, Any]]:
         found: dict[Any, Decimal] = {}
         for row in self.clean():
-            place = (row["country"], row["day"])
-            found[place] = max(found.get(place, row["amount"]), row["amount"])
+            group = (row["country"], row["day"])
+            found[group] = max(found.get(group, row["amount"]), row["amount"])
         return [{"country": c, "day": d, "highest": found[c, d]} for c, d in sorted(found)]
 
     def top(self) -> list[dict[str, Any]]:
@@ -202,8 +202,8 @@ def test_large_answers_are_written_by_spark_to_the_same_end(tmp_path: Path, spar
         assert (first.written, first.quarantined, first.warned) == (29, 1, {})
         assert (second.since, second.written, second.deleted, second.quarantined) == (1, 9, 3, 1)
         assert second.warned == {"few": 9}
-        kept = [n for n in range(1, 30) if n not in (20, 21, 22)]
-        assert [row["id"] for row in rows(lake, "shop.clean")] == kept
+        left = [n for n in range(1, 30) if n not in (20, 21, 22)]
+        assert [row["id"] for row in rows(lake, "shop.clean")] == left
         assert second.quarantine is not None
         (line,) = [json.loads(x) for file in Path(second.quarantine).glob("*.json") for x in file.open()]
         assert line["why"] == "does not hold: some"
@@ -437,8 +437,8 @@ def test_records_that_cannot_be_read_fail_the_step_or_are_set_aside(lake: Lake, 
 
     assert (found.read, found.written, found.quarantined) == (3, 1, 2)
     assert found.quarantine is not None
-    kept = [json.loads(line) for file in Path(found.quarantine).glob("*.json") for line in file.open()]
-    assert [(line["line"], line["column"], line["record"]) for line in kept] == [
+    aside = [json.loads(line) for file in Path(found.quarantine).glob("*.json") for line in file.open()]
+    assert [(line["line"], line["column"], line["record"]) for line in aside] == [
         (1, "n", '{"id": 1, "n": "x"}'),
         (3, None, "{torn"),
     ]

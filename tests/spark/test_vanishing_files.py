@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from lithify import Corruption, Lake, LithifyDataSource, NotFound, Settings, Table
-from support.vanishing import HARMS, MOMENTS, Kept, after_opening, as_rows, before_listing, move_on
+from support.vanishing import HARMS, MOMENTS, SavedFile, after_opening, as_rows, before_listing, move_on
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,8 +55,8 @@ def filled(lake: Lake) -> Table:
 
 
 def base_file(table: Table, id: int) -> Path:
-    held = [file for file in table.snapshot().base if file.bound("id").low <= id <= file.bound("id").high]
-    return table._handles.base_folder / held[0].path
+    files = [file for file in table.snapshot().base if file.bound("id").low <= id <= file.bound("id").high]
+    return table._handles.base_folder / files[0].path
 
 
 def change_file(table: Table, id: int) -> Path:
@@ -125,7 +125,7 @@ def test_clustering_leaves_a_file_alone_that_it_cannot_read(
     table: Table, monkeypatch: pytest.MonkeyPatch, harm: str
 ) -> None:
     before, path = as_rows(table.to_arrow()), base_file(table, 7)
-    copy = Kept(path)
+    copy = SavedFile(path)
     with monkeypatch.context() as harmed:
         happened = before_listing(harmed, path, lambda: HARMS[harm](path))
         (report,) = table.optimize(by="v")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lithify import Forbidden, Lake, NotFound, Settings
-from lithify.tables.handles import snapshots_held
+from lithify.tables.handles import live_snapshots
 
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 
@@ -64,4 +64,4 @@ def test_no_snapshot_is_held_by_what_is_kept(lake: Lake) -> None:
     lake.sql("select v from a.t where v > 4")
     lake.table("a.t")._reader.forget_plans()
     gc.collect()
-    assert snapshots_held(lake.table("a.t")._internals.incarnation) == []
+    assert live_snapshots(lake.table("a.t")._internals.incarnation) == []

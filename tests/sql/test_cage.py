@@ -77,17 +77,17 @@ def tried(scratch: Path, table: Path, attempts: dict[str, str]) -> dict[str, str
 
 
 @pytest.fixture
-def places(folder: Path) -> tuple[Path, Path, Path]:
+def three_folders(folder: Path) -> tuple[Path, Path, Path]:
     scratch, table, other = folder / "scratch", folder / "lake" / "a" / "t", folder / "lake" / "_lithify"
-    for place in (scratch, table, other):
-        place.mkdir(parents=True)
-        (place / "file").write_text("x")
+    for each in (scratch, table, other):
+        each.mkdir(parents=True)
+        (each / "file").write_text("x")
     return scratch, table, other
 
 
 @caged
-def test_in_the_cage_nothing_else_can_be_touched(places: tuple[Path, Path, Path]) -> None:
-    scratch, table, other = places
+def test_in_the_cage_nothing_else_can_be_touched(three_folders: tuple[Path, Path, Path]) -> None:
+    scratch, table, other = three_folders
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as abstract:
         abstract.bind(f"\0lithify-test-{os.getpid()}")
         abstract.listen()
@@ -127,8 +127,8 @@ def test_in_the_cage_nothing_else_can_be_touched(places: tuple[Path, Path, Path]
 
 
 @caged
-def test_in_the_cage_work_goes_on(places: tuple[Path, Path, Path]) -> None:
-    scratch, table, _ = places
+def test_in_the_cage_work_goes_on(three_folders: tuple[Path, Path, Path]) -> None:
+    scratch, table, _ = three_folders
     attempts = {
         "read a table": f"assert open({str(table / 'file')!r}).read() == 'x'",
         "list it": f"assert os.listdir({str(table)!r}) == ['file']",

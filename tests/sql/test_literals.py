@@ -103,8 +103,8 @@ def test_duckdb_finds_the_same() -> None:
 def _columns(connection: duckdb.DuckDBPyConnection, batch: Sequence[Case]) -> Iterator[list[int]]:
     asked = ", ".join(f"({case.sql})" for case in batch)
     lines = connection.execute(f"SELECT id, {asked} FROM t ORDER BY id").fetchall()
-    for place in range(len(batch)):
-        yield [line[0] for line in lines if line[place + 1]]
+    for number in range(len(batch)):
+        yield [line[0] for line in lines if line[number + 1]]
 
 
 @pytest.fixture

@@ -347,7 +347,7 @@ def test_conditions_on_one_table_prune_another_that_is_joined(lake: Lake) -> Non
     lake.table("shop.names").upsert([{"id": 31, "label": "yes"}, {"id": 99, "label": "no"}])
     query = "select label, price from shop.orders o join shop.names n on o.id = n.id where n.id = 31"
     uses = lake._serving.explain(query, lake._internals.planned(None), lake._internals.names)
-    read = {found.place[1]: found.plan.pruning for found in uses}
+    read = {found.ref[1]: found.plan.pruning for found in uses}
     assert read["orders"] is not None
     assert read["orders"].groups_read == 1
     assert lake.sql(query).column("label").to_pylist() == ["yes"]
@@ -630,22 +630,22 @@ def test_no_row_that_matches_is_left_out(changing: tuple[Lake, SessionContext], 
     rows = plain.sql("select * from shop.orders order by id").to_arrow_table().cast(COLUMNS)
     mask = rows_that_may_match(predicate_of_where(where, COLUMNS), rows)
     matching = set(plain.sql(f"select id from shop.orders where {where}").to_arrow_table().column("id").to_pylist())
-    kept = set((rows if mask is None else rows.filter(mask)).column("id").to_pylist())
-    assert matching <= kept
+    left = set((rows if mask is None else rows.filter(mask)).column("id").to_pylist())
+    assert matching <= left
 
 
 def test_rows_are_told_apart_by_what_can_be_told() -> None:
     rows = pa.Table.from_pylist([row(n) for n in range(10)], schema=COLUMNS)
 
-    def kept(predicate: Any) -> list[int] | None:
+    def left(predicate: Any) -> list[int] | None:
         mask = rows_that_may_match(predicate, rows)
         return None if mask is None else rows.filter(mask).column("id").to_pylist()
 
-    assert kept(In("id", (3, 4, None))) == [3, 4]
-    assert kept(In("id", (3, 4), negated=True)) is None
-    assert kept(Prefix("name", "name-00")) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
-    assert kept(predicate_of_where("x > 100", COLUMNS)) == [3]
-    assert kept(predicate_of_where("price = 1.5", COLUMNS)) == [6]
+    assert left(In("id", (3, 4, None))) == [3, 4]
+    assert left(In("id", (3, 4), negated=True)) is None
+    assert left(Prefix("name", "name-00")) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+    assert left(predicate_of_where("x > 100", COLUMNS)) == [3]
+    assert left(predicate_of_where("price = 1.5", COLUMNS)) == [6]
 
 
 @pytest.mark.parametrize(

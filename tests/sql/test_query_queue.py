@@ -1,4 +1,4 @@
-"""Places, the line for them, and cancelling."""
+"""Slots, the line for them, and cancelling."""
 
 from __future__ import annotations
 

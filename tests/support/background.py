@@ -59,7 +59,7 @@ def fold(table: Table) -> Any:
 
 def merge_changes(table: Table) -> Any:
     """Run the merge of change files that is due, if one is, whether or not a fold is."""
-    with table._internals.lane() as (handles, reader):
+    with table._internals.maintaining() as (handles, reader):
         work = TableMaintenance(handles, reader)
         plans = [plan for plan in work.plans(handles.runtime.now_ms()) if isinstance(plan, MinorPlan)]
         return [work.run(plan) for plan in plans]
@@ -228,10 +228,10 @@ class BackgroundDriver(Driver):
         oracle = self.oracles[name]
         seq = max(oracle.seq - back, self.oldest[name])
         as_of = seq if seq < oracle.seq else None
-        with contextlib.ExitStack() as held:
-            snapshot = held.enter_context(self.table(name, lake).pin(as_of))
+        with contextlib.ExitStack() as stack:
+            snapshot = stack.enter_context(self.table(name, lake).pin(as_of))
             rows = oracle.states[seq] if as_of is not None else oracle.bag()
-            self.pins.append(Pinned(name, snapshot, rows, held.pop_all()))
+            self.pins.append(Pinned(name, snapshot, rows, stack.pop_all()))
 
     def release(self, number: int) -> None:
         if self.pins:

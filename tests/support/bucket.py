@@ -16,7 +16,7 @@ from lithify.core.names import is_job_folder
 from lithify.errors import NotFound, Unavailable
 from lithify.files.listing import Listing
 from lithify.files.os_errors import Exists
-from lithify.files.paths import Places
+from lithify.files.paths import PathGuard
 from lithify.files.storage import Data, Storage
 
 WAIT_S = 30.0
@@ -29,14 +29,14 @@ _OBJECTS = (
 class Bucket(Storage):
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._places = Places()
-        self._places.trust(root)
+        self._path_guard = PathGuard()
+        self._path_guard.trust(root)
         with self._session() as session:
             session.execute(_OBJECTS)
 
     @property
-    def places(self) -> Places:
-        return self._places
+    def path_guard(self) -> PathGuard:
+        return self._path_guard
 
     @contextlib.contextmanager
     def _session(self) -> Iterator[sqlite3.Connection]:
@@ -50,7 +50,7 @@ class Bucket(Storage):
             session.close()
 
     def _name(self, path: PurePath) -> str:
-        return "/".join(self._places.split(path)[1])
+        return "/".join(self._path_guard.split(path)[1])
 
     def _found(self, session: sqlite3.Connection, path: PurePath) -> tuple[int, bytes, float] | None:
         found = session.execute("select version, data, modified_ms from objects where name = ?", [self._name(path)])

@@ -72,7 +72,7 @@ class Gate:
             with contextlib.suppress(FileNotFoundError):
                 entry.unlink()
 
-    def held(self) -> int:
+    def stopped(self) -> int:
         """The id of a process that is held, as soon as there is one."""
         entry = eventually(lambda: next(self.folder.glob("here-*"), None), "a task at the gate")
         return int(entry.name.removeprefix("here-"))

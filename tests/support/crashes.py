@@ -61,7 +61,7 @@ def _compact(lake: Lake) -> Any:
 
 
 def _merge_changes(lake: Lake) -> Any:
-    with lake.table("a.t")._internals.lane() as (handles, reader):
+    with lake.table("a.t")._internals.maintaining() as (handles, reader):
         work = TableMaintenance(handles, reader)
         for plan in work.plans(handles.runtime.now_ms()):
             if isinstance(plan, MinorPlan):

@@ -119,7 +119,7 @@ def folding_cycle(lake: Lake, **parts: Any) -> Cycle:
 # -- what children do
 
 
-def run_held(path: str, reached: Event, go_on: Event, results: Queue[Any]) -> None:
+def run_gated(path: str, reached: Event, go_on: Event, results: Queue[Any]) -> None:
     """A cycle that waits in the middle of its first fold."""
 
     def hold() -> None:

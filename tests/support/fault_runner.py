@@ -95,16 +95,16 @@ class _Server:
 
     def case(self, name: str, fault: Fault) -> Verdict:
         self._number += 1
-        place = self._folder / f"case-{self._number}"
+        case_folder = self._folder / f"case-{self._number}"
         try:
-            answer, failed, here = _in_child(lambda: _disturbed(self._folder, name, place, fault))
+            answer, failed, here = _in_child(lambda: _disturbed(self._folder, name, case_folder, fault))
         except _Ended as ended:
             return Verdict("none", wrong=str(ended))
         if failed is None:
-            shutil.rmtree(place)
+            shutil.rmtree(case_folder)
             return Verdict(answer[0].value)
         try:
-            found = _in_child(lambda: _judged(name, place, answer[0], self._wanted[name]))
+            found = _in_child(lambda: _judged(name, case_folder, answer[0], self._wanted[name]))
         except _Ended as ended:
             return Verdict(answer[0].value, failed, f"answered {answer[1]}; {ended}")
         wrong = None
@@ -114,7 +114,7 @@ class _Server:
             wrong = "where it was disturbed, it looks otherwise"
         elif not answer[2]:
             wrong = "that is no error of Lithify"
-        shutil.rmtree(place)
+        shutil.rmtree(case_folder)
         return Verdict(answer[0].value, failed, wrong and f"answered {answer[1]}; {wrong}")
 
 
@@ -169,19 +169,21 @@ def _make(folder: Path, name: str) -> Any:
 def _record(folder: Path, name: str, trace: Path) -> None:
     from support.operations import OPERATIONS, made_ready, opened
 
-    place = folder / f"recorded-{name}"
-    with opened(name, made_ready(name, folder / f"made-{name}", place)) as lake, Shim(place).tracing(trace):
+    case_folder = folder / f"recorded-{name}"
+    with opened(name, made_ready(name, folder / f"made-{name}", case_folder)) as lake, Shim(case_folder).tracing(trace):
         OPERATIONS[name].run(lake)
 
 
-def _disturbed(folder: Path, name: str, place: Path, fault: Fault) -> tuple[tuple[Any, str, bool], str | None, Any]:
+def _disturbed(
+    folder: Path, name: str, case_folder: Path, fault: Fault
+) -> tuple[tuple[Any, str, bool], str | None, Any]:
     from lithify import LithifyError
     from support.operations import OPERATIONS, Answer, made_ready, opened, state
 
     logging.disable(logging.CRITICAL)
-    with opened(name, made_ready(name, folder / f"made-{name}", place)) as lake:
-        tempfile.tempdir = str(place)
-        shim, error = Shim(place), None
+    with opened(name, made_ready(name, folder / f"made-{name}", case_folder)) as lake:
+        tempfile.tempdir = str(case_folder)
+        shim, error = Shim(case_folder), None
         with shim.failing(fault):
             try:
                 OPERATIONS[name].run(lake)
@@ -198,11 +200,11 @@ def _disturbed(folder: Path, name: str, place: Path, fault: Fault) -> tuple[tupl
             return answer, shim.first_failed, repr(wrong)
 
 
-def _judged(name: str, place: Path, answer: Any, wanted: Any) -> Any:
+def _judged(name: str, case_folder: Path, answer: Any, wanted: Any) -> Any:
     from support.operations import judge
 
     logging.disable(logging.CRITICAL)
-    return judge(name, place / "lake", answer, wanted)
+    return judge(name, case_folder / "lake", answer, wanted)
 
 
 def serve(folder: Path) -> None:

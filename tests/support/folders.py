@@ -29,13 +29,13 @@ def copied(source: Path, target: Path) -> Path:
     """
     names: dict[int, str] = {}
 
-    def copy(file: str, place: str) -> None:
+    def copy(file: str, target_path: str) -> None:
         number = os.stat(file).st_ino
         if number in names:
-            os.link(names[number], place)
+            os.link(names[number], target_path)
         else:
-            names[number] = place
-            shutil.copy2(file, place)
+            names[number] = target_path
+            shutil.copy2(file, target_path)
 
     return Path(shutil.copytree(source, target, copy_function=copy))
 

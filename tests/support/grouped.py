@@ -28,11 +28,11 @@ class Gathering(LocalStorage):
     """Passes every step on, and holds the first write until the others wait behind it."""
 
     def __init__(self, inner: LocalStorage, gate: Gate) -> None:
-        self._inner, self._gate, self._held = inner, gate, False
+        self._inner, self._gate, self._waited = inner, gate, False
 
     def step(self, name: str) -> None:
-        if name == "write.commit" and not self._held:
-            self._held = True
+        if name == "write.commit" and not self._waited:
+            self._waited = True
             self._gate.hold()
         self._inner.step(name)
 

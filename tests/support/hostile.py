@@ -115,17 +115,17 @@ def seconds_for(name: str) -> float:
 
 def run_all(folder: str) -> None:
     """Prints what came of each, as JSON: the code of an error, or the rows."""
-    place = Path(folder)
-    (place / "secret").write_text(SECRET)
+    here = Path(folder)
+    (here / "secret").write_text(SECRET)
     settings = load_settings(query_memory_bytes_max=2**28, query_wait_s_max=600, queries_max=2)
     outcomes: dict[str, dict[str, object]] = {}
-    with Lake(place / "lake", settings=settings) as lake:
+    with Lake(here / "lake", settings=settings) as lake:
         numbers = list(range(20_000))
         columns = {"id": numbers, "side": [n % 2 for n in numbers], "name": [f"name {n}" for n in numbers]}
         lake.create_table("shop.orders", pa.table(columns).schema, key="id").append(pa.table(columns))
 
         def ask(name: str, query: str) -> None:
-            text = query.replace("{secret}", str(place / "secret")).replace("{written}", str(place / "written"))
+            text = query.replace("{secret}", str(here / "secret")).replace("{written}", str(here / "written"))
             try:
                 answer = lake.query(text, id=name, timeout_s=seconds_for(name))
                 outcomes[name] = {"rows": str(answer.rows.to_pylist())[:200], "seconds": answer.seconds}
@@ -136,7 +136,7 @@ def run_all(folder: str) -> None:
             for future in [pool.submit(ask, name, query) for name, query in {**REFUSED, **STOPPED}.items()]:
                 future.result()
         left = lake.sql("select count(*) as n from shop.orders").to_pylist()[0]["n"]
-    json.dump({"outcomes": outcomes, "rows": left, "files": sorted(path.name for path in place.iterdir())}, sys.stdout)
+    json.dump({"outcomes": outcomes, "rows": left, "files": sorted(path.name for path in here.iterdir())}, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -145,10 +145,10 @@ def each_once(calls: Sequence[Call]) -> list[Fault]:
     """Every call of every kind once, with errors by turns; of looks at the same file in a row only the first."""
     turns: Counter[str] = Counter()
     chosen = []
-    for place, call in enumerate(calls):
-        if call.kind in ("stat", "list") and call in calls[max(0, place - 3) : place]:
+    for index, call in enumerate(calls):
+        if call.kind in ("stat", "list") and call in calls[max(0, index - 3) : index]:
             continue
-        found = _once(calls, place)
+        found = _once(calls, index)
         chosen.append(found[turns[call.kind] % len(found)])
         turns[call.kind] += 1
     return chosen
@@ -158,31 +158,31 @@ def sample(calls: Sequence[Call], seen: Counter[tuple[str, str]], number: int) -
     """About `number` faults, the same in each run: calls in the roles that were `seen` least go first, and each time a
     role comes by it comes to something else.
     """
-    last = {call.role: place for place, call in enumerate(calls)}
+    last = {call.role: index for index, call in enumerate(calls)}
     rare = sorted(last.items(), key=lambda entry: (seen[entry[0]], -entry[1]))
     chosen = []
-    for role, place in rare[: number * 3 // 4]:
-        found = _once(calls, place)
+    for role, index in rare[: number * 3 // 4]:
+        found = _once(calls, index)
         chosen.append(found[seen[role] % len(found)])
         seen[role] += 1
     step = max(1, len(calls) // max(1, number - len(chosen)))
-    for turn, place in enumerate(range(len(calls) - 1, -1, -step)):
-        found = _lasting(calls, place)
+    for turn, index in enumerate(range(len(calls) - 1, -1, -step)):
+        found = _lasting(calls, index)
         if found:
             chosen.append(found[turn % len(found)])
     return chosen
 
 
-def _once(calls: Sequence[Call], place: int) -> list[Fault]:
-    kind = calls[place].kind
-    nth = sum(call.kind == kind for call in calls[: place + 1])
+def _once(calls: Sequence[Call], index: int) -> list[Fault]:
+    kind = calls[index].kind
+    nth = sum(call.kind == kind for call in calls[: index + 1])
     parts = [error.partition(" ") for error in ONCE[kind]]
     return [Fault((kind,), nth, error, way or "refused") for error, _, way in parts]
 
 
-def _lasting(calls: Sequence[Call], place: int) -> list[Fault]:
+def _lasting(calls: Sequence[Call], index: int) -> list[Fault]:
     found = []
     for error, kinds in LASTING.items():
-        if calls[place].kind in kinds:
-            found.append(Fault(kinds, sum(call.kind in kinds for call in calls[: place + 1]), error, lasting=True))
+        if calls[index].kind in kinds:
+            found.append(Fault(kinds, sum(call.kind in kinds for call in calls[: index + 1]), error, lasting=True))
     return found

@@ -18,7 +18,7 @@ import duckdb
 
 from support.bags import bag
 
-FOLDED_TXN, SEQ, OP = "lithify.folded", "_seq", "_op"
+WATERMARK_TXN, SEQ, OP = "lithify.folded", "_seq", "_op"
 BASE_SEQ = -1
 
 
@@ -50,10 +50,10 @@ def replay(folder: Path, *, whole: bool = False) -> Replayed:
     """The newest checkpoint, then the commits after it, which must follow each other without a gap. `whole`: all
     commits from the first on, wherever they lie, and no checkpoint.
     """
-    state, places = Replayed(folder), [folder / "_delta_log"]
+    state, log_folders = Replayed(folder), [folder / "_delta_log"]
     if whole:
-        places.append(folder / "_log_archive")
-    elif checkpoints := sorted(places[0].glob("*.checkpoint.parquet")):
+        log_folders.append(folder / "_log_archive")
+    elif checkpoints := sorted(log_folders[0].glob("*.checkpoint.parquet")):
         state.version = int(checkpoints[-1].name[:20])
         with duckdb.connect() as connection:
             found = connection.execute("select * from read_parquet(?)", [str(checkpoints[-1])])
@@ -63,7 +63,12 @@ def replay(folder: Path, *, whole: bool = False) -> Replayed:
                 {name: value for name, value in zip(names, row, strict=True) if value is not None and name != "remove"}
                 for row in found.fetchall()
             )
-    commits = {int(file.stem): file for place in places for file in place.glob("*.json") if file.stem.isdecimal()}
+    commits = {
+        int(file.stem): file
+        for log_folder in log_folders
+        for file in log_folder.glob("*.json")
+        if file.stem.isdecimal()
+    }
     for version in sorted(version for version in commits if version > state.version):
         assert version == state.version + 1, f"{folder}: version {state.version + 1} is missing"
         state.version = version
@@ -92,7 +97,7 @@ def _merged(changes: Replayed, base: Replayed) -> list[dict[str, Any]]:
     told = changes.properties
     columns = [name for name in changes.columns if name not in (SEQ, OP)]
     key, order_by = json.loads(told["lithify.key"]), told.get("lithify.order_by")
-    watermark = max(base.txns.get(FOLDED_TXN, 0), int(told.get("lithify.created_at_seq", "0")))
+    watermark = max(base.txns.get(WATERMARK_TXN, 0), int(told.get("lithify.created_at_seq", "0")))
     pending = [
         (str(changes.path / path), int(values[SEQ] or 0), str(values[OP]))
         for path, values in changes.files.items()

@@ -83,7 +83,7 @@ def cycle(lake: Lake) -> tuple[CycleReport, CycleReport]:
     return maintenance.cycle.run(), maintenance.cycle.run(vacuum=True)
 
 
-def settle(lake: Lake) -> State:
+def work_to_the_end(lake: Lake) -> State:
     """Cycles until nothing is due, then a vacuum; all of them healthy."""
     maintenance = Maintenance(lake)
     for _ in range(CYCLES_MAX):

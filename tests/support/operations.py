@@ -177,7 +177,7 @@ def _bulk(lake: Lake) -> Any:
 
 
 def _minor(lake: Lake) -> None:
-    with lake.table("a.t")._internals.lane() as (handles, reader):
+    with lake.table("a.t")._internals.maintaining() as (handles, reader):
         work = TableMaintenance(handles, reader)
         for plan in work.plans(handles.runtime.now_ms()):
             if isinstance(plan, MinorPlan):

@@ -196,15 +196,15 @@ class Candidates:
     def catch_up(self) -> None:
         for owner, book in self._books.items():
             lines = book.lines()
-            for place in range(self._read[owner], len(lines)):
-                if lines[place]["what"] in ("begun", "again"):
-                    self._take(owner, lines, place)
+            for line in range(self._read[owner], len(lines)):
+                if lines[line]["what"] in ("begun", "again"):
+                    self._take(owner, lines, line)
             self._read[owner] = len(lines)
 
-    def _take(self, owner: int, lines: list[dict[str, Any]], place: int) -> None:
-        write = lines[place]["write"]
-        end = lines[place + 1]["what"] if place + 1 < len(lines) else "killed"
-        again = lines[place]["what"] == "again"
+    def _take(self, owner: int, lines: list[dict[str, Any]], line: int) -> None:
+        write = lines[line]["write"]
+        end = lines[line + 1]["what"] if line + 1 < len(lines) else "killed"
+        again = lines[line]["what"] == "again"
         if end in ("begun", "again", "killed"):
             if end == "again":
                 return  # decided where it is tried again: the same batch id writes once
@@ -220,7 +220,7 @@ class Candidates:
         elif end == "unknown":
             self.states[owner, write["table"]] = _unique([*before, *after])
 
-    def settle(self, table: str, states: Mapping[int, State]) -> list[str]:
+    def decide(self, table: str, states: Mapping[int, State]) -> list[str]:
         """What does not fit. Owners are in the state that was found from now on."""
         bad = []
         for owner in self._books:
@@ -237,11 +237,11 @@ class Candidates:
 
 
 def _unique(states: list[State]) -> list[State]:
-    kept: list[State] = []
+    distinct: list[State] = []
     for state in states:
-        if state not in kept:
-            kept.append(state)
-    return kept
+        if state not in distinct:
+            distinct.append(state)
+    return distinct
 
 
 def _lines(state: State) -> set[str]:

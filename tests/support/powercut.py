@@ -105,11 +105,11 @@ class Disk:
                     else:
                         del entries[name]
         for name, child in entries.items():
-            place = source / name if source and now.get(name) == child else None
-            if child in self._folders or (place is not None and place.is_dir()):
-                self._folder(child, place, target / name, chance)
+            origin = source / name if source and now.get(name) == child else None
+            if child in self._folders or (origin is not None and origin.is_dir()):
+                self._folder(child, origin, target / name, chance)
             else:
-                (target / name).write_bytes(self._content(child, place, chance))
+                (target / name).write_bytes(self._content(child, origin, chance))
 
     def _content(self, number: int, source: Path | None, chance: random.Random | None) -> bytes:
         durable = self._contents.get(number, b"")

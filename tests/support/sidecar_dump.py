@@ -49,15 +49,15 @@ Field = tuple[int, int, str]
 
 def annotated(data: bytes) -> str:
     """Every byte once, in order, field by field."""
-    lines, place = [], 0
+    lines, offset = [], 0
     for at, length, meaning in sorted(_fields(data)):
-        assert at == place, f"bytes {place} to {at} are nobody's"
-        place += length
+        assert at == offset, f"bytes {offset} to {at} are nobody's"
+        offset += length
         for start in range(at, at + length, _LINE_BYTES):
             part = data[start : min(start + _LINE_BYTES, at + length)]
             shown = f"{start:04x}  {part.hex(' '):<{3 * _LINE_BYTES - 1}}  {meaning if start == at else ''}"
             lines.append(shown.rstrip())
-    assert place == len(data)
+    assert offset == len(data)
     return "\n".join(lines) + "\n"
 
 
@@ -93,16 +93,16 @@ def _footer(data: bytes, at: int) -> Iterator[Field]:
     yield at + 56, 8, "reserved"
     for number in range(blocks):
         ref = at + 64 + 40 * number
-        place, size, mask, live = struct.unpack_from("<QQQI", data, ref)
+        offset, size, mask, live = struct.unpack_from("<QQQI", data, ref)
         assert mask == 0, "only a file without masks is shown"
-        yield ref, 8, f"reference: block at {place:#x}"
+        yield ref, 8, f"reference: block at {offset:#x}"
         yield ref + 8, 8, f"length {size}"
         yield ref + 16, 8, "mask: none, all files are live"
         yield ref + 24, 4, f"live files: {live}"
         yield ref + 28, 4, "mask crc"
         yield ref + 32, 4, "block crc"
         yield ref + 36, 4, "reserved"
-        yield from _block(data, place)
+        yield from _block(data, offset)
     yield at + length - 8, 4, "crc"
     yield at + length - 4, 4, "end"
 
@@ -119,12 +119,12 @@ def _block(data: bytes, at: int) -> Iterator[Field]:
     yield at + 32, 4, f"arrays: {arrays}"
     yield at + 36, 4, f"names length {names}"
     yield at + 40, 8, "features: none"
-    named, texts, place = [], set(), at + 48 + 8 * columns
+    named, texts, offset = [], set(), at + 48 + 8 * columns
     for number in range(columns):
         kind, physical, _, _, name_length = struct.unpack_from("<BBBBH", data, at + 48 + 8 * number)
-        named.append(data[place : place + name_length].decode())
+        named.append(data[offset : offset + name_length].decode())
         texts |= {number} if kind == _TEXT else set()
-        place += name_length
+        offset += name_length
         meaning = f"column {number}: {_KINDS[kind]}, physical type {physical}, name of {name_length} bytes"
         yield at + 48 + 8 * number, 8, meaning
     names_at = at + 48 + 8 * columns
@@ -134,15 +134,15 @@ def _block(data: bytes, at: int) -> Iterator[Field]:
         yield names_at + names, directory - names_at - names, "up to a multiple of 8"
     for number in range(arrays):
         entry = directory + 16 * number
-        array, width, column, _, place = struct.unpack_from("<BBHIQ", data, entry)
+        array, width, column, _, offset = struct.unpack_from("<BBHIQ", data, entry)
         what = _ARRAYS[array] if column == _NO_COLUMN else f"{_ARRAYS[array]} of {named[column]}"
         if width == 0:
-            yield entry, 16, f"{what}: {place} everywhere"
+            yield entry, 16, f"{what}: {offset} everywhere"
             continue
         form = "heap" if width == 255 else "1 byte each" if width == 1 else f"{width} bytes each"
-        yield entry, 16, f"{what}: {form}, at {at + place:#x}"
+        yield entry, 16, f"{what}: {form}, at {at + offset:#x}"
         count = files if array in _OF_FILES else groups
-        yield from _array(data, at + place, width, count, what, text=array in _KEYS and column in texts)
+        yield from _array(data, at + offset, width, count, what, text=array in _KEYS and column in texts)
 
 
 def _array(data: bytes, at: int, width: int, count: int, what: str, *, text: bool) -> Iterator[Field]:

@@ -35,11 +35,11 @@ def removed_by(version: int) -> str:
 
 def commit_all(path: str, versions: int) -> None:
     """A table's life, for another process to look on: commit after commit, and now and then a new file."""
-    store, place = LocalStorage(), Path(path)
+    store, file = LocalStorage(), Path(path)
     for version in range(1, versions + 1):
-        writer.append(store, place, TABLE_ID, version, [sample_entry(path_of(version), version)], [removed_by(version)])
+        writer.append(store, file, TABLE_ID, version, [sample_entry(path_of(version), version)], [removed_by(version)])
         if version % REWRITE_EVERY == 0:
-            writer.rewrite(store, place, TABLE_ID)
+            writer.rewrite(store, file, TABLE_ID)
 
 
 def _create(store: LocalStorage, path: Path) -> None:

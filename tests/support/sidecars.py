@@ -63,15 +63,15 @@ def entries(block: Block, live: Sequence[bool] | None = None) -> State:
     )
     first, found = block.first_group.tolist(), {}
     sizes, footers, rows = block.sizes.tolist(), block.footer_bytes.tolist(), block.rows.tolist()
-    for place, path in enumerate(block.paths.to_pylist()):
-        if live is not None and not live[place]:
+    for file, path in enumerate(block.paths.to_pylist()):
+        if live is not None and not live[file]:
             continue
         assert path not in found
         of_groups = tuple(
             (groups[i], {info: chunks[i] for info, chunks in columns if not chunks[i][0][0] & ABSENT})
-            for i in range(first[place], first[place + 1])
+            for i in range(first[file], first[file + 1])
         )
-        found[path] = (sizes[place], footers[place], rows[place], of_groups)
+        found[path] = (sizes[file], footers[file], rows[file], of_groups)
     return found
 
 
@@ -163,54 +163,54 @@ def sample_entry(path: str, kind: int) -> bytes:
 # -- bytes
 
 
-def places(data: bytes | bytearray, magic: bytes) -> Iterator[int]:
+def offsets(data: bytes | bytearray, magic: bytes) -> Iterator[int]:
     """Where an aligned structure seems to begin."""
-    place = data.find(magic)
-    while place >= 0:
-        if place % 8 == 0:
-            yield place
-        place = data.find(magic, place + 1)
+    offset = data.find(magic)
+    while offset >= 0:
+        if offset % 8 == 0:
+            yield offset
+        offset = data.find(magic, offset + 1)
 
 
 def repaired(data: bytes) -> bytes:
     """The same bytes with every checksum made right, so that what lies behind the checksums is put to the test too."""
     out = bytearray(data)
-    for place in places(out, b"PMBK"):
-        _repair_block(out, place)
-    for place in places(out, b"PMFT"):
-        _repair_footer(out, place)
+    for offset in offsets(out, b"PMBK"):
+        _repair_block(out, offset)
+    for offset in offsets(out, b"PMFT"):
+        _repair_footer(out, offset)
     if out.startswith(b"LITHPM") and len(out) >= 64:
         struct.pack_into("<I", out, 12, zlib.crc32(out[16:56], zlib.crc32(out[:12])))
     return bytes(out)
 
 
-def _repair_block(out: bytearray, place: int) -> None:
-    if place + 48 > len(out):
+def _repair_block(out: bytearray, offset: int) -> None:
+    if offset + 48 > len(out):
         return
-    length, head, files, groups, columns, arrays, names = struct.unpack_from("<QIIIIII", out, place + 8)
+    length, head, files, groups, columns, arrays, names = struct.unpack_from("<QIIIIII", out, offset + 8)
     directory = (48 + 8 * columns + names + 7) & ~7
-    if place + length > len(out) or head > length or directory + 16 * arrays != head:
+    if offset + length > len(out) or head > length or directory + 16 * arrays != head:
         return
     for number in range(arrays):
-        at = place + directory + 16 * number
+        at = offset + directory + 16 * number
         array, width, _, _, start = struct.unpack_from("<BBHIQ", out, at)
         if width == 255 and start <= length - 8:
-            size = 8 + int.from_bytes(out[place + start : place + start + 8], "little")
+            size = 8 + int.from_bytes(out[offset + start : offset + start + 8], "little")
         else:
             size = width * (files if array < 16 else groups)
         if width and start + size <= length:
-            crc = zlib.crc32(memoryview(out)[place + start : place + start + size])
+            crc = zlib.crc32(memoryview(out)[offset + start : offset + start + size])
             struct.pack_into("<I", out, at + 4, crc)
-    struct.pack_into("<I", out, place + 4, zlib.crc32(memoryview(out)[place + 8 : place + head]))
+    struct.pack_into("<I", out, offset + 4, zlib.crc32(memoryview(out)[offset + 8 : offset + head]))
 
 
-def _repair_footer(out: bytearray, place: int) -> None:
-    if place + 72 > len(out):
+def _repair_footer(out: bytearray, offset: int) -> None:
+    if offset + 72 > len(out):
         return
-    length, count = *struct.unpack_from("<I", out, place + 4), *struct.unpack_from("<I", out, place + 48)
-    if length != 72 + 40 * count or place + length > len(out):
+    length, count = *struct.unpack_from("<I", out, offset + 4), *struct.unpack_from("<I", out, offset + 48)
+    if length != 72 + 40 * count or offset + length > len(out):
         return
-    for at in range(place + 64, place + length - 8, 40):
+    for at in range(offset + 64, offset + length - 8, 40):
         block, _, mask = struct.unpack_from("<QQQ", out, at)
         if block + 48 > len(out):
             continue
@@ -218,5 +218,5 @@ def _repair_footer(out: bytearray, place: int) -> None:
         if mask:
             struct.pack_into("<I", out, at + 28, zlib.crc32(memoryview(out)[mask : mask + (files + 7) // 8]))
         out[at + 32 : at + 36] = out[block + 4 : block + 8]
-    end = place + length
-    struct.pack_into("<I4s", out, end - 8, zlib.crc32(memoryview(out)[place : end - 8]), b"PMFE")
+    end = offset + length
+    struct.pack_into("<I4s", out, end - 8, zlib.crc32(memoryview(out)[offset : end - 8]), b"PMFE")

@@ -74,15 +74,15 @@ class Descriptors:
         """`spare`: how many more than now it may open at all."""
         in_use = len(os.listdir("/proc/self/fd"))
         resource.setrlimit(resource.RLIMIT_NOFILE, (in_use + spare, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-        self._held: list[int] = []
+        self._open: list[int] = []
 
     def take(self) -> None:
         try:
             while True:
-                self._held.append(os.open("/dev/null", os.O_RDONLY))
+                self._open.append(os.open("/dev/null", os.O_RDONLY))
         except OSError:
             return  # there are no more
 
     def give_back(self) -> None:
-        while self._held:
-            os.close(self._held.pop())
+        while self._open:
+            os.close(self._open.pop())

@@ -111,8 +111,8 @@ def make_lake(path: Path, text: str) -> Path:
 
 def grow_old(path: Path) -> None:
     past = time.time() - 5 * 86_400
-    for place in (path, *path.rglob("*")):
-        os.utime(place, (past, past), follow_symlinks=False)
+    for entry in (path, *path.rglob("*")):
+        os.utime(entry, (past, past), follow_symlinks=False)
 
 
 # -- paths in logs
@@ -238,9 +238,9 @@ def _sidecar(kind: str) -> Apply:
         target = outside.root / "actions.parquet"
         sidecar = {"path": target.as_uri(), "sizeInBytes": target.stat().st_size, "modificationTime": 0}
         if kind == "parquet":
-            place = actions.column_names.index("sidecar")
-            column = pa.array([sidecar] + [None] * (actions.num_rows - 1), actions.schema.field(place).type)
-            pq.write_table(actions.set_column(place, "sidecar", column), old)
+            number = actions.column_names.index("sidecar")
+            column = pa.array([sidecar] + [None] * (actions.num_rows - 1), actions.schema.field(number).type)
+            pq.write_table(actions.set_column(number, "sidecar", column), old)
             return
         rows = [row for row in actions.to_pylist() if row["metaData"] or row["protocol"]]
         lines = [{name: value for name, value in row.items() if value is not None} for row in rows]
@@ -330,17 +330,17 @@ LINKED = (
 )
 
 
-def _link(place: str) -> Apply:
+def _link(name: str) -> Apply:
     """The same part of the twin, in place of this lake's own."""
 
     def apply(lake: Path, outside: Outside) -> None:
-        path = lake / place
+        path = lake / name
         if path.is_dir():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-        target = outside.twin / place
-        assert target.exists(), f"the twin has no {place}"
+        target = outside.twin / name
+        assert target.exists(), f"the twin has no {name}"
         path.symlink_to(target)
 
     return apply
@@ -414,8 +414,8 @@ def _attacks() -> Iterator[Attack]:
     yield Attack("manifest by folder", _manifest(folder="../../../{root}"))
     yield Attack("manifest by table", _manifest(table="../{up}"))
     yield Attack("pin by id", _pin)
-    for place in LINKED:
-        yield Attack(f"link {place}", _link(place))
+    for name in LINKED:
+        yield Attack(f"link {name}", _link(name))
     for log in ("base", "changes"):
         for pattern in ("0*[0-9].json", "*.checkpoint.parquet"):
             yield Attack(f"link {log} {pattern}", _linked_log_file(log, pattern))

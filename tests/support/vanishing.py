@@ -93,7 +93,7 @@ HARMS: dict[str, Callable[[Path], None]] = {
 }
 
 
-class Kept:
+class SavedFile:
     """A copy of a file, to be put back in its place."""
 
     def __init__(self, path: Path) -> None:

@@ -49,9 +49,9 @@ def allocate(size_bytes: int) -> int:
     import numpy as np
     import pyarrow as pa
 
-    held = pa.allocate_buffer(size_bytes // 2)
+    allocated = pa.allocate_buffer(size_bytes // 2)
     copied = np.full(size_bytes // 2, 1, np.int8)
-    return held.size + len(copied)
+    return allocated.size + len(copied)
 
 
 def map_file(path: str) -> int:
@@ -78,15 +78,15 @@ def meet(folder: str) -> int:
     return os.getpid()
 
 
-def meet_unless_first(place: tuple[str, int]) -> int:
+def meet_unless_first(folder_and_number: tuple[str, int]) -> int:
     """Task 0 ends at once, the others as in `meet`."""
-    folder, number = place
+    folder, number = folder_and_number
     return 0 if number == 0 else meet(folder)
 
 
-def fail_first(place: tuple[str, int]) -> None:
+def fail_first(folder_and_number: tuple[str, int]) -> None:
     """Task 0 fails; whoever else runs leaves a mark and takes its time."""
-    folder, number = place
+    folder, number = folder_and_number
     Path(folder, f"ran-{number}").touch()
     if number == 0:
         raise Corruption("the first one is damaged")

@@ -106,12 +106,12 @@ def test_a_pin_of_the_past_waits_for_a_vacuum_that_is_deleting(lake: Lake, clock
 
 def test_a_snapshot_that_this_process_holds_keeps_its_files(lake: Lake, clock: Clock) -> None:
     table = lake.table("a.t")
-    held = table.snapshot(as_of=1)
+    snapshot = table.snapshot(as_of=1)
     clock.jump(hours=200)
 
     assert table.vacuum(dry_run=False).kept_by_pins == 1
-    assert sorted(table.to_arrow(as_of=held).column("id").to_pylist()) == [1, 2, 3]
-    del held
+    assert sorted(table.to_arrow(as_of=snapshot).column("id").to_pylist()) == [1, 2, 3]
+    del snapshot
     assert table.vacuum(dry_run=False).kept_by_pins == 0
 
 
@@ -140,12 +140,12 @@ def test_a_pin_whose_owner_is_gone_keeps_nothing_and_is_removed(lake: Lake, cloc
     assert not pin.exists()
 
 
-@pytest.mark.parametrize(("hours", "kept"), [(23, 1), (25, 0)])
-def test_a_pin_of_another_host_lasts_a_day(lake: Lake, clock: Clock, hours: float, kept: int) -> None:
+@pytest.mark.parametrize(("hours", "files"), [(23, 1), (25, 0)])
+def test_a_pin_of_another_host_lasts_a_day(lake: Lake, clock: Clock, hours: float, files: int) -> None:
     pin = a_pin(lake, owner={"host": "elsewhere"})
     clock.jump(hours=hours)
-    assert lake.table("a.t").vacuum(1, dry_run=False).kept_by_pins == kept
-    assert pin.exists() is bool(kept)
+    assert lake.table("a.t").vacuum(1, dry_run=False).kept_by_pins == files
+    assert pin.exists() is bool(files)
 
 
 def test_a_pin_of_a_table_that_was_created_anew_keeps_nothing(lake: Lake, clock: Clock) -> None:

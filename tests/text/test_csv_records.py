@@ -27,16 +27,16 @@ def by_python(text: str) -> list[tuple[int, int, list[str]]]:
 
 def by_us(text: str, cuts: list[int]) -> list[tuple[int, int, str, int]]:
     """Line, number of fields, text and state of each record; blocks end at `cuts`."""
-    found, held, line, data = [], b"", 0, text.encode()
+    found, buffer, line, data = [], b"", 0, text.encode()
     edges = [0, *cuts, len(data)]
     for start, end in itertools.pairwise(edges):
-        held += data[start:end]
-        records = split_records(held, last=end == len(data))
+        buffer += data[start:end]
+        records = split_records(buffer, last=end == len(data))
         for at in range(len(records)):
-            record = held[records.starts[at] : records.ends[at]].decode()
+            record = buffer[records.starts[at] : records.ends[at]].decode()
             found.append((line + int(records.lines[at]), int(records.fields[at]), record, int(records.quoting[at])))
-        line, held = line + records.lines_used, held[records.used :]
-    assert held == b""
+        line, buffer = line + records.lines_used, buffer[records.used :]
+    assert buffer == b""
     return found
 
 

@@ -42,7 +42,7 @@ def _check(world: World, lake: Lake, name: str, candidates: Candidates, memory: 
             world.note("check again", table=name, error=str(error)[:300])
     else:
         return [f"{name}: cannot be read"]
-    bad = candidates.settle(name, found(name, rows))
+    bad = candidates.decide(name, found(name, rows))
     now = _bag(rows)
     strange = _told_by_a_stranger(world, name)
     if strange is not None and strange != now:
@@ -88,7 +88,7 @@ def _replica(table: Any, kind: Any, seq: int, rows: list[dict[str, Any]], memory
     memory["replica"] = seq, here
     if replica is None:
         return []
-    since, held = replica
+    since, copy = replica
     try:
         feed = table.feed(since, until=seq).to_pylist()
     except NotFound:  # vacuumed: it has to begin anew
@@ -96,16 +96,16 @@ def _replica(table: Any, kind: Any, seq: int, rows: list[dict[str, Any]], memory
     for row in feed:
         told, _ = row.pop("_kind"), row.pop("_seq")
         key = tuple(row[column] for column in kind.key)
-        if (told == "insert") == (key in held):
+        if (told == "insert") == (key in copy):
             bad.append(
-                f"{kind.name}: the feed tells an {told} of {key}, which is {'there' if key in held else 'not there'}"
+                f"{kind.name}: the feed tells an {told} of {key}, which is {'there' if key in copy else 'not there'}"
             )
         if told == "delete":
-            held.pop(key, None)
+            copy.pop(key, None)
         else:
-            held[key] = _line(row)
-    if held != here:
-        bad.append(f"{kind.name}: the replica differs: {_difference(Counter(held.values()), Counter(here.values()))}")
+            copy[key] = _line(row)
+    if copy != here:
+        bad.append(f"{kind.name}: the replica differs: {_difference(Counter(copy.values()), Counter(here.values()))}")
     return bad
 
 

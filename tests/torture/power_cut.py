@@ -56,20 +56,20 @@ class Event:
 
 
 def events_of(recording: Path) -> list[Event]:
-    text, place, events = recording.read_bytes(), 0, []
-    while place < len(text):
-        kind, inode, offset, first, second, length = _HEAD.unpack_from(text, place)
-        place += _HEAD.size
-        a, b, data = (text[start : start + size] for start, size in _parts(place, first, second, length))
-        place += first + second + length
+    text, at, events = recording.read_bytes(), 0, []
+    while at < len(text):
+        kind, inode, offset, first, second, length = _HEAD.unpack_from(text, at)
+        at += _HEAD.size
+        a, b, data = (text[start : start + size] for start, size in _parts(at, first, second, length))
+        at += first + second + length
         events.append(Event(kind.decode(), inode, offset, a.decode(), b.decode(), data))
     return events
 
 
-def _parts(place: int, *sizes: int) -> Iterator[tuple[int, int]]:
+def _parts(at: int, *sizes: int) -> Iterator[tuple[int, int]]:
     for size in sizes:
-        yield place, size
-        place += size
+        yield at, size
+        at += size
 
 
 Names = dict[int, dict[str, int]]

@@ -111,14 +111,14 @@ def _read(world: World, lake: Lake, name: str, counters: Counter[tuple[str, int]
         rows = lake.table(name).to_arrow(columns=["o", "k", "n"])
         shown = duckdb.sql(text.replace(name, "rows")).to_arrow_table().to_pylist() if rows.num_rows else []
     for owner in shown:
-        place = name, owner["o"]
+        counter_of = name, owner["o"]
         if owner["lines"] != owner["keys"]:
             world.violation(f"{name}: a key stands twice: {owner}")
         elif owner["counter"] is None or owner["newest"] > owner["counter"]:
             world.violation(f"{name}: a part of a write shows: {owner}")
-        elif owner["counter"] < counters[place]:
-            world.violation(f"{name}: after write {counters[place]} now only {owner}")
-        counters[place] = owner["counter"] or counters[place]
+        elif owner["counter"] < counters[counter_of]:
+            world.violation(f"{name}: after write {counters[counter_of]} now only {owner}")
+        counters[counter_of] = owner["counter"] or counters[counter_of]
     for (table, owner), counter in counters.items():
         if table == name and owner not in {line["o"] for line in shown}:
             world.violation(f"{name}: owner {owner} is gone, with its counter {counter}")

@@ -74,8 +74,8 @@ def cut_at(recording: Path, folder: Path, cuts: int, seed: int, lie: Lie = lambd
                 what = f"{type(error).__name__}: {error}"
             if what is not None:
                 event = events[number]
-                place = f"{event.kind} {event.path} {event.target}".replace(disk.root, "")
-                found[f"{model} at {number} ({place}), seed {seed}, {acknowledged} acknowledged: {what}"] += 1
+                where = f"{event.kind} {event.path} {event.target}".replace(disk.root, "")
+                found[f"{model} at {number} ({where}), seed {seed}, {acknowledged} acknowledged: {what}"] += 1
             shutil.rmtree(left)
     return found
 

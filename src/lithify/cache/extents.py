@@ -32,28 +32,28 @@ class Extents:
     def take(self, size_bytes: int) -> int | None:
         """Where so many bytes, in whole pages, are the caller's from now on; None if they fit nowhere."""
         wanted = in_pages(size_bytes)
-        for place, (start, end) in enumerate(zip(self._starts, self._ends, strict=True)):
+        for index, (start, end) in enumerate(zip(self._starts, self._ends, strict=True)):
             if end - start >= wanted:
                 if end - start == wanted:
-                    del self._starts[place], self._ends[place]
+                    del self._starts[index], self._ends[index]
                 else:
-                    self._starts[place] = start + wanted
+                    self._starts[index] = start + wanted
                 return start
         return None
 
     def give_back(self, start: int, size_bytes: int) -> None:
         """What `take` has given."""
         end = start + in_pages(size_bytes)
-        place = bisect_left(self._starts, start)
-        before = place > 0 and self._ends[place - 1] == start
-        after = place < len(self._starts) and self._starts[place] == end
+        index = bisect_left(self._starts, start)
+        before = index > 0 and self._ends[index - 1] == start
+        after = index < len(self._starts) and self._starts[index] == end
         if before and after:
-            self._ends[place - 1] = self._ends[place]
-            del self._starts[place], self._ends[place]
+            self._ends[index - 1] = self._ends[index]
+            del self._starts[index], self._ends[index]
         elif before:
-            self._ends[place - 1] = end
+            self._ends[index - 1] = end
         elif after:
-            self._starts[place] = start
+            self._starts[index] = start
         else:
-            self._starts.insert(place, start)
-            self._ends.insert(place, end)
+            self._starts.insert(index, start)
+            self._ends.insert(index, end)

@@ -51,7 +51,7 @@ AGAIN_S = 60.0
 @dataclass
 class _Hot:
     table: str
-    held: HotSnapshot
+    cached: HotSnapshot
     loaded_s: float
     pinned: bool = False
     hits: int = 0
@@ -95,7 +95,7 @@ class HotTables:
         wanted = snapshot.schema.names if columns is None else columns
         with self._lock:
             hot = self._tables.get(snapshot.table)
-            covered = hot is not None and set(wanted) <= set(hot.held.rows.columns.names)
+            covered = hot is not None and set(wanted) <= set(hot.cached.rows.columns.names)
             self.misses += not covered
             pinned = self._pins.get(snapshot.table) if hot is None else None
             if covered:
@@ -105,21 +105,21 @@ class HotTables:
         if hot is None or not covered:
             return None
         with hot.lock:
-            held = self._fresh(hot, snapshot, reader)
+            cached = self._fresh(hot, snapshot, reader)
         with self._lock:
-            self.hits += held is not None
-            self.misses += held is None
-            hot.hits += held is not None
-        return held.rows if held is not None else None
+            self.hits += cached is not None
+            self.misses += cached is None
+            hot.hits += cached is not None
+        return cached.rows if cached is not None else None
 
     def _fresh(self, hot: _Hot, snapshot: Snapshot, reader: Reader) -> HotSnapshot | None:
-        held = hot.held
-        if is_older(held, snapshot):
+        cached = hot.cached
+        if is_older(cached, snapshot):
             return None
-        if held.is_of(snapshot):
-            return held
+        if cached.is_of(snapshot):
+            return cached
         try:
-            fresh = advance(held, snapshot, reader, self._recent.get)
+            fresh = advance(cached, snapshot, reader, self._recent.get)
         except LithifyError as error:
             logger.debug("hot rows of %s are let go of: %s", snapshot.table, error)
             fresh = None
@@ -131,7 +131,7 @@ class HotTables:
             self._let_go(hot)
             return None
         self.refreshes += 1
-        hot.held = fresh
+        hot.cached = fresh
         return fresh
 
     def remember(self, table: str, path: str, rows: pa.Table) -> None:
@@ -152,7 +152,7 @@ class HotTables:
         with self._lock:
             wanted = set(snapshot.schema.names if columns is None else columns)
             hot = self._tables.get(snapshot.table)
-            if hot is not None and wanted <= set(hot.held.rows.columns.names):
+            if hot is not None and wanted <= set(hot.cached.rows.columns.names):
                 return  # the query is of an earlier state, which loading it again does not bring back
             asked = self._asked.pop(snapshot.table, None)
             if asked is None or now_s - asked.last_s > ASKED_WITHIN_S:
@@ -184,13 +184,13 @@ class HotTables:
             with self._lock:
                 hot = self._tables.get(snapshot.table)
             if hot is not None:
-                have = set(hot.held.rows.columns.names)
+                have = set(hot.cached.rows.columns.names)
                 with hot.lock:
                     if wanted <= have and self._fresh(hot, reader.handles.snapshot(), reader) is not None:
                         hot.pinned = True
                         with self._lock:
                             if self._tables.get(snapshot.table) is hot:
-                                self._pins[snapshot.table] = tuple(hot.held.rows.columns.names)
+                                self._pins[snapshot.table] = tuple(hot.cached.rows.columns.names)
                                 return self._stats_of(hot)
                 wanted |= have & set(snapshot.schema.names)
             names = [name for name in snapshot.schema.names if name in wanted]
@@ -256,12 +256,12 @@ class HotTables:
         snapshot = reader.handles.snapshot()
         plan = reader.plan(snapshot)
         with self._lock:
-            room = self.budget.bytes_max - sum(hot.held.rows.bytes for hot in self._tables.values() if hot.pinned)
+            room = self.budget.bytes_max - sum(hot.cached.rows.bytes for hot in self._tables.values() if hot.pinned)
             before = self._tables.get(snapshot.table)
         wanted = self._columns_to_load(plan, names, exactly=exactly)
-        if before is not None and before.held.table_id == snapshot.table_id:
+        if before is not None and before.cached.table_id == snapshot.table_id:
             # What was pinned stays so; what others read goes only where both are too much.
-            more = self._columns_to_load(plan, [*wanted, *before.held.rows.columns.names], exactly=exactly)
+            more = self._columns_to_load(plan, [*wanted, *before.cached.rows.columns.names], exactly=exactly)
             wanted = more if before.pinned or expected_bytes(plan, more) <= room else wanted
         size_bytes = expected_bytes(plan, wanted)
         if size_bytes > room:
@@ -306,7 +306,7 @@ class HotTables:
                 self._pins.pop(name, None)
                 self._asked.pop(name, None)
                 self._not_before_s.pop(name, None)
-            return sum(hot.held.rows.bytes for hot in gone)
+            return sum(hot.cached.rows.bytes for hot in gone)
 
     def _let_go(self, hot: _Hot) -> None:
         with self._lock:
@@ -322,7 +322,7 @@ class HotTables:
                 del self._tables[name]
                 self.evictions += 1
 
-    def settle(self, timeout_s: float = 60.0) -> None:
+    def wait_loaded(self, timeout_s: float = 60.0) -> None:
         """Wait until what was to be loaded in the background is."""
         self._loader.wait(timeout_s)
 
@@ -339,9 +339,11 @@ class HotTables:
             return tuple(self._stats_of(hot) for hot in self._tables.values())
 
     def _stats_of(self, hot: _Hot) -> HotTableStats:
-        held, age_s = hot.held, max(self._clock() - hot.loaded_s, 0.0)
-        columns = tuple(held.rows.columns.names)
-        return HotTableStats(hot.table, held.rows.rows, held.rows.bytes, age_s, hot.pinned, held.seq, columns, hot.hits)
+        cached, age_s = hot.cached, max(self._clock() - hot.loaded_s, 0.0)
+        columns = tuple(cached.rows.columns.names)
+        return HotTableStats(
+            hot.table, cached.rows.rows, cached.rows.bytes, age_s, hot.pinned, cached.seq, columns, hot.hits
+        )
 
 
 def _let_go_of_rows(error: BaseException | None) -> None:

@@ -167,11 +167,11 @@ def _gathered(parts: Iterable[list[Segment]], reading: _Reading) -> list[Segment
 def _pays(values: pa.ChunkedArray, rows: int) -> bool:
     if len(values) < SAMPLE_ROWS_MIN:
         return False
-    kept = values.combine_chunks()
-    kept = kept if pa.types.is_dictionary(kept.type) else kept.dictionary_encode()
-    lengths = pc.binary_length(kept.dictionary).take(kept.indices)
+    encoded = values.combine_chunks()
+    encoded = encoded if pa.types.is_dictionary(encoded.type) else encoded.dictionary_encode()
+    lengths = pc.binary_length(encoded.dictionary).take(encoded.indices)
     plain_bytes = (pc.sum(lengths).as_py() or 0) + 4 * len(values)
-    saved = plain_bytes - int(kept.dictionary.nbytes) - 4 * len(values)
+    saved = plain_bytes - int(encoded.dictionary.nbytes) - 4 * len(values)
     return saved > plain_bytes * SAVED_SHARE_MIN and saved / len(values) * rows > SAVED_BYTES_MIN
 
 
@@ -181,7 +181,7 @@ def _block_bytes(file: pq.ParquetFile, names: Sequence[str]) -> int:
         return 0
     group = file.metadata.row_group(0)
     wanted = set(names)
-    chunks = [group.column(place) for place in range(group.num_columns)]
+    chunks = [group.column(number) for number in range(group.num_columns)]
     chunks = [chunk for chunk in chunks if chunk.path_in_schema.partition(".")[0] in wanted]
     raw = sum(int(chunk.total_uncompressed_size) for chunk in chunks)
     packed = sum(int(chunk.total_compressed_size) for chunk in chunks)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from lithify.cache.extents import in_pages
-from lithify.cache.rows import Kept
+from lithify.cache.rows import StoredBatch
 from lithify.cache.shared_memory import Layout, SharedMemory
 from lithify.errors import LimitExceeded
 
@@ -78,7 +78,7 @@ class Room:
     def __init__(self, budget: Budget, size_bytes: int) -> None:
         self._budget, self.bytes = budget, size_bytes
 
-    def keep(self, batch: pa.RecordBatch, beside_bytes: int) -> Kept:
+    def keep(self, batch: pa.RecordBatch, beside_bytes: int) -> StoredBatch:
         layout = Layout(batch)
         size_bytes = in_pages(layout.size_bytes) + beside_bytes
         self._become(size_bytes)
@@ -88,7 +88,7 @@ class Room:
         except BaseException:
             budget.give_back(size_bytes)
             raise
-        return Kept(shared.batch, size_bytes, shared.shape, shared.extent)
+        return StoredBatch(shared.batch, size_bytes, shared.shape, shared.extent)
 
     def _become(self, size_bytes: int) -> None:
         """What was made has this size. Raises LimitExceeded if that is more than there is room for."""

@@ -23,7 +23,7 @@ from lithify.core.names import OP, SEQ
 from lithify.core.ops import Change, Op
 from lithify.core.snapshot import DataFile, Snapshot
 from lithify.errors import NotFound
-from lithify.merge.resolve import resolve, settle
+from lithify.merge.resolve import resolve, without_losers
 
 if TYPE_CHECKING:
     from lithify.read.reader import Reader
@@ -54,39 +54,42 @@ class HotSnapshot:
         )
 
 
-def is_older(held: HotSnapshot, snapshot: Snapshot) -> bool:
+def is_older(cached: HotSnapshot, snapshot: Snapshot) -> bool:
     """Whether the snapshot is of the past of what is held: nothing is wrong, it only cannot be served."""
-    if held.table_id != snapshot.table_id:
+    if cached.table_id != snapshot.table_id:
         return False
     # Columns are only ever added.
-    fewer_columns = len(snapshot.schema.columns) < len(held.columns)
-    return fewer_columns or snapshot.seq < held.seq or snapshot.base_version < held.base_version
+    fewer_columns = len(snapshot.schema.columns) < len(cached.columns)
+    return fewer_columns or snapshot.seq < cached.seq or snapshot.base_version < cached.base_version
 
 
 def advance(
-    held: HotSnapshot, snapshot: Snapshot, reader: Reader, recent: Callable[[str], pa.Table | None] = lambda path: None
+    cached: HotSnapshot,
+    snapshot: Snapshot,
+    reader: Reader,
+    recent: Callable[[str], pa.Table | None] = lambda path: None,
 ) -> HotSnapshot | None:
     """The rows of a snapshot that is not older; None: they cannot be made from these. `recent`: the rows of a change
     file by its path, where they are still at hand.
     """
-    if held.table_id != snapshot.table_id or held.columns != snapshot.schema.columns:
+    if cached.table_id != snapshot.table_id or cached.columns != snapshot.schema.columns:
         return None
-    if not _only_ours(reader, held.base_version, snapshot.base_version):
+    if not _only_ours(reader, cached.base_version, snapshot.base_version):
         return None
-    if held.seq == snapshot.seq:
-        return HotSnapshot.of(held.rows, snapshot)
-    changes = _changes_after(held, snapshot, reader, recent)
+    if cached.seq == snapshot.seq:
+        return HotSnapshot.of(cached.rows, snapshot)
+    changes = _changes_after(cached, snapshot, reader, recent)
     if changes is None:
         return None
     schema = snapshot.schema
     overlay = resolve(schema, changes)
     by = schema.key or tuple(overlay.hidden.column_names)
-    if not set(by) <= set(held.rows.columns.names):
+    if not set(by) <= set(cached.rows.columns.names):
         return None
     if overlay.contested is not None:
         assert schema.order_by
-        overlay = settle(schema, overlay, held.rows.losers(overlay.contested, schema.key, schema.order_by))
-    return HotSnapshot.of(held.rows.applied(overlay, by), snapshot)
+        overlay = without_losers(schema, overlay, cached.rows.losers(overlay.contested, schema.key, schema.order_by))
+    return HotSnapshot.of(cached.rows.applied(overlay, by), snapshot)
 
 
 def _only_ours(reader: Reader, first: int, last: int) -> bool:
@@ -100,17 +103,17 @@ def _only_ours(reader: Reader, first: int, last: int) -> bool:
 
 
 def _changes_after(
-    held: HotSnapshot, snapshot: Snapshot, reader: Reader, recent: Callable[[str], pa.Table | None]
+    cached: HotSnapshot, snapshot: Snapshot, reader: Reader, recent: Callable[[str], pa.Table | None]
 ) -> list[Change] | None:
-    rows_max = max(APPLIED_ROWS_MAX, held.rows.rows)
-    if held.seq >= snapshot.watermark:
-        files = [file for file in snapshot.changes if file.seq > held.seq]
+    rows_max = max(APPLIED_ROWS_MAX, cached.rows.rows)
+    if cached.seq >= snapshot.watermark:
+        files = [file for file in snapshot.changes if file.seq > cached.seq]
         if sum(file.rows for file in files) > rows_max:
             return None
         return [_at_hand(file, snapshot, recent) or reader.change(file, snapshot) for file in files]
     if not snapshot.schema.keyed:
         return None
-    return _folded_after(held.seq, snapshot, reader, rows_max)
+    return _folded_after(cached.seq, snapshot, reader, rows_max)
 
 
 def _at_hand(file: DataFile, snapshot: Snapshot, recent: Callable[[str], pa.Table | None]) -> Change | None:
@@ -131,10 +134,10 @@ def _folded_after(seq: int, snapshot: Snapshot, reader: Reader, rows_max: int) -
         return None
     found = found.filter(pc.less_equal(found.column(SEQ), snapshot.seq))
     changes = []
-    for place in found.select([SEQ, OP]).group_by([SEQ, OP]).aggregate([]).to_pylist():
-        here = pc.and_(pc.equal(found.column(SEQ), place[SEQ]), pc.equal(found.column(OP), place[OP]))
-        op = Op(place[OP])
+    for group in found.select([SEQ, OP]).group_by([SEQ, OP]).aggregate([]).to_pylist():
+        here = pc.and_(pc.equal(found.column(SEQ), group[SEQ]), pc.equal(found.column(OP), group[OP]))
+        op = Op(group[OP])
         columns = snapshot.schema.select(snapshot.schema.key) if op is Op.DELETE else snapshot.schema.columns
         rows = found.filter(here).select(columns.names)
-        changes.append(Change(place[SEQ], op, rows.cast(columns)))
+        changes.append(Change(group[SEQ], op, rows.cast(columns)))
     return changes

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lithify.cache.memory_account import Budget
+from lithify.core.names import TableRef
 from lithify.core.results import ResultCacheStats
 from lithify.errors import LimitExceeded
 
@@ -31,14 +32,13 @@ ENTRY_BYTES, ARRAY_BYTES = 1_024, 512
 
 Key = tuple[Hashable, ...]
 Identity = tuple[str, int, int]
-Place = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Kept:
+class CachedResult:
     rows: pa.Table
     cut: bool
-    tables: Mapping[Place, Identity]
+    tables: Mapping[TableRef, Identity]
     seqs: Mapping[str, int]
     bytes: int
 
@@ -47,30 +47,30 @@ class ResultCache:
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
         self._bytes_max = min(budget.bytes_max // SHARE_OF_BUDGET, BYTES_MAX)
-        self._kept: OrderedDict[Key, Kept] = OrderedDict()
+        self._entries: OrderedDict[Key, CachedResult] = OrderedDict()
         self._lock = threading.Lock()
         self._bytes = self._hits = self._misses = 0
 
-    def find(self, key: Key, identity_of: Callable[[Place], Identity | None]) -> Kept | None:
+    def find(self, key: Key, identity_of: Callable[[TableRef], Identity | None]) -> CachedResult | None:
         """The answer, if each of its tables still has the identity that it had. `identity_of` may raise: a table that
         the caller may not see has no answer either.
         """
         with self._lock:
-            kept = self._kept.get(key)
-        found = kept is not None and all(identity_of(place) == was for place, was in kept.tables.items())
+            cached = self._entries.get(key)
+        found = cached is not None and all(identity_of(ref) == was for ref, was in cached.tables.items())
         with self._lock:
             if found:
                 self._hits += 1
-                if key in self._kept:
-                    self._kept.move_to_end(key)
-                return kept
+                if key in self._entries:
+                    self._entries.move_to_end(key)
+                return cached
             self._misses += 1
-            if kept is not None and self._kept.get(key) is kept:
+            if cached is not None and self._entries.get(key) is cached:
                 self._drop(key)
             return None
 
     def keep(
-        self, key: Key, rows: pa.Table, cut: bool, tables: Mapping[Place, Identity], seqs: Mapping[str, int]
+        self, key: Key, rows: pa.Table, cut: bool, tables: Mapping[TableRef, Identity], seqs: Mapping[str, int]
     ) -> None:
         most_bytes = self._bytes_max // SHARE_OF_ANSWERS
         if rows.nbytes > most_bytes:
@@ -80,34 +80,34 @@ class ResultCache:
         if size_bytes > most_bytes:
             return
         with self._lock:
-            if key in self._kept:
+            if key in self._entries:
                 self._drop(key)
             while self._bytes + size_bytes > self._bytes_max:
-                self._drop(next(iter(self._kept)))
+                self._drop(next(iter(self._entries)))
             if self._budget.free_bytes < size_bytes:
                 return  # tables are worth more than answers
             try:
                 self._budget.take(size_bytes)
             except LimitExceeded:
                 return
-            self._kept[key] = Kept(rows, cut, dict(tables), dict(seqs), size_bytes)
+            self._entries[key] = CachedResult(rows, cut, dict(tables), dict(seqs), size_bytes)
             self._bytes += size_bytes
 
     def _drop(self, key: Key) -> None:
-        gone = self._kept.pop(key)
+        gone = self._entries.pop(key)
         self._bytes -= gone.bytes
         self._budget.give_back(gone.bytes)
 
     def clear(self) -> int:
         with self._lock:
             freed = self._bytes
-            for key in list(self._kept):
+            for key in list(self._entries):
                 self._drop(key)
             return freed
 
     def stats(self) -> ResultCacheStats:
         with self._lock:
-            return ResultCacheStats(len(self._kept), self._bytes, self._hits, self._misses)
+            return ResultCacheStats(len(self._entries), self._bytes, self._hits, self._misses)
 
 
 def copied(rows: pa.Table) -> tuple[pa.Table, int]:
@@ -136,4 +136,4 @@ def _has_dictionary(kind: pa.DataType) -> bool:
 
 
 def _fields(kind: pa.DataType) -> list[pa.Field]:
-    return [kind.field(place) for place in range(kind.num_fields)]
+    return [kind.field(number) for number in range(kind.num_fields)]

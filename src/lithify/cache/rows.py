@@ -37,14 +37,14 @@ Positions = np.ndarray
 class Room(Protocol):
     """Kept free for something that is being made."""
 
-    def keep(self, batch: pa.RecordBatch, beside_bytes: int) -> Kept:
+    def keep(self, batch: pa.RecordBatch, beside_bytes: int) -> StoredBatch:
         """What was made takes its place, with so many bytes beside it. Raises if that is larger than there is room for.
         It is paid for as long as anybody reads it.
         """
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredBatch:
     """A batch where it stays, what it takes there, and how another process finds it while `owner` is held."""
 
     batch: pa.RecordBatch
@@ -65,8 +65,8 @@ class Block:
 
     def __init__(self, batch: pa.RecordBatch, room: Room) -> None:
         assert 0 < batch.num_rows <= BLOCK_ROWS_MAX
-        kept = room.keep(batch, ORDER_BYTES * batch.num_rows)
-        self.batch, self.bytes, self.shape, self._owner = kept.batch, kept.bytes, kept.shape, kept.owner
+        stored = room.keep(batch, ORDER_BYTES * batch.num_rows)
+        self.batch, self.bytes, self.shape, self._owner = stored.batch, stored.bytes, stored.shape, stored.owner
         self._orders: dict[str, _Order] = {}
         self._bounds: dict[str, tuple[pa.Scalar, pa.Scalar]] = {}
 
@@ -80,8 +80,8 @@ class Block:
         order = self._orders.get(name)
         if order is None:
             order = self._orders[name] = _Order.of(numbers)
-        lines, places = order.find(numbers, wanted.numbers)
-        return wanted.numbers_lines[lines], places
+        lines, positions = order.find(numbers, wanted.numbers)
+        return wanted.numbers_lines[lines], positions
 
     def _find_by_hash(self, wanted: Wanted) -> tuple[Positions, Positions]:
         near = wanted.lines if wanted.nulls else self._near(wanted)
@@ -90,8 +90,8 @@ class Block:
         keys = wanted.keys if len(near) == wanted.keys.num_rows else wanted.keys.take(near)
         rows = plain(pa.Table.from_batches([self.batch.select(list(wanted.by))]))
         found = lookup(rows, keys, wanted.by)
-        places = np.flatnonzero(found >= 0)
-        return near[found[places]], places
+        positions = np.flatnonzero(found >= 0)
+        return near[found[positions]], positions
 
     def _near(self, wanted: Wanted) -> Positions:
         """Lines whose first value lies within what this block has."""
@@ -112,9 +112,9 @@ class Block:
 
 @dataclass(frozen=True)
 class _Order:
-    """How the numbers of a column lie: sorted as they are (`places` is None), or in this order."""
+    """How the numbers of a column lie: sorted as they are (`order` is None), or in this order."""
 
-    places: np.ndarray | None
+    order: np.ndarray | None
     low: int
     high: int
 
@@ -122,8 +122,8 @@ class _Order:
     def of(cls, numbers: np.ndarray) -> _Order:
         if len(numbers) < 2 or bool((numbers[1:] >= numbers[:-1]).all()):
             return cls(None, int(numbers[0]), int(numbers[-1]))
-        places = np.argsort(numbers, kind="stable").astype(np.uint16)
-        return cls(places, int(numbers[places[0]]), int(numbers[places[-1]]))
+        order = np.argsort(numbers, kind="stable").astype(np.uint16)
+        return cls(order, int(numbers[order[0]]), int(numbers[order[-1]]))
 
     def find(self, numbers: np.ndarray, wanted: np.ndarray) -> tuple[Positions, Positions]:
         """`wanted` is sorted. Of equal numbers, all are found."""
@@ -131,12 +131,12 @@ class _Order:
         if first == last:
             return _NONE_DEAD, _NONE_DEAD
         near = wanted[first:last]
-        ordered = numbers if self.places is None else numbers[self.places]
+        ordered = numbers if self.order is None else numbers[self.order]
         starts, ends = ordered.searchsorted(near), ordered.searchsorted(near, side="right")
         counts = ends - starts
         lines = np.repeat(np.arange(first, last), counts)
-        places = np.repeat(starts - np.concatenate([[0], counts.cumsum()[:-1]]), counts) + np.arange(counts.sum())
-        return lines, places if self.places is None else self.places[places].astype(np.int64)
+        positions = np.repeat(starts - np.concatenate([[0], counts.cumsum()[:-1]]), counts) + np.arange(counts.sum())
+        return lines, positions if self.order is None else self.order[positions].astype(np.int64)
 
 
 class Wanted:
@@ -157,7 +157,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Segment:
-    """A block without its dead rows, whose places are sorted."""
+    """A block without its dead rows, whose positions are sorted."""
 
     block: Block
     dead: np.ndarray = field(default_factory=lambda: _NONE_DEAD)
@@ -167,18 +167,18 @@ class Segment:
         return int(self.block.batch.num_rows) - len(self.dead)
 
     def find(self, wanted: Wanted) -> tuple[Positions, Positions]:
-        lines, places = self.block.find(wanted)
-        if len(self.dead) and len(places):
-            alive = ~np.isin(places, self.dead)
-            lines, places = lines[alive], places[alive]
-        return lines, places
+        lines, positions = self.block.find(wanted)
+        if len(self.dead) and len(positions):
+            alive = ~np.isin(positions, self.dead)
+            lines, positions = lines[alive], positions[alive]
+        return lines, positions
 
     def pieces(self) -> Iterator[pa.RecordBatch]:
         start = 0
-        for place in (*self.dead.tolist(), self.block.batch.num_rows):
-            if place > start:
-                yield self.block.batch.slice(start, place - start)
-            start = place + 1
+        for row in (*self.dead.tolist(), self.block.batch.num_rows):
+            if row > start:
+                yield self.block.batch.slice(start, row - start)
+            start = row + 1
 
 
 class RowsInMemory(Protocol):
@@ -228,9 +228,9 @@ class HotRows:
         """The rows with this key, none or one."""
         wanted = Wanted(key, by)
         for segment in self.segments:
-            _, places = segment.find(wanted)
-            if len(places):
-                return plain(pa.Table.from_batches([segment.block.batch.slice(int(places[0]), 1)]))
+            _, positions = segment.find(wanted)
+            if len(positions):
+                return plain(pa.Table.from_batches([segment.block.batch.slice(int(positions[0]), 1)]))
         return plain(self.columns.empty_table())
 
     # -- changing
@@ -240,10 +240,10 @@ class HotRows:
         wanted, lost = Wanted(contested, by), []
         values = contested.column(order_by).combine_chunks()
         for segment in self.segments:
-            lines, places = segment.find(wanted)
+            lines, positions = segment.find(wanted)
             if not len(lines):
                 continue
-            here = plain_array(segment.block.batch.column(order_by)).take(pa.array(places))
+            here = plain_array(segment.block.batch.column(order_by)).take(pa.array(positions))
             there = values.take(pa.array(lines))
             beaten = pc.or_kleene(pc.is_null(there), pc.greater(here, there))
             lost.append(lines[pc.and_kleene(pc.is_valid(here), beaten).fill_null(False).to_numpy(zero_copy_only=False)])
@@ -264,11 +264,11 @@ class HotRows:
 
     def _without(self, wanted: Wanted) -> Iterator[Segment]:
         for segment in self.segments:
-            _, places = segment.find(wanted)
-            if not len(places):
+            _, positions = segment.find(wanted)
+            if not len(positions):
                 yield segment
                 continue
-            dead = np.union1d(segment.dead, places)
+            dead = np.union1d(segment.dead, positions)
             left = Segment(segment.block, dead)
             if len(dead) > DEAD_ROWS_MAX and left.rows:
                 left = join([left], self.columns, self.budget)
@@ -353,10 +353,10 @@ def _numbers(values: pa.Array) -> np.ndarray:
 
 def plain(table: pa.Table) -> pa.Table:
     """Without dictionaries."""
-    for place, column in enumerate(table.schema):
+    for number, column in enumerate(table.schema):
         if pa.types.is_dictionary(column.type):
-            values = table.column(place).cast(column.type.value_type)
-            table = table.set_column(place, column.with_type(column.type.value_type), values)
+            values = table.column(number).cast(column.type.value_type)
+            table = table.set_column(number, column.with_type(column.type.value_type), values)
     return table
 
 

@@ -115,8 +115,8 @@ class SharedMemory:
         segment, start = self._take(layout.size_bytes)
         try:
             with translated("shared memory"):
-                for place, buffer in layout.parts:
-                    _write(segment.fd, buffer, start + place)
+                for offset, buffer in layout.parts:
+                    _write(segment.fd, buffer, start + offset)
         except BaseException:
             self._release(segment, start, layout.size_bytes, lambda: None)
             raise
@@ -230,10 +230,10 @@ class Layout:
         return tuple(None if buffer is None else self._add(buffer) for buffer in buffers)
 
     def _add(self, buffer: pa.Buffer) -> tuple[int, int]:
-        place = -(-self.size_bytes // ALIGNMENT) * ALIGNMENT
-        self.parts.append((place, buffer))
-        self.size_bytes = place + buffer.size
-        return place, buffer.size
+        offset = -(-self.size_bytes // ALIGNMENT) * ALIGNMENT
+        self.parts.append((offset, buffer))
+        self.size_bytes = offset + buffer.size
+        return offset, buffer.size
 
 
 def _from_its_start(values: pa.Array) -> pa.Array:
@@ -243,11 +243,11 @@ def _from_its_start(values: pa.Array) -> pa.Array:
     return pa.concat_arrays([values, values.slice(0, 0)])
 
 
-def _write(fd: int, buffer: pa.Buffer, place: int) -> None:
+def _write(fd: int, buffer: pa.Buffer, offset: int) -> None:
     view = memoryview(buffer)
     while view.nbytes:
-        written = os.pwrite(fd, view, place)
-        view, place = view[written:], place + written
+        written = os.pwrite(fd, view, offset)
+        view, offset = view[written:], offset + written
 
 
 def _anonymous(size_bytes: int) -> tuple[int, int]:

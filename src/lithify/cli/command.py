@@ -271,7 +271,7 @@ def _with_shared_options(function: Callable[..., None], json_help: str, local: b
         above = ctx.ensure_object(Globals)
         as_json = as_json or above.as_json
         lake, server = lake if lake is not None else above.lake, server if server is not None else above.server
-        _check_place(ctx.command_path, lake, server, local)
+        _check_lake(ctx.command_path, lake, server, local)
         session = Session(make_output(as_json), as_json, lake, server, config or above.config)
         with logging_to(session.out.log_line, lambda: session.log_format, logging.WARNING):
             function(session, **options)
@@ -291,7 +291,7 @@ def _with_shared_options(function: Callable[..., None], json_help: str, local: b
     return run
 
 
-def _check_place(name: str, lake: str | None, server: str | None, local: bool) -> None:
+def _check_lake(name: str, lake: str | None, server: str | None, local: bool) -> None:
     if server is None:
         return
     if local:

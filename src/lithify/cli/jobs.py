@@ -86,12 +86,12 @@ def jobs(
 def _ended(entry: dict[str, Any]) -> dict[str, Any]:
     """How long a job took that died and was recovered later, nobody knows."""
     started_ms, ended_ms = entry.get("started_ms"), entry.get("ended_ms")
-    if isinstance(started_ms, int) and isinstance(ended_ms, int) and not _settled_by_recovery(entry):
+    if isinstance(started_ms, int) and isinstance(ended_ms, int) and not _ended_by_recovery(entry):
         return {**entry, "seconds": (ended_ms - started_ms) / 1000}
     return entry
 
 
-def _settled_by_recovery(entry: dict[str, Any]) -> bool:
+def _ended_by_recovery(entry: dict[str, Any]) -> bool:
     gone = "its process was gone" in str(entry.get("reason") or "")
     return gone or entry.get("outcome") in ("recovered", "table dropped")
 

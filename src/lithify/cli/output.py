@@ -285,15 +285,15 @@ def _fitting(columns: Sequence[Column], lines: Sequence[Sequence[str]], width: i
 
     # Three characters between two columns, and one at either edge.
     left = width - 2
-    kept: list[int] = []
+    fitting: list[int] = []
     wrapped = [number for number, column in enumerate(columns) if column.wrap]
     plain = [number for number, column in enumerate(columns) if not column.wrap]
     for number in [*plain[:1], *wrapped, *plain[1:]]:
-        left -= needed(number) + (3 if kept else 0)
-        if left < 0 and kept:
+        left -= needed(number) + (3 if fitting else 0)
+        if left < 0 and fitting:
             if columns[number].wrap:
                 left += needed(number) + 3
                 continue
             break
-        kept.append(number)
-    return sorted(kept)
+        fitting.append(number)
+    return sorted(fitting)

@@ -51,15 +51,15 @@ def rows_of(texts: Sequence[str], columns: pa.Schema, name: str) -> pa.Table:
     return pa.concat_tables(tables, promote_options="default")
 
 
-def _text(data: bytes, kind: str, columns: pa.Schema, name: str, place: str, encoding: str | None = None) -> pa.Table:
+def _text(data: bytes, kind: str, columns: pa.Schema, name: str, label: str, encoding: str | None = None) -> pa.Table:
     from lithify.files.text_files import read_text, refused
     from lithify.text.text_rows import Target
 
-    rows, bad = read_text(data, place, kind, Target(columns), encoding)
+    rows, bad = read_text(data, label, kind, Target(columns), encoding)
     if bad:
         raise refused(bad, len(bad), name, "Correct the input, or set such records aside with `lithify ingest`")
     if not rows.num_rows:
-        raise InvalidRequest(f"{place} is empty: it has no records")
+        raise InvalidRequest(f"{label} is empty: it has no records")
     return rows
 
 
@@ -127,18 +127,18 @@ def _format_of(source: str) -> str:
     return _BY_SUFFIX[suffix]
 
 
-def _loads(text: str | bytes, place: str) -> Any:
+def _loads(text: str | bytes, label: str) -> Any:
     def refuse(name: str) -> Any:
-        raise InvalidRequest(f'{place}: {name} is not JSON: write it as text, "{name}"')
+        raise InvalidRequest(f'{label}: {name} is not JSON: write it as text, "{name}"')
 
     try:
         return json.loads(text, parse_float=Decimal, parse_constant=refuse, object_pairs_hook=once)
     except RepeatedField as error:
-        raise InvalidRequest(f"{place}: {error}") from None
+        raise InvalidRequest(f"{label}: {error}") from None
     except UnicodeDecodeError as error:
-        raise InvalidRequest(f"{place}: not valid UTF-8 at byte {error.start}") from error
+        raise InvalidRequest(f"{label}: not valid UTF-8 at byte {error.start}") from error
     except (ValueError, RecursionError) as error:
-        raise InvalidRequest(f"{place}: not JSON: {error}") from error
+        raise InvalidRequest(f"{label}: not JSON: {error}") from error
 
 
 def _parquet(data: bytes, source: str) -> pa.Table:

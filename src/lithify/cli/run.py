@@ -248,9 +248,9 @@ def _show(session: Session, report: CycleReport) -> None:
     left = f", {plural(report.not_started, 'job')} not started" if report.not_started else ""
     stopped = f"; {report.stopped}" if report.stopped else ""
     failed = f", {len(report.failures)} failed" if report.failures else ""
-    kept = sum(not skipped.damaged for skipped in report.skipped)
-    left += f", {kept} held back" if kept else ""
-    unusable = len(report.skipped) - kept
+    postponed = sum(not skipped.damaged for skipped in report.skipped)
+    left += f", {postponed} held back" if postponed else ""
+    unusable = len(report.skipped) - postponed
     left += f", {plural(unusable, 'table')} skipped" if unusable else ""
     text = f"{plural(report.done, 'job')} done{failed}{left} in {human_seconds(report.seconds)}{stopped}"
     session.out.message(text, document, healthy=report.healthy)

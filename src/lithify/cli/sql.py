@@ -134,19 +134,19 @@ def changes(
         write_rows(session, rows, chosen, output, limit, time.perf_counter() - started, document)
 
 
-def _seq(table: AnyTable, place: str) -> int:
+def _seq(table: AnyTable, position: str) -> int:
     """A service knows its tables by name alone, and takes seqs only."""
     from lithify.core.position import seq_of
     from lithify.lake.internals import internals
     from lithify.lake.table import Table
 
     if not isinstance(table, Table):
-        if not place.isdecimal():
+        if not position.isdecimal():
             raise InvalidRequest(
-                f"{place!r} is no seq: a service takes a number, such as the `next` of the last answer"
+                f"{position!r} is no seq: a service takes a number, such as the `next` of the last answer"
             )
-        return int(place)
-    return seq_of(place, table.name, internals(table).incarnation)
+        return int(position)
+    return seq_of(position, table.name, internals(table).incarnation)
 
 
 @command("history")

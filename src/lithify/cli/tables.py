@@ -260,9 +260,9 @@ def set_table_options(
     with session.local_lake() as lake:
         table = lake.table(name)
         table.set_options(chosen)
-        held = table.options
+        current = table.options
         now = "; ".join(
-            f"{option} is {BACK if value == DEFAULT else ''}{_shown(option, held[option])}"
+            f"{option} is {BACK if value == DEFAULT else ''}{_shown(option, current[option])}"
             for option, value in chosen.items()
         )
         session.out.message(f"{name}: {now}", describe_document(lake, name))
@@ -346,8 +346,8 @@ def drop(
         if not yes:
             if session.as_json or not sys.stdin.isatty():
                 raise InvalidRequest(f"dropping {name} deletes its data: pass --yes to say that you mean it")
-            held = f"{plural(stats.base_rows, 'row')} in base and {plural(stats.pending_rows, 'pending change')}"
-            typer.confirm(f"Drop {name} with {held}?", abort=True, err=True)
+            contents = f"{plural(stats.base_rows, 'row')} in base and {plural(stats.pending_rows, 'pending change')}"
+            typer.confirm(f"Drop {name} with {contents}?", abort=True, err=True)
         lake.drop_table(name)
         session.out.message(f"table {name} dropped", {"table": name, "dropped": True})
 

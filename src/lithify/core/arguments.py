@@ -41,7 +41,7 @@ def check_names(what: str, value: Any) -> None:
         raise InvalidRequest(f"{what} are names in a list, like ['id', 'amount'], not {_shown(value)}")
 
 
-def check_place(what: str, value: Any) -> None:
+def check_path(what: str, value: Any) -> None:
     """A folder or file."""
     if not (isinstance(value, str) or hasattr(value, "__fspath__")) or "\0" in str(value) or not str(value):
         raise InvalidRequest(f"{what} is a path, not {_shown(value)}")

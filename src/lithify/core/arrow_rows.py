@@ -63,8 +63,8 @@ def _pieces(
     chunks: Sequence[pa.RecordBatch], starts: np.ndarray, lines: np.ndarray, bytes_max: int
 ) -> Iterator[pa.RecordBatch]:
     ascending = bool((np.diff(lines) >= 0).all())
-    by_place = np.arange(len(lines)) if ascending else np.argsort(lines, kind="stable")
-    ordered = lines[by_place]
+    by_line = np.arange(len(lines)) if ascending else np.argsort(lines, kind="stable")
+    ordered = lines[by_line]
     cuts = np.searchsorted(ordered, starts)
     parts = [
         chunk.take(pa.array(ordered[low:high] - start))
@@ -81,7 +81,7 @@ def _pieces(
         yield from parts
         return
     back = np.empty(len(lines), np.int64)
-    back[by_place] = np.arange(len(lines))
+    back[by_line] = np.arange(len(lines))
     yield pa.concat_batches(parts).take(pa.array(back))
 
 

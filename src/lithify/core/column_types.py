@@ -1,7 +1,7 @@
 """What is known of each column type, once: what it takes, how JSON, CSV and SQL spell its values.
 
 `type_of` gives the record of an Arrow type. Values are read and written a whole column at a time, and strictly: one
-fits as it is or is a `Misfit` with its place; nothing is rounded, cut or guessed. docs/values.md is this as a table.
+fits as it is or is a `Misfit` with its position; nothing is rounded, cut or guessed. docs/values.md is this as a table.
 
 JSON has fewer types than a table: integers beyond 2^53, decimals, dates, times and binary (base64) are text, NaN and
 infinities "NaN", "Infinity" and "-Infinity". Rows that come from Python may hold Python's own objects as well
@@ -165,7 +165,7 @@ class ColumnType:
     sql_name: str = "Utf8"
 
     def beyond_calendar(self, values: pa.Array) -> int | None:
-        """The place of a date or time outside of the years 1 to 9999, which every engine knows."""
+        """The position of a date or time outside of the years 1 to 9999, which every engine knows."""
         return None
 
 

@@ -34,8 +34,8 @@ class RowMisfit(Exception):
     why: str
     top: str | None = None
 
-    def said(self, place: str) -> str:
-        return f"{place}: {self.why}" if self.column is None else f"{place}, column {self.column!r}: {self.why}"
+    def said(self, name: str) -> str:
+        return f"{name}: {self.why}" if self.column is None else f"{name}, column {self.column!r}: {self.why}"
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Body:
     """Rows as they came, how to call one of them in an error, and how to read them again with exact numbers."""
 
     rows: Sequence[Any]
-    place: Callable[[int], str]
+    name_of: Callable[[int], str]
     exact: Callable[[], Sequence[Any]]
 
 
@@ -66,7 +66,7 @@ def table_of(body: Body, columns: pa.Schema) -> pa.Table:
     try:
         return rows_as_columns(body.rows, columns, body.exact)
     except RowMisfit as misfit:
-        raise InvalidRequest(misfit.said(body.place(misfit.index))) from None
+        raise InvalidRequest(misfit.said(body.name_of(misfit.index))) from None
 
 
 def rows_as_columns(rows: Sequence[Any], columns: pa.Schema, exact: Callable[[], Sequence[Any]]) -> pa.Table:

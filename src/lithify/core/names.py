@@ -24,6 +24,10 @@ _COLUMN_FORBIDDEN = re.compile(r"[\x00-\x1f ,;{}()=\"`\\/.]")
 _JOB_FOLDER = re.compile(r"[a-z]+-[0-9a-f]{32}")
 
 
+# A table as SQL names it: namespace and table, which need not be there.
+TableRef = tuple[str, str]
+
+
 @dataclass(frozen=True, order=True)
 class TableName:
     namespace: str

@@ -420,7 +420,7 @@ def _cast(kind: ColumnType, texts: list[Any]) -> pa.Array:
         found = strings.cast(kind.arrow)
         bad = kind.beyond_calendar(found)
     except pa.ArrowException:
-        bad = next(place for place in range(len(texts)) if not _casts(strings.slice(place, 1), kind.arrow))
+        bad = next(number for number in range(len(texts)) if not _casts(strings.slice(number, 1), kind.arrow))
     if bad is not None:
         raise Misfit(bad, kind.wanted)
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from lithify.core.sql_text import placed_in_spark
+from lithify.core.sql_text import spark_tokens
 
 SOURCE = "source"
 _BEFORE_RELATION = frozenset({"from", "join", ","})
@@ -27,7 +27,7 @@ class _Word:
 
 def _words(sql: str) -> list[_Word]:
     found = []
-    for token in placed_in_spark(sql):
+    for token in spark_tokens(sql):
         text = token.text.lower()
         if token.kind == "quoted":
             text = text[1:-1].replace("``", "`")
@@ -37,8 +37,8 @@ def _words(sql: str) -> list[_Word]:
     return found
 
 
-def _at(words: list[_Word], place: int) -> str:
-    return words[place].text if 0 <= place < len(words) else ""
+def _at(words: list[_Word], position: int) -> str:
+    return words[position].text if 0 <= position < len(words) else ""
 
 
 def without_end(sql: str) -> str:
@@ -51,15 +51,15 @@ def without_end(sql: str) -> str:
 
 def reads_source(sql: str) -> bool:
     words = _words(sql)
-    return any(_is_relation(words, place, {SOURCE}) for place in range(len(words)))
+    return any(_is_relation(words, position, {SOURCE}) for position in range(len(words)))
 
 
-def _is_relation(words: list[_Word], place: int, names: Collection[str]) -> bool:
+def _is_relation(words: list[_Word], position: int, names: Collection[str]) -> bool:
     """Whether one of these names stands where a table may stand."""
-    word = words[place]
-    if not word.name or word.text not in names or _at(words, place + 1) == "." or _at(words, place - 1) == ".":
+    word = words[position]
+    if not word.name or word.text not in names or _at(words, position + 1) == "." or _at(words, position - 1) == ".":
         return False
-    before = place - 1
+    before = position - 1
     while _at(words, before) in ("(", "lateral"):
         before -= 1
     return _at(words, before) in _BEFORE_RELATION
@@ -76,9 +76,9 @@ def lookups(sql: str, is_table: Callable[[str], bool]) -> list[str]:
 def _references(sql: str, is_table: Callable[[str], bool]) -> list[tuple[str, int, int]]:
     words = _words(sql)
     found = []
-    for place in range(len(words) - 2):
-        first, dot, second = words[place : place + 3]
-        if dot.text != "." or not (first.name and second.name) or _at(words, place - 1) == ".":
+    for position in range(len(words) - 2):
+        first, dot, second = words[position : position + 3]
+        if dot.text != "." or not (first.name and second.name) or _at(words, position - 1) == ".":
             continue
         name = f"{first.text}.{second.text}"
         if not _stands_alone(words, first.text) and is_table(name):
@@ -89,8 +89,8 @@ def _references(sql: str, is_table: Callable[[str], bool]) -> list[tuple[str, in
 def _stands_alone(words: list[_Word], name: str) -> bool:
     """Whether a name occurs without dots around it: then it is an alias, and what follows its dot a column."""
     return any(
-        word.name and word.text == name and _at(words, place + 1) != "." and _at(words, place - 1) != "."
-        for place, word in enumerate(words)
+        word.name and word.text == name and _at(words, position + 1) != "." and _at(words, position - 1) != "."
+        for position, word in enumerate(words)
     )
 
 
@@ -145,24 +145,24 @@ def not_row_by_row(sql: str) -> str | None:
 
 @dataclass
 class _Block:
-    """The places of a bracket's own words, without those of brackets inside it."""
+    """The positions of a bracket's own words, without those of brackets inside it."""
 
     opened: int
     parent: int
-    places: list[int]
+    positions: list[int]
 
 
 def _blocks(words: list[_Word]) -> list[_Block]:
     blocks, open_ = [_Block(-1, -1, [])], [0]
-    for place, word in enumerate(words):
+    for position, word in enumerate(words):
         if word.text == "(":
-            blocks[open_[-1]].places.append(place)
-            blocks.append(_Block(place, open_[-1], []))
+            blocks[open_[-1]].positions.append(position)
+            blocks.append(_Block(position, open_[-1], []))
             open_.append(len(blocks) - 1)
         elif word.text == ")" and len(open_) > 1:
             open_.pop()
         else:
-            blocks[open_[-1]].places.append(place)
+            blocks[open_[-1]].positions.append(position)
     return blocks
 
 
@@ -171,7 +171,7 @@ def _reading(words: list[_Word], blocks: list[_Block], names: set[str]) -> set[i
     defined = _named(words, blocks)
     found: set[int] = set()
     for number, block in enumerate(blocks):
-        if not any(_is_relation(words, place, names) for place in block.places):
+        if not any(_is_relation(words, position, names) for position in block.positions):
             continue
         found.add(number)
         while number > 0 and number not in defined:
@@ -184,24 +184,28 @@ def _named(words: list[_Word], blocks: list[_Block]) -> dict[int, str]:
     """Blocks of a WITH clause: number → name, from `name AS (` and `name (columns) AS (`."""
     found = {}
     for number, block in enumerate(blocks):
-        place = block.opened
-        if place < 2 or _at(words, place - 1) != "as" or _at(words, place + 1) not in ("select", "with", "(", "from"):
+        position = block.opened
+        if (
+            position < 2
+            or _at(words, position - 1) != "as"
+            or _at(words, position + 1) not in ("select", "with", "(", "from")
+        ):
             continue
-        place -= 2
-        if _at(words, place) == ")":
-            while place > 0 and words[place].text != "(":
-                place -= 1
-            place -= 1
-        if words[place].name:
-            found[number] = words[place].text
+        position -= 2
+        if _at(words, position) == ")":
+            while position > 0 and words[position].text != "(":
+                position -= 1
+            position -= 1
+        if words[position].name:
+            found[number] = words[position].text
     return found
 
 
 def _gathers(words: list[_Word], block: _Block) -> str | None:
-    own = [words[place] for place in block.places]
-    for place, word in enumerate(own):
-        following = own[place + 1].text if place + 1 < len(own) else ""
-        preceding = own[place - 1].text if place else ""
+    own = [words[position] for position in block.positions]
+    for position, word in enumerate(own):
+        following = own[position + 1].text if position + 1 < len(own) else ""
+        preceding = own[position - 1].text if position else ""
         if not word.name or preceding == ".":
             continue
         match word.text, following:

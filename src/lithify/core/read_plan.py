@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lithify.core.predicates import Predicate
 
 
-class GroupPlace(NamedTuple):
+class GroupEntry(NamedTuple):
     """Where a row group's entry lies in the footer of its file, and how many rows it has."""
 
     begin: int
@@ -35,7 +35,7 @@ class FooterPart(NamedTuple):
     groups_all: int
     first: int
     end: int
-    groups: tuple[GroupPlace, ...]
+    groups: tuple[GroupEntry, ...]
 
 
 @dataclass(frozen=True)

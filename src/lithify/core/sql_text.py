@@ -63,17 +63,17 @@ class Token(NamedTuple):
     word: str
 
 
-def placed(query: str) -> list[Token] | None:
+def positioned_tokens(query: str) -> list[Token] | None:
     """The words and where they stand, or None if that is not sure."""
     found = _tokens(query)
-    return None if _is_odd(found) else _placed(found)
+    return None if _is_odd(found) else _positioned(found)
 
 
-def placed_in_spark(query: str) -> list[Token]:
-    return _placed(_tokens(query, SPARK))
+def spark_tokens(query: str) -> list[Token]:
+    return _positioned(_tokens(query, SPARK))
 
 
-def _placed(tokens: Sequence[tuple[Kind, str]]) -> list[Token]:
+def _positioned(tokens: Sequence[tuple[Kind, str]]) -> list[Token]:
     """Without comments and white space. Tokens leave nothing of a text out, so their lengths tell where they stand."""
     found, start = [], 0
     for kind, text in tokens:
@@ -109,9 +109,9 @@ def tables_named(query: str) -> tuple[tuple[str, str], ...]:
     """Namespace and name of what stands behind FROM and JOIN: a guess, which only saves time."""
     tokens = [(kind, text) for kind, text in _tokens(query) if kind != "space"]
     found: dict[tuple[str, str], None] = {}
-    for place in range(len(tokens) - 3):
-        if tokens[place][1].lower() in ("from", "join"):
-            parts, at = [], place + 1
+    for position in range(len(tokens) - 3):
+        if tokens[position][1].lower() in ("from", "join"):
+            parts, at = [], position + 1
             while at < len(tokens) and tokens[at][0] in ("word", "quoted"):
                 parts.append(_name(*tokens[at]))
                 at += 1

@@ -81,7 +81,7 @@ def type_name(kind: pa.DataType) -> str:
 
 
 class _Reader:
-    """A reader over one text with one place: each method takes what it knows and moves on."""
+    """A reader over one text with one position: each method takes what it knows and moves on."""
 
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0

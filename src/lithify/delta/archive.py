@@ -108,17 +108,17 @@ class Archiver:
         commits, first = self._commits, self._run[0]
         oldest = commits.oldest(first)
         anchor = commits.checkpoint_up_to(first - 1, oldest) if oldest < first else None
-        kept = anchor[0] if anchor else None
+        last = anchor[0] if anchor else None
         linked = set()
         for version, name in old:
             source, target = commits.live / name, commits.archive / name
             if version < oldest or name.endswith(".crc"):
                 continue
             if name != commit_name(version):
-                close = kept is not None and version - kept < self._limits.checkpoint_distance
+                close = last is not None and version - last < self._limits.checkpoint_distance
                 if close or self._store.is_doubted(source):
                     continue
-                kept = version
+                last = version
             if not self._store.exists(target):
                 if not self._store.link(source, target):
                     self._store.move(source, target, sync=False)
@@ -163,8 +163,8 @@ class Archiver:
     def _start(self, oldest: int, end: int) -> int:
         """The checkpoint that the archive will begin with, proven to be readable and durable."""
         commits, head = self._commits, self._run[-1]
-        kept = next((v for v in range(oldest, end) if not self._may_go(v, head - v)), end)
-        found = commits.checkpoint_up_to(kept, oldest + 1)
+        retained = next((v for v in range(oldest, end) if not self._may_go(v, head - v)), end)
+        found = commits.checkpoint_up_to(retained, oldest + 1)
         if found is None or self._store.is_doubted(found[1]):
             return oldest
         self._store.sync_file(found[1])

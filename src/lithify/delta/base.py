@@ -18,7 +18,7 @@ from lithify.delta.log import DeltaLog
 from lithify.errors import Conflict, InvalidRequest, NotFound
 from lithify.files.storage import Storage
 
-FOLDED_TXN = "lithify.folded"
+WATERMARK_TXN = "lithify.folded"
 OWNER = "lithify.owner"
 REFUSED_FEATURES = {"deletionVectors": "deletion vectors", "columnMapping": "column mapping"}
 
@@ -59,7 +59,7 @@ class BaseLog:
 
     @property
     def watermark(self) -> int:
-        return self.log.txn(FOLDED_TXN) or 0
+        return self.log.txn(WATERMARK_TXN) or 0
 
     def check_readable(self, schema: TableSchema) -> None:
         """Refuse what another writer did to an adopted base that its files alone do not tell, or that we would lose."""
@@ -109,7 +109,7 @@ class BaseLog:
 
     def with_watermark(self, change: LogChange) -> LogChange:
         """Every commit to base says up to where it holds everything."""
-        return replace(change, info={**change.info, "watermark": change.txns.get(FOLDED_TXN, self.watermark)})
+        return replace(change, info={**change.info, "watermark": change.txns.get(WATERMARK_TXN, self.watermark)})
 
     def version_up_to(self, seq: int) -> int:
         """The newest version whose watermark is at most `seq`."""
@@ -127,10 +127,10 @@ class BaseLog:
             )
         return versions[low - 1]
 
-    def _watermark_at(self, versions: Sequence[int], place: int) -> int:
-        while place >= 0:
-            watermark = self.log.commit_record(versions[place]).info.get("watermark")
+    def _watermark_at(self, versions: Sequence[int], position: int) -> int:
+        while position >= 0:
+            watermark = self.log.commit_record(versions[position]).info.get("watermark")
             if isinstance(watermark, int):
                 return watermark
-            place -= 1
+            position -= 1
         return 0

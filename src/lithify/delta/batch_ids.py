@@ -50,8 +50,8 @@ def in_lane(batch_id: object) -> InLane | None:
 
 def batch_txn(batch_id: str) -> str:
     """What remembers a batch id; those of a lane share it."""
-    place = in_lane(batch_id)
-    return f"lithify.batch.{batch_id if place is None else place.lane}"
+    laned = in_lane(batch_id)
+    return f"lithify.batch.{batch_id if laned is None else laned.lane}"
 
 
 def bound_txn(batch_id: str) -> str:

@@ -157,16 +157,16 @@ class ChangesLog:
     def _first_version(self) -> int:
         return int(self.log.properties.get(CREATED_AT_VERSION, "0"))
 
-    def _seq_at(self, versions: Sequence[int], place: int) -> int:
+    def _seq_at(self, versions: Sequence[int], position: int) -> int:
         """The seq as of a version; -1 where the log no longer tells."""
-        while place >= 0:
+        while position >= 0:
             try:
-                seq = self.log.commit_record(versions[place]).info.get("seq")
+                seq = self.log.commit_record(versions[position]).info.get("seq")
             except NotFound:  # trimmed a moment ago: older than all that is left
                 return -1
             if isinstance(seq, int):
                 return seq
-            place -= 1
+            position -= 1
         if not versions or versions[0] > self._first_version:
             return -1
         raise Corruption(

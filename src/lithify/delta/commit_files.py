@@ -33,7 +33,7 @@ class Commits:
 
     def check_after(self, version: int) -> None:
         """deltalake follows links: none of the commits that it is going to read may be one."""
-        while self.store.places.is_there(self.live_path(version + 1)):
+        while self.store.path_guard.is_there(self.live_path(version + 1)):
             version += 1
 
     def is_archived(self, version: int) -> bool:

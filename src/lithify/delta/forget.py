@@ -59,7 +59,7 @@ def checkpoint_without(commits: Commits, version: int, names: frozenset[str]) ->
 def _filtered(path: PurePath, names: frozenset[str]) -> tuple[bytes, int]:
     actions = open_file(path).read()
     gone = pc.is_in(pc.struct_field(actions["txn"], "appId"), value_set=pa.array(sorted(names), pa.string()))
-    kept = actions.filter(pc.invert(pc.fill_null(gone, False)))
+    remaining = actions.filter(pc.invert(pc.fill_null(gone, False)))
     buffer = io.BytesIO()
-    pq.write_table(kept, buffer, compression="zstd")
-    return buffer.getvalue(), kept.num_rows
+    pq.write_table(remaining, buffer, compression="zstd")
+    return buffer.getvalue(), remaining.num_rows

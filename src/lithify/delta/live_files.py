@@ -94,5 +94,5 @@ def _same(file: DataFile | None, told: tuple[str, int, int, int | None]) -> Data
     return file if file is not None and (file.size_bytes, file.time_ms, file.rows) == stated else None
 
 
-# By the log's place and its table's id: while a handle on it is open.
+# By the log's path and its table's id: while a handle on it is open.
 newest_known: WeakValueDictionary[tuple[PurePath, str], LiveFiles] = WeakValueDictionary()

@@ -130,7 +130,7 @@ class DeltaLog:
                     post_commithook_properties=_NO_HOOKS,
                 )
             except Exception as error:
-                _settle(Commits(path, store), target, intent, error)
+                _check_outcome(Commits(path, store), target, intent, error)
             log = cls(path, store, open_table(path, store), checkpoint_every)
         log.make_durable()
         return log
@@ -271,10 +271,10 @@ class DeltaLog:
         return self._rebuilt(self._commits, version)
 
     def keep(self, version: int, folder: PurePath) -> None:
-        """Make a folder from which `kept_in` reads this version, also when it has left the log."""
+        """Make a folder from which `saved_in` reads this version, also when it has left the log."""
         keep(self._commits, version, folder)
 
-    def kept_in(self, folder: PurePath, version: int) -> DeltaLog:
+    def saved_in(self, folder: PurePath, version: int) -> DeltaLog:
         return self._rebuilt(Commits(folder, self._store), version)
 
     def _rebuilt(self, commits: Commits, version: int) -> DeltaLog:
@@ -287,7 +287,7 @@ class DeltaLog:
         """Live files, with the bounds of the named columns (and perhaps of others); the same tuple while none moves."""
         with self.lock:
             log = self.path, self.id
-            check = partial(self._store.places.check_files, self.path)
+            check = partial(self._store.path_guard.check_files, self.path)
             try:
                 live = self._tail.files(bounds_of, newest_known.get(log), check)
             except Unfamiliar as error:
@@ -382,7 +382,7 @@ class DeltaLog:
             except Lost:
                 raise
             except Exception as error:
-                _settle(self._commits, target, intent, error)
+                _check_outcome(self._commits, target, intent, error)
             if lost_to_trim(self._commits, target, intent.id):
                 self._take_back(target, intent)
                 raise Lost
@@ -490,7 +490,7 @@ class DeltaLog:
         self._tail.rebase(open_table(self.path, self._store, self.version))
 
 
-def _settle(commits: Commits, target: int, intent: Intent, error: Exception) -> None:
+def _check_outcome(commits: Commits, target: int, intent: Intent, error: Exception) -> None:
     """After a failed attempt, ask the log: returns if it stands, else raises Lost or NotCommitted. What cannot be read
     here says nothing.
     """

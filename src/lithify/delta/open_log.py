@@ -46,8 +46,8 @@ def open_table(path: PurePath, store: Storage, version: int | None = None) -> De
 def check_plain(path: PurePath, store: Storage) -> None:
     """deltalake follows links, so none may lie in a log; what is in the archive is looked at when it is read."""
     with translated(path):
-        store.places.check_entries(path / LOG_FOLDER)
-        store.places.check_folder(path / ARCHIVE_FOLDER)
+        store.path_guard.check_entries(path / LOG_FOLDER)
+        store.path_guard.check_folder(path / ARCHIVE_FOLDER)
         check_sidecar_paths(path / LOG_FOLDER, store)
 
 

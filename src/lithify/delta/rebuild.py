@@ -106,23 +106,23 @@ def _rebuild(commits: Commits, version: int) -> Rebuilt:
 
 def _fetch_commit(commits: Commits, version: int, folder: PurePath) -> None:
     name = commit_name(version)
-    for place in (commits.archive, commits.live):
+    for source in (commits.archive, commits.live):
         try:
-            return _fetch(commits, place / name, folder)
+            return _fetch(commits, source / name, folder)
         except NotFound:
             continue
     _fetch(commits, commits.archive / name, folder)
 
 
 def _fetch(commits: Commits, source: PurePath, folder: PurePath) -> None:
-    commits.store.places.is_there(source)
+    commits.store.path_guard.is_there(source)
     commits.store.download(source, folder / source.name)
 
 
 def _txns(commits: Commits, checkpoint: PurePath | None, needed: range) -> Txns:
     found: dict[str, int] = {}
     if checkpoint is not None:
-        commits.store.places.is_there(checkpoint)
+        commits.store.path_guard.is_there(checkpoint)
         try:
             stored = open_file(checkpoint).read(columns=["txn"]).column("txn")
         except (Corruption, pa.ArrowException) as error:

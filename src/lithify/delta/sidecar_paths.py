@@ -26,7 +26,7 @@ _checked: set[tuple[str, int, float]] = set()
 
 
 def check_sidecar_paths(log: PurePath, store: Storage) -> None:
-    store.places.check_entries(log / FOLDER)
+    store.path_guard.check_entries(log / FOLDER)
     for name in store.names(log):
         found = _CHECKPOINT.fullmatch(name)
         if found is None:

@@ -48,9 +48,9 @@ def trim(commits: Commits, now_ms: int, limits: LogLimits, files_max: int | None
     """Move and delete what may go, at most about `files_max` files each. Does nothing while another process trims or
     recovers this log.
     """
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         try:
-            held.enter_context(commits.store.lock(commits.live / LOCK, 0, f"clean-up of {commits.live}"))
+            stack.enter_context(commits.store.lock(commits.live / LOCK, 0, f"clean-up of {commits.live}"))
         except Unavailable as error:
             logger.info("%s is left as it is for now: %s", commits.live, error)
             return TrimReport()
@@ -101,17 +101,17 @@ class _Trim:
         except NotFound:
             return 0
 
-    def _oldest_kept(self) -> int | None:
+    def _oldest_retained(self) -> int | None:
         """The oldest commit that must stay, whatever checkpoints there are."""
         run = self._listing.run()
-        for place, version in enumerate(run[:-1]):
-            if not self._limits.may_go(self._age_ms(commit_name(version)), len(run) - 1 - place):
+        for position, version in enumerate(run[:-1]):
+            if not self._limits.may_go(self._age_ms(commit_name(version)), len(run) - 1 - position):
                 return version
         return run[-1] if run else None
 
     def _start(self) -> int | None:
         """The checkpoint that the log will begin with, proven to be readable and durable; None: nothing may go."""
-        oldest, run = self._oldest_kept(), self._listing.run()
+        oldest, run = self._oldest_retained(), self._listing.run()
         if oldest is None:
             return None
         for version in reversed(self._listing.checkpoints[:-1]):
@@ -133,7 +133,7 @@ class _Trim:
     def _spare_checkpoints(self, start: int | None) -> list[str]:
         """Commits say everything; a checkpoint every so often keeps reading an old version from taking long."""
         spare = []
-        kept = start
+        spared = start
         distance = self._limits.checkpoint_distance
         if self._limits.live_commits_max is not None:
             distance = min(distance, self._limits.live_commits_min // 2)  # the log will soon begin with one of them
@@ -141,11 +141,11 @@ class _Trim:
             name = checkpoint_name(version)
             if start is not None and version <= start:
                 continue
-            close = kept is not None and version - kept < distance
+            close = spared is not None and version - spared < distance
             if close and name in self._listing.names and self._age_ms(name) > CHECKPOINT_AGE_MS_MIN:
                 spare.append(name)
             else:
-                kept = version
+                spared = version
         return spare
 
     def _leftovers(self) -> list[str]:

@@ -19,7 +19,7 @@ from lithify.files.footer_parts import read_part
 from lithify.files.open_parquet import open_file
 from lithify.files.read_proof import check_whole
 
-KEPT_BYTES_MAX = 96 * 2**20
+CACHED_BYTES_MAX = 96 * 2**20
 # So much larger is a footer in memory than in its file, about.
 MEMORY_SHARE = 6
 
@@ -42,53 +42,53 @@ class _Footer(NamedTuple):
 
 
 # A file as it was, and which of its row groups (None: all of them).
-_Place = tuple[str, int, int, tuple[int, ...] | None]
+_Key = tuple[str, int, int, tuple[int, ...] | None]
 
 
 class Footers:
-    def __init__(self, bytes_max: int = KEPT_BYTES_MAX) -> None:
-        self._kept: OrderedDict[_Place, _Footer] = OrderedDict()
+    def __init__(self, bytes_max: int = CACHED_BYTES_MAX) -> None:
+        self._cached: OrderedDict[_Key, _Footer] = OrderedDict()
         self._bytes, self._bytes_max = 0, bytes_max
         self._lock = threading.Lock()
 
     @property
-    def kept_bytes(self) -> int:
+    def cached_bytes(self) -> int:
         return self._bytes
 
     def forget(self) -> None:
         with self._lock:
-            self._kept.clear()
+            self._cached.clear()
             self._bytes = 0
 
     def open(self, source: Source) -> Opened:
         """To be closed by the caller. Raises as `open_file` does."""
         path, size_bytes = source.path, source.size_bytes
         moment = check_whole(path, size_bytes)
-        whole: _Place = path, size_bytes, moment, None
+        whole: _Key = path, size_bytes, moment, None
         known = self._find(whole)
         if known is None and source.groups is not None and source.part is not None:
-            place = path, size_bytes, moment, source.groups
-            part = self._find(place)
+            key = path, size_bytes, moment, source.groups
+            part = self._find(key)
             metadata = read_part(path, size_bytes, source.part) if part is None else part.metadata
             if metadata is not None:
                 file = open_file(path, size_bytes, metadata=metadata)
-                return Opened(file, range(len(source.groups)), (part or self._keep(place, file)).names)
+                return Opened(file, range(len(source.groups)), (part or self._keep(key, file)).names)
         file = open_file(path, size_bytes, metadata=None if known is None else known.metadata)
         groups = range(file.num_row_groups) if source.groups is None else source.groups
         return Opened(file, groups, (known or self._keep(whole, file)).names)
 
-    def _find(self, place: _Place) -> _Footer | None:
+    def _find(self, key: _Key) -> _Footer | None:
         with self._lock:
-            if place in self._kept:
-                self._kept.move_to_end(place)
-            return self._kept.get(place)
+            if key in self._cached:
+                self._cached.move_to_end(key)
+            return self._cached.get(key)
 
-    def _keep(self, place: _Place, file: pq.ParquetFile) -> _Footer:
+    def _keep(self, key: _Key, file: pq.ParquetFile) -> _Footer:
         footer = _Footer(file.metadata, frozenset(file.schema_arrow.names))
         with self._lock:
-            if place not in self._kept:
-                self._kept[place] = footer
+            if key not in self._cached:
+                self._cached[key] = footer
                 self._bytes += footer.memory_bytes
-            while self._bytes > self._bytes_max and len(self._kept) > 1:
-                self._bytes -= self._kept.popitem(last=False)[1].memory_bytes
+            while self._bytes > self._bytes_max and len(self._cached) > 1:
+                self._bytes -= self._cached.popitem(last=False)[1].memory_bytes
         return footer

@@ -5,9 +5,9 @@ parse, to read one of them. It is one Thrift structure, and its row groups are a
 them says is the same wherever it stands, so the beginning of a footer, a list of some of its row groups and its end are
 a footer too: of the same file, with these row groups only.
 
-`group_places` finds where each row group lies. It does not walk through the columns, which in Python would take longer
-than to parse them all: it looks for the numbers that each row group ends with, and believes a place only where what
-follows is the end of a row group and the beginning of the next. The index keeps the places (docs/format.md), and
+`group_extents` finds where each row group lies. It does not walk through the columns, which in Python would take longer
+than to parse them all: it looks for the numbers that each row group ends with, and believes an offset only where what
+follows is the end of a row group and the beginning of the next. The index keeps the offsets (docs/format.md), and
 `read_part` fetches the bytes from the file itself: the index says where to look, never what is there. Where anything is
 not as it must be, there is no part, and the whole footer tells.
 """
@@ -33,7 +33,7 @@ _STOP, _STRUCT = 0, 12
 _WIDTHS = {1: 1, 2: 1, 3: 1, 7: 8}
 
 
-def group_places(raw: bytes, metadata: pq.FileMetaData) -> list[tuple[int, int]]:
+def group_extents(raw: bytes, metadata: pq.FileMetaData) -> list[tuple[int, int]]:
     """Begin and length of each row group in a footer; none where that is of no use, or cannot be told."""
     groups = metadata.num_row_groups
     if len(raw) < FOOTER_BYTES_MIN or groups < 2:
@@ -42,15 +42,15 @@ def group_places(raw: bytes, metadata: pq.FileMetaData) -> list[tuple[int, int]]
     before = _I64 + _zigzag(metadata.num_rows) + _list_head(groups)
     try:
         at = raw.index(before + columns) + len(before)
-        places = []
+        extents = []
         for number in range(groups):
             group = metadata.row_group(number)
             end = _end_of_group(raw, at, group, columns if number < groups - 1 else None)
-            places.append((at, end - at))
+            extents.append((at, end - at))
             at = end
     except (ValueError, IndexError, RecursionError):  # another writer's way to write it
         return []
-    return places
+    return extents
 
 
 def _end_of_group(raw: bytes, at: int, group: pq.RowGroupMetaData, following: bytes | None) -> int:

@@ -77,14 +77,14 @@ def look_at(root: PurePath, path: str) -> DiskFile | None:
     """One regular file below `root`, or None if it is gone, is no file, or can only be reached through a link."""
     if not lies_inside(path):
         return None
-    place = os.path.join(os.path.realpath(root), path)
-    return _status(place, path) if os.path.realpath(place) == place else None
+    absolute = os.path.join(os.path.realpath(root), path)
+    return _status(absolute, path) if os.path.realpath(absolute) == absolute else None
 
 
-def _status(place: str, path: str) -> DiskFile | None:
-    with translated(place):
+def _status(absolute: str, path: str) -> DiskFile | None:
+    with translated(absolute):
         try:
-            status = os.lstat(place)
+            status = os.lstat(absolute)
         except (FileNotFoundError, NotADirectoryError):
             return None
     if not stat.S_ISREG(status.st_mode):

@@ -30,7 +30,7 @@ from lithify.errors import LithifyError, NotFound, Unavailable
 from lithify.files.listing import Listing, files_below, list_own, look_at
 from lithify.files.modes import folder_mode, give_mode
 from lithify.files.os_errors import os_error, translated
-from lithify.files.paths import Places, is_link, remove_tree
+from lithify.files.paths import PathGuard, is_link, remove_tree
 from lithify.files.storage import Data, Storage
 
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY
@@ -47,8 +47,8 @@ class LocalStorage(Storage):
     _modes: tuple[str, int] | None = None
 
     @cached_property
-    def places(self) -> Places:
-        return Places()
+    def path_guard(self) -> PathGuard:
+        return PathGuard()
 
     @cached_property
     def _doubted(self) -> set[PurePath]:
@@ -83,7 +83,7 @@ class LocalStorage(Storage):
                 os.close(fd)
 
     def _open(self, path: PurePath, flags: int, mode: int | None = None) -> int:
-        with self.places.entry(path) as (at, name):
+        with self.path_guard.entry(path) as (at, name):
             fd = os.open(name, flags | _OPEN, mode or self._mode_of(path) or 0o644, dir_fd=at)
         if flags & os.O_CREAT and mode is None:
             self._give_mode(fd, path)
@@ -98,7 +98,7 @@ class LocalStorage(Storage):
                 raise
 
     def _unlink(self, path: PurePath) -> None:
-        with self.places.entry(path) as (at, name):
+        with self.path_guard.entry(path) as (at, name):
             os.unlink(name, dir_fd=at)
 
     def put(self, path: PurePath, data: Data, mode: int | None = None) -> None:
@@ -118,7 +118,7 @@ class LocalStorage(Storage):
         with translated(path):
             try:
                 self.step("store.rename")
-                with self.places.entry(path) as (at, name):
+                with self.path_guard.entry(path) as (at, name):
                     rename(at, temporary.name, name)
             except BaseException:
                 with contextlib.suppress(OSError, LithifyError):
@@ -194,7 +194,7 @@ class LocalStorage(Storage):
         return Path(path)
 
     def exists(self, path: PurePath) -> bool:
-        """Also what a link leads to: one to an allowed place counts."""
+        """Also what a link leads to: one to an allowed folder counts."""
         return _seen(path) is not None
 
     def is_folder(self, path: PurePath) -> bool:
@@ -249,7 +249,7 @@ class LocalStorage(Storage):
             current = current.parent
         with translated(path):
             self.step("store.make_folder")
-            self.places.check_folder(path)
+            self.path_guard.check_folder(path)
             os.makedirs(path, mode, exist_ok=True)
             for folder in missing:
                 if (given := self._mode_of(folder)) is not None:
@@ -295,7 +295,7 @@ class LocalStorage(Storage):
         with translated(target):
             self.step("store.link")
             try:
-                with self.places.entry(target) as (at, name):
+                with self.path_guard.entry(target) as (at, name):
                     os.link(path, name, dst_dir_fd=at, follow_symlinks=False)
             except OSError as error:
                 if error.errno not in _NO_LINK:
@@ -311,14 +311,14 @@ class LocalStorage(Storage):
     def delete_folder(self, path: PurePath) -> None:
         with translated(path), contextlib.suppress(FileNotFoundError):
             self.step("store.delete_folder")
-            with self.places.entry(path) as (at, name):
+            with self.path_guard.entry(path) as (at, name):
                 remove_tree(at, name)
 
     def delete_empty_folder(self, path: PurePath) -> None:
         with translated(path):
             self.step("store.delete_folder")
             try:
-                with self.places.entry(path) as (at, name):
+                with self.path_guard.entry(path) as (at, name):
                     os.rmdir(name, dir_fd=at)
             except FileNotFoundError:
                 return
@@ -329,7 +329,7 @@ class LocalStorage(Storage):
     def move(self, path: PurePath, target: PurePath, *, sync: bool = True) -> None:
         with translated(path):
             self.step("store.rename")
-            with self.places.entry(path) as (old, name), self.places.entry(target) as (new, new_name):
+            with self.path_guard.entry(path) as (old, name), self.path_guard.entry(target) as (new, new_name):
                 os.rename(name, new_name, src_dir_fd=old, dst_dir_fd=new)
         if sync:
             self.sync_folder(target.parent)
@@ -375,7 +375,7 @@ class LocalStorage(Storage):
         return None if found is None else f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}"
 
     def _status(self, path: PurePath) -> os.stat_result:
-        with translated(path), self.places.entry(path) as (at, name):
+        with translated(path), self.path_guard.entry(path) as (at, name):
             found = os.stat(name, dir_fd=at, follow_symlinks=False)
             if stat.S_ISLNK(found.st_mode):
                 raise is_link(path)

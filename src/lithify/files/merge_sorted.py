@@ -261,8 +261,8 @@ def _in_order(scalar: pa.Scalar) -> _Value:
 
 
 def _key_at(table: pa.Table, line: int, by: Sequence[str]) -> tuple[_Value, ...]:
-    place = line % table.num_rows
-    return tuple(_in_order(table.column(name)[place]) for name in by)
+    row = line % table.num_rows
+    return tuple(_in_order(table.column(name)[row]) for name in by)
 
 
 def _is_sorted(table: pa.Table, by: Sequence[str]) -> bool:

@@ -103,7 +103,7 @@ def _check_counts(metadata: pq.FileMetaData) -> None:
 
 @contextmanager
 def ranges_of(path: PurePath | str) -> Iterator[Callable[[int, int], bytes]]:
-    """What a data file has from a place on, at most so many bytes."""
+    """What a data file has from an offset on, at most so many bytes."""
     with translated(path):
         fd = os.open(path, os.O_RDONLY)
         try:
@@ -215,10 +215,10 @@ def column_orders(raw: bytes) -> tuple[bytes, bytes]:
         start -= 3
     count = (end - start) // 3
     head = bytes([count << 4 | _STRUCT]) if count < 15 else bytes([0xF0 | _STRUCT]) + varint(count)
-    place = start - len(head) - 1
-    if not count or place < 0 or raw[place] & 0x0F != _LIST or raw[place + 1 : start] != head:
+    list_start = start - len(head) - 1
+    if not count or list_start < 0 or raw[list_start] & 0x0F != _LIST or raw[list_start + 1 : start] != head:
         return b"", raw
-    return bytes(int(code == _TYPE_ORDER) for code in raw[start:end:3]), raw[:place]
+    return bytes(int(code == _TYPE_ORDER) for code in raw[start:end:3]), raw[:list_start]
 
 
 def varint(number: int) -> bytes:

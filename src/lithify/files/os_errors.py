@@ -28,25 +28,25 @@ def translated(path: PurePath | str) -> Iterator[None]:
 
 
 def os_error(error: OSError, path: PurePath | str) -> LithifyError:
-    place = _named(error, path)
+    named = _named(error, path)
     match error.errno:
         case errno.EEXIST:
-            return Exists(f"{place} exists already")
+            return Exists(f"{named} exists already")
         case errno.ENOSPC | errno.EDQUOT:
             return Unavailable(
-                f"no space left while writing {place}: free some disk space, then retry; nothing was changed",
+                f"no space left while writing {named}: free some disk space, then retry; nothing was changed",
                 disk_full=True,
             )
         case errno.EMFILE | errno.ENFILE:
             return Unavailable(
-                f"too many files are open to open {place}: retry; if it stays so, raise the limit (ulimit -n)"
+                f"too many files are open to open {named}: retry; if it stays so, raise the limit (ulimit -n)"
             )
         case errno.EACCES | errno.EPERM | errno.EROFS:
-            return Unavailable(f"no permission for {place}: check the owner and mode of the folder")
+            return Unavailable(f"no permission for {named}: check the owner and mode of the folder")
         case errno.EIO:
-            return Corruption(f"the disk reports an I/O error for {place}: check the device")
+            return Corruption(f"the disk reports an I/O error for {named}: check the device")
         case _:
-            return Unavailable(f"{place}: {error.strerror or error}")
+            return Unavailable(f"{named}: {error.strerror or error}")
 
 
 def _named(error: OSError, path: PurePath | str) -> PurePath | str:

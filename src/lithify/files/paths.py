@@ -7,7 +7,7 @@ exactly that folder, whatever is put in its place meanwhile. A link below a root
 refused. What lies below a folder that is deleted is deleted in the same way, and a link in it goes as a link.
 
 Engines that are given a path, to read from, walk it themselves. Files are therefore looked at before, level by level
-(`Places.check_files`); a link may then lead to a place that the settings of the opener allow, and to no other.
+(`PathGuard.check_files`); a link may then lead to a folder that the settings of the opener allow, and to no other.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _WALKED = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
-class Places:
-    """What one opener trusts: `roots` that it named, and `allowed` places that a lake may refer to besides.
+class PathGuard:
+    """What one opener trusts: `roots` that it named, and `allowed` folders that a lake may refer to besides.
 
     Without any root nothing is refused: the path is the caller's own word, and its folder is the root.
     """
@@ -48,12 +48,12 @@ class Places:
             self.allowed = (*self.allowed, text)
 
     def allows(self, path: PurePath | str) -> bool:
-        """Whether it really lies in an allowed place, whatever links lead there."""
+        """Whether it really lies in an allowed folder, whatever links lead there."""
         real = os.path.realpath(path)
-        return any(real == place or real.startswith(f"{place.rstrip('/')}/") for place in self.allowed)
+        return any(real == folder or real.startswith(f"{folder.rstrip('/')}/") for folder in self.allowed)
 
     def followed(self, path: PurePath, levels: int) -> Path:
-        """The last levels of a path may be links to allowed places: then where it really lies, which is trusted."""
+        """The last levels of a path may be links to allowed folders: then where it really lies, which is trusted."""
         folder = Path(path)
         for part in (folder, *folder.parents[: levels - 1]):
             if _is_link(str(part)) and self.allows(part):
@@ -139,7 +139,7 @@ class Places:
                     raise is_link(f"{at}/{name}")
 
     def check_files(self, folder: PurePath, paths: Iterable[str]) -> None:
-        """Files that a log names by their path below its folder: no level of it is a link out of allowed places."""
+        """Files that a log names by their path below its folder: no level of it is a link out of allowed folders."""
         text, plain, linked = str(folder), set[str](), set[str]()
         for path in paths:
             links = False
@@ -156,7 +156,7 @@ class Places:
             self.linked[text] = self.linked.get(text, frozenset()) | linked
 
     def _check_level(self, path: str) -> bool:
-        """Whether it is a link, to a place that is allowed."""
+        """Whether it is a link, to a folder that is allowed."""
         if not _is_link(path):
             return False
         if not self.allows(path):
@@ -224,7 +224,7 @@ def remove_tree(at: int, name: str) -> None:
 
 def discard_tree(folder: PurePath) -> None:
     """Delete a folder that only saves time, as far as that is possible; also the folder it lies in is no link."""
-    places = Places()
-    places.trust(folder.parent.parent)
-    with contextlib.suppress(OSError, Corruption), places.entry(folder) as (at, name):
+    path_guard = PathGuard()
+    path_guard.trust(folder.parent.parent)
+    with contextlib.suppress(OSError, Corruption), path_guard.entry(folder) as (at, name):
         remove_tree(at, name)

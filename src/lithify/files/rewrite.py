@@ -152,7 +152,7 @@ class _Merge:
     def __init__(self, task: RewriteTask, hidden: pa.Table | None, rows: pa.Table | None) -> None:
         self._task, self._hidden = task, hidden
         self._rows = rows if rows is not None else task.layout.columns.empty_table()
-        self._placed = np.zeros(self._rows.num_rows, bool)
+        self._written = np.zeros(self._rows.num_rows, bool)
         # For each hidden key the new row that takes its place here, or -1.
         self._row_of_hidden = (
             lookup(hidden, self._rows, task.by)
@@ -173,14 +173,14 @@ class _Merge:
             self.rows_read += batch.num_rows
             in_order = in_order and self._continues(batch)
             pending = self._merged(batch)
-        rest = self._rows.filter(pa.array(~self._placed))
+        rest = self._rows.filter(pa.array(~self._written))
         if pending is not None and pending.num_rows and in_order and rest.num_rows:
-            self._placed[:] = True
+            self._written[:] = True
             yield sort_by(pa.concat_tables([pending, rest]), task.by)
             return
         if pending is not None:
             yield pending
-        yield self._rows.filter(pa.array(~self._placed))
+        yield self._rows.filter(pa.array(~self._written))
 
     def _continues(self, batch: pa.Table) -> bool:
         if not batch.num_rows or not self._rows.num_rows:
@@ -204,7 +204,7 @@ class _Merge:
         self.updated += int(shown.sum())
         self.deleted += int((~shown).sum())
         replacement = np.where(hit, self._row_of_hidden[line], -1)
-        self._placed[replacement[replacement >= 0]] = True
+        self._written[replacement[replacement >= 0]] = True
         replaced = replacement >= 0
         order = np.arange(batch.num_rows)
         order[replaced] = batch.num_rows + np.arange(replaced.sum())
@@ -213,7 +213,7 @@ class _Merge:
 
     def _with_new(self, merged: pa.Table) -> pa.Table:
         """New rows whose place is in or before this batch, in order."""
-        waiting = np.flatnonzero(~self._placed)
+        waiting = np.flatnonzero(~self._written)
         if not len(waiting) or not merged.num_rows:
             return merged
         name = self._task.by[0]
@@ -221,5 +221,5 @@ class _Merge:
         fitting = waiting[pc.less(self._rows.column(name), last).to_numpy()[waiting]]
         if not len(fitting):
             return merged
-        self._placed[fitting] = True
+        self._written[fitting] = True
         return sort_by(pa.concat_tables([merged, take(self._rows, fitting).cast(merged.schema)]), self._task.by)

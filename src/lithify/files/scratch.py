@@ -40,21 +40,21 @@ class Scratch:
 
     def __init__(self, kind: str, parent: Path | None = None) -> None:
         with translated("the folder for temporary files"):
-            place = str(parent or tempfile.gettempdir())
+            folder = str(parent or tempfile.gettempdir())
         with _sweeping:
-            if place not in _swept:
-                _swept.add(place)
-                sweep(Path(place))
+            if folder not in _swept:
+                _swept.add(folder)
+                sweep(Path(folder))
         for _ in range(ATTEMPTS_MAX):
-            with translated(place):
-                self.path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{kind}-", dir=place))
+            with translated(folder):
+                self.path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{kind}-", dir=folder))
             fd = _locked(self.path / OWNER_FILE, create=True)
             if fd is not None and (self.path / OWNER_FILE).exists():
                 self._fd: int | None = fd
                 return
             if fd is not None:
                 os.close(fd)
-        raise Unavailable(f"temporary folders in {place} are removed as soon as they are made: find out by whom")
+        raise Unavailable(f"temporary folders in {folder} are removed as soon as they are made: find out by whom")
 
     def close(self) -> None:
         fd, self._fd = self._fd, None
@@ -84,11 +84,11 @@ def discard(folder: PurePath) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def sweep(place: PurePath) -> int:
+def sweep(parent: PurePath) -> int:
     """Remove what processes that are gone have left there. Returns how many folders; it ends after a few seconds."""
     until, removed = time.monotonic() + SWEEP_S_MAX, 0
     try:
-        with os.scandir(place) as entries:
+        with os.scandir(parent) as entries:
             found = [Path(entry.path) for entry in entries if entry.name.startswith(PREFIX) and _is_mine(entry)]
     except OSError:
         return 0
@@ -104,7 +104,7 @@ def sweep(place: PurePath) -> int:
         finally:
             os.close(fd)
     if removed:
-        logger.info("removed %d temporary folders of processes that are gone from %s", removed, place)
+        logger.info("removed %d temporary folders of processes that are gone from %s", removed, parent)
     return removed
 
 

@@ -40,7 +40,7 @@ _DECIMALS_RIGHT: dict[str, tuple[tuple[int, int], frozenset[str]]] = {
 _ORDER_WRONG = {"parquet-rs": (13, 0)}
 # The end of a footer of a writer that is right about everything, before its column orders.
 _RIGHT_WRITER = re.compile(rb"(parquet-mr|parquet-cpp-arrow) version (\d+)\.(\d+)[ -~]*\Z")
-FOREIGN_KEPT_MAX = 100_000
+FOREIGN_CACHED_MAX = 100_000
 
 
 def believed(footer: Footer) -> tuple[bool, ...]:
@@ -64,7 +64,7 @@ class _Schema:
 
 @lru_cache(maxsize=64)
 def _believed(schema: _Schema, orders: bytes, created_by: str, rebased: bool) -> tuple[bool, ...]:
-    leaves = [schema.schema.column(place) for place in range(len(schema.schema))]
+    leaves = [schema.schema.column(column_index) for column_index in range(len(schema.schema))]
     stated = [bool(order) for order in orders] or [False] * len(leaves)
     return tuple(
         _order_known(leaf, known, _writer(created_by)) and not (rebased and _is_calendar(leaf))
@@ -98,7 +98,7 @@ def _is_calendar(leaf: Any) -> bool:
     return leaf.logical_type.type in ("DATE", "TIMESTAMP")
 
 
-@lru_cache(maxsize=FOREIGN_KEPT_MAX)
+@lru_cache(maxsize=FOREIGN_CACHED_MAX)
 def doubtful(path: str, size_bytes: int) -> bool:
     """Whether an engine that believes every statistic must not see those of this file, which somebody else wrote."""
     raw = read_footer(path, size_bytes)
@@ -110,7 +110,7 @@ def doubtful(path: str, size_bytes: int) -> bool:
             return False
     footer = footer_of(raw, path)
     schema = footer.metadata.schema
-    leaves = [schema.column(place) for place, known in enumerate(believed(footer)) if not known]
+    leaves = [schema.column(column_index) for column_index, known in enumerate(believed(footer)) if not known]
     return any(leaf.physical_type in _BYTES or _is_unsigned(leaf) for leaf in leaves)
 
 
@@ -126,10 +126,10 @@ def ranges_of(path: PurePath, column: str) -> list[Range] | None:
     """Of each row group of a file; None where its footer does not say or is not believed."""
     footer = footer_of(read_footer(path), path)
     metadata = footer.metadata
-    place = next((i for i in range(metadata.num_columns) if metadata.schema.column(i).path == column), None)
-    if place is None or not believed(footer)[place]:
+    column_index = next((i for i in range(metadata.num_columns) if metadata.schema.column(i).path == column), None)
+    if column_index is None or not believed(footer)[column_index]:
         return None
-    chunks = [metadata.row_group(number).column(place).statistics for number in range(metadata.num_row_groups)]
+    chunks = [metadata.row_group(number).column(column_index).statistics for number in range(metadata.num_row_groups)]
     if any(chunk is None or not chunk.has_min_max for chunk in chunks):
         return None
     try:
@@ -141,20 +141,20 @@ def ranges_of(path: PurePath, column: str) -> list[Range] | None:
 def stats_json(footer: Footer, schema: pa.Schema, columns: Sequence[str]) -> str:
     """Delta's statistics for one file. Bounds are left out where they would not be exact enough to prune by."""
     metadata, known = footer.metadata, believed(footer)
-    places = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
+    column_indices = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
     minimum: dict[str, Any] = {}
     maximum: dict[str, Any] = {}
     nulls: dict[str, int] = {}
     for name in columns:
-        place = places.get(name)
-        if place is None or schema.get_field_index(name) < 0:
+        column_index = column_indices.get(name)
+        if column_index is None or schema.get_field_index(name) < 0:
             continue
-        chunks = [metadata.row_group(g).column(place).statistics for g in range(metadata.num_row_groups)]
+        chunks = [metadata.row_group(g).column(column_index).statistics for g in range(metadata.num_row_groups)]
         if any(chunk is None or not chunk.has_null_count for chunk in chunks):
             continue
         nulls[name] = sum(chunk.null_count for chunk in chunks)
         bounded = [chunk for chunk in chunks if chunk.has_min_max]
-        if not known[place] or len(bounded) < sum(chunk.num_values > 0 for chunk in chunks) or not bounded:
+        if not known[column_index] or len(bounded) < sum(chunk.num_values > 0 for chunk in chunks) or not bounded:
             continue
         try:
             low = _bound(min(chunk.min for chunk in bounded), schema.field(name).type, upper=False)

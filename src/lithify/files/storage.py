@@ -25,7 +25,7 @@ from pathlib import Path, PurePath
 
 from lithify.core.disk_files import DiskFile
 from lithify.files.listing import Listing
-from lithify.files.paths import Places
+from lithify.files.paths import PathGuard
 
 Data = bytes | memoryview
 
@@ -37,7 +37,7 @@ class Storage(ABC):
 
     @property
     @abstractmethod
-    def places(self) -> Places:
+    def path_guard(self) -> PathGuard:
         """Which roots it reaches, and what lies there that must not be followed."""
 
     def step(self, name: str) -> None:  # noqa: B027

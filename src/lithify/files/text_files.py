@@ -21,9 +21,9 @@ import pyarrow as pa
 from lithify.errors import InvalidRequest
 from lithify.files.text_input import TextInput, look_at
 from lithify.text.csv_records import LF, QUOTE, first_misplaced, line_breaks
-from lithify.text.csv_rows import check_header, csv_portions, read_header
-from lithify.text.json_lines import json_portions, json_types
-from lithify.text.text_rows import BadRecord, Portion, Target
+from lithify.text.csv_rows import check_header, csv_batches, read_header
+from lithify.text.json_lines import json_batches, json_types
+from lithify.text.text_rows import BadRecord, Target, TextBatch
 
 RANGE_BYTES = 32 * 2**20
 EXAMPLES_MAX = 5
@@ -41,7 +41,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Look:
-    """What was found in a range, if it begins outside (0) or inside (1) of a quoted value: the first record's place
+    """What was found in a range, if it begins outside (0) or inside (1) of a quoted value: the first record's start
     and the lines before it in the range (None: no record begins), and whether the quotes are in order.
     """
 
@@ -82,18 +82,18 @@ def look(part: Range) -> Look:
     breaks = line_breaks(padded, data, last=True) if part.quoted else np.flatnonzero(data == LF)
     breaks = breaks[(breaks >= 1) & (breaks < len(data) - 1)]
     if not part.quoted or QUOTE not in padded:
-        place = _first(breaks, part.start)
-        return Look(len(breaks), 0, (place, None if part.quoted else place), (True, True))
+        start = _first(breaks, part.start)
+        return Look(len(breaks), 0, (start, None if part.quoted else start), (True, True))
     quotes = np.flatnonzero(data == QUOTE)
     quotes = quotes[(quotes >= 1) & (quotes < len(data) - 1)]
     odd = np.searchsorted(quotes, breaks) % 2
-    places = _first(breaks, part.start, odd == 0), _first(breaks, part.start, odd == 1)
+    starts = _first(breaks, part.start, odd == 0), _first(breaks, part.start, odd == 1)
     fine = [first_misplaced(data, quotes, opened=opened) == len(data) for opened in (False, True)]
-    return Look(len(breaks), len(quotes), places, (fine[0], fine[1]))
+    return Look(len(breaks), len(quotes), starts, (fine[0], fine[1]))
 
 
 def _first(breaks: np.ndarray, start: int, wanted: np.ndarray | None = None) -> tuple[int, int] | None:
-    """The place behind the first break, and how many there are up to it. The data has one byte before `start`."""
+    """The offset behind the first break, and how many there are up to it. The data has one byte before `start`."""
     if not len(breaks) or (wanted is not None and not wanted.any()):
         return None
     at = 0 if wanted is None else int(np.argmax(wanted))
@@ -140,30 +140,30 @@ def _cut(whole: Piece, looker: Looker) -> list[Piece]:
             starts.append((first[0], lines + first[1]))
         side ^= found.quotes & 1
         lines += found.lines
-    ends = [place for place, _ in starts] + [None]
+    ends = [begin for begin, _ in starts] + [None]
     first_piece = Piece(text, whole.header, whole.line, 0, ends[0], whole.drop, whole.modified_us)
     return [
         first_piece,
         *(
-            Piece(text, whole.header, line, place, end, 0, whole.modified_us)
-            for (place, line), end in zip(starts, ends[1:], strict=True)
+            Piece(text, whole.header, line, begin, end, 0, whole.modified_us)
+            for (begin, line), end in zip(starts, ends[1:], strict=True)
         ),
     ]
 
 
-def portions(piece: Piece, target: Target) -> Iterator[Portion]:
+def text_batches(piece: Piece, target: Target) -> Iterator[TextBatch]:
     text = piece.input
     if isinstance(text.source, Path) and text.source.stat().st_size != text.size:
-        raise InvalidRequest(f"{text.place} has changed while it was read: read it again when it is complete")
+        raise InvalidRequest(f"{text.label} has changed while it was read: read it again when it is complete")
     blocks = _without(text.blocks(piece.start, piece.end), piece.drop)
     if piece.header is not None:
-        return csv_portions(blocks, text.place, target, piece.header, piece.line)
-    return json_portions(blocks, text.place, target, piece.line)
+        return csv_batches(blocks, text.label, target, piece.header, piece.line)
+    return json_batches(blocks, text.label, target, piece.line)
 
 
 def value_types(piece: Piece) -> pa.Schema:
     """The columns of a JSON file, by their values."""
-    return json_types(piece.input.blocks(), piece.input.place)
+    return json_types(piece.input.blocks(), piece.input.label)
 
 
 def _without(blocks: Iterator[bytes], drop: int) -> Iterator[bytes]:
@@ -183,17 +183,17 @@ def present(pieces: Sequence[Piece], target: Target) -> pa.Schema:
 
 
 def read_text(
-    source: PurePath | bytes, place: str, kind: str, target: Target, encoding: str | None = None, *, unpack: bool = True
+    source: PurePath | bytes, label: str, kind: str, target: Target, encoding: str | None = None, *, unpack: bool = True
 ) -> tuple[pa.Table, list[BadRecord]]:
     """Everything at once: the rows with the columns that are named, and all that is none. `unpack`: packed data is
     unpacked, whatever size it may have then; else it is refused.
     """
-    text = look_at(source, place, encoding)
+    text = look_at(source, label, encoding)
     if text.packed is not None and not unpack:
-        raise InvalidRequest(f"{place} is packed with {text.packed}: say so, or send it as it is")
+        raise InvalidRequest(f"{label} is packed with {text.packed}: say so, or send it as it is")
     if kind == "csv":
-        header = read_header(text.blocks(), place)
-        check_header(header.names, target, place)
+        header = read_header(text.blocks(), label)
+        check_header(header.names, target, label)
         piece = Piece(text, header.names, header.lines + 1, drop=header.size)
     else:
         piece = Piece(text, None, 1)
@@ -201,15 +201,15 @@ def read_text(
 
 
 def gathered(pieces: Sequence[Piece], target: Target) -> tuple[pa.Table, list[BadRecord]]:
-    found: list[Portion] = []
-    for portion in (portion for piece in pieces for portion in portions(piece, target)):
-        found.append(portion)
-        if target.first_bad and portion.bad:
+    found: list[TextBatch] = []
+    for batch in (batch for piece in pieces for batch in text_batches(piece, target)):
+        found.append(batch)
+        if target.first_bad and batch.bad:
             break
-    bad = [record for portion in found for record in portion.bad]
-    rows = [portion.rows for portion in found if portion.rows.num_rows]
+    bad = [record for batch in found for record in batch.bad]
+    rows = [batch.rows for batch in found if batch.rows.num_rows]
     columns = pa.schema([pa.field(f.name, f.type) for f in target.columns])
-    named = {name for portion in found for name in portion.names}
+    named = {name for batch in found for name in batch.names}
     table = pa.concat_tables([columns.empty_table(), *rows], promote_options="default")
     return table.select([name for name in columns.names if name in named]) if named else table, bad
 

@@ -72,10 +72,10 @@ def check_encoding(name: str | None) -> str | None:
 
 @dataclass(frozen=True)
 class TextInput:
-    """A source that was looked at. `place` is how errors call it; `skip`: bytes of its byte order mark."""
+    """A source that was looked at. `label` is how errors call it; `skip`: bytes of its byte order mark."""
 
     source: PurePath | bytes
-    place: str
+    label: str
     packed: str | None
     encoding: str
     skip: int
@@ -106,12 +106,12 @@ class TextInput:
 
     def raw_blocks(self, start: int, end: int | None, block_bytes: int) -> Iterator[bytes]:
         """Bytes as they are, but unpacked."""
-        with _opened(self.source, self.packed, self.place) as stream:
+        with _opened(self.source, self.packed, self.label) as stream:
             if start:
                 stream.seek(start)
             left = None if end is None else end - start
             while left is None or left > 0:
-                with _named(self.place, self.packed):
+                with _named(self.label, self.packed):
                     block = stream.read(block_bytes if left is None else min(block_bytes, left))
                 if not block:
                     return
@@ -119,7 +119,7 @@ class TextInput:
                 yield block
 
 
-def look_at(source: PurePath | bytes, place: str, encoding: str | None = None) -> TextInput:
+def look_at(source: PurePath | bytes, label: str, encoding: str | None = None) -> TextInput:
     """Find out how to read a source. A declared encoding that the source itself contradicts is refused."""
     declared = check_encoding(encoding)
     if isinstance(source, bytes):
@@ -131,20 +131,20 @@ def look_at(source: PurePath | bytes, place: str, encoding: str | None = None) -
                 head = file.read(_PEEK_BYTES)
     packed = next((name for magic, name in _PACKED.items() if head.startswith(magic)), None)
     if packed is not None:
-        with _opened(source, packed, place) as stream, _named(place, packed):
+        with _opened(source, packed, label) as stream, _named(label, packed):
             head = stream.read(_PEEK_BYTES)
     for magic, what in _FOREIGN.items():
         if head.startswith(magic):
-            raise InvalidRequest(f"{place} is {what}")
-    return TextInput(source, place, packed, *_encoding_of(head, declared, place), size)
+            raise InvalidRequest(f"{label} is {what}")
+    return TextInput(source, label, packed, *_encoding_of(head, declared, label), size)
 
 
-def _encoding_of(head: bytes, declared: str | None, place: str) -> tuple[str, int]:
+def _encoding_of(head: bytes, declared: str | None, label: str) -> tuple[str, int]:
     for mark, name in _MARKS:
         if head.startswith(mark):
             if declared is not None and declared not in (name, name[:6].rstrip("-")):
                 raise InvalidRequest(
-                    f"{place} begins with the byte order mark of {name}, and {declared} was declared: leave the "
+                    f"{label} begins with the byte order mark of {name}, and {declared} was declared: leave the "
                     "encoding out, or declare that one"
                 )
             return name, len(mark)
@@ -165,7 +165,7 @@ def _by_zeros(head: bytes) -> str | None:
 
 
 @contextmanager
-def _opened(source: PurePath | bytes, packed: str | None, place: str) -> Iterator[pa.NativeFile]:
+def _opened(source: PurePath | bytes, packed: str | None, label: str) -> Iterator[pa.NativeFile]:
     if isinstance(source, bytes):
         raw: pa.NativeFile = pa.BufferReader(source)
     else:
@@ -175,17 +175,17 @@ def _opened(source: PurePath | bytes, packed: str | None, place: str) -> Iterato
         if packed is None:
             yield raw
             return
-        with _named(place, packed):
+        with _named(label, packed):
             stream = pa.CompressedInputStream(raw, packed)
         with stream:
             yield stream
 
 
 @contextmanager
-def _named(place: str, packed: str | None) -> Iterator[None]:
+def _named(label: str, packed: str | None) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as error:
         if packed is None:
             raise
-        raise InvalidRequest(f"{place} is no complete {packed} data: copy or pack it again ({error})") from error
+        raise InvalidRequest(f"{label} is no complete {packed} data: copy or pack it again ({error})") from error

@@ -35,8 +35,8 @@ def quantiles(sample: pa.Table, by: Sequence[str]) -> list[Quantiles]:
         values = pc.drop_null(sample.column(name))
         prefix = _common_prefix(values)
         numbers = np.sort(_numbers(values, prefix))
-        places = np.linspace(0, max(len(numbers) - 1, 0), (1 << bits) - 1).astype(np.int64)
-        found.append(Quantiles(name, prefix, numbers[places] if len(numbers) else numbers))
+        ranks = np.linspace(0, max(len(numbers) - 1, 0), (1 << bits) - 1).astype(np.int64)
+        found.append(Quantiles(name, prefix, numbers[ranks] if len(numbers) else numbers))
     return found
 
 
@@ -45,7 +45,7 @@ def bits_per_column(columns: int) -> int:
 
 
 def z_values(table: pa.Table, by: Sequence[Quantiles]) -> np.ndarray:
-    """The place of each row on the curve. Nulls come first in their column."""
+    """The position of each row on the curve. Nulls come first in their column."""
     bits = bits_per_column(len(by))
     ranks = []
     for column in by:

@@ -59,8 +59,8 @@ def check_fields(body: bytes, document: Any) -> None:
     """Refuse a document with an object that names a field twice: which of the values was meant is not known."""
     if repeats(body, document):
         rows, field = repeated_in_rows(body), repeated_field(body)
-        place = f"row {min(rows)}" if rows else "the body"
-        raise InvalidRequest(f"{place}, field {rows[min(rows)] if rows else field!r}: {TWICE}; send it once")
+        where = f"row {min(rows)}" if rows else "the body"
+        raise InvalidRequest(f"{where}, field {rows[min(rows)] if rows else field!r}: {TWICE}; send it once")
 
 
 def depth_of(body: bytes) -> int:
@@ -100,7 +100,7 @@ class Bodies:
     ) -> None:
         self._app, self.bytes_max = app, bytes_max
         self.silence_s_max, self.body_s_max, self.linger_s_max = silence_s_max, body_s_max, linger_s_max
-        self.held_bytes = 0
+        self.buffered_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -114,7 +114,7 @@ class Bodies:
         try:
             await self._app(scope, body.receive, body.send)
         finally:
-            self.held_bytes -= body.held_bytes
+            self.buffered_bytes -= body.buffered_bytes
 
 
 class _Body:
@@ -126,7 +126,7 @@ class _Body:
         declared = headers.get("content-length", "")
         self._declared = int(declared) if declared.isdecimal() else 0
         self._deadline: float | None = None
-        self._seen_bytes = self.held_bytes = 0
+        self._seen_bytes = self.buffered_bytes = 0
         self._ended = self._silent = False
         # Whoever asks first has sent no body yet, and sends none if the answer comes at once.
         self._waits_to_be_asked = headers.get("expect", "").lower() == "100-continue"
@@ -164,12 +164,12 @@ class _Body:
         self._hold(size)
 
     def _hold(self, size: int) -> None:
-        if self._bodies.held_bytes + size > BODIES_AT_ONCE * self._bodies.bytes_max:
+        if self._bodies.buffered_bytes + size > BODIES_AT_ONCE * self._bodies.bytes_max:
             raise RefusedBody(
                 LimitExceeded("too many large bodies are being read at once: send it again later", limit="queue")
             )
-        self.held_bytes += size
-        self._bodies.held_bytes += size
+        self.buffered_bytes += size
+        self._bodies.buffered_bytes += size
 
     def _too_large(self, when: str = "") -> LimitExceeded:
         return LimitExceeded(

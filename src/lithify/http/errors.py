@@ -4,7 +4,7 @@
 
 Errors of Lithify are answered by their code and their `public` message, which holds no value of a row; so do the
 framework's own (no such route, wrong method, parameters that do not fit). Anything else is a bug: it is answered with
-`internal`, and the log gets the kind of the error and the places in the code that it went through, not its text.
+`internal`, and the log gets the kind of the error and the lines of code that it went through, not its text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from starlette.routing import compile_path
 from lithify.errors import Conflict, LimitExceeded, LithifyError, Unavailable
 
 MESSAGE_LENGTH_MAX = 2_000
-PLACES_MAX = 12
+FRAMES_MAX = 12
 RETRY_AFTER_S = 1
 
 STATUS: Mapping[str, int] = {
@@ -163,9 +163,9 @@ def refused(status: int, message: str, headers: Mapping[str, str] | None = None)
 INTERNAL = Failure(500, "internal", "the service failed on this request", WHAT_TO_DO["internal"])
 
 
-def places(error: BaseException) -> str:
+def frames_of(error: BaseException) -> str:
     """Where an error came through, innermost first, and its kind; not its text, which may quote values."""
-    frames = traceback.extract_tb(error.__traceback__)[-PLACES_MAX:]
+    frames = traceback.extract_tb(error.__traceback__)[-FRAMES_MAX:]
     return " < ".join(f"{PurePath(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames))
 
 
@@ -219,13 +219,13 @@ def _unfit(errors: Sequence[Mapping[str, Any]]) -> str:
     """The first thing that does not fit, by its place; what was sent there is not repeated."""
     first = errors[0]
     kind, *path = [str(part) for part in first["loc"]] or ["request"]
-    place = ".".join(path)[:100]
+    field = ".".join(path)[:100]
     said = str(first["msg"])
     if first["type"] == "json_invalid":
-        return f"the body is no JSON (at byte {place}): {first.get('ctx', {}).get('error', '')}"
+        return f"the body is no JSON (at byte {field}): {first.get('ctx', {}).get('error', '')}"
     if first["type"] in ("value_error", "assertion_error"):
         said = "the value is not accepted"
     where = f"{kind} parameter" if kind in ("query", "path", "header", "cookie") else kind
     others = ", ".join(repr(".".join(map(str, error["loc"][1:]))[:100]) for error in errors[1:4])
     more = f" (and {len(errors) - 1} more: {others})" if len(errors) > 1 else ""
-    return f"{where} {place!r}: {said}{more}" if place else f"{where}: {said}{more}"
+    return f"{where} {field!r}: {said}{more}" if field else f"{where}: {said}{more}"

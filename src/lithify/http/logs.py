@@ -21,7 +21,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lithify.errors import LithifyError
-from lithify.http.errors import INTERNAL, Failure, failure_of, places, refused
+from lithify.http.errors import INTERNAL, Failure, failure_of, frames_of, refused
 from lithify.http.response_memory import release
 
 logger = logging.getLogger("lithify.http")
@@ -116,7 +116,7 @@ class _OnlyPublic(logging.Filter):
             record.args = tuple(map(_public, record.args))
         if record.exc_info and record.exc_info[1] is not None:
             error = record.exc_info[1]
-            said = {"error": type(error).__name__, "where": places(error)}
+            said = {"error": type(error).__name__, "where": frames_of(error)}
             record.lithify_facts = {**getattr(record, "lithify_facts", {}), "reason": "", **said}
             record.exc_info = record.exc_text = None
         return True
@@ -130,8 +130,8 @@ def _public(argument: object) -> object:
 
 @contextlib.contextmanager
 def only_public() -> Iterator[None]:
-    """What Lithify's loggers say of an error is its public message and the places that it came through: nothing that
-    may quote values.
+    """What Lithify's loggers say of an error is its public message and the lines of code that it came
+    through: nothing that may quote values.
     """
     handlers, only = list(logging.getLogger("lithify").handlers), _OnlyPublic()
     for handler in handlers:
@@ -148,7 +148,7 @@ def _failure(error: Exception, state: dict[str, Any], root: PurePath) -> Failure
         failure = failure_of(error, root)
     else:
         failure = INTERNAL
-        facts = {"error": type(error).__name__, "where": places(error), "id": state["id"]}
+        facts = {"error": type(error).__name__, "where": frames_of(error), "id": state["id"]}
         logger.error("a request failed because of a bug", extra={"lithify_facts": facts})
     state["code"] = failure.code
     return failure

@@ -116,7 +116,7 @@ def page(document: dict[str, Any]) -> str:
             for method in METHODS
             if method in methods
         ),
-        key=lambda operation: _place(operation[0]),
+        key=lambda operation: _order(operation[0]),
     )
     parts = [f"<h1>{said(document['info']['title'])} {said(document['info']['version'])}</h1>"]
     parts.append(f"<p>{said(document['info'].get('description', ''))} <a href='/openapi.json'>openapi.json</a></p>")
@@ -130,7 +130,7 @@ def page(document: dict[str, Any]) -> str:
     return f"<!doctype html><html lang='en'><meta charset='utf-8'><title>Lithify</title>{_STYLE}{''.join(parts)}</html>"
 
 
-def _place(path: str) -> int:
+def _order(path: str) -> int:
     """What is wanted first stands first."""
     return next((n for n, start in enumerate(_ORDER) if f"{path} ".startswith(start)), len(_ORDER))
 

@@ -48,7 +48,7 @@ class Paged:
 
 
 @dataclass
-class _Kept:
+class _Entry:
     answer: Paged
     bytes: int
     until: float
@@ -59,13 +59,13 @@ class ResultCache:
     bytes_max: int = BYTES_MAX
     seconds_max: float = SECONDS_MAX
     clock: Callable[[], float] = time.monotonic
-    _kept: OrderedDict[tuple[str, str], _Kept] = field(default_factory=OrderedDict, repr=False)
+    _entries: OrderedDict[tuple[str, str], _Entry] = field(default_factory=OrderedDict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
     def bytes(self) -> int:
         with self._lock:
-            return sum(kept.bytes for kept in self._kept.values())
+            return sum(entry.bytes for entry in self._entries.values())
 
     def keep(self, owner: str, answer: Paged) -> None:
         """Replaces an earlier answer of the same owner and id."""
@@ -78,29 +78,29 @@ class ResultCache:
         rows = pa.ipc.open_stream(pa.py_buffer(packed)).read_all()
         copy = Paged(answer.id, rows, answer.page_rows, answer.facts)
         with self._lock:
-            self._kept.pop((owner, answer.id), None)
+            self._entries.pop((owner, answer.id), None)
             self._forget_old()
             room = self.bytes_max - len(packed)
-            while self._kept and sum(kept.bytes for kept in self._kept.values()) > room:
-                self._kept.popitem(last=False)
-            self._kept[owner, answer.id] = _Kept(copy, len(packed), self.clock() + self.seconds_max)
+            while self._entries and sum(entry.bytes for entry in self._entries.values()) > room:
+                self._entries.popitem(last=False)
+            self._entries[owner, answer.id] = _Entry(copy, len(packed), self.clock() + self.seconds_max)
 
     def get(self, owner: str, id: str) -> Paged:
         with self._lock:
             self._forget_old()
-            kept = self._kept.get((owner, id))
-            if kept is None:
+            entry = self._entries.get((owner, id))
+            if entry is None:
                 raise NotFound(
                     f"there is no kept answer {id} of this token: pages are kept for {self.seconds_max / 60:.0f} "
                     "minutes at most, less when memory is short; send the query again"
                 )
-            self._kept.move_to_end((owner, id))
-            return kept.answer
+            self._entries.move_to_end((owner, id))
+            return entry.answer
 
     def _forget_old(self) -> None:
         now = self.clock()
-        for place in [place for place, kept in self._kept.items() if kept.until <= now]:
-            del self._kept[place]
+        for key in [key for key, entry in self._entries.items() if entry.until <= now]:
+            del self._entries[key]
 
     def _too_large(self, answer: Paged) -> LimitExceeded:
         return LimitExceeded(

@@ -79,9 +79,9 @@ async def answer_of(
             owner=caller.token.id,
         )
 
-    service.held.check()
+    service.response_memory.check()
     answer = await while_there(request, service, caller, run, id)
-    service.held.hold(request.scope["state"], answer.rows)
+    service.response_memory.hold(request.scope["state"], answer.rows)
     return answer
 
 
@@ -103,7 +103,7 @@ async def while_there(
     inner = inner_id(caller, known)
     service.asking[token] += 1
     try:
-        # Never waited for: there are as many threads as places.
+        # Never waited for: there are as many threads as slots.
         work = asyncio.ensure_future(to_thread.run_sync(run, inner, limiter=CapacityLimiter(1)))
         gone = asyncio.ensure_future(_gone(request))
         revoked = False

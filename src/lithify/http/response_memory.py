@@ -17,7 +17,7 @@ RELEASE = "release"
 
 
 @dataclass
-class HeldRows:
+class ResponseMemory:
     bytes_max: int
     bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)

@@ -10,7 +10,7 @@ from fastapi import Depends, Request
 
 from lithify.http.metrics import Metrics
 from lithify.http.paging import ResultCache
-from lithify.http.response_memory import HeldRows
+from lithify.http.response_memory import ResponseMemory
 from lithify.http.tokens import Tokens
 from lithify.lake.lake import Lake
 from lithify.settings import Settings
@@ -30,10 +30,10 @@ class Service:
     # Answers of which further pages may be asked for, and how many requests are at a query now, by token.
     answers: ResultCache = field(default_factory=ResultCache)
     asking: Counter[str] = field(default_factory=Counter)
-    held: HeldRows = field(init=False)
+    response_memory: ResponseMemory = field(init=False)
 
     def __post_init__(self) -> None:
-        self.held = HeldRows(ANSWERS_AT_ONCE * self.settings.query_memory_bytes_max)
+        self.response_memory = ResponseMemory(ANSWERS_AT_ONCE * self.settings.query_memory_bytes_max)
 
 
 async def service_of(request: Request) -> Service:

@@ -154,7 +154,7 @@ class Tokens:
         if self._read():
             return None
         outside = LocalStorage()
-        if outside.exists(path) or outside.places.is_link(path):
+        if outside.exists(path) or outside.path_guard.is_link(path):
             raise Conflict(f"{path} exists already, and a token goes into a new file: remove it, or name another")
         if (first := self.create_first(name)) is None:
             return None

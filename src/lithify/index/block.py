@@ -170,10 +170,10 @@ class Block:
         first = self.first_group
         return np.repeat(np.arange(self.files, dtype=np.uint32), first[1:] - first[:-1])
 
-    def places_of(self, hashes: npt.NDArray[np.uint64]) -> list[int]:
+    def files_hashed(self, hashes: npt.NDArray[np.uint64]) -> list[int]:
         """Files whose path has one of the hashes: usually those meant, and no others."""
-        places: list[int] = np.flatnonzero(np.isin(self._file_array(Array.PATH_HASH), hashes)).tolist()
-        return places
+        found: list[int] = np.flatnonzero(np.isin(self._file_array(Array.PATH_HASH), hashes)).tolist()
+        return found
 
     # -- row groups and columns
 
@@ -190,9 +190,9 @@ class Block:
         return self._group_array(OF_NO_COLUMN, Array.GROUP_RAW_BYTES)
 
     @property
-    def entry_places(self) -> Numbers:
+    def entry_offsets(self) -> Numbers:
         """Where each row group's entry begins in the footer of its file; 0 where nobody looked."""
-        return self._group_array(OF_NO_COLUMN, Array.ENTRY_PLACE)
+        return self._group_array(OF_NO_COLUMN, Array.ENTRY_OFFSET)
 
     @property
     def entry_bytes(self) -> Numbers:
@@ -200,16 +200,16 @@ class Block:
 
     @cached_property
     def columns(self) -> tuple[ColumnInfo, ...]:
-        found, place = [], 0
+        found, start = [], 0
         for kind, physical, scale, flags, name_bytes, precision in self._described.tolist():
             try:
-                name = self._names[place : place + name_bytes].decode()
+                name = self._names[start : start + name_bytes].decode()
                 known = Kind(kind) if kind in _KINDS else Kind.OTHER
                 found.append(ColumnInfo(name, known, physical, scale, precision, bool(flags & NESTED)))
             except UnicodeDecodeError as error:
                 raise self._damaged("a column's name in it is no text") from error
-            place += name_bytes
-        if place != len(self._names):
+            start += name_bytes
+        if start != len(self._names):
             raise self._damaged("names and columns do not add up")
         return tuple(found)
 
@@ -299,9 +299,9 @@ class Block:
 
     @cached_property
     def _entries(self) -> dict[int, tuple[int, int, int]]:
-        """(width, crc, place) of each array."""
+        """(width, crc, offset) of each array."""
         return {
-            column << 8 | array: (width, crc, place) for array, width, column, crc, place in self._directory.tolist()
+            column << 8 | array: (width, crc, offset) for array, width, column, crc, offset in self._directory.tolist()
         }
 
     def _entry(self, column: int, array: Array) -> tuple[int, int, int] | None:
@@ -323,12 +323,12 @@ class Block:
         entry = self._entry(column, array)
         if entry is None or entry[0] == CONSTANT:
             return constant(entry[2] if entry else 0, count, np.uint8 if array is Array.FLAGS else np.uint64)
-        width, crc, place = entry
+        width, crc, offset = entry
         if width not in (1, 2, 4, 8):
             raise self._damaged(f"array {array.name} has no possible width")
         if width != _FIXED_WIDTHS.get(array, width):
             raise self._damaged(f"array {array.name} has another width than it must have")
-        return np.frombuffer(self._slice(place, width * count, crc, array), f"<u{width}", count)
+        return np.frombuffer(self._slice(offset, width * count, crc, array), f"<u{width}", count)
 
     def _ends(self, array: Array, limit: int) -> Numbers:
         ends = self._file_array(array)
@@ -343,18 +343,18 @@ class Block:
             if entry is None:
                 heap = memoryview(b"")
             else:
-                width, crc, place = entry
-                if width != HEAP or place % 8 or not self._head <= place <= self.length - 8:
+                width, crc, offset = entry
+                if width != HEAP or offset % 8 or not self._head <= offset <= self.length - 8:
                     raise self._damaged(f"array {array.name} lies outside of it")
-                length = int.from_bytes(self._data[place : place + 8], "little")
-                heap = self._slice(place, 8 + length, crc, array)[8:]
+                length = int.from_bytes(self._data[offset : offset + 8], "little")
+                heap = self._slice(offset, 8 + length, crc, array)[8:]
             self._heaps[column] = heap
         return heap
 
-    def _slice(self, place: int, length: int, crc: int, array: Array) -> memoryview:
-        if place % 8 or not self._head <= place <= self.length - length:
+    def _slice(self, offset: int, length: int, crc: int, array: Array) -> memoryview:
+        if offset % 8 or not self._head <= offset <= self.length - length:
             raise self._damaged(f"array {array.name} lies outside of it")
-        data = self._data[place : place + length]
+        data = self._data[offset : offset + length]
         if crc32(data) != crc:
             raise self._damaged(f"array {array.name} does not match its checksum")
         return data

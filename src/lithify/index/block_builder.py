@@ -54,7 +54,7 @@ class Draft:
     group_raw_bytes: U64
     columns: dict[ColumnInfo, ColumnDraft] = field(default_factory=dict)
     tags: Sequence[int] | Numbers = ()
-    entry_places: Sequence[int] | Numbers = ()
+    entry_offsets: Sequence[int] | Numbers = ()
     entry_bytes: Sequence[int] | Numbers = ()
 
 
@@ -71,7 +71,7 @@ def assemble(draft: Draft) -> bytes:
     layout.put(OF_NO_COLUMN, Array.GROUP_ROWS, draft.group_rows)
     layout.put(OF_NO_COLUMN, Array.GROUP_BYTES, draft.group_bytes)
     layout.put(OF_NO_COLUMN, Array.GROUP_RAW_BYTES, draft.group_raw_bytes)
-    layout.put(OF_NO_COLUMN, Array.ENTRY_PLACE, np.asarray(draft.entry_places, np.uint64))
+    layout.put(OF_NO_COLUMN, Array.ENTRY_OFFSET, np.asarray(draft.entry_offsets, np.uint64))
     layout.put(OF_NO_COLUMN, Array.ENTRY_BYTES, np.asarray(draft.entry_bytes, np.uint64))
     for number, column in enumerate(draft.columns.values()):
         for array, values in column.arrays.items():
@@ -86,12 +86,12 @@ def assemble(draft: Draft) -> bytes:
 
 
 class _Layout:
-    """Places arrays one after the other, from 0; `finish` moves them behind the head."""
+    """Lays arrays out one after the other, from 0; `finish` moves them behind the head."""
 
     def __init__(self) -> None:
-        self._entries: list[tuple[int, int, int, int, int]] = []  # column, array, width, crc, place
+        self._entries: list[tuple[int, int, int, int, int]] = []  # column, array, width, crc, offset
         self._parts: list[bytes] = []
-        self._place = 0
+        self._offset = 0
 
     def put(self, column: int, array: Array, values: U64, *, zero_is_absent: bool = True) -> None:
         if not len(values):
@@ -110,10 +110,10 @@ class _Layout:
         self._add(column, array, HEAP, len(data).to_bytes(8, "little") + data)
 
     def _add(self, column: int, array: Array, width: int, data: bytes) -> None:
-        self._entries.append((column, array, width, crc32(data), self._place))
+        self._entries.append((column, array, width, crc32(data), self._offset))
         padded = data + bytes(-len(data) % 8)
         self._parts.append(padded)
-        self._place += len(padded)
+        self._offset += len(padded)
 
     def finish(self, files: int, groups: int, columns: Sequence[ColumnInfo]) -> bytes:
         assert groups <= GROUPS_MAX
@@ -126,18 +126,18 @@ class _Layout:
             COLUMN,
         ).tobytes()
         text = b"".join(names)
-        directory_place = aligned(BLOCK_HEAD_BYTES + len(described) + len(text))
-        head = directory_place + len(self._entries) * ENTRY.itemsize
+        directory_offset = aligned(BLOCK_HEAD_BYTES + len(described) + len(text))
+        head = directory_offset + len(self._entries) * ENTRY.itemsize
         directory = np.array(
             [
-                (array, width, column, crc, place if width == CONSTANT else head + place)
-                for column, array, width, crc, place in sorted(self._entries)
+                (array, width, column, crc, offset if width == CONSTANT else head + offset)
+                for column, array, width, crc, offset in sorted(self._entries)
             ],
             ENTRY,
         ).tobytes()
-        gap = bytes(directory_place - BLOCK_HEAD_BYTES - len(described) - len(text))
+        gap = bytes(directory_offset - BLOCK_HEAD_BYTES - len(described) - len(text))
         rest = described + text + gap + directory
-        length = head + self._place
+        length = head + self._offset
         counts = (head, files, groups, len(columns), len(self._entries), len(text), 0)
         start = BLOCK.pack(BLOCK_MAGIC, 0, length, *counts)
         start = BLOCK.pack(BLOCK_MAGIC, crc32(start[8:], rest), length, *counts)
@@ -150,27 +150,27 @@ def _width(largest: int) -> int:
 
 def merge(parts: Sequence[tuple[Block, npt.NDArray[np.bool_] | None]]) -> bytes:
     """One block of the live files of several; None: all of them are live."""
-    kept = [_Kept(block, live) for block, live in parts]
-    counts = np.concatenate([part.groups_per_file for part in kept]) if kept else np.zeros(0, np.uint64)
-    columns = dict.fromkeys(column for part in kept for column in part.block.columns)
+    live_parts = [_LivePart(block, live) for block, live in parts]
+    counts = np.concatenate([part.groups_per_file for part in live_parts]) if live_parts else np.zeros(0, np.uint64)
+    columns = dict.fromkeys(column for part in live_parts for column in part.block.columns)
     return assemble(
         Draft(
-            [path for part in kept for path in part.paths],
-            _joined(part.of_files(part.block.sizes) for part in kept),
-            _joined(part.of_files(part.block.footer_bytes) for part in kept),
+            [path for part in live_parts for path in part.paths],
+            _joined(part.of_files(part.block.sizes) for part in live_parts),
+            _joined(part.of_files(part.block.footer_bytes) for part in live_parts),
             np.cumsum(counts, dtype=np.uint64),
-            _joined(part.of_groups(part.block.group_rows) for part in kept),
-            _joined(part.of_groups(part.block.group_bytes) for part in kept),
-            _joined(part.of_groups(part.block.group_raw_bytes) for part in kept),
-            {column: _merged(column, kept) for column in columns},
-            _joined(part.of_files(part.block.tags) for part in kept),
-            _joined(part.of_groups(part.block.entry_places) for part in kept),
-            _joined(part.of_groups(part.block.entry_bytes) for part in kept),
+            _joined(part.of_groups(part.block.group_rows) for part in live_parts),
+            _joined(part.of_groups(part.block.group_bytes) for part in live_parts),
+            _joined(part.of_groups(part.block.group_raw_bytes) for part in live_parts),
+            {column: _merged(column, live_parts) for column in columns},
+            _joined(part.of_files(part.block.tags) for part in live_parts),
+            _joined(part.of_groups(part.block.entry_offsets) for part in live_parts),
+            _joined(part.of_groups(part.block.entry_bytes) for part in live_parts),
         )
     )
 
 
-class _Kept:
+class _LivePart:
     def __init__(self, block: Block, live: npt.NDArray[np.bool_] | None) -> None:
         self.block = block
         self.files = None if live is None or bool(live.all()) else live
@@ -209,7 +209,7 @@ class _Kept:
         return (lows - starts)[chosen], (highs - lows)[chosen], data
 
 
-def _merged(column: ColumnInfo, parts: Sequence[_Kept]) -> ColumnDraft:
+def _merged(column: ColumnInfo, parts: Sequence[_LivePart]) -> ColumnDraft:
     arrays: dict[Array, U64] = {}
     for array in CHUNK_ARRAYS:
         pieces = []

@@ -24,7 +24,7 @@ from lithify.index.block import Block, ColumnInfo
 from lithify.index.sort_keys import point_of
 from lithify.index.stats import ABSENT, CALENDAR, HAS_MIN, ColumnStats, Kind
 
-# Each value is a small read at a random place; beyond so many of them, row groups are read without asking.
+# Each value is a small read at a random offset; beyond so many of them, row groups are read without asking.
 LOOKS_MAX = 512
 _SALT = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
 _BLOCK_BYTES = 32
@@ -34,13 +34,13 @@ _BLOCK_XXHASH_PLAIN = b"\x1c\x1c\x00\x00" * 3 + b"\x00"
 _INT32, _INT64, _BYTE_ARRAY, _FIXED_LEN_BYTE_ARRAY = 1, 2, 6, 7
 _DECIMAL_BYTES_MAX = 16
 _MICROSECONDS = 6  # digits of a second
-_PLACES = 2**48  # more than any file has; far from what the operating system takes for an offset at all
+_OFFSET_MAX = 2**48  # more than any file has; far from what the operating system takes for an offset at all
 
 Flags = NDArray[np.bool_]
 
 
 class Blooms:
-    """The bloom filters of some row groups of one block; `path_of` gives the file of each by its place in `groups`."""
+    """The bloom filters of some row groups of one block; `path_of` gives the file of each by its index in `groups`."""
 
     def __init__(
         self,
@@ -77,18 +77,18 @@ class Blooms:
             return among
         spelled = [bloom_bytes(info, value) for value in values]
         wanted = [code for codes in spelled for code in codes or ()]
-        places = np.flatnonzero(among).tolist()
-        if None in spelled or len(places) * len(values) > self._looks_left:
+        numbers = np.flatnonzero(among).tolist()
+        if None in spelled or len(numbers) * len(values) > self._looks_left:
             return among
-        self._looks_left -= len(places) * len(values)
+        self._looks_left -= len(numbers) * len(values)
         # Without bounds, days and times are perhaps those of another calendar.
         needed = HAS_MIN if stats.kind in CALENDAR else 0
         keep = among.copy()
-        for place in places:
-            group = self._groups[place]
+        for number in numbers:
+            group = self._groups[number]
             offset, flags = int(chunks.bloom_offset[group]), int(stats.flags[group])
             if offset and not flags & ABSENT and flags & needed == needed:
-                keep[place] = _may_hold(PurePath(self._path_of(place)), offset, wanted)
+                keep[number] = _may_hold(PurePath(self._path_of(number)), offset, wanted)
         return keep
 
 
@@ -114,7 +114,7 @@ def _may_hold(path: PurePath, offset: int, values: Sequence[bytes]) -> bool:
 
 def may_hold(path: PurePath, offset: int, values: Sequence[bytes]) -> bool:
     """Whether the filter at `offset` of a file may hold one of the values, each as `bloom_bytes` spells it."""
-    if offset >= _PLACES:
+    if offset >= _OFFSET_MAX:
         return True
     with ranges_of(path) as read:
         start = _filter_of(read(offset, _HEADER_BYTES_MAX))
@@ -123,8 +123,8 @@ def may_hold(path: PurePath, offset: int, values: Sequence[bytes]) -> bool:
         header_bytes, filter_bytes = start
         for value in values:
             hashed = xxhash.xxh64_intdigest(value)
-            place = ((hashed >> 32) * (filter_bytes // _BLOCK_BYTES)) >> 32
-            block = read(offset + header_bytes + place * _BLOCK_BYTES, _BLOCK_BYTES)
+            block_number = ((hashed >> 32) * (filter_bytes // _BLOCK_BYTES)) >> 32
+            block = read(offset + header_bytes + block_number * _BLOCK_BYTES, _BLOCK_BYTES)
             if len(block) < _BLOCK_BYTES or _in_block(block, hashed & 0xFFFFFFFF):
                 return True
         return False
@@ -135,18 +135,18 @@ def _filter_of(header: bytes) -> tuple[int, int] | None:
     if not header.startswith(b"\x15"):
         return None
     number = shift = 0
-    place = 1
-    while place < len(header):
-        byte = header[place]
+    position = 1
+    while position < len(header):
+        byte = header[position]
         number |= (byte & 0x7F) << shift
-        place, shift = place + 1, shift + 7
+        position, shift = position + 1, shift + 7
         if byte < 0x80:
             break
     size = number >> 1  # zigzag, and never negative
-    known = header[place:].startswith(_BLOCK_XXHASH_PLAIN) and not number & 1
+    known = header[position:].startswith(_BLOCK_XXHASH_PLAIN) and not number & 1
     if not known or size % _BLOCK_BYTES or not 0 < size <= 2**31:
         return None
-    return place + len(_BLOCK_XXHASH_PLAIN), size
+    return position + len(_BLOCK_XXHASH_PLAIN), size
 
 
 def _in_block(block: bytes, key: int) -> bool:

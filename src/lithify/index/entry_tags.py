@@ -63,10 +63,10 @@ class EntryTags:
             new = live & (looked == _NOT_LOOKED) & (block.tags != 0)
             if new.any():
                 there = pc.is_in(block.paths, files.paths).to_numpy(zero_copy_only=False)
-                for place in np.flatnonzero(new & there).tolist():
+                for file in np.flatnonzero(new & there).tolist():
                     if self._now_s() > until:
                         break
-                    self._look(block, place)
+                    self._look(block, file)
             found.append((block, live & self.unreplaced(block)))
         self._again_s = max(self._again_s, self._now_s() + ROUND_S)
         return found
@@ -88,8 +88,8 @@ class EntryTags:
             return
         looks = self._rounds.setdefault(coverage, coverage.tagged())
         ended = True
-        for block, place in looks:
-            self._look(block, place)
+        for block, file in looks:
+            self._look(block, file)
             if self._now_s() - begun_s > AGAIN_S_MAX:
                 ended = False
                 break
@@ -101,11 +101,11 @@ class EntryTags:
     def _of(self, block: Block) -> npt.NDArray[np.uint8]:
         return self._looked.setdefault(block, np.zeros(block.files, np.uint8))
 
-    def _look(self, block: Block, place: int) -> None:
-        path, same = block.paths[place].as_py(), True
+    def _look(self, block: Block, file: int) -> None:
+        path, same = block.paths[file].as_py(), True
         with contextlib.suppress(LithifyError):  # whoever reads the file says what is wrong with it
-            same = self._tag_at(f"{self._data}/{path}") == int(block.tags[place])
+            same = self._tag_at(f"{self._data}/{path}") == int(block.tags[file])
         looked = self._of(block)
-        if not same and looked[place] != _REPLACED:
+        if not same and looked[file] != _REPLACED:
             self._replaced.append(path)
-        looked[place] = _SAME if same else _REPLACED
+        looked[file] = _SAME if same else _REPLACED

@@ -15,7 +15,7 @@ import pyarrow as pa
 from lithify.errors import Corruption, InvalidRequest, LithifyError, NotFound, Unavailable
 from lithify.files.open_parquet import Footer, corrupt
 from lithify.index.examine import BATCH_FILES, PLACE_BYTES
-from lithify.index.footer_reader import Read, entries_of, footers_of, place_of
+from lithify.index.footer_reader import Read, entries_of, footers_of, seq_of
 
 ADDRESS_BYTES = 8 * 2**30
 FILE_S_MAX = 120
@@ -28,7 +28,7 @@ def main(folder: str, place_fd: int) -> None:
     first = 0
     while batch := list(itertools.islice(asked, BATCH_FILES)):
         entries, problems = entries_of(folder, _noted(folder, batch, first, place_fd), _check_names)
-        told = {path: _told(problem, place_of(folder, path)) for path, problem in problems.items()}
+        told = {path: _told(problem, seq_of(folder, path)) for path, problem in problems.items()}
         line = json.dumps({"files": len(batch), "problems": told, "bytes": len(entries or b"")})
         sys.stdout.buffer.write(line.encode() + b"\n" + (entries or b""))
         sys.stdout.buffer.flush()

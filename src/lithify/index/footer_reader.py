@@ -66,7 +66,7 @@ def entries_of(
         try:
             if isinstance(read, LithifyError):
                 raise read
-            place = place_of(folder, path)
+            place = seq_of(folder, path)
             footer = footer_of(read[0], place)
             check(footer, place)
             entries.add(footer, path, size_bytes or 0, read[1])
@@ -79,7 +79,7 @@ def named(files: Sequence[DataFile]) -> list[Named]:
     return [(file.path, file.size_bytes) for file in files]
 
 
-def place_of(folder: str, path: str) -> str:
+def seq_of(folder: str, path: str) -> str:
     return f"{folder}/{path}" if folder else path
 
 
@@ -102,7 +102,7 @@ def footers_of(folder: str, files: Sequence[Named]) -> Iterator[Read]:
 
 
 def _read(folder: str, files: Sequence[Named]) -> list[Read]:
-    return [(file, _footer(place_of(folder, file[0]), file[1])) for file in files]
+    return [(file, _footer(seq_of(folder, file[0]), file[1])) for file in files]
 
 
 def _footer(place: str, size_bytes: int | None) -> tuple[bytes, int] | LithifyError:

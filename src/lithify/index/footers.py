@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lithify.errors import Corruption
-from lithify.files.footer_parts import group_places
+from lithify.files.footer_parts import group_extents
 from lithify.files.open_parquet import Footer
 from lithify.files.parquet import NAN_FREE as NAN_FREE_NOTE
 from lithify.files.statistics import believed
@@ -91,7 +91,7 @@ class Entries:
         self._group_rows: list[int] = []
         self._group_bytes: list[int] = []
         self._group_raw_bytes: list[int] = []
-        self._places: list[tuple[int, int]] = []
+        self._extents: list[tuple[int, int]] = []
         self._columns: dict[ColumnInfo, _Column] = {}
         self._schemas: list[tuple[Any, bytes, tuple[bool, ...], list[_Told]]] = []
 
@@ -127,14 +127,14 @@ class Entries:
             group = metadata.row_group(number)
             rows, compressed, raw = group.num_rows, 0, 0
             sorts = _sorts(group.sorting_columns)
-            for place, (column, nan_free, bounded) in enumerate(columns):
-                chunk = group.column(place)
+            for column_index, (column, nan_free, bounded) in enumerate(columns):
+                chunk = group.column(column_index)
                 if not column.info.nested and chunk.num_values != rows:
                     raise ValueError(f"{column.info.name!r} has {chunk.num_values} values for {rows} rows")
                 packed, unpacked = chunk.total_compressed_size, chunk.total_uncompressed_size
                 compressed += packed
                 raw += unpacked
-                sort = sorts.get(place, 0)
+                sort = sorts.get(column_index, 0)
                 column.add(first + number, chunk, packed, unpacked, nan_free, bounded, whole, sort)
             self._group_rows.append(rows)
             self._group_bytes.append(compressed)
@@ -144,14 +144,14 @@ class Entries:
         self._tags.append(tag)
         self._footer_bytes.append(metadata.serialized_size)
         self._group_end.append(self.groups)
-        self._places += group_places(footer.raw, metadata) or [(0, 0)] * metadata.num_row_groups
+        self._extents += group_extents(footer.raw, metadata) or [(0, 0)] * metadata.num_row_groups
 
     def _columns_of(self, schema: Any, nan_free: bytes, bounded: tuple[bool, ...]) -> list[_Told]:
         """Files of one table mostly share one schema, which is looked at once. `bounded`: the leaves with bounds."""
         for known, *same, columns in self._schemas:
             if same == [nan_free, bounded] and schema.equals(known):
                 return columns
-        infos = [_info(schema.column(place)) for place in range(len(schema))]
+        infos = [_info(schema.column(number)) for number in range(len(schema))]
         times, free = Counter(infos), _names(nan_free)
         columns = []
         for info, believable in zip(infos, bounded, strict=True):
@@ -173,8 +173,8 @@ class Entries:
                 np.array(self._group_raw_bytes, np.uint64),
                 {info: column.draft(self.groups, self._group_rows) for info, column in self._columns.items()},
                 self._tags,
-                [place for place, _ in self._places],
-                [length for _, length in self._places],
+                [offset for offset, _ in self._extents],
+                [length for _, length in self._extents],
             )
         )
 
@@ -221,7 +221,7 @@ class _Column:
         if nan_free:
             flags |= NAN_FREE
         first = chunk.data_page_offset
-        # Footers without a dictionary page may give one the place 0.
+        # Footers without a dictionary page may give one the offset 0.
         if chunk.has_dictionary_page and 0 < (dictionary := chunk.dictionary_page_offset) < first:
             first = dictionary
         self._groups.append(group)
@@ -252,7 +252,7 @@ class _Column:
 
     def draft(self, groups: int, group_rows: list[int]) -> ColumnDraft:
         table = np.frombuffer(self._numbers, np.uint64).reshape(-1, len(self._ARRAYS))
-        arrays = {array: table[:, place] for place, array in enumerate(self._ARRAYS)}
+        arrays = {array: table[:, number] for number, array in enumerate(self._ARRAYS)}
         heap = b""
         if self.bounds is not None:
             arrays |= self.bounds.keys()
@@ -282,8 +282,8 @@ class _Column:
 def _sorts(order: tuple[Any, ...]) -> dict[int, int]:
     """Of the leaves that the rows of a row group are sorted by, as the footer numbers them."""
     return {
-        column.column_index: sort_number(place, descending=column.descending, nulls_first=column.nulls_first)
-        for place, column in enumerate(order)
+        column.column_index: sort_number(rank, descending=column.descending, nulls_first=column.nulls_first)
+        for rank, column in enumerate(order)
     }
 
 
@@ -463,9 +463,9 @@ class _ByteBounds(_NumberBounds):
         self._lows.append(bytes_key(low))
         self._highs.append(bytes_key(high))
         for value in (low, high):
-            held = len(value) <= KEY_BYTES and not value.endswith(b"\0")
-            self._lengths.append(0 if held else len(value))
-            if not held:
+            fits = len(value) <= KEY_BYTES and not value.endswith(b"\0")
+            self._lengths.append(0 if fits else len(value))
+            if not fits:
                 self._parts.append(value)
 
     def add_none(self) -> None:

@@ -18,7 +18,7 @@ TAGGED = 1 << 32
 FEATURES_KNOWN = TAGGED
 REQUIRED_FEATURES = 0xFFFFFFFF_00000000
 HEADER_BYTES = 64
-HEAD_PLACE = 56
+HEAD_OFFSET = 56
 
 FOOTER_MAGIC, FOOTER_END, BLOCK_MAGIC = b"PMFT", b"PMFE", b"PMBK"
 FOOTER_BYTES, BLOCK_HEAD_BYTES = 64, 48
@@ -29,7 +29,7 @@ BLOCK = struct.Struct("<4sIQIIIIIIQ")
 
 REFERENCE = np.dtype(
     [
-        ("place", "<u8"),
+        ("offset", "<u8"),
         ("length", "<u8"),
         ("mask", "<u8"),
         ("live_files", "<u4"),
@@ -41,7 +41,7 @@ REFERENCE = np.dtype(
 COLUMN = np.dtype(
     [("kind", "u1"), ("physical", "u1"), ("scale", "u1"), ("flags", "u1"), ("name_bytes", "<u2"), ("precision", "<u2")]
 )
-ENTRY = np.dtype([("array", "u1"), ("width", "u1"), ("column", "<u2"), ("crc", "<u4"), ("place", "<u8")])
+ENTRY = np.dtype([("array", "u1"), ("width", "u1"), ("column", "<u2"), ("crc", "<u4"), ("offset", "<u8")])
 
 NESTED = 1
 OF_NO_COLUMN = 0xFFFF
@@ -63,7 +63,7 @@ class Array(enum.IntEnum):
     GROUP_ROWS = 16
     GROUP_BYTES = 17
     GROUP_RAW_BYTES = 18
-    ENTRY_PLACE = 19
+    ENTRY_OFFSET = 19
     ENTRY_BYTES = 20
     FLAGS = 32
     LOW = 33
@@ -95,8 +95,8 @@ def crc32(*parts: bytes | memoryview) -> int:
     return value
 
 
-def aligned(place: int) -> int:
-    return (place + 7) & ~7
+def aligned(offset: int) -> int:
+    return (offset + 7) & ~7
 
 
 def check_features(features: int, what: str) -> None:

@@ -39,8 +39,8 @@ class _KeyColumn:
             return True
         if not bounds.known:
             return True
-        place = bisect_left(self.sorted, bounds.low)
-        return place < len(self.sorted) and bool(self.sorted[place] <= bounds.high)
+        position = bisect_left(self.sorted, bounds.low)
+        return position < len(self.sorted) and bool(self.sorted[position] <= bounds.high)
 
 
 class Intervals:
@@ -77,8 +77,8 @@ class Intervals:
                 self._highs.append(high)
 
     def meets(self, bounds: Bounds) -> bool:
-        place = bisect_right(self._lows, bounds.high)
-        return place > 0 and bool(self._highs[place - 1] >= bounds.low)
+        position = bisect_right(self._lows, bounds.high)
+        return position > 0 and bool(self._highs[position - 1] >= bounds.low)
 
 
 def solid_prefix(

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from lithify.core.column_types import Family, type_of
 from lithify.core.predicates import UNKNOWN, Predicate, columns_of
-from lithify.core.read_plan import FooterPart, GroupPlace, PruningReport, Source
+from lithify.core.read_plan import FooterPart, GroupEntry, PruningReport, Source
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import DataFile
 from lithify.errors import Corruption
@@ -37,7 +37,7 @@ from lithify.index.stats import ABSENT, NULLS_KNOWN, ColumnStats, Kind
 SIZED_BYTES_MAX = 256 * 2**20
 SIZED_FILES_MAX = 10_000
 
-Places = npt.NDArray[np.int64]
+Indices = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 
@@ -62,7 +62,7 @@ class Files:
         return found
 
     @cached_property
-    def constants(self) -> tuple[list[dict[str, Any]], Places]:
+    def constants(self) -> tuple[list[dict[str, Any]], Indices]:
         """Distinct constants, and the number of each file's."""
         numbers: dict[tuple[tuple[str, Any], ...], int] = {}
         of_file = [numbers.setdefault(source.constants, len(numbers)) for _, source in self.entries]
@@ -75,9 +75,9 @@ class Files:
 
 @dataclass(frozen=True)
 class Selection:
-    """Files that can hold a wanted row, by their place, in order."""
+    """Files that can hold a wanted row, by their position, in order."""
 
-    places: list[int]
+    positions: list[int]
     sources: list[Source]
     report: PruningReport
 
@@ -96,13 +96,13 @@ class Coverage:
         self.files, self._check = files, check
         self.token: tuple[int, ...] = ()
         self._parts = [
-            _Part(block, place, files, schema)
-            for (block, _), place in zip(blocks, _join(files, blocks), strict=True)
-            if len(place) and bool((place >= 0).any())
+            _Part(block, positions, files, schema)
+            for (block, _), positions in zip(blocks, _join(files, blocks), strict=True)
+            if len(positions) and bool((positions >= 0).any())
         ]
         known = np.zeros(len(files), np.bool_)
         for part in self._parts:
-            known[part.place[part.place >= 0]] = True
+            known[part.positions[part.positions >= 0]] = True
         self.known = known
         self.unknown: list[int] = np.flatnonzero(~known).tolist()
 
@@ -111,8 +111,8 @@ class Coverage:
         return not self.unknown
 
     def tagged(self) -> Iterator[tuple[Block, int]]:
-        """Entries that it goes by and that have a tag, by block and place. They do not keep it alive."""
-        return _tagged([(part.block, part.place) for part in self._parts])
+        """Entries that it goes by and that have a tag, by block and position. They do not keep it alive."""
+        return _tagged([(part.block, part.positions) for part in self._parts])
 
     @cached_property
     def totals(self) -> tuple[int, int, int]:
@@ -139,7 +139,7 @@ class Coverage:
             part_left = _Left.of(part, groups, allowed)
             left.append(part_left if asked == UNKNOWN else part_left.asked_blooms(asked, self.files))
         groups_total, bytes_total, _ = self.totals
-        unknown = [place for place in self.unknown if allowed is None or allowed[place]]
+        unknown = [position for position in self.unknown if allowed is None or allowed[position]]
         groups_read = sum(len(some.groups) for some in left) + len(unknown)
         if groups_read == groups_total:
             everything = self._everything
@@ -147,7 +147,7 @@ class Coverage:
             return replace(everything, report=replace(everything.report, reasons=reasons))
         sized = sum(some.raw_bytes for some in left) <= SIZED_BYTES_MAX
         found = [entry for some in left for entry in some.sources(self.files, sized=sized)]
-        found += [(place, self.files.entries[place][1]) for place in unknown]
+        found += [(position, self.files.entries[position][1]) for position in unknown]
         found.sort(key=lambda entry: entry[0])
         report = PruningReport(
             len(self.files),
@@ -159,7 +159,7 @@ class Coverage:
             len(self.unknown),
             Reasons(lambda: self._reasons(predicate)),
         )
-        return Selection([place for place, _ in found], [source for _, source in found], report)
+        return Selection([position for position, _ in found], [source for _, source in found], report)
 
     @cached_property
     def _everything(self) -> Selection:
@@ -168,8 +168,8 @@ class Coverage:
         sources = [source for _, source in self.files.entries]
         if self.complete and raw <= SIZED_BYTES_MAX and len(sources) <= SIZED_FILES_MAX:
             for part in self._parts:
-                for place, bytes_ in part.raw_bytes_of_files():
-                    sources[place] = replace(sources[place], raw_bytes=bytes_)
+                for position, bytes_ in part.raw_bytes_of_files():
+                    sources[position] = replace(sources[position], raw_bytes=bytes_)
         return Selection(list(range(len(sources))), sources, report)
 
     def _allowed_constants(self, predicate: Predicate) -> Flags | None:
@@ -200,8 +200,8 @@ class Coverage:
                 stats = part.stats_of(name)
                 if stats is not None:
                     match &= may_hold_keys(stats, keys.column(name))
-            places = part.place[part.files_of(np.flatnonzero(match))]
-            found[places[places >= 0]] = True
+            found_at = part.positions[part.files_of(np.flatnonzero(match))]
+            found[found_at[found_at >= 0]] = True
         return found
 
     def tells(self, columns: Sequence[str]) -> bool:
@@ -222,47 +222,49 @@ class Coverage:
         return [(part.inside, part.stats_of(column)) for part in self._parts]
 
 
-def _join(files: Files, blocks: Sequence[tuple[Block, Flags | None]]) -> list[Places]:
-    """Per file of each block its place in the snapshot, or -1. Of several entries of one file, the first counts."""
+def _join(files: Files, blocks: Sequence[tuple[Block, Flags | None]]) -> list[Indices]:
+    """Per file of each block its position in the snapshot, or -1. Of several entries of one file, the first counts."""
     if not blocks:
         return []
     paths = pa.chunked_array([block.paths for block, _ in blocks], pa.string())
-    place = pc.index_in(paths, files.paths).fill_null(-1).to_numpy().astype(np.int64)
+    positions = pc.index_in(paths, files.paths).fill_null(-1).to_numpy().astype(np.int64)
     if len(files):
         sizes = np.concatenate([block.sizes.astype(np.int64) for block, _ in blocks])
         rows = np.concatenate([block.rows.astype(np.int64) for block, _ in blocks])
-        place[(files.sizes[place] != sizes) | ((files.rows[place] != rows) & (files.rows[place] >= 0))] = -1
+        positions[
+            (files.sizes[positions] != sizes) | ((files.rows[positions] != rows) & (files.rows[positions] >= 0))
+        ] = -1
     live = [np.ones(block.files, np.bool_) if mask is None else mask for block, mask in blocks]
-    place[~np.concatenate(live)] = -1
-    there = np.flatnonzero(place >= 0)
-    _, first = np.unique(place[there], return_index=True)
-    once = np.full(len(place), -1, np.int64)
-    once[there[first]] = place[there[first]]
+    positions[~np.concatenate(live)] = -1
+    there = np.flatnonzero(positions >= 0)
+    _, first = np.unique(positions[there], return_index=True)
+    once = np.full(len(positions), -1, np.int64)
+    once[there[first]] = positions[there[first]]
     return np.split(once, np.cumsum([block.files for block, _ in blocks])[:-1])
 
 
-def _tagged(parts: Sequence[tuple[Block, Places]]) -> Iterator[tuple[Block, int]]:
-    for block, place in parts:
-        for file in np.flatnonzero((place >= 0) & (block.tags != 0)).tolist():
+def _tagged(parts: Sequence[tuple[Block, Indices]]) -> Iterator[tuple[Block, int]]:
+    for block, positions in parts:
+        for file in np.flatnonzero((positions >= 0) & (block.tags != 0)).tolist():
             yield block, file
 
 
 class _Part:
     """One block and where its files stand in the snapshot."""
 
-    def __init__(self, block: Block, place: Places, files: Files, schema: TableSchema) -> None:
-        self.block, self.place = block, place
+    def __init__(self, block: Block, positions: Indices, files: Files, schema: TableSchema) -> None:
+        self.block, self.positions = block, positions
         self._files, self._schema = files, schema
         self._first = block.first_group.astype(np.int64)
         self._stats: dict[str, ColumnStats | None] = {}
 
-    def files_of(self, groups: Places) -> Places:
+    def files_of(self, groups: Indices) -> Indices:
         return np.searchsorted(self._first, groups, side="right") - 1
 
-    def in_file(self, groups: Places, files: Places) -> Places:
+    def in_file(self, groups: Indices, files: Indices) -> Indices:
         return groups - self._first[files]
 
-    def groups_in(self, files: Places) -> Places:
+    def groups_in(self, files: Indices) -> Indices:
         return self._first[files + 1] - self._first[files]
 
     def groups_of(self, file: int) -> tuple[int, int]:
@@ -272,13 +274,13 @@ class _Part:
     @cached_property
     def inside(self) -> Flags:
         """Per row group: whether its file is in the snapshot."""
-        return np.repeat(self.place >= 0, np.diff(self._first))
+        return np.repeat(self.positions >= 0, np.diff(self._first))
 
     def raw_bytes_of_files(self) -> Iterator[tuple[int, int]]:
         sums = np.concatenate([[0], np.cumsum(self.block.group_raw_bytes, dtype=np.int64)])
         raw = sums[self._first[1:]] - sums[self._first[:-1]]
-        for file in np.flatnonzero(self.place >= 0).tolist():
-            yield int(self.place[file]), int(raw[file])
+        for file in np.flatnonzero(self.positions >= 0).tolist():
+            yield int(self.positions[file]), int(raw[file])
 
     def stats_of(self, column: str) -> ColumnStats | None:
         if column not in self._stats:
@@ -287,8 +289,8 @@ class _Part:
 
     def _usable_stats(self, column: str) -> ColumnStats | None:
         """Only where the files hold what the table says: a value that is cast when it is read has other bounds."""
-        place = self._schema.columns.get_field_index(column)
-        kind = self._schema.columns.field(place).type if place >= 0 else None
+        column_index = self._schema.columns.get_field_index(column)
+        kind = self._schema.columns.field(column_index).type if column_index >= 0 else None
         if kind is None or pa.types.is_nested(kind):
             return None
         stats = self.block.stats(column)
@@ -306,7 +308,7 @@ class _Part:
             return stats
         distinct, of_file = self._files.constants
         hidden = np.array([column in constants for constants in distinct], np.bool_)[of_file]
-        hidden_groups = np.repeat(hidden[self.place], np.diff(self._first))
+        hidden_groups = np.repeat(hidden[self.positions], np.diff(self._first))
         return replace(stats, flags=np.where(hidden_groups, np.uint8(ABSENT), stats.flags).astype(np.uint8))
 
     def _nulls_of(self, column: str) -> ColumnStats | None:
@@ -341,7 +343,7 @@ class _Part:
     # -- as if the block had no other files
 
     @cached_property
-    def _inside_groups(self) -> Places:
+    def _inside_groups(self) -> Indices:
         return np.flatnonzero(self.inside)
 
     @property
@@ -370,16 +372,16 @@ class _Left:
     """Row groups of one block that are left, with the file of each, both in order."""
 
     part: _Part
-    groups: Places
-    files: Places
+    groups: Indices
+    files: Indices
 
     @classmethod
-    def of(cls, part: _Part, groups: Places, allowed: Flags | None) -> _Left:
+    def of(cls, part: _Part, groups: Indices, allowed: Flags | None) -> _Left:
         files = part.files_of(groups)
-        places = part.place[files]
-        inside = places >= 0
+        positions = part.positions[files]
+        inside = positions >= 0
         if allowed is not None:
-            inside &= allowed[places]
+            inside &= allowed[positions]
         return cls(part, groups, files) if bool(inside.all()) else cls(part, groups[inside], files[inside])
 
     @property
@@ -395,13 +397,13 @@ class _Left:
         part, groups = self.part, self.groups.tolist()
 
         def path_of(number: int) -> str:
-            return files.entries[int(part.place[int(self.files[number])])][1].path
+            return files.entries[int(part.positions[int(self.files[number])])][1].path
 
         keep = Blooms(part.block, part.stats_of, groups, path_of).may_hold(asked, np.ones(len(groups), np.bool_))
         return self if bool(keep.all()) else _Left(self.part, self.groups[keep], self.files[keep])
 
     def sources(self, files: Files, *, sized: bool) -> Iterator[tuple[int, Source]]:
-        """Each file once, with its place and its row groups."""
+        """Each file once, with its position and its row groups."""
         if not len(self.groups):
             return
         starts = np.flatnonzero(np.concatenate([[True], self.files[1:] != self.files[:-1]]))
@@ -410,16 +412,16 @@ class _Left:
         whole = (ends - starts) == self.part.groups_in(chosen)
         numbers = self.part.in_file(self.groups, self.files).tolist()
         raw = np.add.reduceat(self.part.block.group_raw_bytes[self.groups].astype(np.int64), starts).tolist()
-        places = self.part.place[chosen].tolist()
-        placed = self.part.block.states(OF_NO_COLUMN, Array.ENTRY_PLACE)
+        positions = self.part.positions[chosen].tolist()
+        located = self.part.block.states(OF_NO_COLUMN, Array.ENTRY_OFFSET)
         for number, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-            source = files.entries[places[number]][1]
+            source = files.entries[positions[number]][1]
             if whole[number] and not sized:
-                yield places[number], source
+                yield positions[number], source
                 continue
             groups = None if whole[number] else tuple(numbers[start:end])
             yield (
-                places[number],
+                positions[number],
                 Source(
                     source.path,
                     source.rows,
@@ -430,22 +432,22 @@ class _Left:
                     groups,
                     raw[number],
                     source.foreign,
-                    self._part(int(chosen[number]), self.groups[start:end]) if placed and groups is not None else None,
+                    self._part(int(chosen[number]), self.groups[start:end]) if located and groups is not None else None,
                 ),
             )
 
-    def _part(self, file: int, groups: Places) -> FooterPart | None:
-        """None where the places are not known, or are not those of one footer, and where most of it is needed."""
+    def _part(self, file: int, groups: Indices) -> FooterPart | None:
+        """None where the offsets are not known, or are not those of one footer, and where most of it is needed."""
         block = self.part.block
         tag, footer_bytes = int(block.tags[file]), int(block.footer_bytes[file])
         first, last = self.part.groups_of(file)
-        begin, end = int(block.entry_places[first]), int(block.entry_places[last]) + int(block.entry_bytes[last])
+        begin, end = int(block.entry_offsets[first]), int(block.entry_offsets[last]) + int(block.entry_bytes[last])
         lengths = block.entry_bytes[groups].tolist()
         if not tag or not 0 < begin < end < footer_bytes or sum(lengths) * 2 > footer_bytes:
             return None
         rows = block.group_rows[groups].tolist()
-        places = tuple(map(GroupPlace, block.entry_places[groups].tolist(), lengths, rows))
-        return FooterPart(footer_bytes, tag, last - first + 1, begin, end, places)
+        entries = tuple(map(GroupEntry, block.entry_offsets[groups].tolist(), lengths, rows))
+        return FooterPart(footer_bytes, tag, last - first + 1, begin, end, entries)
 
 
 class Reasons(Sequence[tuple[str, int]]):
@@ -462,11 +464,11 @@ class Reasons(Sequence[tuple[str, int]]):
             return ()
 
     @overload
-    def __getitem__(self, place: int) -> tuple[str, int]: ...
+    def __getitem__(self, index: int) -> tuple[str, int]: ...
     @overload
-    def __getitem__(self, place: slice) -> Sequence[tuple[str, int]]: ...
-    def __getitem__(self, place: int | slice) -> tuple[str, int] | Sequence[tuple[str, int]]:
-        return self._found[place]
+    def __getitem__(self, index: slice) -> Sequence[tuple[str, int]]: ...
+    def __getitem__(self, index: int | slice) -> tuple[str, int] | Sequence[tuple[str, int]]:
+        return self._found[index]
 
     def __len__(self) -> int:
         return len(self._found)

@@ -46,10 +46,10 @@ def partitions_of(files: Iterable[DataFile], schema: TableSchema, look_up: Looku
     known = look_up(vague) if vague else {}
     groups: dict[tuple[Any, ...], list[tuple[DataFile, FileFacts]]] = {}
     for file, facts in told:
-        place = tuple(file.partition.get(name) for name in schema.partitions)
-        groups.setdefault(place, []).append((file, _completed(facts, known.get(file.path))))
-    places = sorted(groups, key=lambda place: tuple((value is None, value) for value in place))
-    return [_summed(dict(zip(schema.partitions, place, strict=True)), groups[place]) for place in places]
+        values = tuple(file.partition.get(name) for name in schema.partitions)
+        groups.setdefault(values, []).append((file, _completed(facts, known.get(file.path))))
+    ordered = sorted(groups, key=lambda values: tuple((value is None, value) for value in values))
+    return [_summed(dict(zip(schema.partitions, values, strict=True)), groups[values]) for values in ordered]
 
 
 def _told_by_log(file: DataFile, time: str | None) -> FileFacts:
@@ -102,13 +102,13 @@ def facts_in(view: View, files: Iterable[DataFile], time: str | None) -> dict[st
     for part in view.blocks:
         block = part.block
         stats = block.stats(time) if time is not None else None
-        for place in pc.indices_nonzero(pc.is_in(block.paths, value_set=wanted)).to_pylist():
-            path = block.paths[place].as_py()
-            if not part.live[place] or int(block.sizes[place]) != sizes[path]:
+        for number in pc.indices_nonzero(pc.is_in(block.paths, value_set=wanted)).to_pylist():
+            path = block.paths[number].as_py()
+            if not part.live[number] or int(block.sizes[number]) != sizes[path]:
                 continue
-            groups = slice(int(block.first_group[place]), int(block.first_group[place + 1]))
+            groups = slice(int(block.first_group[number]), int(block.first_group[number + 1]))
             low, high, empty = _times(stats, groups) if stats is not None else (None, None, False)
-            found[path] = FileFacts(int(block.rows[place]), low, high, empty)
+            found[path] = FileFacts(int(block.rows[number]), low, high, empty)
     return found
 
 

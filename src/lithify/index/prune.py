@@ -75,8 +75,8 @@ def may_match(predicate: Predicate, groups: int, stats_of: StatsOf) -> Groups:
 
 def may_match_each(predicate: Predicate, groups: int, stats_of: StatsOf) -> list[tuple[str, int]]:
     """Per part that must hold: its text, and how many row groups it rules out alone."""
-    kept = ((part, may_match(part, groups, stats_of)) for part in conjuncts(predicate))
-    return [(str(part), groups - int(np.count_nonzero(keep))) for part, keep in kept]
+    matches = ((part, may_match(part, groups, stats_of)) for part in conjuncts(predicate))
+    return [(str(part), groups - int(np.count_nonzero(keep))) for part, keep in matches]
 
 
 def may_match_constants(predicate: Predicate, constants: Mapping[str, Any]) -> bool:
@@ -285,20 +285,20 @@ def _holds_none(stats: ColumnStats, wanted: SortedKeys) -> Groups:
     if len(keys) == 1:
         close = bounded & ((stats.low == keys[0]) | (stats.high == keys[0]))
     else:
-        places = np.flatnonzero(bounded)
-        low, high = stats.low[places], stats.high[places]
-        out[places[keys[np.searchsorted(keys, low)] > high]] = True
+        groups = np.flatnonzero(bounded)
+        low, high = stats.low[groups], stats.high[groups]
+        out[groups[keys[np.searchsorted(keys, low)] > high]] = True
         if not by_bytes:
             return out
         after = np.searchsorted(keys, low, side="right")
         inside = (after < len(keys)) & (keys[np.minimum(after, len(keys) - 1)] < high)
         close = ~out
         close &= bounded
-        close[places[inside]] = False
+        close[groups[inside]] = False
 
     def misses(group: int) -> bool:
-        place = bisect_left(range(len(keys)), stats.full_low(group), key=wanted.value)
-        return place == len(keys) or wanted.value(place) > stats.full_high(group)
+        position = bisect_left(range(len(keys)), stats.full_low(group), key=wanted.value)
+        return position == len(keys) or wanted.value(position) > stats.full_high(group)
 
     _look_closer(out, close, misses)
     return out
@@ -309,19 +309,19 @@ def _holds_only(stats: ColumnStats, wanted: SortedKeys) -> Groups:
     keys = wanted.keys
     if stats.kind is Kind.FLOAT:
         keys = keys[keys != 0]
-    places = np.flatnonzero(_with(stats, EXACT_BOUNDS | _nan_free(stats)) & (stats.low == stats.high))
+    groups = np.flatnonzero(_with(stats, EXACT_BOUNDS | _nan_free(stats)) & (stats.low == stats.high))
     out = np.zeros(len(stats.flags), np.bool_)
-    if not len(keys) or not len(places):
+    if not len(keys) or not len(groups):
         return out
-    low = stats.low[places]
-    out[places[keys[np.minimum(np.searchsorted(keys, low), len(keys) - 1)] == low]] = True
+    low = stats.low[groups]
+    out[groups[keys[np.minimum(np.searchsorted(keys, low), len(keys) - 1)] == low]] = True
     if not stats.kind.keyed_by_bytes:
         return out
 
     def is_one(group: int) -> bool:
         value = stats.full_low(group)
-        place = bisect_left(range(len(keys)), value, key=wanted.value)
-        return value == stats.full_high(group) and place < len(keys) and wanted.value(place) == value
+        position = bisect_left(range(len(keys)), value, key=wanted.value)
+        return value == stats.full_high(group) and position < len(keys) and wanted.value(position) == value
 
     close = out.copy()
     out[:] = False
@@ -331,9 +331,9 @@ def _holds_only(stats: ColumnStats, wanted: SortedKeys) -> Groups:
 
 def _look_closer(out: Groups, close: Groups, proves: Callable[[int], bool]) -> None:
     """Decide the row groups where keys were equal by their whole values, unless they are too many."""
-    places = np.flatnonzero(close)
-    if len(places) <= CLOSE_LOOKS_MAX:
-        for group in places.tolist():
+    groups = np.flatnonzero(close)
+    if len(groups) <= CLOSE_LOOKS_MAX:
+        for group in groups.tolist():
             out[group] = proves(group)
 
 

@@ -29,7 +29,7 @@ from lithify.index.format import (
     FOOTER_BYTES,
     FOOTER_END,
     FOOTER_MAGIC,
-    HEAD_PLACE,
+    HEAD_OFFSET,
     HEADER,
     HEADER_BYTES,
     MAGIC,
@@ -46,7 +46,7 @@ LENGTHS_MAX = 16  # mappings of one file at most, but for those that somebody el
 
 @dataclass(frozen=True)
 class Footer:
-    place: int
+    offset: int
     length: int
     version: int
     previous: int
@@ -56,14 +56,14 @@ class Footer:
 
     @property
     def end(self) -> int:
-        return self.place + self.length
+        return self.offset + self.length
 
 
 @dataclass(frozen=True)
 class LiveBlock:
     """A block and which of its files are live."""
 
-    place: int
+    offset: int
     block: Block
     live: npt.NDArray[np.bool_]
 
@@ -98,7 +98,7 @@ class _Mapping:
 
     def head(self) -> int:
         """As it is now: one aligned load of what another process writes as one."""
-        return int(np.frombuffer(self.data, "<u8", 1, HEAD_PLACE)[0])
+        return int(np.frombuffer(self.data, "<u8", 1, HEAD_OFFSET)[0])
 
 
 class View:
@@ -125,24 +125,24 @@ class View:
 
     def _live_blocks(self) -> Iterator[LiveBlock]:
         path, data = self._mapping.path, self._mapping.data
-        for place, length, mask, live_files, mask_crc, block_crc, _ in self.footer.references.tolist():
-            block = self._known.get((place, block_crc))
+        for offset, length, mask, live_files, mask_crc, block_crc, _ in self.footer.references.tolist():
+            block = self._known.get((offset, block_crc))
             if block is None:
-                block = Block(data[place : place + length], f"{path}, block at {place},")
+                block = Block(data[offset : offset + length], f"{path}, block at {offset},")
                 if block.crc != block_crc:
-                    raise damaged(path, f"the block at {place} is not the one its footer names")
-                self._known[place, block_crc] = block
+                    raise damaged(path, f"the block at {offset} is not the one its footer names")
+                self._known[offset, block_crc] = block
             if mask:
                 size = (block.files + 7) // 8
-                if mask + size > self.footer.place or crc32(data[mask : mask + size]) != mask_crc:
+                if mask + size > self.footer.offset or crc32(data[mask : mask + size]) != mask_crc:
                     raise damaged(path, f"the mask at {mask} does not match its checksum")
                 bits = np.frombuffer(data, np.uint8, size, mask)
                 live = np.unpackbits(bits, count=block.files, bitorder="little").astype(bool)
             else:
                 live = np.broadcast_to(np.True_, block.files)
             if int(live.sum()) != live_files:
-                raise damaged(path, f"the block at {place} has another number of live files than its footer says")
-            yield LiveBlock(place, block, live)
+                raise damaged(path, f"the block at {offset} has another number of live files than its footer says")
+            yield LiveBlock(offset, block, live)
 
     @cached_property
     def dead_bytes(self) -> int:
@@ -177,7 +177,7 @@ class Sidecar:
         magic, version, crc, features, table, file_id, reserved, _ = HEADER.unpack_from(mapping.data)
         if magic != MAGIC:
             raise damaged(self.path, "it does not begin like one")
-        if crc32(mapping.data[:12], mapping.data[16:HEAD_PLACE]) != crc or reserved:
+        if crc32(mapping.data[:12], mapping.data[16:HEAD_OFFSET]) != crc or reserved:
             raise damaged(self.path, "its header does not match its checksum")
         if version != VERSION:
             raise Corruption(
@@ -206,10 +206,10 @@ class Sidecar:
             self._map()
             return
         self._mapping.check_whole()
-        place = self._mapping.head()
+        offset = self._mapping.head()
         try:
-            if place != self.head.place:
-                self.head = self._footer(place)
+            if offset != self.head.offset:
+                self.head = self._footer(offset)
         except _Replaced:
             self._map()
         self._forget_old_blocks()
@@ -222,7 +222,7 @@ class Sidecar:
         return fresh
 
     def _forget_old_blocks(self) -> None:
-        listed = {(int(r["place"]), int(r["block_crc"])) for r in self.head.references}
+        listed = {(int(r["offset"]), int(r["block_crc"])) for r in self.head.references}
         if len(self._known) > 2 * len(listed) + 16:
             self._known = {key: block for key, block in self._known.items() if key in listed}
 
@@ -238,7 +238,7 @@ class Sidecar:
         while version is not None and footer.version > version:
             if not footer.previous:
                 raise NotFound(f"{self.path} knows nothing as old as version {version}")
-            footer = self._footer(footer.previous, footer.place)
+            footer = self._footer(footer.previous, footer.offset)
         return View(self._mapping, footer, self._known)
 
     def versions(self) -> list[int]:
@@ -246,23 +246,23 @@ class Sidecar:
         self._mapping.check_whole()
         footer, found = self.head, [self.head.version]
         while footer.previous:
-            footer = self._footer(footer.previous, footer.place)
+            footer = self._footer(footer.previous, footer.offset)
             found.append(footer.version)
         return found
 
-    def _footer(self, place: int, before: int | None = None) -> Footer:
-        if place % 8 or place < HEADER_BYTES or (before is not None and place >= before):
-            raise damaged(self.path, f"no footer can be at {place}")
-        if place + FOOTER_BYTES > self._mapping.size:
+    def _footer(self, offset: int, before: int | None = None) -> Footer:
+        if offset % 8 or offset < HEADER_BYTES or (before is not None and offset >= before):
+            raise damaged(self.path, f"no footer can be at {offset}")
+        if offset + FOOTER_BYTES > self._mapping.size:
             self._map_again()
         try:
-            return self._checked_footer(place)
+            return self._checked_footer(offset)
         except _BeyondMapping:
             self._map_again()
             try:
-                return self._checked_footer(place)
+                return self._checked_footer(offset)
             except _BeyondMapping:
-                raise damaged(self.path, f"the footer at {place} goes beyond its end") from None
+                raise damaged(self.path, f"the footer at {offset} goes beyond its end") from None
 
     def _map_again(self) -> None:
         """The same file, which has grown. Blocks and views that are in use keep the old mapping."""
@@ -274,37 +274,37 @@ class Sidecar:
         if self._lengths > LENGTHS_MAX:
             self._known, self._lengths = {}, 1
 
-    def _checked_footer(self, place: int) -> Footer:
+    def _checked_footer(self, offset: int) -> Footer:
         data = self._mapping.data
-        if place + FOOTER_BYTES > len(data):
+        if offset + FOOTER_BYTES > len(data):
             raise _BeyondMapping
         magic, length, version, previous, file_id, files, groups, count, flags, reserved = FOOTER.unpack_from(
-            data, place
+            data, offset
         )
         if magic != FOOTER_MAGIC or length != FOOTER_BYTES + count * REFERENCE.itemsize + 8:
-            raise damaged(self.path, f"there is no footer at {place}")
-        if place + length > len(data):
+            raise damaged(self.path, f"there is no footer at {offset}")
+        if offset + length > len(data):
             raise _BeyondMapping
-        body, end = data[place : place + length - 8], bytes(data[place + length - 4 : place + length])
-        crc = int.from_bytes(data[place + length - 8 : place + length - 4], "little")
+        body, end = data[offset : offset + length - 8], bytes(data[offset + length - 4 : offset + length])
+        crc = int.from_bytes(data[offset + length - 8 : offset + length - 4], "little")
         if end != FOOTER_END or crc32(body) != crc:
-            raise damaged(self.path, f"the footer at {place} does not match its checksum")
-        references = np.frombuffer(data, REFERENCE, count, place + FOOTER_BYTES)
-        places, lengths, masks = references["place"], references["length"], references["mask"]
+            raise damaged(self.path, f"the footer at {offset} does not match its checksum")
+        references = np.frombuffer(data, REFERENCE, count, offset + FOOTER_BYTES)
+        blocks, lengths, masks = references["offset"], references["length"], references["mask"]
         sound = (
             file_id == self.file_id
             and not flags
             and not reserved
             and not references["reserved"].any()
-            and (previous == 0 or (HEADER_BYTES <= previous < place and previous % 8 == 0))
+            and (previous == 0 or (HEADER_BYTES <= previous < offset and previous % 8 == 0))
             and version < 2**63
-            and bool((places >= HEADER_BYTES).all() and (places % 8 == 0).all())
-            and bool((lengths <= place).all() and (places <= place - lengths).all())
-            and bool(((masks == 0) | ((masks >= HEADER_BYTES) & (masks < place))).all())
+            and bool((blocks >= HEADER_BYTES).all() and (blocks % 8 == 0).all())
+            and bool((lengths <= offset).all() and (blocks <= offset - lengths).all())
+            and bool(((masks == 0) | ((masks >= HEADER_BYTES) & (masks < offset))).all())
         )
         if not sound:
-            raise damaged(self.path, f"the footer at {place} makes no sense")
-        return Footer(place, length, version, previous, files, groups, references)
+            raise damaged(self.path, f"the footer at {offset} makes no sense")
+        return Footer(offset, length, version, previous, files, groups, references)
 
     def close(self) -> None:
         """Let go of the mapping, as soon as no view needs it."""

@@ -185,7 +185,7 @@ def _missing(
             return list(wanted), []
         coverage = Coverage(files, snapshot.schema, index.tags.fresh(files, view, math.inf))
         others = files.others_in(view) if version >= view.version else []
-        return [wanted[place] for place in coverage.unknown], others
+        return [wanted[position] for position in coverage.unknown], others
     except Corruption as error:
         index.set_aside(error)
         return list(wanted), []
@@ -241,15 +241,15 @@ def check(handles: Handles, progress: Progress = quiet) -> IndexCheck:
         for found in () if view is None else view.blocks:
             paths = found.block.paths.to_pylist()
             live = []
-            for place in np.flatnonzero(found.live).tolist():
-                if paths[place] in by_path:
-                    live.append(place)
+            for number in np.flatnonzero(found.live).tolist():
+                if paths[number] in by_path:
+                    live.append(number)
                 else:
-                    extra.append(str(index.data / paths[place]))
+                    extra.append(str(index.data / paths[number]))
             for first in range(0, len(live), BATCH_FILES):
-                places = live[first : first + BATCH_FILES]
-                batch = [by_path[paths[place]] for place in places]
-                wrong = _different(index.data, found.block, places, batch)
+                numbers = live[first : first + BATCH_FILES]
+                batch = [by_path[paths[number]] for number in numbers]
+                wrong = _different(index.data, found.block, numbers, batch)
                 different += [str(index.data / path) for path in wrong]
                 known.update(file.path for file in batch)
                 progress(f"checking {handles.name}: {len(known):,} of {len(wanted):,} files", len(known) / len(wanted))
@@ -259,31 +259,31 @@ def check(handles: Handles, progress: Progress = quiet) -> IndexCheck:
     )
 
 
-def _different(data: PurePath, block: Block, places: Sequence[int], files: Sequence[DataFile]) -> list[str]:
-    """Paths of the files whose footers say something else than the block does at these places."""
+def _different(data: PurePath, block: Block, numbers: Sequence[int], files: Sequence[DataFile]) -> list[str]:
+    """Paths of the files whose footers say something else than the block does at these positions."""
     entries, problems = read_entries(data, files)
     wrong = set(problems)
     if entries is not None:
         real = parse(entries)
         readable = [number for number, file in enumerate(files) if file.path not in problems]
         paths = [files[number].path for number in readable]
-        told = np.array([places[number] for number in readable], np.int64)
+        told = np.array([numbers[number] for number in readable], np.int64)
         wrong |= {paths[number] for number in np.flatnonzero(_differ(block, told, real)).tolist()}
     return [file.path for file in files if file.path in wrong]
 
 
-def _differ(block: Block, places: npt.NDArray[np.int64], real: Block) -> npt.NDArray[np.bool_]:
-    """Per file of `real`: whether the block says something else at the file's place."""
+def _differ(block: Block, files: npt.NDArray[np.int64], real: Block) -> npt.NDArray[np.bool_]:
+    """Per file of `real`: whether the block says something else at the file's position."""
     first, real_first = block.first_group.astype(np.int64), real.first_group.astype(np.int64)
-    counts, real_counts = first[places + 1] - first[places], real_first[1:] - real_first[:-1]
+    counts, real_counts = first[files + 1] - first[files], real_first[1:] - real_first[:-1]
     differ: npt.NDArray[np.bool_] = counts != real_counts
-    differ |= (block.sizes[places] != real.sizes) | (block.footer_bytes[places] != real.footer_bytes)
-    differ |= (block.tags[places] != real.tags) & (block.tags[places] != 0)
+    differ |= (block.sizes[files] != real.sizes) | (block.footer_bytes[files] != real.footer_bytes)
+    differ |= (block.tags[files] != real.tags) & (block.tags[files] != 0)
     same = np.flatnonzero(~differ)
     if not len(same):
         return differ
     file_of = np.repeat(same, real_counts[same])
-    groups = np.concatenate([np.arange(first[places[i]], first[places[i] + 1]) for i in same])
+    groups = np.concatenate([np.arange(first[files[i]], first[files[i] + 1]) for i in same])
     real_groups = np.concatenate([np.arange(real_first[i], real_first[i + 1]) for i in same])
 
     def compare(told: npt.NDArray[np.bool_]) -> None:
@@ -295,7 +295,7 @@ def _differ(block: Block, places: npt.NDArray[np.int64], real: Block) -> npt.NDA
         (block.group_raw_bytes, real.group_raw_bytes),
     ):
         compare(mine[groups] != theirs[real_groups])
-    for mine, theirs in ((block.entry_places, real.entry_places), (block.entry_bytes, real.entry_bytes)):
+    for mine, theirs in ((block.entry_offsets, real.entry_offsets), (block.entry_bytes, real.entry_bytes)):
         # An older version did not look for them.
         compare((mine[groups] != theirs[real_groups]) & (mine[groups] != 0))
     numbers = {column: number for number, column in enumerate(block.columns)}

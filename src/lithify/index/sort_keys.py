@@ -40,7 +40,7 @@ class Point:
 
 @dataclass(frozen=True)
 class SortedKeys:
-    """Distinct values in order. `value` gives the whole value at a place, for kinds keyed by their first bytes."""
+    """Distinct values in order. `value` gives the whole value at a position, for kinds keyed by their first bytes."""
 
     keys: NDArray[Any]
     value: Callable[[int], bytes]
@@ -172,8 +172,8 @@ def _wide(unscaled: int) -> bytes:
 
 
 def _numbers(keys: NDArray[Any]) -> SortedKeys:
-    def value(place: int) -> bytes:
-        raise AssertionError(f"the key at {place} is the value itself")
+    def value(position: int) -> bytes:
+        raise AssertionError(f"the key at {position} is the value itself")
 
     return SortedKeys(keys, value)
 
@@ -186,7 +186,7 @@ def _distinct_bytes(values: pa.ChunkedArray) -> SortedKeys:
     distinct = values.cast(pa.large_binary()).unique()
     ordered = distinct.take(pc.sort_indices(distinct))
     heads = np.array(pc.binary_slice(ordered, 0, KEY_BYTES).to_pylist(), f"S{KEY_BYTES}")
-    return SortedKeys(heads.view(">u8").astype(np.uint64), lambda place: bytes(ordered[place].as_py()))
+    return SortedKeys(heads.view(">u8").astype(np.uint64), lambda position: bytes(ordered[position].as_py()))
 
 
 def _distinct_decimals(kind: Kind, values: pa.ChunkedArray) -> SortedKeys:
@@ -202,7 +202,7 @@ def _distinct_decimals(kind: Kind, values: pa.ChunkedArray) -> SortedKeys:
     order = np.lexsort((lower, upper))
     lower, upper = lower[order], upper[order]
 
-    def value(place: int) -> bytes:
-        return int(upper[place]).to_bytes(KEY_BYTES, "big") + int(lower[place]).to_bytes(KEY_BYTES, "big")
+    def value(position: int) -> bytes:
+        return int(upper[position]).to_bytes(KEY_BYTES, "big") + int(lower[position]).to_bytes(KEY_BYTES, "big")
 
     return SortedKeys(upper.astype(np.uint64), value)

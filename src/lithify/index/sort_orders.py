@@ -21,12 +21,12 @@ import numpy.typing as npt
 from lithify.index.block import Block
 from lithify.index.format import Array
 
-_DESCENDING, _NULLS_FIRST, _PLACE = 1, 2, 4
+_DESCENDING, _NULLS_FIRST, _RANK = 1, 2, 4
 
 
-def sort_number(place: int, *, descending: bool, nulls_first: bool) -> int:
-    """`place`: from 0, among the columns of the order."""
-    return (place + 1) * _PLACE | descending * _DESCENDING | nulls_first * _NULLS_FIRST
+def sort_number(rank: int, *, descending: bool, nulls_first: bool) -> int:
+    """`rank`: from 0, among the columns of the order."""
+    return (rank + 1) * _RANK | descending * _DESCENDING | nulls_first * _NULLS_FIRST
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def orders_of(block: Block, live: npt.NDArray[np.bool_]) -> Counter[Order]:
 
 def _order(named: dict[int, str]) -> Order:
     """By the numbers of its columns; up to the first that the index does not have."""
-    columns = {sort // _PLACE: (name, sort) for sort, name in named.items()}
+    columns = {sort // _RANK: (name, sort) for sort, name in named.items()}
     order: list[SortColumn] = []
     while (found := columns.get(len(order) + 1)) is not None:
         name, sort = found

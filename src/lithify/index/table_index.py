@@ -176,7 +176,7 @@ class TableIndex:
                 head = view is None or version >= view.version
                 self._tell("missing" if view is None else "stale", f"{len(missing)} of {len(files)} files")
                 if len(missing) > LOOKUPS_MAX:
-                    self._build_behind(version, [files.entries[place][0] for place in missing])
+                    self._build_behind(version, [files.entries[position][0] for position in missing])
                 elif (found := self._look_up(version if head else None, files, missing)) is not None:
                     made = self._joined(files, schema, view, found)
             even = not missing and view is not None and view.files == len(files)
@@ -204,9 +204,9 @@ class TableIndex:
         return bool(replaced)
 
     def _missing(self, coverage: Coverage) -> list[int]:
-        """Places of files without an entry that could have one."""
+        """Positions of files without an entry that could have one."""
         entries = coverage.files.entries
-        return [place for place in coverage.unknown if entries[place][0].path not in self._tried]
+        return [position for position in coverage.unknown if entries[position][0].path not in self._tried]
 
     def _joined(self, files: Files, schema: TableSchema, view: View | None, *found: Block) -> Coverage:
         inside = self.tags.fresh(files, view) if view is not None else []
@@ -222,9 +222,9 @@ class TableIndex:
             if self._runtime.store.exists(self.path):
                 self._runtime.store.delete(self.path)
 
-    def _look_up(self, version: int | None, files: Files, places: Sequence[int]) -> Block | None:
+    def _look_up(self, version: int | None, files: Files, positions: Sequence[int]) -> Block | None:
         """Read a few footers now. `version`: of the head, where the entries are worth keeping."""
-        wanted = [files.entries[place][0] for place in places]
+        wanted = [files.entries[position][0] for position in positions]
         entries, _ = read_entries(self.data, wanted)
         self._tried.update(file.path for file in wanted)
         if entries is None:
@@ -316,8 +316,8 @@ class TableIndex:
 
     def _token(self, view: View | None) -> tuple[int, ...]:
         """Another one, as soon as there is more to be known."""
-        place = () if view is None or self._sidecar is None else (self._sidecar.file_id, view.footer.place)
-        return (*place, len(self._beside), len(self._tried))
+        state = () if view is None or self._sidecar is None else (self._sidecar.file_id, view.footer.offset)
+        return (*state, len(self._beside), len(self._tried))
 
     # -- in the background
 

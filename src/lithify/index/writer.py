@@ -23,7 +23,7 @@ from lithify.index.format import (
     FOOTER_BYTES,
     FOOTER_END,
     FOOTER_MAGIC,
-    HEAD_PLACE,
+    HEAD_OFFSET,
     HEADER,
     HEADER_BYTES,
     MAGIC,
@@ -46,38 +46,38 @@ DEAD_BYTES_MIN = 64 * 1024
 
 @dataclass
 class _Growing:
-    """Bytes to be written from a place on, and what the footer at their end will say."""
+    """Bytes to be written from an offset on, and what the footer at their end will say."""
 
-    place: int
+    offset: int
     parts: list[bytes] = field(default_factory=list)
     references: list[tuple[int, ...]] = field(default_factory=list)
     files: int = 0
     groups: int = 0
 
     def _put(self, data: bytes) -> int:
-        place = self.place
+        offset = self.offset
         self.parts.append(data + bytes(-len(data) % 8))
-        self.place += len(self.parts[-1])
-        return place
+        self.offset += len(self.parts[-1])
+        return offset
 
     def add(self, data: bytes) -> None:
         """A new block, all of whose files are live."""
         block = parse(data)
         self.refer(self._put(data), block, np.broadcast_to(np.True_, block.files))
 
-    def refer(self, place: int, block: Block, live: npt.NDArray[np.bool_]) -> None:
+    def refer(self, offset: int, block: Block, live: npt.NDArray[np.bool_]) -> None:
         """A block that is in the file already."""
         mask = mask_crc = 0
         live_files = int(live.sum())
         if live_files < block.files:
             bits = np.packbits(live, bitorder="little").tobytes()
             mask, mask_crc = self._put(bits), crc32(bits)
-        self.references.append((place, block.length, mask, live_files, mask_crc, block.crc, 0))
+        self.references.append((offset, block.length, mask, live_files, mask_crc, block.crc, 0))
         self.files += live_files
         self.groups += block.groups if live_files == block.files else int(live[block.file_of_group].sum())
 
     def finish(self, version: int, previous: int, file_id: int) -> int:
-        """Add the footer; its place."""
+        """Add the footer; its offset."""
         references = np.array(self.references, REFERENCE).tobytes()
         length = FOOTER_BYTES + len(references) + 8
         counts = (self.files, self.groups, len(self.references), 0, 0)
@@ -109,22 +109,22 @@ def append(
         sidecar = Sidecar.open(path, table_id) if opened is None else opened.again()
         view = sidecar.view()
         replaced = (path for block in blocks for path in parse(block).paths.to_pylist())
-        kept = _without(view.blocks, {*removed, *replaced})
+        remaining = _without(view.blocks, {*removed, *replaced})
         growing = _Growing(aligned(store.size(path)))
-        small = _to_merge(kept, blocks)
-        for live in kept[: len(kept) - small]:
-            growing.refer(live.place, live.block, live.live)
+        small = _to_merge(remaining, blocks)
+        for live in remaining[: len(remaining) - small]:
+            growing.refer(live.offset, live.block, live.live)
         if small:
-            parts = [(live.block, live.live) for live in kept[len(kept) - small :]]
+            parts = [(live.block, live.live) for live in remaining[len(remaining) - small :]]
             growing.add(merge([*parts, *((parse(block), None) for block in blocks)]))
         else:
             for block in blocks:
                 growing.add(block)
-        footer = growing.finish(max(version, view.version), view.footer.place, sidecar.file_id)
+        footer = growing.finish(max(version, view.version), view.footer.offset, sidecar.file_id)
         store.step("sidecar.append")
         store.extend(path, growing.parts)
         store.step("sidecar.head")
-        store.patch(path, HEAD_PLACE, footer.to_bytes(8, "little"))
+        store.patch(path, HEAD_OFFSET, footer.to_bytes(8, "little"))
 
 
 def rewrite(store: Storage, path: PurePath, table_id: str) -> None:
@@ -147,7 +147,7 @@ def _create(store: Storage, path: PurePath, table_id: str, version: int, blocks:
         growing.add(block)
     footer = growing.finish(version, 0, file_id)
     start = HEADER.pack(MAGIC, VERSION, 0, TAGGED, table_bytes(table_id), file_id, 0, footer)
-    crc = crc32(start[:12], start[16:HEAD_PLACE])
+    crc = crc32(start[:12], start[16:HEAD_OFFSET])
     start = HEADER.pack(MAGIC, VERSION, crc, TAGGED, table_bytes(table_id), file_id, 0, footer)
     store.make_folder(path.parent)
     for name in store.names(path.parent):
@@ -166,19 +166,19 @@ def _locked(store: Storage, path: PurePath) -> contextlib.AbstractContextManager
 def _without(blocks: Sequence[LiveBlock], removed: Collection[str]) -> list[LiveBlock]:
     hashes = np.array([path_hash(path) for path in removed], np.uint64)
     wanted = set(removed)
-    kept = []
+    remaining = []
     for found in blocks:
-        gone = [place for place in found.block.places_of(hashes) if found.block.paths[place].as_py() in wanted]
+        gone = [file for file in found.block.files_hashed(hashes) if found.block.paths[file].as_py() in wanted]
         live = found.live
         if gone:
             live = live.copy()
             live[gone] = False
         if live.any():
-            kept.append(LiveBlock(found.place, found.block, live))
-    return kept
+            remaining.append(LiveBlock(found.offset, found.block, live))
+    return remaining
 
 
-def _to_merge(kept: Sequence[LiveBlock], blocks: Sequence[bytes]) -> int:
+def _to_merge(remaining: Sequence[LiveBlock], blocks: Sequence[bytes]) -> int:
     """How many of the last blocks to write again together with the new ones.
 
     Backwards, as long as each is no larger than all that was taken before it: so a row group is written again only when
@@ -188,7 +188,7 @@ def _to_merge(kept: Sequence[LiveBlock], blocks: Sequence[bytes]) -> int:
         return 0
     groups = sum(parse(block).groups for block in blocks)
     count = 0
-    for live in reversed(kept):
+    for live in reversed(remaining):
         if live.block.groups > groups or groups + live.block.groups > MERGE_GROUPS_MAX:
             break
         groups += live.block.groups

@@ -276,7 +276,7 @@ def _make_room(runtime: Runtime, job: Job, log: DeltaLog) -> None:
     """The job's own files may be what fills the disk, so that its fence finds no room. They can go before it while the
     job has not come to its commit: only we could commit them, and we will not.
     """
-    if job.state == WRITING and _settled(job, log) is None:
+    if job.state == WRITING and _outcome(job, log) is None:
         _delete_folder(runtime, job, log)
 
 
@@ -286,10 +286,10 @@ def check_not_fenced(job: Job, log: DeltaLog) -> None:
 
 
 def is_fenced(job: Job, log: DeltaLog) -> bool:
-    return _settled(job, log) == FENCED
+    return _outcome(job, log) == FENCED
 
 
-def _settled(job: Job, log: DeltaLog) -> int | None:
+def _outcome(job: Job, log: DeltaLog) -> int | None:
     """What the head of the log says of the job."""
     for _ in range(LOOKS_MAX):
         with log.lock, contextlib.suppress(Lost):
@@ -353,16 +353,16 @@ def recover(runtime: Runtime, table: str | None = None, lease: int | None = None
         if _may_go_on(runtime, job) and not overtaken:
             continue
         try:
-            done.append(_settle(runtime, job))
+            done.append(_recover_one(runtime, job))
         except NotFound as error:
             if _table_is_gone(runtime, job):
                 finish(runtime, job, "table dropped")
                 done.append(f"{job.kind} of {job.table}: the table is gone, nothing to do")
             else:
-                logger.warning("%s of %s cannot be settled now: %s", job.kind, job.table, error)
+                logger.warning("%s of %s cannot be recovered now: %s", job.kind, job.table, error)
         except LithifyError as error:
             # One damaged table is no reason to leave the others' jobs unsettled.
-            logger.warning("%s of %s cannot be settled now: %s", job.kind, job.table, error)
+            logger.warning("%s of %s cannot be recovered now: %s", job.kind, job.table, error)
     return done
 
 
@@ -384,7 +384,7 @@ def _table_is_gone(runtime: Runtime, job: Job) -> bool:
         return True
 
 
-def _settle(runtime: Runtime, job: Job) -> str:
+def _recover_one(runtime: Runtime, job: Job) -> str:
     handles = Handles(runtime, parse_table_name(job.table))
     log = handles.base.log if job.log == "base" else handles.changes.log
     runtime.store.step("recover.start")

@@ -142,7 +142,7 @@ def current_token(runtime: Runtime, name: str) -> int:
     return _look(runtime, name)[1]
 
 
-class HeldLease:
+class RenewedLease:
     """A lease that a thread keeps renewing until the block ends. `lost` is set when somebody has taken it over."""
 
     def __init__(self, runtime: Runtime, lease: Lease) -> None:
@@ -151,7 +151,7 @@ class HeldLease:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, name=f"lease-{lease.name}", daemon=True)
 
-    def __enter__(self) -> HeldLease:
+    def __enter__(self) -> RenewedLease:
         self._thread.start()
         return self
 

@@ -60,8 +60,8 @@ def adopt(
         raise NotFound(f"{path} is no folder: adopt takes a Delta table or a folder of Parquet files")
     if path.is_relative_to(runtime.root):
         raise InvalidRequest(f"{path} lies inside this lake: adopt takes tables from elsewhere")
-    runtime.store.places.allow(path)  # whoever adopts names it
-    runtime.store.places.trust(path)
+    runtime.store.path_guard.allow(path)  # whoever adopts names it
+    runtime.store.path_guard.trust(path)
     if catalog.exists(name):
         raise Conflict(f"table {name} exists already: drop it first, or choose another name")
     is_delta = DeltaLog.exists(path, runtime.store)
@@ -140,7 +140,7 @@ def _parquet_folder(runtime: Runtime, name: TableName, path: PurePath, key: Any,
     _refuse_problems(path, sources)
     columns, partition_by, constants = _parquet_columns(path, paths)
     schema = define(columns, key, order_by, None, partition_by)
-    runtime.store.places.check_files(path, [f.relative_to(path).as_posix() for f in paths])
+    runtime.store.path_guard.check_files(path, [f.relative_to(path).as_posix() for f in paths])
     sources = [
         Source(str(f), -1, runtime.store.size(f), tuple((n, constants[f][n]) for n in partition_by), foreign=True)
         for f in paths

@@ -33,7 +33,7 @@ class Cache:
 
     def settle(self, timeout_s: float = 60.0) -> None:
         """Wait until tables that are being loaded in the background are there."""
-        self._runtime.hot.settle(timeout_s)
+        self._runtime.hot.wait_loaded(timeout_s)
 
     def stats(self) -> CacheStats:
         """What is kept, how much room it takes, and how often it was of use."""

@@ -18,7 +18,7 @@ from lithify.core.names import CONTROL_FOLDER, TableName
 from lithify.core.schema import TableSchema
 from lithify.core.type_text import type_name
 from lithify.delta.actions import LogChange
-from lithify.delta.base import FOLDED_TXN, OWNER, BaseLog
+from lithify.delta.base import OWNER, WATERMARK_TXN, BaseLog
 from lithify.delta.changes import BASE_PATH, CREATED_AT_SEQ, CREATED_AT_VERSION, DROPPED, ChangesLog
 from lithify.delta.commit import commit
 from lithify.delta.commit_outcome import Lost
@@ -77,9 +77,9 @@ def open_lake(root: PurePath, store: Storage, *, create: bool) -> None:
 
 def _check_control(folder: PurePath, store: Storage) -> None:
     """No link lies in the control folder, nor in the folders in it; what streams keep deeper is looked at when used."""
-    store.places.check_entries(folder)
+    store.path_guard.check_entries(folder)
     for name in store.names(folder):
-        store.places.check_entries(folder / name)
+        store.path_guard.check_entries(folder / name)
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ class Catalog:
             # A fold that slept through this must find base moved on, at whatever version it comes back.
             with contextlib.suppress(NotFound):
                 base = DeltaLog.open(base_path, store)
-                self._empty(base, {**info, "watermark": changes.seq}, {FOLDED_TXN: changes.seq})
+                self._empty(base, {**info, "watermark": changes.seq}, {WATERMARK_TXN: changes.seq})
         elif (owned := self._owned_base(name, base_path)) is not None:
             self._give_back(owned)
         self._empty(changes.log, {**info, "seq": changes.seq}, {})
@@ -339,7 +339,9 @@ class Catalog:
             if namespace.startswith(("_", ".")):
                 continue
             folder = root / namespace
-            if store.places.is_link(folder) and store.places.is_link(folder := store.places.followed(folder, 1)):
+            if store.path_guard.is_link(folder) and store.path_guard.is_link(
+                folder := store.path_guard.followed(folder, 1)
+            ):
                 if store.is_folder(folder):
                     logger.warning("%s", is_link(folder))
                 continue

@@ -19,7 +19,7 @@ from lithify.files.local import LocalStorage
 from lithify.lake.internals import internals
 from lithify.spark.datasource.options import Mode, SourceOptions
 from lithify.spark.datasource.source import TableSource
-from lithify.spark.datasource.table import Spooled, SpoolPlace
+from lithify.spark.datasource.table import Spooled, SpoolTarget
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,7 +62,7 @@ class LakeTable:
     def planned(self, as_of: str | None) -> PlannedTable:
         return self._internals.opened.planned(as_of)
 
-    def place_of(self, position: str) -> int:
+    def seq_of(self, position: str) -> int:
         if position == "latest":
             return self._table.snapshot().seq
         return seq_of(0 if position == "earliest" else position, self._table.name, self._internals.incarnation)
@@ -76,14 +76,14 @@ class LakeTable:
     def feed_until(self, since: int, rows_max: int) -> int:
         return self._table.feed_until(since, rows_max)
 
-    def begin_write(self) -> SpoolPlace:
+    def begin_write(self) -> SpoolTarget:
         from lithify.write import spool
 
         return spool.begin(self._internals, spool.driver_of(os.getpid()))
 
     def commit_write(
         self,
-        place: SpoolPlace,
+        target: SpoolTarget,
         spooled: Sequence[Spooled],
         written: Sequence[Written],
         mode: Mode | None,
@@ -91,12 +91,12 @@ class LakeTable:
     ) -> None:
         from lithify.write import spool
 
-        spool.commit(self._internals, place, spooled, written, mode or _usual_mode(place.schema), batch_id)
+        spool.commit(self._internals, target, spooled, written, mode or _usual_mode(target.schema), batch_id)
 
-    def abort_write(self, place: SpoolPlace) -> None:
+    def abort_write(self, target: SpoolTarget) -> None:
         from lithify.write import spool
 
-        spool.abort(self._internals, place)
+        spool.abort(self._internals, target)
 
     def apply_batch(self, options: SourceOptions, query: str | None, rows: pa.Table, epoch: int) -> None:
         query = query or _query_in(options.checkpoint)

@@ -29,7 +29,7 @@ from lithify.files.clock import LakeClock
 from lithify.files.local import LocalStorage
 from lithify.files.storage import Storage
 from lithify.files.user_files import user_path
-from lithify.lake.allowed_places import remembered
+from lithify.lake.allowed_folders import remembered
 from lithify.lake.catalog import Catalog, open_lake
 from lithify.lake.open_tables import AsOf, OpenTable, OpenTables
 from lithify.options.policy import policy_of
@@ -61,15 +61,15 @@ if TYPE_CHECKING:
 
 DATA = ("changes", "base")
 # However many queries may run at once, no more processes wait for the next ones.
-QUERY_PROCESSES_KEPT_MAX = 16
+QUERY_PROCESSES_MAX = 16
 
 
 @overload
-def internals(held: Table) -> TableInternals: ...
+def internals(owner: Table) -> TableInternals: ...
 @overload
-def internals(held: Lake) -> LakeInternals: ...
-def internals(held: Any) -> Any:
-    return held._internals
+def internals(owner: Lake) -> LakeInternals: ...
+def internals(owner: Any) -> Any:
+    return owner._internals
 
 
 class LakeInternals:
@@ -103,7 +103,7 @@ class LakeInternals:
                 settings.token_memory_bytes,
                 settings.token_spill_bytes,
             ),
-            processes_max=min(settings.queries_max, QUERY_PROCESSES_KEPT_MAX),
+            processes_max=min(settings.queries_max, QUERY_PROCESSES_MAX),
         )
         # A session of the user's does all the work it is given for; otherwise heavy tasks get a process of their own.
         compute = self._on_session() if spark else WorkerCompute.from_settings(settings, path)
@@ -184,7 +184,7 @@ class LakeInternals:
         may_read: MayRead | None = None,
         owner: str | None = None,
     ) -> Iterator[QueryRun]:
-        """A place among the queries that run, and the limits for whatever is asked there: what `explain` and a table's
+        """A slot among the queries that run, and the limits for whatever is asked there: what `explain` and a table's
         `delete_where` take as `within`. `may_read(name)`: it runs where the files of no other table can be read.
         """
         self.open_tables.check_open()
@@ -242,9 +242,9 @@ def _trust(path: PurePath, store: Storage, settings: Settings) -> None:
     """What this opener named: the lake, and what its own settings say; whatever the lake names is only data."""
     for named in (path, settings.index_folder):
         if named is not None:
-            store.places.trust(named)
+            store.path_guard.trust(named)
     for allowed in (*settings.allowed_paths, *remembered(path)):
-        store.places.allow(allowed)
+        store.path_guard.allow(allowed)
 
 
 class TableInternals:
@@ -282,9 +282,9 @@ class TableInternals:
         return self.handles.changes.schema
 
     @contextmanager
-    def lane(self) -> Iterator[tuple[Handles, Reader]]:
+    def maintaining(self) -> Iterator[tuple[Handles, Reader]]:
         """For maintenance: one at a time, on handles of its own, so that no reader and no writer waits for it."""
-        with self._tables.lane(self.handles) as (handles, reader):
+        with self._tables.maintaining(self.handles) as (handles, reader):
             yield handles, reader
 
     def write(self, request: Request, opened: OpenTable | None = None) -> Commit:

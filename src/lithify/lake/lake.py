@@ -25,7 +25,7 @@ from lithify.errors import CommitUnknown, InvalidRequest, LithifyError, NotFound
 from lithify.files.storage import Storage
 from lithify.files.text_input import check_encoding
 from lithify.files.user_files import find_files, user_path
-from lithify.lake.allowed_places import remember
+from lithify.lake.allowed_folders import remember
 from lithify.lake.cache import Cache
 from lithify.lake.internals import LakeInternals, internals
 from lithify.lake.open_tables import AsOf, Listener

@@ -193,13 +193,13 @@ class Candidate(Shown):
 
 
 def _candidates(plans: Sequence[Plan]) -> list[Candidate]:
-    lanes = [
+    keys = [
         (plan.kind, plan.origin, sorted(plan.partition.items())) if isinstance(plan, CompactPlan) else plan.kind
         for plan in plans
     ]
     return [
-        _candidate(plan, lanes[: place + 1].count(lanes[place]), lanes.count(lanes[place]))
-        for place, plan in enumerate(plans)
+        _candidate(plan, keys[: number + 1].count(keys[number]), keys.count(keys[number]))
+        for number, plan in enumerate(plans)
     ]
 
 

@@ -2,7 +2,7 @@
 
 Of a table at most two sets of handles are open, each from its first use on: an `OpenTable` for readers and writers,
 with a reader and the queue of its writer; and a `Background`, so that neither of them waits for cycles, nor for work
-that somebody asks for, which runs on the table's lane one at a time.
+that somebody asks for, which runs under the table's maintenance lock one at a time.
 
 What is open is used as it is: every read and every write looks at the logs itself, and says `NotFound` if its table was
 dropped. Then all that is open under the name is forgotten, and the name is opened again. One that was created anew,
@@ -10,9 +10,9 @@ wherever that was done, is another table (another `incarnation`): whoever asked 
 whoever holds the old one is told that it was dropped.
 
 Both sets are bounded, least recently used first out, and what nobody has used for `idle_unload_s` goes too: handles are
-forgotten and nothing else, so the next use opens the table again. A table with writes waiting, or with work on its
-lane, is not unloaded before that is done. Handles hold the state of two logs, which grows with the number of files, and
-no descriptor. Sidecars, live files and hot rows of a table are there once for all of its handles.
+forgotten and nothing else, so the next use opens the table again. A table with writes waiting, or with work under
+its lock, is not unloaded before that is done. Handles hold the state of two logs, which grows with the number of files,
+and no descriptor. Sidecars, live files and hot rows of a table are there once for all of its handles.
 
 One thread refreshes what readers have open on an interval and tells the listeners what has changed, wherever it was
 committed. Readers do not depend on it.
@@ -74,16 +74,16 @@ class Opened:
 
 
 class Background(Opened):
-    """One open table as maintenance has it. Jobs of cycles run side by side, and beside whoever has the lane."""
+    """One open table as maintenance has it. Jobs of cycles run side by side, and beside whoever has the lock."""
 
     def __init__(self, handles: Handles) -> None:
         super().__init__(handles)
-        self.lane = threading.Lock()
+        self.maintenance_lock = threading.Lock()
 
     def retire(self) -> bool:
-        self.retired = self.lane.acquire(blocking=False)
+        self.retired = self.maintenance_lock.acquire(blocking=False)
         if self.retired:
-            self.lane.release()
+            self.maintenance_lock.release()
         return self.retired
 
 
@@ -195,9 +195,9 @@ class OpenTables:
         return self._current(self._background, name).handles
 
     @contextmanager
-    def lane(self, of: Handles) -> Iterator[tuple[Handles, Reader]]:
+    def maintaining(self, of: Handles) -> Iterator[tuple[Handles, Reader]]:
         """Maintenance on one table, one at a time in this process. Its end is told to the listeners."""
-        found = self._on_lane(of)
+        found = self._locked_for_maintenance(of)
         try:
             handles = found.handles
             try:
@@ -206,21 +206,21 @@ class OpenTables:
                 # Kept until the next work, it would keep its files from vacuum.
                 handles.forget_snapshot()
         finally:
-            found.lane.release()
+            found.maintenance_lock.release()
             self._idle()
         self.notify(of.name)
 
-    def _on_lane(self, of: Handles) -> Background:
+    def _locked_for_maintenance(self, of: Handles) -> Background:
         while True:
             found = self._get(self._background, of.name)
             if found.handles.incarnation != of.incarnation:
                 found = self._current(self._background, of.name)
             if found.handles.incarnation != of.incarnation:
                 raise dropped(of.name)
-            found.lane.acquire()
+            found.maintenance_lock.acquire()
             if not found.retired:
                 return found
-            found.lane.release()
+            found.maintenance_lock.release()
 
     def _get(self, those: _Set[Kind], name: TableName) -> Kind:
         deadline_s = time.monotonic() + self.runtime.settings.queue_wait_s_max
@@ -273,7 +273,7 @@ class OpenTables:
 
     def _unload(self, those: _Set[Any], name: TableName) -> bool:
         background = self._background.tables.get(name)
-        if (background is not None and background.lane.locked()) or not those.tables[name].retire():
+        if (background is not None and background.maintenance_lock.locked()) or not those.tables[name].retire():
             return False
         self._leave(those.tables.pop(name))
         return True
@@ -305,8 +305,8 @@ class OpenTables:
     def last_seen(self) -> list[Snapshot]:
         """The newest snapshot that this process has of each open table, without a look at its logs."""
         with self._changed:
-            kept = [opened.handles.kept_snapshot for opened in self._tables.tables.values()]
-        return [snapshot for snapshot in kept if snapshot is not None]
+            cached = [opened.handles.cached_snapshot for opened in self._tables.tables.values()]
+        return [snapshot for snapshot in cached if snapshot is not None]
 
     def check_open(self) -> None:
         if self._closed:

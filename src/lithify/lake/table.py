@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lithify.core.arguments import check_count, check_names, check_place, check_text
+from lithify.core.arguments import check_count, check_names, check_path, check_text
 from lithify.core.html import Listed, table_html
 from lithify.core.ops import Op
 from lithify.core.optional import need
@@ -43,7 +43,7 @@ from lithify.maintenance.plans import CompactPlan
 from lithify.maintenance.table_maintenance import TableMaintenance
 from lithify.maintenance.vacuum import Vacuum
 from lithify.options.tiers import TierNames
-from lithify.read.change_feed import Net, Place
+from lithify.read.change_feed import Net, PositionLike
 from lithify.read.history import history_of, incremental, stats_of
 from lithify.read.reader import Reader
 from lithify.tables.handles import Handles
@@ -189,7 +189,7 @@ class Table(TableMethods[CompactPlan]):
         """Move a day's rows out of the table, into Parquet files in a new folder, with one commit."""
         from lithify.write.detach import detach
 
-        check_place("the folder to detach to", to)
+        check_path("the folder to detach to", to)
         return detach(self._internals, self.fold, day, to, _who(actor, reason))
 
     def attach(
@@ -203,7 +203,7 @@ class Table(TableMethods[CompactPlan]):
         """Take the rows of a folder of Parquet files, as `detach` writes it, into the table with one commit."""
         from lithify.write.detach import attach
 
-        check_place("the folder to attach", folder)
+        check_path("the folder to attach", folder)
         return attach(self._internals, folder, batch_id, _who(actor, reason))
 
     def stream_writer(
@@ -332,7 +332,9 @@ class Table(TableMethods[CompactPlan]):
         """How far the table has come, now or as of a seq or a time: a text that `feed` and its kin go on from."""
         return self._internals.feed.position(self.snapshot(as_of).seq)
 
-    def feed(self, since: Place, until: Place | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+    def feed(
+        self, since: PositionLike, until: PositionLike | None = None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
         """What each commit after `since` up to `until` did to the rows, with `_seq` and `_kind` (insert, update or
         delete), in the order of `_seq`, then key. A deleted row is shown as it was; what changed nothing is left out.
         """
@@ -340,16 +342,21 @@ class Table(TableMethods[CompactPlan]):
         return self._internals.feed.rows(since, until, columns)
 
     def feed_to_spark(
-        self, since: Place, until: Place | None = None, spark: SparkSession | None = None, *, ordered: bool = True
+        self,
+        since: PositionLike,
+        until: PositionLike | None = None,
+        spark: SparkSession | None = None,
+        *,
+        ordered: bool = True,
     ) -> DataFrame:
         """As `feed`, at any size. `ordered=False` spares the sort by `_seq` where the order does not matter."""
         return self._internals.feed.frame(self._runtime.session(spark), since, until, ordered=ordered)
 
-    def feed_until(self, since: Place, rows_max: int) -> int:
+    def feed_until(self, since: PositionLike, rows_max: int) -> int:
         """The seq up to which a batch of about `rows_max` rows goes: whole commits, at least one if there is any."""
         return self._internals.feed.until(since, rows_max)
 
-    def latest_changes(self, since: Place, until: Place | None = None) -> Net:
+    def latest_changes(self, since: PositionLike, until: PositionLike | None = None) -> Net:
         """The last effect on each key after `since`: rows as they are at `until`, and keys that are gone."""
         return self._internals.feed.net(since, until)
 
@@ -380,7 +387,7 @@ class Table(TableMethods[CompactPlan]):
         """Complete the index from the footers of files that it does not know yet. Data is never touched; one that was
         interrupted goes on where it stopped. Stops at a file that cannot be read, unless `skip_corrupt`.
         """
-        with self._internals.lane() as (handles, _):
+        with self._internals.maintaining() as (handles, _):
             return build(handles, skip_corrupt=skip_corrupt, progress=progress)
 
     def rebuild_index(self, skip_corrupt: bool = False, progress: Progress = quiet) -> IndexBuild:
@@ -400,19 +407,19 @@ class Table(TableMethods[CompactPlan]):
     def _fold(self, dry_run: bool) -> FoldReport | FoldPlan:
         if dry_run:
             return FoldJob(self._handles, self._reader).plan()
-        with self._internals.lane() as (handles, reader):
+        with self._internals.maintaining() as (handles, reader):
             return FoldJob(handles, reader).run()
 
     def _compact(self, tier: TierNames, dry_run: bool, progress: OnReport) -> list[CompactReport] | list[CompactPlan]:
         if dry_run:
             return Listed(TableMaintenance(self._handles, self._reader).compactions(self._runtime.now_ms(), tier))
-        with self._internals.lane() as (handles, reader):
+        with self._internals.maintaining() as (handles, reader):
             return Listed(TableMaintenance(handles, reader).compact(tier, progress))
 
     def _optimize(self, by: Columns, dry_run: bool, progress: OnReport) -> list[CompactReport] | list[CompactPlan]:
         if dry_run:
             return Listed(TableMaintenance(self._handles, self._reader).clusterings(by))
-        with self._internals.lane() as (handles, reader):
+        with self._internals.maintaining() as (handles, reader):
             return Listed(TableMaintenance(handles, reader).optimize(by, progress))
 
     # -- cleaning up
@@ -423,7 +430,7 @@ class Table(TableMethods[CompactPlan]):
         """
         if dry_run:
             return Vacuum(self._handles).run(retain_hours)
-        with self._internals.lane() as (handles, _):
+        with self._internals.maintaining() as (handles, _):
             return Vacuum(handles).run(retain_hours, dry_run=False)
 
 

@@ -81,17 +81,17 @@ class Compactor:
 
     def _without_damaged(self, plan: CompactPlan) -> tuple[CompactPlan, list[str]]:
         """Leave out what can be seen to be damaged without reading it."""
-        kept, problems = [], []
+        readable, problems = [], []
         for file in plan.files:
             try:
                 check_whole(self._path(file), file.size_bytes)
-                kept.append(file)
+                readable.append(file)
             except Corruption as error:
                 problems.append(error.message)
         if problems:
             # Gone because another job took it, and a vacuum after that, is no damage.
             self._check_inputs(plan, self._handles.snapshot())
-        return replace(plan, files=tuple(kept)), problems
+        return replace(plan, files=tuple(readable)), problems
 
     def _job(self, plan: CompactPlan) -> CompactReport:
         snapshot = self._handles.snapshot()
@@ -246,8 +246,8 @@ def _shares(files: Sequence[DataFile], target_bytes: int) -> list[list[DataFile]
     share = sum(file.size_bytes for file in files) / count
     groups: list[list[DataFile]] = [[]]
     size = 0.0
-    for place, file in enumerate(files):
-        enough = size >= share * len(groups) and len(groups[-1]) >= 2 and len(files) - place >= 2
+    for number, file in enumerate(files):
+        enough = size >= share * len(groups) and len(groups[-1]) >= 2 and len(files) - number >= 2
         if enough and len(groups) < count:
             groups.append([])
         groups[-1].append(file)

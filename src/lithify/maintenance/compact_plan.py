@@ -104,8 +104,8 @@ def _partitions(snapshot: Snapshot) -> Iterable[_Partition]:
         found = known.get(spelled)
         if found is None:
             values = partition_strings(schema, file.partition)
-            place = tuple((text is not None, text or "") for text in values.values())
-            found = known[spelled] = groups.setdefault(place, [])
+            key = tuple((text is not None, text or "") for text in values.values())
+            found = known[spelled] = groups.setdefault(key, [])
         found.append(file)
     for _, files in sorted(groups.items()):
         day = files[0].partition.get(DAY) if schema.time else None
@@ -118,7 +118,7 @@ def _partitions(snapshot: Snapshot) -> Iterable[_Partition]:
 
 
 @dataclass(frozen=True)
-class _Placed:
+class _Windowed:
     """A file with the window it belongs to. `spans`: how many windows its rows lie in; 0 if they are not told apart."""
 
     file: DataFile
@@ -131,18 +131,18 @@ def _tier_plans(
     part: _Partition, files: Iterable[DataFile], tier: Tier, policy: MaintenancePolicy, now_ms: int
 ) -> list[CompactPlan]:
     levels = {each.name: each.level for each in policy.tiers}
-    windows: dict[tuple[Window, bool], list[_Placed]] = {}
+    windows: dict[tuple[Window, bool], list[_Windowed]] = {}
     for file in files:
         if _wanted(file, tier, levels, policy):
-            placed = _placed(part, file, tier)
-            windows.setdefault((placed.window, placed.spans > 0), []).append(placed)
+            windowed = _windowed(part, file, tier)
+            windows.setdefault((windowed.window, windowed.spans > 0), []).append(windowed)
     plans: list[CompactPlan] = []
     for (window, split), members in sorted(windows.items()):
         old_enough = now_ms * 1_000 - window.end_us >= tier.age_min_s * US
         if not old_enough or len(members) < tier.files_min:
             continue
         why = f"{tier.name}: {len(members)} files in {window}{part.shown}, at least {tier.files_min}"
-        spans = {placed.file.path: placed.spans for placed in members}
+        spans = {windowed.file.path: windowed.spans for windowed in members}
         ordered = [p.file for p in sorted(members, key=lambda p: (p.first_us, p.file.path))]
         for batch in batches(ordered, policy.batch_files_max, tier.target_bytes):
             outputs = _outputs(batch, tier.target_bytes, max(spans[file.path] for file in batch))
@@ -165,7 +165,7 @@ def _may_lose_order(file: DataFile, policy: MaintenancePolicy) -> bool:
     return file.origin != CLUSTER or file.size_bytes < CLUSTER_SHARE_MAX * policy.cluster_target_bytes
 
 
-def _placed(part: _Partition, file: DataFile, tier: Tier) -> _Placed:
+def _windowed(part: _Partition, file: DataFile, tier: Tier) -> _Windowed:
     """Within a day, a file whose rows lie in few windows belongs to the latest of them, and is split when rewritten.
     A wide one, and one whose times are not known, belongs to the day as a whole.
     """
@@ -176,13 +176,13 @@ def _placed(part: _Partition, file: DataFile, tier: Tier) -> _Placed:
     low, high = (_microseconds(bounds.low), _microseconds(bounds.high)) if bounds.known else (start, day.end_us - 1)
     low, high = max(low, start), max(start, min(high, day.end_us - 1))
     if not tier.within_day:
-        return _Placed(file, tier.window_of(start), 0, low)
+        return _Windowed(file, tier.window_of(start), 0, low)
     if not bounds.known or part.counts_days:
-        return _Placed(file, day, 0, low)
+        return _Windowed(file, day, 0, low)
     length_us = tier.window_s * US
     spans = high // length_us - low // length_us + 1
     wide = spans > max(1, tier.files_min // 2)
-    return _Placed(file, day, 0, low) if wide else _Placed(file, tier.window_of(high), spans, low)
+    return _Windowed(file, day, 0, low) if wide else _Windowed(file, tier.window_of(high), spans, low)
 
 
 # -- packing
@@ -195,7 +195,7 @@ def _pack_plans(part: _Partition, files: Iterable[DataFile], policy: Maintenance
         return []
     where = " without a time" if DAY in part.values else ""
     why = f"{PACK}: {len(small)} small files{where}{part.shown}, at least {policy.pack_files_min}"
-    ordered = sorted(small, key=lambda file: _place_in_order(part.schema, file))
+    ordered = sorted(small, key=lambda file: _sort_key(part.schema, file))
     plans = []
     for batch in batches(ordered, policy.batch_files_max, target):
         outputs = _outputs(batch, target)
@@ -204,7 +204,7 @@ def _pack_plans(part: _Partition, files: Iterable[DataFile], policy: Maintenance
     return plans
 
 
-def _place_in_order(schema: TableSchema, file: DataFile) -> tuple[Any, ...]:
+def _sort_key(schema: TableSchema, file: DataFile) -> tuple[Any, ...]:
     """Neighbours in the order of the rows, so that outputs get narrow ranges; where rows have no order, by age."""
     if not schema.sort_columns:
         return (file.time_ms, file.path)
@@ -222,19 +222,19 @@ def batches(files: Sequence[DataFile], files_max: int, target_bytes: int) -> lis
     pool = list(files)
     while len(pool) > 1:
         cut = _cut(pool, limit, target_bytes)
-        kept = [_without_giants(batch) for batch in cut]
-        worth = [batch for batch in kept if len(batch) > 1]
+        trimmed = [_without_giants(batch) for batch in cut]
+        worth = [batch for batch in trimmed if len(batch) > 1]
         found += worth
-        gone = {file.path for batch in worth for file in batch} or _in_the_way(pool, cut, kept, target_bytes)
+        gone = {file.path for batch in worth for file in batch} or _in_the_way(pool, cut, trimmed, target_bytes)
         pool = [file for file in pool if file.path not in gone]
     return found
 
 
 def _in_the_way(
-    pool: Sequence[DataFile], cut: Sequence[list[DataFile]], kept: Sequence[list[DataFile]], target_bytes: int
+    pool: Sequence[DataFile], cut: Sequence[list[DataFile]], trimmed: Sequence[list[DataFile]], target_bytes: int
 ) -> set[str]:
     """What keeps the small files of a fruitless round apart: the giants of its batches, or what fits into none."""
-    staying = {file.path for batch in kept for file in batch}
+    staying = {file.path for batch in trimmed for file in batch}
     giants = {file.path for batch in cut for file in batch} - staying
     # Where every batch is a single file, two neighbours are above the target together, and one of them above half.
     return giants or {file.path for file in pool if 2 * file.size_bytes > target_bytes}
@@ -259,13 +259,13 @@ def _cut(files: Sequence[DataFile], limit: int, target_bytes: int) -> list[list[
 
 
 def _without_giants(batch: list[DataFile]) -> list[DataFile]:
-    kept = list(batch)
-    while len(kept) > 1:
-        largest = max(kept, key=lambda file: (file.size_bytes, file.path))
-        if 2 * largest.size_bytes <= _bytes(kept):
+    left = list(batch)
+    while len(left) > 1:
+        largest = max(left, key=lambda file: (file.size_bytes, file.path))
+        if 2 * largest.size_bytes <= _bytes(left):
             break
-        kept.remove(largest)
-    return kept
+        left.remove(largest)
+    return left
 
 
 def _outputs(batch: Sequence[DataFile], target_bytes: int, spans: int = 0) -> int:

@@ -1,4 +1,4 @@
-"""What one cycle does: settle what died, look at every table, do what is due.
+"""What one cycle does: recover what died, look at every table, do what is due.
 
 For each table the pending changes come first (merging and folding, in order), then compactions on a fresh look at
 the table: plans of one partition in order, partitions and tables side by side up to `jobs_max`. Nothing that goes
@@ -22,7 +22,7 @@ from lithify.core.wording import plural
 from lithify.errors import ComputeFailed, Conflict, LithifyError, NotFound
 from lithify.jobs import jobs
 from lithify.jobs.journal import Journal
-from lithify.jobs.leases import HeldLease
+from lithify.jobs.leases import RenewedLease
 from lithify.maintenance.backoff import BackOff, Waiting, Work
 from lithify.maintenance.plans import CompactPlan, Plan
 from lithify.maintenance.reports import CANCELLED, DONE, FAILED, REPLANNED, CycleReport, JobOutcome, Skipped
@@ -102,17 +102,17 @@ class CycleRun:
         self._skipped: list[Skipped] = []
         self._problems: list[str] = []
         self._backoff = BackOff()
-        self._held: HeldLease | None = None
+        self._renewed: RenewedLease | None = None
 
-    def run(self, held: HeldLease) -> CycleReport:
-        self._held = held
+    def run(self, renewed: RenewedLease) -> CycleReport:
+        self._renewed = renewed
         started_s = time.monotonic()
         runtime = self._runtime
         previous = next(iter(cycle_journal(runtime).read(1)), {})
         self._backoff = BackOff.of_documents(previous.get("waiting") or (), runtime.now_ms())
         self._tell("cycle started", what=self.wanted.what, tables=len(self.wanted.tables))
         runtime.store.step("cycle.started")
-        recovered = self._recover(held.lease.token)
+        recovered = self._recover(renewed.lease.token)
         self._work(started_s + self._timeout_s)
         report = CycleReport(
             self.id,
@@ -146,7 +146,7 @@ class CycleRun:
         try:
             recovered = jobs.recover(self._runtime, lease=token)
         except LithifyError as error:
-            # One table that cannot be settled now is no reason to leave the others alone.
+            # One table that cannot be recovered now is no reason to leave the others alone.
             self._problem(f"recovery: {error.message}")
             recovered = []
         try:
@@ -161,13 +161,13 @@ class CycleRun:
         """Tables first, and then, table by table, the compactions that are due after that."""
         pool = ThreadPoolExecutor(self._runtime.settings.jobs_max, thread_name_prefix="lithify-cycle")
         try:
-            waiting: set[Future[list[Lane]]] = {pool.submit(self._table, name) for name in self.wanted.tables}
+            waiting: set[Future[list[PlanQueue]]] = {pool.submit(self._table, name) for name in self.wanted.tables}
             while waiting:
                 left_s = None if self._stopped else max(deadline_s - time.monotonic(), 0)
                 ended, waiting = wait(waiting, left_s, FIRST_COMPLETED)
                 for future in ended:
                     for name, table, plans in future.result():
-                        waiting.add(pool.submit(self._lane, name, table, plans))
+                        waiting.add(pool.submit(self._run_queue, name, table, plans))
                 if not ended and waiting:
                     self.stop(f"timeout after {self._timeout_s:g} s")
                     self.cancel()
@@ -179,19 +179,19 @@ class CycleRun:
             pool.shutdown()
 
     def _may_start(self) -> bool:
-        if self._held is not None and not self._held.still_ours():
+        if self._renewed is not None and not self._renewed.still_ours():
             self.stop("another process took over the lease")
         with self._lock:
             return self._stopped is None
 
     # -- one table
 
-    def _table(self, name: str) -> list[Lane]:
+    def _table(self, name: str) -> list[PlanQueue]:
         """What comes first on a table; returns what may then run side by side."""
         if not self._may_start():
             return []
         try:
-            token = self._held.lease.token if self._held is not None else 0
+            token = self._renewed.lease.token if self._renewed is not None else 0
             table = self._parts.open_table(name, token)
             if self.wanted.vacuum:
                 self._attempt(Work(name, VACUUM), None, table.vacuum)
@@ -199,12 +199,12 @@ class CycleRun:
             plans = self._plans(table)
             first = [plan for plan in plans if not isinstance(plan, CompactPlan)]
             if first:
-                self._lane(name, table, first)
+                self._run_queue(name, table, first)
                 plans = self._plans(table)
             if not self.wanted.tiers:
                 self._trim(name, table)
                 self._vacuum(name, table)
-            return _lanes(name, table, [plan for plan in plans if isinstance(plan, CompactPlan)])
+            return _queues(name, table, [plan for plan in plans if isinstance(plan, CompactPlan)])
         except LithifyError as error:
             self._damaged(name, error.message)
         except Exception as error:
@@ -229,7 +229,7 @@ class CycleRun:
         if wanted and table.vacuum_due(self._runtime.now_ms()) and self._may_start():
             self._attempt(Work(name, VACUUM), None, table.vacuum)
 
-    def _lane(self, name: str, table: Maintained, plans: Sequence[Plan]) -> list[Lane]:
+    def _run_queue(self, name: str, table: Maintained, plans: Sequence[Plan]) -> list[PlanQueue]:
         for number, plan in enumerate(plans):
             if not self._may_start():
                 with self._lock:
@@ -242,9 +242,9 @@ class CycleRun:
 
     def _attempt(self, work: Work, plan: Plan | None, run: Callable[[], Any]) -> None:
         with self._lock:
-            held_back = self._backoff.hold_back(work, self._runtime.now_ms())
-        if held_back is not None:
-            self._skip(Skipped(work.table, _held_back(held_back)))
+            waiting = self._backoff.hold_back(work, self._runtime.now_ms())
+        if waiting is not None:
+            self._skip(Skipped(work.table, _waiting_text(waiting)))
             return
         facts = _facts(work, plan)
         self._tell("job started", **facts, bytes_in=plan.bytes_in if plan is not None else 0)
@@ -333,7 +333,7 @@ class CycleRun:
         counters.cycle_ended.set(self._runtime.now_ms() / 1000)
         counters.cycle_seconds.labels(report.what).observe(report.seconds)
         counters.jobs_waiting.set(len(report.waiting))
-        if self._held is not None and self._held.lost.is_set():
+        if self._renewed is not None and self._renewed.lost.is_set():
             counters.leases_lost.inc()
         document = report.document()
         try:
@@ -354,15 +354,15 @@ class CycleRun:
             logger.exception("nobody could be told that %s", event)
 
 
-Lane = tuple[str, Maintained, Sequence[Plan]]
+PlanQueue = tuple[str, Maintained, Sequence[Plan]]
 
 
-def _lanes(name: str, table: Maintained, plans: Sequence[Plan]) -> list[Lane]:
+def _queues(name: str, table: Maintained, plans: Sequence[Plan]) -> list[PlanQueue]:
     """Plans of one partition, in order."""
     by_partition: dict[str, list[Plan]] = {}
     for plan in plans:
         by_partition.setdefault(_partition(plan), []).append(plan)
-    return [(name, table, lane) for lane in by_partition.values()]
+    return [(name, table, queue) for queue in by_partition.values()]
 
 
 def _label(plan: Plan) -> str:
@@ -402,7 +402,7 @@ def _number(result: Any, *names: str) -> int:
     return next((int(value) for name in names if (value := getattr(result, name, None)) is not None), 0)
 
 
-def _held_back(entry: Waiting) -> str:
+def _waiting_text(entry: Waiting) -> str:
     when = f"waits {plural(entry.turns_left, 'more turn')}" if entry.turns_left else "is tried again next time"
     return f"{entry.work.kind} failed {plural(entry.failures, 'time')}, {when}: {entry.reason}"
 

@@ -67,19 +67,19 @@ class Cycle:
         """
         wanted = self._wanted(tier, tables, frozenset(only) if only is not None else None, vacuum)
         run = CycleRun(self._parts, wanted, timeout_s, on_event)
-        with self._turn(run) as held:
-            return run.run(held)
+        with self._turn(run) as renewed:
+            return run.run(renewed)
 
     def start(self, tier: TierNames = None, tables: Collection[str] | None = None) -> str:
         """As `run`, and refused as it is, but on a thread of its own: answers the cycle's id once it has its turn."""
         run = CycleRun(self._parts, self._wanted(tier, tables))
         turn = ExitStack()
-        held = turn.enter_context(self._turn(run))
+        renewed = turn.enter_context(self._turn(run))
 
         def work() -> None:
             with turn:
                 try:
-                    run.run(held)
+                    run.run(renewed)
                 except Exception:
                     logger.exception("cycle %s failed", run.id)
 
@@ -141,7 +141,7 @@ class Cycle:
         return [name for name in present if name in chosen]
 
     @contextmanager
-    def _turn(self, run: CycleRun) -> Iterator[leases.HeldLease]:
+    def _turn(self, run: CycleRun) -> Iterator[leases.RenewedLease]:
         runtime = self.runtime
         with self._gate:
             if self._closed:
@@ -155,9 +155,9 @@ class Cycle:
             ours, lease = leases.acquire(runtime, LEASE, run.id, runtime.settings.lease_s, run.wanted.what)
             if not ours:
                 raise _already_running(lease.id, lease.holder)
-            with leases.HeldLease(runtime, lease) as held:
+            with leases.RenewedLease(runtime, lease) as renewed:
                 self.counters.cycle_running.set(1)
-                yield held
+                yield renewed
         finally:
             with self._gate:
                 self._running = None

@@ -70,12 +70,12 @@ class DiskTally:
             times_ms += [minute * MINUTE_MS] * min(self.writes[minute], newest - len(times_ms))
             if len(times_ms) >= newest:
                 break
-        kept = [(minute * MINUTE_MS, size) for minute, size in self.removed_bytes.items()]
-        cutoff_ms = limits.cutoff(now_ms, times_ms[::-1], kept, live_bytes).time_ms
+        removed = [(minute * MINUTE_MS, size) for minute, size in self.removed_bytes.items()]
+        cutoff_ms = limits.cutoff(now_ms, times_ms[::-1], removed, live_bytes).time_ms
         changed_bytes = self.changed_rows * row_bytes
         return DiskUse(
             sum(self.removed_files.values()),
             sum(self.removed_bytes.values()),
-            sum(size for time_ms, size in kept if time_ms < cutoff_ms),
+            sum(size for time_ms, size in removed if time_ms < cutoff_ms),
             self.rewritten_bytes / changed_bytes if changed_bytes else None,
         )

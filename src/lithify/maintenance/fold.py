@@ -27,7 +27,7 @@ from lithify.core.read_plan import constants_of
 from lithify.core.results import FoldPlan, FoldReport, added
 from lithify.core.snapshot import DataFile, Snapshot
 from lithify.delta.actions import Adds, LogChange
-from lithify.delta.base import FOLDED_TXN
+from lithify.delta.base import WATERMARK_TXN
 from lithify.delta.commit import PlannedAgain
 from lithify.errors import Conflict, Corruption, NotFound, OutOfResources
 from lithify.files.open_parquet import footer_of, read_footer
@@ -69,7 +69,7 @@ class FoldJob:
             *self._reader.touched(snapshot, overlay.hidden),
             *split_by_keys(linked_files, overlay.hidden)[0],
         ]
-        kept = len(snapshot.base) + len(linked_files) - len(touched)
+        unchanged = len(snapshot.base) + len(linked_files) - len(touched)
         read = sum(file.size_bytes for file in (*touched, *rest))
         due = fold_due(
             snapshot,
@@ -84,7 +84,7 @@ class FoldJob:
             snapshot.pending_rows,
             len(linked_files),
             len(touched),
-            kept,
+            unchanged,
             read,
             # A row that is replaced is written once, and so is a new one: at most what was read.
             read,
@@ -364,7 +364,7 @@ class FoldJob:
             moved = handles.base.watermark != snapshot.watermark or live != planned
             if moved or handles.changes.schema.columns != snapshot.schema.columns:
                 raise PlannedAgain
-            change = LogChange(info, adds, removes, {FOLDED_TXN: report.seq}, data_change=True)
+            change = LogChange(info, adds, removes, {WATERMARK_TXN: report.seq}, data_change=True)
             return handles.base.with_watermark(change)
 
         run.commit("fold of", build)

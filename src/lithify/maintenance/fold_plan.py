@@ -120,17 +120,17 @@ def distribute(schema: TableSchema, base: Sequence[DataFile], overlay: Overlay, 
         hidden.column(first).to_pylist() if first and hidden.num_rows and not hidden.column(first).null_count else None
     )
     shares: list[Share] = []
-    place = 0
+    offset = 0
     for file, rows in zip(touched, np.bincount(home, minlength=len(touched) + 1).tolist(), strict=False):
         span = _slice(hidden_values, file, first) if hidden_values is not None and first else (0, hidden.num_rows)
         partition = partition_strings(schema, file.partition)
-        shares.append(Share(file, partition, (span[0], span[1] - span[0]), (place, rows)))
-        place += rows
+        shares.append(Share(file, partition, (span[0], span[1] - span[0]), (offset, rows)))
+        offset += rows
     homeless = np.bincount(groups[home == len(touched)], minlength=len(partitions)).tolist()
     for partition, rows in zip(partitions, homeless, strict=True):
         for start in range(0, rows, NEW_FILE_ROWS_MAX):
-            shares.append(Share(None, partition, (0, 0), (place + start, min(NEW_FILE_ROWS_MAX, rows - start))))
-        place += rows
+            shares.append(Share(None, partition, (0, 0), (offset + start, min(NEW_FILE_ROWS_MAX, rows - start))))
+        offset += rows
     return Distribution(hidden, take(overlay.rows, lines[np.argsort(home, kind="stable")]), tuple(shares))
 
 
@@ -155,7 +155,7 @@ def _find_homes(
 
 
 class _Free:
-    """Places that are not taken yet, as sorted spans."""
+    """Rows that are not taken yet, as sorted spans."""
 
     def __init__(self, count: int) -> None:
         self._starts, self._ends = [0], [count]

@@ -130,7 +130,7 @@ class PastCycle(Shown):
     stopped: Annotated[str | None, "Why it ended early, if it did."] = None
     jobs: Annotated[list[JobOutcome], "Its jobs, failures first."] = field(default_factory=list)
     skipped: Annotated[list[Skipped], "What it did not look at, or not try."] = field(default_factory=list)
-    recovered: Annotated[list[str], "What was settled that dead processes had left behind."] = field(
+    recovered: Annotated[list[str], "What was recovered that dead processes had left behind."] = field(
         default_factory=list
     )
     problems: Annotated[list[str], "What went wrong besides jobs."] = field(default_factory=list)

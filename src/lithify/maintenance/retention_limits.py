@@ -51,10 +51,10 @@ class RetentionLimits:
         found = [Cutoff(now_ms - int(self.hours * HOUR_MS), f"{self.hours:g} h")]
         if len(write_times_ms) > self.versions:
             found.append(Cutoff(write_times_ms[-self.versions], f"{self.versions:,} versions"))
-        bytes_max, kept_bytes = max(self.bytes_min, int(self.size_multiple * live_bytes)), 0
+        bytes_max, retained_bytes = max(self.bytes_min, int(self.size_multiple * live_bytes)), 0
         for time_ms, size_bytes in sorted(removed, reverse=True):
-            kept_bytes += size_bytes
-            if kept_bytes > bytes_max:
+            retained_bytes += size_bytes
+            if retained_bytes > bytes_max:
                 found.append(Cutoff(time_ms + 1, f"{bytes_max:,} bytes"))
                 break
         latest = max(found, key=lambda cutoff: cutoff.time_ms)

@@ -113,10 +113,10 @@ class TableMaintenance:
             return mine if mine and not any(file.path in busy for file in mine.files) else None
         tier = plan.origin if isinstance(plan, CompactPlan) else None
         for other in self.plans(self._runtime.now_ms(), tier):
-            same_place = not isinstance(plan, CompactPlan) or (
+            same_target = not isinstance(plan, CompactPlan) or (
                 isinstance(other, CompactPlan) and dict(other.partition) == dict(plan.partition)
             )
-            if other.kind == plan.kind and same_place:
+            if other.kind == plan.kind and same_target:
                 return other
         return None
 
@@ -143,13 +143,13 @@ class TableMaintenance:
 
     def _side_by_side(self, plans: Sequence[CompactPlan], on_report: OnReport) -> list[CompactReport]:
         """Partitions in parallel, the plans of one in order."""
-        lanes: dict[tuple[object, ...], list[CompactPlan]] = {}
+        queues: dict[tuple[object, ...], list[CompactPlan]] = {}
         for plan in plans:
-            lanes.setdefault(tuple(sorted(plan.partition.items(), key=str)), []).append(plan)
+            queues.setdefault(tuple(sorted(plan.partition.items(), key=str)), []).append(plan)
 
         gate, stopped, active = threading.Condition(), threading.Event(), 0
 
-        def work(lane: Sequence[CompactPlan]) -> list[CompactReport]:
+        def work(queue: Sequence[CompactPlan]) -> list[CompactReport]:
             nonlocal active
             with gate:
                 if stopped.is_set():
@@ -157,7 +157,7 @@ class TableMaintenance:
                 active += 1
             try:
                 done = []
-                for plan in lane:
+                for plan in queue:
                     if stopped.is_set():
                         break
                     report = self.run(plan)
@@ -172,10 +172,10 @@ class TableMaintenance:
 
         pool = ThreadPoolExecutor(self._runtime.settings.jobs_max, thread_name_prefix="lithify-compact")
         try:
-            running = [pool.submit(work, lane) for lane in lanes.values()]
-            return [report for lane in running for report in lane.result()]
+            running = [pool.submit(work, queue) for queue in queues.values()]
+            return [report for queue in running for report in queue.result()]
         except BaseException as error:
-            # What failed in one lane, or Ctrl-C here, must not let the others go on behind the caller's back.
+            # What failed in one queue, or Ctrl-C here, must not let the others go on behind the caller's back.
             with gate:
                 stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)

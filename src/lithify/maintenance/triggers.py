@@ -196,11 +196,11 @@ def _even_runs(commits: Sequence[Commit], growth: int) -> Iterator[Sequence[Comm
         if not run:
             continue
         sizes = [_bytes(commit) for commit in run]
-        place = max(range(len(run)), key=lambda number: sizes[number])
-        if growth * sizes[place] <= sum(sizes):
+        largest = max(range(len(run)), key=lambda number: sizes[number])
+        if growth * sizes[largest] <= sum(sizes):
             yield run
         else:
-            waiting += [run[place + 1 :], run[:place]]
+            waiting += [run[largest + 1 :], run[:largest]]
 
 
 # -- debt

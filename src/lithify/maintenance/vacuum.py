@@ -44,7 +44,7 @@ from lithify.maintenance.vacuum_rules import (
     relative_path,
 )
 from lithify.read.reader import drop_cached
-from lithify.tables.handles import Handles, snapshots_held
+from lithify.tables.handles import Handles, live_snapshots
 from lithify.tables.pins import HOUR_MS, forget_temporaries, note_vacuumed, pins_of, remove_pin, vacuum_lock
 from lithify.tables.tags import stored_tags
 
@@ -62,18 +62,18 @@ class _Tally:
     orphan_bytes: int = 0
     paths: list[str] = field(default_factory=list)
 
-    def add(self, place: _Place, file: DiskFile, freed_bytes: int) -> None:
-        orphan = place.verdicts[file.path] is Verdict.ORPHAN
+    def add(self, scan: _LogScan, file: DiskFile, freed_bytes: int) -> None:
+        orphan = scan.verdicts[file.path] is Verdict.ORPHAN
         self.files += 1
         self.bytes_freed += freed_bytes
         self.orphans += orphan
         self.orphan_bytes += freed_bytes if orphan else 0
         if len(self.paths) < PATHS_MAX:
-            self.paths.append(f"{place.label}/{file.path}")
+            self.paths.append(f"{scan.label}/{file.path}")
 
 
 @dataclass
-class _Place:
+class _LogScan:
     """One log of the table, what it says, what lay in its folder (`listed`), what of it is left to judge, and what
     went.
     """
@@ -99,8 +99,8 @@ class Vacuum:
     def __init__(self, handles: Handles) -> None:
         self._handles, self._runtime = handles, handles.runtime
         self._job_ids: frozenset[str] = frozenset()
-        self._places = [
-            _Place(label, log, LogFacts(str(log.path), complete=False))
+        self._scans = [
+            _LogScan(label, log, LogFacts(str(log.path), complete=False))
             for label, log in (("changes", handles.changes.log), ("base", handles.base.log))
         ]
 
@@ -121,7 +121,7 @@ class Vacuum:
             if not dry_run:
                 note_vacuumed(self._runtime, name)
                 self._runtime.shared(DiskWatches).of(self._handles.incarnation).measured(self._removed())
-        verdicts = [verdict for place in self._places for verdict in place.verdicts.values()]
+        verdicts = [verdict for scan in self._scans for verdict in scan.verdicts.values()]
         return VacuumReport(
             str(name),
             dry_run,
@@ -141,7 +141,7 @@ class Vacuum:
     def _cutoff_ms(self, retain: float | RetentionLimits, now_ms: int) -> int:
         if not isinstance(retain, RetentionLimits):
             return now_ms - int(retain * HOUR_MS)
-        head, (changes, _) = self._handles.snapshot(), self._places
+        head, (changes, _) = self._handles.snapshot(), self._scans
         live_bytes = head.base_bytes + head.pending_bytes
         cutoff = retain.cutoff(now_ms, changes.facts.times_ms, self._removed(), live_bytes)
         logger.debug("vacuum of %s keeps what was removed since %s: %s", head.table, cutoff.time_ms, cutoff.why)
@@ -151,17 +151,17 @@ class Vacuum:
         """Bring what is known of both logs to their heads: live files, and what the commits since the last look say."""
         handles = self._handles
         handles.snapshot()
-        for place in self._places:
-            with place.log.lock:
-                version, live = place.log.version, place.log.files(())
-            self._read_commits(place, version)
-            root = place.facts.root
-            place.facts.live = frozenset(
+        for scan in self._scans:
+            with scan.log.lock:
+                version, live = scan.log.version, scan.log.files(())
+            self._read_commits(scan, version)
+            root = scan.facts.root
+            scan.facts.live = frozenset(
                 path for file in live for path in (file.path, file.log_path, relative_path(file.log_path, root))
             )
 
-    def _read_commits(self, place: _Place, newest: int) -> None:
-        facts, log = place.facts, place.log
+    def _read_commits(self, scan: _LogScan, newest: int) -> None:
+        facts, log = scan.facts, scan.log
         versions = [version for version in log.versions() if facts.version < version <= newest]
         if facts.version < 0:
             facts.complete = versions[:1] == [0]
@@ -176,12 +176,12 @@ class Vacuum:
             facts.note(version, time_ms, adds, removes, ours=bool(record.info))
 
     def _list(self) -> None:
-        for place in self._places:
-            place.listing = self._runtime.store.own(place.log.path)
-            elsewhere = (path for path in sorted(place.facts.removed_by_us) if not is_ours(path))
-            found = (self._runtime.store.look_at(place.log.path, path) for path in elsewhere)
-            place.listing.files += [file for file in found if file is not None]
-            place.listed = tuple(place.listing.files)
+        for scan in self._scans:
+            scan.listing = self._runtime.store.own(scan.log.path)
+            elsewhere = (path for path in sorted(scan.facts.removed_by_us) if not is_ours(path))
+            found = (self._runtime.store.look_at(scan.log.path, path) for path in elsewhere)
+            scan.listing.files += [file for file in found if file is not None]
+            scan.listed = tuple(scan.listing.files)
 
     def _judge(self, cutoff_ms: int, *, dry_run: bool) -> None:
         """What was listed, by what holds now. The manifests have to be read before the logs."""
@@ -191,11 +191,9 @@ class Vacuum:
         )
         pinned = self._pinned(dry_run=dry_run)
         self._read_logs()
-        for place in self._places:
-            protection = Protection(pinned[place.label], self._job_ids, inputs)
-            place.verdicts = {
-                file.path: judge(file, place.facts, protection, cutoff_ms) for file in place.listing.files
-            }
+        for scan in self._scans:
+            protection = Protection(pinned[scan.label], self._job_ids, inputs)
+            scan.verdicts = {file.path: judge(file, scan.facts, protection, cutoff_ms) for file in scan.listing.files}
 
     def _unfinished_ids(self) -> frozenset[str]:
         """From the names of the manifests, so that one that cannot be read protects its folder too."""
@@ -219,7 +217,7 @@ class Vacuum:
             paths["base"].update(tag.base)
         drop_cached(handles.incarnation)
         head = handles.snapshot()
-        for snapshot in snapshots_held(handles.incarnation):
+        for snapshot in live_snapshots(handles.incarnation):
             _add_files(paths, snapshot)
             seqs.add(snapshot.seq)
         # Who pinned a snapshot may also read `as_of` its seq, which may be served by later, merged files.
@@ -231,42 +229,42 @@ class Vacuum:
     def _removed(self) -> list[tuple[int, int]]:
         """When and how large, of everything that lies there and is not live. Bytes with a second name are live."""
         return [
-            (max(file.mtime_ms, place.facts.removed_ms.get(file.path, 0)), file.size_bytes)
-            for place in self._places
-            for file in place.listed
-            if file.path not in place.facts.live and file.path not in place.gone and file.links == 1
+            (max(file.mtime_ms, scan.facts.removed_ms.get(file.path, 0)), file.size_bytes)
+            for scan in self._scans
+            for file in scan.listed
+            if file.path not in scan.facts.live and file.path not in scan.gone and file.links == 1
         ]
 
     # -- doing
 
     def _foreseen(self) -> _Tally:
         tally = _Tally()
-        files = [(place, file) for place in self._places for file in place.going()]
-        for (place, file), freed in zip(files, freed_by_each([file for _, file in files]), strict=True):
-            tally.add(place, file, freed)
+        files = [(scan, file) for scan in self._scans for file in scan.going()]
+        for (scan, file), freed in zip(files, freed_by_each([file for _, file in files]), strict=True):
+            tally.add(scan, file, freed)
         return tally
 
     def _apply(self, cutoff_ms: int) -> _Tally:
         store, tally = self._runtime.store, _Tally()
         store.step("vacuum.listed")
-        old = [(place, folder) for place in self._places for folder in self._empty_folders(place, cutoff_ms)]
-        if any(place.going() for place in self._places):
+        old = [(scan, folder) for scan in self._scans for folder in self._empty_folders(scan, cutoff_ms)]
+        if any(scan.going() for scan in self._scans):
             self._commit_epoch(cutoff_ms)
             store.step("vacuum.epoch")
-            for place in self._places:
-                place.keep_candidates()
+            for scan in self._scans:
+                scan.keep_candidates()
             self._judge(cutoff_ms, dry_run=False)
         store.step("vacuum.delete")
-        emptied: list[tuple[_Place, str]] = []
-        for place in self._places:
-            for file in place.going():
-                seen = store.look_at(place.log.path, file.path)
+        emptied: list[tuple[_LogScan, str]] = []
+        for scan in self._scans:
+            for file in scan.going():
+                seen = store.look_at(scan.log.path, file.path)
                 if seen is None or seen.inode != file.inode:
                     continue
-                store.delete(place.log.path / file.path)
-                place.gone.add(file.path)
-                tally.add(place, file, file.size_bytes if seen.links == 1 else 0)
-                emptied += [(place, str(parent)) for parent in PurePosixPath(file.path).parents]
+                store.delete(scan.log.path / file.path)
+                scan.gone.add(file.path)
+                tally.add(scan, file, file.size_bytes if seen.links == 1 else 0)
+                emptied += [(scan, str(parent)) for parent in PurePosixPath(file.path).parents]
         self._remove_folders([*old, *emptied])
         forget_temporaries(self._runtime, self._handles.name, cutoff_ms)
         store.step("vacuum.done")
@@ -286,13 +284,13 @@ class Vacuum:
 
         self._handles.commit(changes.log, "vacuum of", build)
 
-    def _empty_folders(self, place: _Place, cutoff_ms: int) -> list[str]:
-        found = (folder for folder in place.listing.folders if folder.empty and folder.mtime_ms < cutoff_ms)
+    def _empty_folders(self, scan: _LogScan, cutoff_ms: int) -> list[str]:
+        found = (folder for folder in scan.listing.folders if folder.empty and folder.mtime_ms < cutoff_ms)
         return [folder.path for folder in found if job_id_of(folder.path) not in self._job_ids]
 
-    def _remove_folders(self, folders: Iterable[tuple[_Place, str]]) -> None:
+    def _remove_folders(self, folders: Iterable[tuple[_LogScan, str]]) -> None:
         """Deepest first. One that holds anything stays, and so does that of a job which is not done."""
-        distinct = {place.log.path / path for place, path in folders if is_job_folder(path.partition("/")[0])}
+        distinct = {scan.log.path / path for scan, path in folders if is_job_folder(path.partition("/")[0])}
         for folder in sorted(distinct, key=lambda path: -len(path.parts)):
             self._runtime.store.delete_empty_folder(folder)
 

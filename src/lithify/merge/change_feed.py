@@ -92,7 +92,7 @@ def _keyed(events: str, carried: Sequence[str], key: Sequence[str], order_by: st
         events = f"({_undefeated(events, by, order_by)}) e"
     window = f"OVER (PARTITION BY {by} ORDER BY {SEQ})"
     moved = [name for name in carried if name not in key]
-    priors = "".join(f", lag({name}) {window} AS {_PRIOR}_{place}" for place, name in enumerate(moved))
+    priors = "".join(f", lag({name}) {window} AS {_PRIOR}_{n}" for n, name in enumerate(moved))
     shown = []
     for name in carried:
         if name in key:
@@ -129,9 +129,9 @@ def _keyless(events: str, carried: Sequence[str], row_keys: Sequence[Sequence[st
         return f"SELECT {columns}, {SEQ}, '{INSERT}' AS {KIND} FROM {events} WHERE {OP} = 'upsert'"
     # Seen from the newest on, the lowest tombstone so far is the first that came after the row.
     windows = [
-        f"min(CASE WHEN {OP} = 'delete' AND {BY} = {place} THEN {SEQ} END) OVER (PARTITION BY {', '.join(by)} ORDER BY "
+        f"min(CASE WHEN {OP} = 'delete' AND {BY} = {n} THEN {SEQ} END) OVER (PARTITION BY {', '.join(by)} ORDER BY "
         f"{SEQ} DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
-        for place, by in enumerate(row_keys)
+        for n, by in enumerate(row_keys)
     ]
     gone = windows[0] if len(windows) == 1 else f"least({', '.join(windows)})"
     marked = f"SELECT *, {gone} AS {_GONE} FROM {events}"

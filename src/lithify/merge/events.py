@@ -9,7 +9,7 @@ wins, the last one where the table has no order_by. So:
 - a delete, then at least one upsert: a replace, which wins against whatever is there (without order_by an upsert does);
 - a delete last: a delete.
 
-Duplicates of an event change nothing. Events may be settled in portions: the outcomes are composed (`compose`).
+Duplicates of an event change nothing. Events may be resolved in portions: the outcomes are composed (`compose`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lithify.errors import InvalidRequest
 from lithify.merge.resolve import OPS, compose_lines
 
 
-def settle(schema: TableSchema, rows: pa.Table, op_column: str | None) -> dict[Op, pa.Table]:
+def resolve_events(schema: TableSchema, rows: pa.Table, op_column: str | None) -> dict[Op, pa.Table]:
     """At most one table per operation, sorted by key and with no key in two of them. Deletes have key columns only.
 
     `rows` in order of arrival; without `op_column` all are upserts. Of a delete only the key is looked at.

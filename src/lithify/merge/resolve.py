@@ -12,7 +12,7 @@ by one, whatever base holds.
 `resolve` reduces the changes that base does not hold yet to an `Overlay`: keys whose base row is hidden, and rows shown
 instead. A table's rows are its base rows that no change touches, plus the winner of each changed key unless the winner
 is a tombstone, so every reader then does the same simple thing (`apply`): base ANTI JOIN hidden UNION ALL rows.
-Contests that a base row takes part in are returned in `contested`; `settle` drops the changes that lost against base.
+Contests that a base row takes part in are returned in `contested`; `without_losers` drops the changes that lost them.
 
 A table with no key has appended rows and tombstones by one set of row-key columns (nulls compare equal). A tombstone
 hides base rows and rows with a lower seq, never newer ones.
@@ -69,7 +69,7 @@ def by_order(keys: pa.Table) -> Groups:
 
 
 def winners(ops: np.ndarray, groups: Groups, order_values: pa.ChunkedArray | None) -> tuple[np.ndarray, np.ndarray]:
-    """What is done to each key (a place in OPS), and the row that says so (-1: a delete).
+    """What is done to each key (an index into OPS), and the row that says so (-1: a delete).
 
     Of lines in the order of arrival, at least one: `ops` has one for each; rows, and so `order_values`, are those of
     the lines that are no delete.
@@ -168,7 +168,7 @@ def _written_rows(schema: TableSchema, changes: Sequence[Change]) -> pa.Table:
     return pa.concat_tables([schema.columns.empty_table(), *(table.cast(schema.columns) for table in tables)])
 
 
-def settle(schema: TableSchema, overlay: Overlay, losers: pa.Table) -> Overlay:
+def without_losers(schema: TableSchema, overlay: Overlay, losers: pa.Table) -> Overlay:
     """Drop the changes that lost against base: their keys keep the base row."""
     key = list(schema.key)
     return Overlay(anti_join(overlay.hidden, losers, key), anti_join(overlay.rows, losers, key))
@@ -183,11 +183,11 @@ def _resolve_keyless(schema: TableSchema, changes: Sequence[Change]) -> Overlay:
     seqs = np.repeat([change.seq for change in tombstones], [change.rows.num_rows for change in tombstones])
     latest = lines.append_column(SEQ, pa.array(seqs)).group_by(by).aggregate([(SEQ, "max")])
     hidden_below = latest.column(f"{SEQ}_max").to_numpy()
-    kept = [schema.columns.empty_table()]
+    visible_rows = [schema.columns.empty_table()]
     for change in changes:
         if change.op is Op.DELETE:
             continue
         line = lookup(change.rows, latest, by)
         visible = (line < 0) | (hidden_below[line] < change.seq)
-        kept.append(change.rows.select(schema.names).filter(pa.array(visible)).cast(schema.columns))
-    return Overlay(latest.select(by), pa.concat_tables(kept))
+        visible_rows.append(change.rows.select(schema.names).filter(pa.array(visible)).cast(schema.columns))
+    return Overlay(latest.select(by), pa.concat_tables(visible_rows))

@@ -30,7 +30,7 @@ class Counters:
         self.files_compacted = counter("lithify_compacted_files", merged, ["tier"])
         saved = "Bytes by which the merged files were larger than what came of them, by tier."
         self.bytes_saved = counter("lithify_compaction_saved_bytes", saved, ["tier"])
-        recovered = "Jobs settled here whose process was gone, by tier or kind."
+        recovered = "Jobs recovered here whose process was gone, by tier or kind."
         self.jobs_recovered = counter("lithify_jobs_recovered", recovered, ["tier"])
         self.jobs_waiting = gauge("lithify_jobs_waiting", "Work that failed and waits to be tried again.")
         self.index_failures = counter("lithify_index_failures", "Times that a table's index could not be written.")

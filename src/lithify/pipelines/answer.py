@@ -53,7 +53,7 @@ class Judged:
 def judged_answer(step: Step, frame: DataFrame, rows_max: int) -> Iterator[Judged]:
     """Refuses the answer where an expectation that says `fail` does not hold."""
     from lithify.spark.micro_batch import fetched
-    from lithify.spark.transforms import examples_of, failures, judged, kept, split
+    from lithify.spark.transforms import examples_of, failures, judged, persisting, split
 
     looked_at = judged(frame, step.expect, f"step {step.label}")
     small = fetched(looked_at, rows_max)
@@ -63,7 +63,7 @@ def judged_answer(step: Step, frame: DataFrame, rows_max: int) -> Iterator[Judge
     if not step.expect:
         yield Judged(frame)
         return
-    with kept(looked_at) as rows:
+    with persisting(looked_at) as rows:
         _, counts = failures(rows)
         for each in step.expect:
             if each.otherwise == "fail" and counts.get(each.name):
@@ -86,8 +86,8 @@ def judge(step: Step, rows: pa.Table) -> Judged:
     counts = {each.name: int((names == each.name).sum()) for each in step.expect}
     for each in step.expect:
         if each.otherwise == "fail" and counts[each.name]:
-            places = of_row[names == each.name][:EXAMPLES_MAX]
-            raise refusal(step, each, counts[each.name], take(rows, places).to_pylist())
+            rows_of_it = of_row[names == each.name][:EXAMPLES_MAX]
+            raise refusal(step, each, counts[each.name], take(rows, rows_of_it).to_pylist())
     bad = np.zeros(rows.num_rows, bool)
     for each in step.expect:
         if each.otherwise == "quarantine":

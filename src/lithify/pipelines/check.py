@@ -101,14 +101,14 @@ class Check:
         frame = answer(spark, what, step.sql, empty_frame(spark, columns), frames)
         found = columns_of(frame, what)
         judged(frame, step.expect, what)
-        kept = self._now.find(step.target)
-        target = _target(step, what, found, None if kept is None else kept.schema)
+        existing = self._now.find(step.target)
+        target = _target(step, what, found, None if existing is None else existing.schema)
         computed = source is not None and (source.keyed or step.kind != "rows")
         if source is not None:
             _check_kind(step, what, source, target, found)
         if step.kind == "rows" and step.label in self._anew:
             _check_nothing_from_nothing(what, frame)
-        return CheckedStep(step, tuple(tables), target, kept is not None, computed, files)
+        return CheckedStep(step, tuple(tables), target, existing is not None, computed, files)
 
     def _columns_of_files(self, step: Step, what: str) -> pa.Schema | None:
         from lithify.spark.transforms import declared_columns

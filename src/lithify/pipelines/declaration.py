@@ -275,9 +275,9 @@ def _check_name(name: Any, what: str) -> None:
 
 
 def _check_targets(steps: Iterable[Step]) -> None:
-    kept: dict[str, Step] = {}
+    writers: dict[str, Step] = {}
     for step in steps:
-        other = kept.setdefault(step.target, step)
+        other = writers.setdefault(step.target, step)
         if other is not step and not (step.kind == "files" and other.kind == "files"):
             raise InvalidRequest(
                 f"{other.label} and {step.label} both keep {step.target}: steps that read a table delete what they did "

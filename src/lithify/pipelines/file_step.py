@@ -69,14 +69,14 @@ class FilesRun:
 
         step, spark = self._step, self._spark
         self._tell(f"reading {plural(len(files), 'file')}")
-        with ExitStack() as held:
-            now = Moment(self._context, held)
+        with ExitStack() as stack:
+            now = Moment(self._context, stack)
             lookups = {name: now.table(name) for name in self._checked.lookups}
             frames = {name: found.frame(spark) for name, found in lookups.items()}
             source, read, bad = self._read(files)
             frame = answer(spark, f"step {step.label}", step.sql, source, frames)
             self._tell("computing")
-            judgement = held.enter_context(judged_answer(step, frame, self._runtime.settings.stream_rows_max))
+            judgement = stack.enter_context(judged_answer(step, frame, self._runtime.settings.stream_rows_max))
             self._runtime.store.step("pipeline.computed")
             check_keys(step, judgement, self._checked.target.key, computed=False)
             target = now.created(step.target, self._checked.target)
@@ -129,7 +129,7 @@ class FilesRun:
         kind = format_of(paths, step.format)
         ordered = len(files) > 1 and target.keyed and target.order_by is None
         if kind == "parquet":
-            frame = parquet_rows(self._spark, paths, self._columns, others=True, places=True)
+            frame = parquet_rows(self._spark, paths, self._columns, others=True, with_origin=True)
             return source_rows(frame, self._columns, ordered=ordered), counted(frame), None
         text = TextFiles(self._spark, paths, kind, Target(self._columns, others=True), step.encoding)
         found = text.check()
@@ -140,7 +140,7 @@ class FilesRun:
                 f'was left as it was. The first ones:\n  {examples}\nCorrect them, or say bad_records = "quarantine"',
                 public=f"step {step.label}: {plural(found.bad, 'record')} of the new files cannot be read",
             )
-        rows = source_rows(text.rows(places=True), self._columns, ordered=ordered)
+        rows = source_rows(text.rows(with_origin=True), self._columns, ordered=ordered)
         return rows, found.records, text if found.bad else None
 
     def _keep_bad(self, handles: Handles, name: str, text: TextFiles | None) -> tuple[int, str | None]:

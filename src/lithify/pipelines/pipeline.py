@@ -111,13 +111,13 @@ class Pipeline:
         """
         self._named(step)
         runtime, run = self._context.runtime, _Run(self, self._context, step, full, on_event)
-        ours, held = leases.acquire(runtime, f"pipeline-{self.name}", run.id, LEASE_S, f"pipeline {self.name}")
+        ours, taken = leases.acquire(runtime, f"pipeline-{self.name}", run.id, LEASE_S, f"pipeline {self.name}")
         if not ours:
             raise Conflict(
-                f"pipeline {self.name} is being run by {held.holder}: wait for it to end, or stop it first",
+                f"pipeline {self.name} is being run by {taken.holder}: wait for it to end, or stop it first",
                 pipeline=self.name,
             )
-        with leases.HeldLease(runtime, held) as holding:
+        with leases.RenewedLease(runtime, taken) as holding:
             return run.steps(lambda: self._stopping.is_set() or holding.lost.is_set())
 
     def stop(self) -> None:
@@ -160,7 +160,7 @@ class Pipeline:
         anew = {work.step.label for work in works if work.anew}
         chosen = {work.step.label for work in works}
         before = [step for step in graph.ordered() if step.pipeline == self.name]
-        last = max((place for place, step in enumerate(before) if step.label in chosen), default=-1)
+        last = max((number for number, step in enumerate(before) if step.label in chosen), default=-1)
         return Check(now, graph, self._spark(), anew).steps(before[: last + 1])
 
     def _spark(self) -> SparkSession:

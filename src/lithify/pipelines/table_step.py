@@ -188,14 +188,14 @@ class StepRun:
         from lithify.spark.transforms import answer
 
         step = self._step
-        with ExitStack() as held:
+        with ExitStack() as stack:
             if given.source is None:
                 judgement = Judged(self._checked.target.columns.empty_table())
             else:
                 frames = {name: found.frame(self._spark) for name, found in lookups.items()}
                 frame = answer(self._spark, f"step {step.label}", step.sql, given.source, frames)
                 self._tell("computing")
-                judgement = held.enter_context(judged_answer(step, frame, self._runtime.settings.stream_rows_max))
+                judgement = stack.enter_context(judged_answer(step, frame, self._runtime.settings.stream_rows_max))
             self._runtime.store.step("pipeline.computed")
             check_keys(step, judgement, self._checked.target.key, computed=self._checked.computed)
             target = self._now.created(step.target, self._checked.target)
@@ -251,10 +251,10 @@ class StepRun:
 
 def with_both_zeros(groups: pa.Table) -> pa.Table:
     """0.0 and -0.0 are one group to Spark, and two values where bits are compared: where one is, the other is added."""
-    for place, column in enumerate(groups.schema):
+    for number, column in enumerate(groups.schema):
         if pa.types.is_floating(column.type):
-            zeros = groups.filter(pc.equal(groups.column(place), pa.scalar(0, column.type)))
-            others = zeros.set_column(place, column, pc.negate(zeros.column(place)))
+            zeros = groups.filter(pc.equal(groups.column(number), pa.scalar(0, column.type)))
+            others = zeros.set_column(number, column, pc.negate(zeros.column(number)))
             groups = pa.concat_tables([groups, others])
     return groups
 

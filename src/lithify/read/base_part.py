@@ -51,11 +51,11 @@ class BasePart:
             paths = {file.path for file in split_by_keys(self.files, keys)[0]}
             return [entry for entry in self.sources if entry[0].path in paths]
         lows, highs = self._bounds_of(keys.column_names[0], first.type)
-        places: set[int] = set()
+        numbers: set[int] = set()
         for value in first.unique():
             inside = pc.and_(pc.less_equal(lows, value), pc.greater_equal(highs, value)).fill_null(True)
-            places.update(pc.indices_nonzero(inside).to_pylist())
-        likely = [self.sources[place] for place in sorted(places)]
+            numbers.update(pc.indices_nonzero(inside).to_pylist())
+        likely = [self.sources[number] for number in sorted(numbers)]
         paths = {file.path for file in split_by_keys([file for file, _ in likely], keys)[0]}
         return [entry for entry in likely if entry[0].path in paths]
 

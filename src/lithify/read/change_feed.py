@@ -42,7 +42,7 @@ LINE = "_lithify_line"
 # So much of a feed is decided in this process rather than by Spark, beside the setting `feed_rows_max`.
 HERE_BYTES_MAX = 64 * 2**20
 
-Place = int | str
+PositionLike = int | str
 
 
 @dataclass(frozen=True)
@@ -84,31 +84,31 @@ class Feed:
     def position(self, seq: int) -> str:
         return str(Position(str(self._handles.name), self._handles.incarnation, seq))
 
-    def seq_of(self, place: Place) -> int:
-        return seq_of(place, str(self._handles.name), self._handles.incarnation)
+    def seq_of(self, position: PositionLike) -> int:
+        return seq_of(position, str(self._handles.name), self._handles.incarnation)
 
-    def until(self, since: Place, rows_max: int) -> int:
+    def until(self, since: PositionLike, rows_max: int) -> int:
         """How far a batch of about so many rows goes, in whole commits: further than `since` if there is anything."""
         if isinstance(rows_max, bool) or not isinstance(rows_max, int) or rows_max < 1:
             raise InvalidRequest(f"rows_max must be a number of rows from 1 on, not {rows_max!r}")
         return self._originals(since, None, rows_max).until
 
-    def more_than(self, rows_max: int, since: Place, until: Place) -> bool:
+    def more_than(self, rows_max: int, since: PositionLike, until: PositionLike) -> bool:
         """Whether more rows were written than so many, told by the log; the last commit alone may be all of them."""
         found = self._originals(since, until, rows_max + 1)
         return sum(rows_of(add) for _, add in found.adds) > rows_max
 
-    def rows(self, since: Place, until: Place | None, columns: Sequence[str] | None) -> pa.Table:
+    def rows(self, since: PositionLike, until: PositionLike | None, columns: Sequence[str] | None) -> pa.Table:
         def read() -> pa.Table:
             span = self._span(since, until)
             return self._rows(span, _checked(span.schema, str(self._handles.name), columns))
 
         return look_again(read)
 
-    def net(self, since: Place, until: Place | None) -> Net:
+    def net(self, since: PositionLike, until: PositionLike | None) -> Net:
         return look_again(lambda: self._net(since, until))
 
-    def _net(self, since: Place, until: Place | None) -> Net:
+    def _net(self, since: PositionLike, until: PositionLike | None) -> Net:
         span = self._span(since, until)
         schema = span.schema
         if not schema.keyed:
@@ -131,10 +131,14 @@ class Feed:
             span.until,
         )
 
-    def frame(self, spark: SparkSession, since: Place, until: Place | None, *, ordered: bool) -> DataFrame:
+    def frame(
+        self, spark: SparkSession, since: PositionLike, until: PositionLike | None, *, ordered: bool
+    ) -> DataFrame:
         return look_again(lambda: self._frame(spark, since, until, ordered=ordered))
 
-    def _frame(self, spark: SparkSession, since: Place, until: Place | None, *, ordered: bool) -> DataFrame:
+    def _frame(
+        self, spark: SparkSession, since: PositionLike, until: PositionLike | None, *, ordered: bool
+    ) -> DataFrame:
         from lithify.spark.change_feed import feed_frame, frame_of_rows
 
         span = self._span(since, until)
@@ -146,7 +150,7 @@ class Feed:
 
     # -- what is to be read
 
-    def _originals(self, since: Place, until: Place | None, rows_enough: int | None = None) -> Originals:
+    def _originals(self, since: PositionLike, until: PositionLike | None, rows_enough: int | None = None) -> Originals:
         handles, first = self._handles, self.seq_of(since)
         last = None if until is None else self.seq_of(until)
         if last is not None and first > last:
@@ -161,7 +165,7 @@ class Feed:
             self._last = found
         return found
 
-    def _span(self, since: Place, until: Place | None) -> _Span:
+    def _span(self, since: PositionLike, until: PositionLike | None) -> _Span:
         found = self._originals(since, until)
         folder = self._handles.changes.log.path
         files = []
@@ -275,8 +279,8 @@ def _met(span: _Span, changes: pa.Table, names: Sequence[str]) -> Iterator[tuple
     """What tells the rows that are met, and the columns to read of them."""
     deletes = take(changes, np.flatnonzero(pc.equal(changes.column(OP), Op.DELETE.value).to_numpy()))
     if not span.schema.keyed:
-        places = deletes.column(BY).to_numpy()
-        lines = [take(deletes, np.flatnonzero(places == place)) for place in range(len(span.row_keys))]
+        numbers = deletes.column(BY).to_numpy()
+        lines = [take(deletes, np.flatnonzero(numbers == number)) for number in range(len(span.row_keys))]
         yield [_distinct(part, by) for part, by in zip(lines, span.row_keys, strict=True)], names
         return
     key, gone = span.schema.key, _distinct(deletes, span.schema.key)

@@ -1,6 +1,6 @@
 """One snapshot of a table as a query sees it: which files are left by a predicate, and what is known without reading.
 
-With an overlay, every contest between a change and a row of base is settled before any filter, so base may be pruned by
+With an overlay, every contest between a change and a row of base is decided before any filter, so base may be pruned by
 whatever the query asks. Where the engine merges changes itself and `order_by` lets a row of base beat a change, base is
 pruned only by what is asked of the key: another condition could rule out the winner and bring its loser back. Changes
 are never pruned.

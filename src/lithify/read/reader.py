@@ -34,7 +34,7 @@ from lithify.files.parquet import completed, read
 from lithify.index.key_ranges import solid_prefix, split_by_keys
 from lithify.index.lookup import Coverage, Files, Flags, Selection
 from lithify.index.table_index import SOLID_ROWS_MIN, TableIndex
-from lithify.merge.resolve import resolve, settle
+from lithify.merge.resolve import resolve, without_losers
 from lithify.read.base_part import BasePart
 from lithify.read.history import incremental_up_to
 from lithify.read.planned_table import SnapshotPlanner, pruned, usable
@@ -46,7 +46,7 @@ DECODED_BYTES_MAX = 2 * 2**20
 # Of a file whose row groups are not known: how much larger it is uncompressed, about.
 RAW_SHARE = 3
 CHANGE_CACHE_BYTES_MAX = 256 * 2**20
-PLANS_KEPT_MAX = 4
+PLANS_CACHED_MAX = 4
 
 _LOOKUP = Lookup()
 _readers: weakref.WeakValueDictionary[int, Reader] = weakref.WeakValueDictionary()
@@ -109,8 +109,8 @@ class Reader:
         made = self._made(snapshot)
         if any(wanted.num_rows and not wanted.num_columns for wanted in keys):
             return made.plan
-        held = [source for wanted in keys for _, source in self._touched(made.base, made.beside, snapshot, wanted)]
-        paths = {source.path for source in held}
+        found = [source for wanted in keys for _, source in self._touched(made.base, made.beside, snapshot, wanted)]
+        paths = {source.path for source in found}
         clean, touched = (
             tuple(source for source in part if source.path in paths) for part in (made.plan.clean, made.plan.touched)
         )
@@ -153,13 +153,13 @@ class Reader:
     def _made(self, snapshot: Snapshot) -> _Made:
         with self._lock:
             plans = self._plans
-            if (kept := plans.get(snapshot.identity)) is not None:
+            if (cached := plans.get(snapshot.identity)) is not None:
                 plans.move_to_end(snapshot.identity)
-                return kept
+                return cached
             self._forget_folded(snapshot)
             made = self._make(snapshot)
             plans[snapshot.identity] = made
-            while len(plans) > PLANS_KEPT_MAX:
+            while len(plans) > PLANS_CACHED_MAX:
                 plans.popitem(last=False)
             return made
 
@@ -201,7 +201,7 @@ class Reader:
         assert schema.order_by
         key_queries = self._handles.runtime.serving.key_queries
         losers = key_queries.losers(sources, resolved.contested, schema.key, schema.order_by)
-        return settle(schema, resolved, losers)
+        return without_losers(schema, resolved, losers)
 
     def change(self, file: DataFile, snapshot: Snapshot) -> Change:
         with self._lock:
@@ -269,9 +269,9 @@ class Reader:
             part.coverage = None
             return None
         if coverage.unknown:
-            unknown = [part.sources[place][0] for place in coverage.unknown]
+            unknown = [part.sources[number][0] for number in coverage.unknown]
             paths = {file.path for file in split_by_keys(unknown, keys)[0]}
-            holding[[place for place in coverage.unknown if part.sources[place][0].path not in paths]] = False
+            holding[[number for number in coverage.unknown if part.sources[number][0].path not in paths]] = False
         return holding
 
     def base_sources(self, snapshot: Snapshot) -> tuple[tuple[DataFile, Source], ...]:
@@ -369,7 +369,7 @@ class _Made:
 
 
 def _chosen(entries: Sequence[tuple[DataFile, Source]], chosen: Flags) -> list[tuple[DataFile, Source]]:
-    return [entries[place] for place in np.flatnonzero(chosen).tolist()]
+    return [entries[number] for number in np.flatnonzero(chosen).tolist()]
 
 
 def _solid(snapshot: Snapshot) -> tuple[list[DataFile], list[DataFile]]:
@@ -394,9 +394,9 @@ def _decoded(footers: Footers, source: Source, snapshot: Snapshot, key: Mapping[
         with opened.file as file:
             for group in opened.groups:
                 keys = file.read_row_group(group, columns=[name for name in key if name in present], use_threads=False)
-                place = _place_of(keys, key)
-                if place >= 0:
-                    return file.read_row_group(group, columns=columns, use_threads=False).slice(place, 1)
+                row = _row_of(keys, key)
+                if row >= 0:
+                    return file.read_row_group(group, columns=columns, use_threads=False).slice(row, 1)
             return snapshot.schema.columns.empty_table()
     except (pa.ArrowException, OSError, ValueError) as error:
         raise corrupt(source.path, error) from error
@@ -409,7 +409,7 @@ def _equals(column: str, value: pa.Scalar) -> Predicate:
         return UNKNOWN
 
 
-def _place_of(rows: pa.Table, key: Mapping[str, pa.Scalar]) -> int:
+def _row_of(rows: pa.Table, key: Mapping[str, pa.Scalar]) -> int:
     """Of the first row with these values, or -1."""
     mask = None
     for name, value in key.items():
@@ -424,5 +424,5 @@ def _place_of(rows: pa.Table, key: Mapping[str, pa.Scalar]) -> int:
 def _row(rows: pa.Table, wanted: pa.Table) -> pa.Table | None:
     if not rows.num_rows:
         return None
-    place = _place_of(rows, {name: wanted.column(name)[0] for name in wanted.column_names})
-    return None if place < 0 else rows.slice(place, 1)
+    row = _row_of(rows, {name: wanted.column(name)[0] for name in wanted.column_names})
+    return None if row < 0 else rows.slice(row, 1)

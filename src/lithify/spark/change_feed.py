@@ -122,10 +122,10 @@ def _met(
     """
     rest = before
     if deletes:
-        for place, by in enumerate(row_keys):
+        for number, by in enumerate(row_keys):
             gone = changes.where(F.col(OP) == Op.DELETE.value)
             if not schema.keyed:
-                gone = gone.where(F.col(BY) == place)
+                gone = gone.where(F.col(BY) == number)
             yield _joined(rest, gone, by, "left_semi", null_safe=not schema.keyed)
             rest = _joined(rest, gone, by, "left_anti", null_safe=not schema.keyed)
     if schema.keyed:

@@ -1,7 +1,7 @@
-"""Writing the events of a large micro-batch: settled on the executors by the same function that settles a small one.
+"""Writing the events of a large micro-batch: resolved on the executors by the same function that resolves a small one.
 
 Events are numbered in the order of the frame's rows, range-partitioned by key, and sorted by key and number, so that
-all events of a key come to one task, one after the other. A task settles each Arrow batch as it comes; the outcome of
+all events of a key come to one task, one after the other. A task resolves each Arrow batch as it comes; the outcome of
 the last key is carried over to the next one, where more of its events may come. Upserts, replaces and deletes go to
 files of their own. As with every bulk write, only what a task reports counts.
 """
@@ -23,7 +23,7 @@ from lithify.core.ops import Change, Op
 from lithify.core.rows import conform
 from lithify.core.schema import TableSchema
 from lithify.files.parquet import Layout, PartWriter, Written, part_path
-from lithify.merge.events import check_events, settle
+from lithify.merge.events import check_events, resolve_events
 from lithify.merge.resolve import compose
 from lithify.spark.schemas import arrow_schema, in_order_of
 from lithify.spark.tasks import run_partitions
@@ -38,10 +38,10 @@ class EventTask:
     root: str
     folder: str
     op_column: str | None = None
-    order: tuple[str, ...] = ()  # columns that go before the place in the frame in the order of arrival
+    order: tuple[str, ...] = ()  # columns that go before the position in the frame in the order of arrival
 
 
-def write_settled(frame: DataFrame, task: EventTask) -> list[tuple[Written, Op]]:
+def write_resolved(frame: DataFrame, task: EventTask) -> list[tuple[Written, Op]]:
     """Write the frame below `root`/`folder`; what comes back is durable but for directory entries."""
     check_events(task.schema, arrow_schema(frame.drop(*task.order).schema), task.op_column)
     keys = in_order_of(frame, task.schema.select(task.schema.key))
@@ -76,9 +76,9 @@ class _EventWriter:
         return self.done
 
     def _take(self, events: pa.Table) -> None:
-        """Write what is settled for good: all but the last key, of which more may follow."""
+        """Write what is resolved for good: all but the last key, of which more may follow."""
         schema = self.task.schema
-        parts = settle(schema, events, self.task.op_column)
+        parts = resolve_events(schema, events, self.task.op_column)
         if any(_of_key(rows, self._key_of(events, 0)).any() for rows in self.carried.values()):
             earlier, later = self.carried.items(), parts.items()
             parts = compose(schema, [Change(0, op, rows) for op, rows in (*earlier, *later)])

@@ -47,7 +47,7 @@ PROBES_MAX = 1_000
 # Set on sessions that Lithify started without being told how many shuffle partitions to use.
 PARTITIONS_BY_CORES = "spark.lithify.partitions.by.cores"
 _PARTITIONS_MIN = 200
-_SESSIONS_KEPT_MAX = 64
+_SESSIONS_REMEMBERED_MAX = 64
 _INTERRUPT_EVERY_S = 1.0
 _PROBE_S_MAX = 3600
 _ROUNDS_MAX = 3
@@ -69,7 +69,7 @@ def prepare(spark: SparkSession, root: PurePath, wait_s_max: float = WAIT_S_MAX)
         roots = _reached.setdefault(_identity(spark), set())
         if root in roots:
             return
-        while len(_reached) > _SESSIONS_KEPT_MAX:
+        while len(_reached) > _SESSIONS_REMEMBERED_MAX:
             _reached.popitem(last=False)
         if not roots:
             ship(spark)

@@ -28,8 +28,8 @@ from lithify.files.text_files import (
     gathered,
     look,
     plan,
-    portions,
     present,
+    text_batches,
     value_types,
 )
 from lithify.spark.parquet import literal, whole_files
@@ -78,10 +78,10 @@ class TextFiles:
         """Rows and bad records, here. For small files."""
         return gathered(self.pieces, self._target)
 
-    def rows(self, *, places: bool = False) -> DataFrame:
-        """Records that fit, in the order of the files. `places`: with the file of each, and when that was written."""
+    def rows(self, *, with_origin: bool = False) -> DataFrame:
+        """Records that fit, in the order of the files. `with_origin`: with the file of each, and its time."""
         columns = present(self.pieces, self._target)
-        if places:
+        if with_origin:
             columns = columns.append(pa.field(FILE, pa.string())).append(pa.field(MODIFIED, pa.timestamp("us", "UTC")))
         schema = spark_schema(columns)
         pickled = [pickle.dumps(task) for task in self._tasks]
@@ -90,7 +90,7 @@ class TextFiles:
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for number in batch.column(0).to_pylist():
-                    yield from _batches(pickle.loads(pickled[number]), arrow, places)
+                    yield from _batches(pickle.loads(pickled[number]), arrow, with_origin)
 
         count = len(pickled)
         return self._spark.range(0, count, 1, max(count, 1)).mapInArrow(run, schema)
@@ -137,20 +137,20 @@ def _check(task: Task) -> Checked:
     records = bad = 0
     examples: list[BadRecord] = []
     for piece in pieces:
-        for portion in portions(piece, target):
-            records += portion.rows.num_rows + len(portion.bad)
-            bad += len(portion.bad)
-            examples += portion.bad[: EXAMPLES_MAX - len(examples)]
+        for batch in text_batches(piece, target):
+            records += batch.rows.num_rows + len(batch.bad)
+            bad += len(batch.bad)
+            examples += batch.bad[: EXAMPLES_MAX - len(examples)]
     return Checked(records, bad, tuple(examples))
 
 
-def _batches(task: Task, columns: pa.Schema, places: bool) -> Iterator[pa.RecordBatch]:
+def _batches(task: Task, columns: pa.Schema, with_origin: bool) -> Iterator[pa.RecordBatch]:
     pieces, target = task
     for piece in pieces:
-        for portion in portions(piece, target):
-            rows = portion.rows
-            if places:
-                rows = rows.append_column(FILE, pa.array([piece.input.place] * rows.num_rows, pa.string()))
+        for batch in text_batches(piece, target):
+            rows = batch.rows
+            if with_origin:
+                rows = rows.append_column(FILE, pa.array([piece.input.label] * rows.num_rows, pa.string()))
                 moment = pa.array([piece.modified_us] * rows.num_rows, pa.int64()).cast(pa.timestamp("us", "UTC"))
                 rows = rows.append_column(MODIFIED, moment)
             arrays = [
@@ -162,7 +162,7 @@ def _batches(task: Task, columns: pa.Schema, places: bool) -> Iterator[pa.Record
 
 def _write_bad(task: tuple[int, str, Sequence[Piece], Target]) -> str | None:
     number, folder, pieces, target = task
-    bad = (record for piece in pieces for portion in portions(piece, target) for record in portion.bad)
+    bad = (record for piece in pieces for batch in text_batches(piece, target) for record in batch.bad)
     path = f"{folder}/part-{number:05}.json"
     return path if write_lines(path, (strict_json.dumps(bad_line(record)) for record in bad)) else None
 
@@ -192,8 +192,8 @@ def _kinds(task: Task) -> Seen:
     found: Seen = {}
     for piece in pieces:
         found = kinds_of(_no_rows(piece.header or ()), found)
-        for portion in portions(piece, target):
-            found = kinds_of(portion.rows, found)
+        for batch in text_batches(piece, target):
+            found = kinds_of(batch.rows, found)
     return found
 
 
@@ -216,7 +216,7 @@ def _parquet_columns(spark: SparkSession, files: Sequence[str]) -> pa.Schema:
 
 
 def parquet_rows(
-    spark: SparkSession, files: Sequence[str], columns: pa.Schema, *, others: bool = False, places: bool = False
+    spark: SparkSession, files: Sequence[str], columns: pa.Schema, *, others: bool = False, with_origin: bool = False
 ) -> DataFrame:
     """`others`: the files may have further columns, which are passed over; else that is refused."""
     try:
@@ -224,12 +224,12 @@ def parquet_rows(
         if not others:
             _check_names(frame.columns, columns, files[0])
         names = [F.col(f"`{name}`") for name in frame.columns if name in columns.names]
-        return frame.select(*names, *(_places() if places else []))
+        return frame.select(*names, *(_origin() if with_origin else []))
     except SPARK_ERRORS as error:
         raise compute_failed(error) from error
 
 
-def _places() -> list[Column]:
+def _origin() -> list[Column]:
     """Which file a row is of, and when that was last written."""
     return [F.col("_metadata.file_path").alias(FILE), F.col("_metadata.file_modification_time").alias(MODIFIED)]
 

@@ -27,7 +27,7 @@ from lithify.spark.tasks import SPARK_ERRORS, compute_failed
 
 QUERY_ID = "sql.streaming.queryId"
 WHY = "_lithify_why"
-KEPT_QUERY_ID = "spark.lithify.query.id"
+QUERY_ID_CONF = "spark.lithify.query.id"
 EACH_ROWS_MAX = 5_000
 # Spark's numbers have the partition above these bits, and the row in it below.
 PARTITION_ROWS = 1 << 33
@@ -39,7 +39,7 @@ def columns_of(frame: DataFrame) -> pa.Schema:
 
 def fetched(frame: DataFrame, rows_max: int, order: Sequence[str] = (), *, ordered: bool = True) -> pa.Table | None:
     """All rows in order of arrival (in any, if not `ordered`), or None if there are more than `rows_max`. The columns
-    `order` go before the place in the frame, and are left out.
+    `order` go before the position in the frame, and are left out.
     """
     numbered = frame.select("*", F.monotonically_increasing_id().alias(ARRIVAL))
     each = min(EACH_ROWS_MAX, rows_max)
@@ -63,7 +63,7 @@ def query_id(frame: DataFrame) -> str | None:
     is kept in the settings of the session, which every run of a query has for itself.
     """
     session = frame.sparkSession
-    if (known := session.conf.get(KEPT_QUERY_ID, None)) is not None:
+    if (known := session.conf.get(QUERY_ID_CONF, None)) is not None:
         return known
 
     def ask(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -82,7 +82,7 @@ def query_id(frame: DataFrame) -> str | None:
         raise compute_failed(error) from error
     found = next((row["id"] for row in rows if row["id"]), None)
     if found is not None:
-        session.conf.set(KEPT_QUERY_ID, found)
+        session.conf.set(QUERY_ID_CONF, found)
     return found
 
 
@@ -155,7 +155,7 @@ def judged_parquet(
     """Rows with the order of their files, and why one is bad (null: it is not). `required`: columns that need a value,
     but for those of a delete.
     """
-    frame = parquet_rows(spark, files, columns, places=True)
+    frame = parquet_rows(spark, files, columns, with_origin=True)
     why = _missing(frame, required, op_column) if required else F.lit(None)
     return frame.withColumn(WHY, why.cast("string"))
 

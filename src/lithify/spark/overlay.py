@@ -42,7 +42,7 @@ MAX_SLOT_BITS = 16
 ROW_GROUP_ROWS = 131_072  # so that several tasks can share a large file of rows
 
 _WORDS, _ROW, _FILE = "__lithify_words", "__lithify_row", "__lithify_file"
-_NOWHERE = -(1 << 62)  # a place before every bit, whatever is added to it
+_NOWHERE = -(1 << 62)  # a position before every bit, whatever is added to it
 _Ints = npt.NDArray[np.int64]
 
 
@@ -217,8 +217,8 @@ def _bit(words: Column, index: Column, low: int) -> Column:
 
 
 def _with_position(touched: DataFrame, columns: Sequence[str]) -> DataFrame:
-    place = touched.metadataColumn("_metadata")
-    position = [F.xxhash64(place["file_path"]).alias(_FILE), place["row_index"].alias(_ROW)]
+    metadata = touched.metadataColumn("_metadata")
+    position = [F.xxhash64(metadata["file_path"]).alias(_FILE), metadata["row_index"].alias(_ROW)]
     return touched.select(*[_column(name) for name in columns], *position)
 
 

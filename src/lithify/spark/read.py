@@ -49,9 +49,9 @@ _reads: dict[PurePath, int] = {}
 _frames: OrderedDict[tuple[Any, ...], _Frame] = OrderedDict()
 _lock = threading.Lock()
 READS_BEFORE_LOCATING = 2
-OVERLAYS_KEPT_MAX = 16
-FRAMES_KEPT_MAX = 32
-FILES_KEPT_MAX = 100_000  # in all kept frames: Spark holds a status of each
+OVERLAYS_STAGED_MAX = 16
+FRAMES_CACHED_MAX = 32
+FILES_CACHED_MAX = 100_000  # in all kept frames: Spark holds a status of each
 
 
 def frame_of(spark: SparkSession, plan: ReadPlan, index: PurePath, owner: str) -> DataFrame:
@@ -62,26 +62,26 @@ def frame_of(spark: SparkSession, plan: ReadPlan, index: PurePath, owner: str) -
     try:
         if plan.overlay is None:
             return _distributed(spark, plan)
-        place = (id(spark), *plan.snapshot.identity, _selected(plan))
-        kept = _frames.get(place)
-        touched = kept.touched if kept else scan(spark, plan.touched, columns) if plan.touched else None
+        key = (id(spark), *plan.snapshot.identity, _selected(plan))
+        cached = _frames.get(key)
+        touched = cached.touched if cached else scan(spark, plan.touched, columns) if plan.touched else None
         staged = _stage_once(spark, plan, touched, index, owner)
-        if kept is None or kept.staged is not staged:
+        if cached is None or cached.staged is not staged:
             clean = scan(spark, plan.clean, columns) if plan.clean else None
             fresh = merge(spark, clean, touched, staged, spark_schema(columns), plan.by)
-            kept = _Frame(staged, touched, fresh, len(plan.clean) + len(plan.touched))
-        _keep(place, kept)
-        return kept.fresh
+            cached = _Frame(staged, touched, fresh, len(plan.clean) + len(plan.touched))
+        _keep(key, cached)
+        return cached.fresh
     except SPARK_ERRORS as error:
         raise compute_failed(error) from error
 
 
-def _keep(place: tuple[Any, ...], frame: _Frame) -> None:
+def _keep(key: tuple[Any, ...], frame: _Frame) -> None:
     with _lock:
-        _frames[place] = frame
-        _frames.move_to_end(place)
-        files = sum(kept.files for kept in _frames.values())
-        while len(_frames) > FRAMES_KEPT_MAX or (files > FILES_KEPT_MAX and len(_frames) > 1):
+        _frames[key] = frame
+        _frames.move_to_end(key)
+        files = sum(cached.files for cached in _frames.values())
+        while len(_frames) > FRAMES_CACHED_MAX or (files > FILES_CACHED_MAX and len(_frames) > 1):
             files -= _frames.popitem(last=False)[1].files
 
 
@@ -114,30 +114,30 @@ def _stage_once(
     snapshot = plan.snapshot
     folder = index / f"overlay-{owner}-{snapshot.changes_version}-{snapshot.base_version}"
     with _lock:
-        kept = _staged.get(folder)
-        if kept is None or not is_staged(folder):
+        staged = _staged.get(folder)
+        if staged is None or not is_staged(folder):
             if not _staged:
                 atexit.register(_remove_all)
             _sweep(index)
             discard_tree(folder)
-            kept = stage(folder, plan.overlay.hidden, plan.overlay.rows, null_safe=not plan.schema.keyed)
-        elif _worth_locating(plan, kept, folder):
+            staged = stage(folder, plan.overlay.hidden, plan.overlay.rows, null_safe=not plan.schema.keyed)
+        elif _worth_locating(plan, staged, folder):
             assert touched is not None
             located = folder.with_name(f"{folder.name}-located")
             discard_tree(located)
-            kept = locate(spark, touched, kept, spark_schema(plan.schema.columns), plan.by, located)
-        _staged[folder] = kept
+            staged = locate(spark, touched, staged, spark_schema(plan.schema.columns), plan.by, located)
+        _staged[folder] = staged
         _staged.move_to_end(folder)
         _forget_old(index)
         if _is_whole(plan):
             _reads[folder] = _reads.get(folder, 0) + 1
-        return kept
+        return staged
 
 
 def _forget_old(index: PurePath) -> None:
     """DataFrames of older snapshots may still wait to be run; beyond this many, they are asked for anew."""
     of_table = [folder for folder in _staged if folder.parent == index]
-    for folder in of_table[:-OVERLAYS_KEPT_MAX]:
+    for folder in of_table[:-OVERLAYS_STAGED_MAX]:
         _remove(folder)
         del _staged[folder]
         _reads.pop(folder, None)

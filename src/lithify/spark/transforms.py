@@ -1,7 +1,7 @@
 """A step of a pipeline on Spark: its query over named inputs, its expectations, how its answer differs from a table.
 
 The inputs stand before the query as common table expressions, so that nothing is registered in anybody's session. What
-Spark refuses is told in one sentence, with the place in the query as it was declared.
+Spark refuses is told in one sentence, with the position in the query as it was declared.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from lithify.spark.tasks import SPARK_ERRORS, compute_failed
 
 FAILED, OPERATION = "_lithify_failed", "_lithify_operation"
 UPSERT, DELETE = "upsert", "delete"
-_PLACE = re.compile(r"\(?\bline (\d+),? pos(?:ition)? (\d+)\)?")
+_LINE_AND_POSITION = re.compile(r"\(?\bline (\d+),? pos(?:ition)? (\d+)\)?")
 _CONDITION = re.compile(r"^\[[A-Z_0-9.]+\]\s*")
 _STATE = re.compile(r"\s*SQLSTATE: \w+")
 # The query stands in parentheses of ours: that the closing one comes too late tells its author nothing.
@@ -130,7 +130,7 @@ def write_set_aside(frame: DataFrame, folder: PurePath) -> list[PurePath]:
 
 
 @contextlib.contextmanager
-def kept(frame: DataFrame) -> Iterator[DataFrame]:
+def persisting(frame: DataFrame) -> Iterator[DataFrame]:
     """Computed once while the block lasts."""
     persisted = frame.persist(StorageLevel.MEMORY_AND_DISK)
     try:
@@ -181,7 +181,7 @@ def source_rows(frame: DataFrame, columns: pa.Schema, *, ordered: bool) -> DataF
 
 def restricted(frame: DataFrame, wanted: DataFrame) -> DataFrame:
     """Rows that are equal to one of `wanted` in all of its columns; nulls compare equal."""
-    names = {name: f"_lithify_wanted_{place}" for place, name in enumerate(wanted.columns)}
+    names = {name: f"_lithify_wanted_{number}" for number, name in enumerate(wanted.columns)}
     other = wanted.select(*[F.col(_quoted(name)).alias(alias) for name, alias in names.items()])
     same = [F.col(_quoted(name)).eqNullSafe(F.col(alias)) for name, alias in names.items()]
     return frame.join(F.broadcast(other), reduce(lambda a, b: a & b, same), "left_semi")
@@ -261,13 +261,13 @@ def refusals(what: str, *, lines_before: int) -> Iterator[None]:
 
 
 def said(text: str, lines_before: int) -> str:
-    """The sentence of an error of Spark, with its place counted from the first line that the user wrote."""
-    place = _PLACE.search(text)
+    """The sentence of an error of Spark, with its position counted from the first line that the user wrote."""
+    found = _LINE_AND_POSITION.search(text)
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    line = _PLACE.sub("", _STATE.sub("", _CONDITION.sub("", line))).strip(" ;")
+    line = _LINE_AND_POSITION.sub("", _STATE.sub("", _CONDITION.sub("", line))).strip(" ;")
     if lines_before:
         line = line.rstrip(".").removesuffix(_OUR_PARENTHESIS)
     line = line if len(line) <= _SAID_CHARACTERS_MAX else line[: _SAID_CHARACTERS_MAX - 1] + "…"
-    if place is None or int(place[1]) <= lines_before:
+    if found is None or int(found[1]) <= lines_before:
         return line
-    return f"{line.rstrip('.')} (line {int(place[1]) - lines_before}, column {int(place[2]) + 1})"
+    return f"{line.rstrip('.')} (line {int(found[1]) - lines_before}, column {int(found[2]) + 1})"

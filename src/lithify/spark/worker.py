@@ -268,7 +268,7 @@ def _move_pipes() -> tuple[BinaryIO, BinaryIO]:
     return orders, answers
 
 
-def _settle(config: wire.Config) -> None:
+def _use_scratch(config: wire.Config) -> None:
     """Temporary files of this process, the JVM and the tasks go where the parent can remove them."""
     tempfile.tempdir = config.scratch
     os.environ["TMPDIR"] = config.scratch
@@ -288,7 +288,7 @@ def main() -> NoReturn:
         os.nice(NICENESS)
     orders, answers = _move_pipes()
     config = wire.Config.read(orders.readline())
-    _settle(config)
+    _use_scratch(config)
     worker = Worker(config, answers)
     threading.Thread(target=worker.beat, name="heartbeat", daemon=True).start()
     for line in orders:

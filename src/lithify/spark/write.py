@@ -107,11 +107,11 @@ def _run(frame: DataFrame, task: WriteTask) -> list[_Part]:
 def _lies_in_order(frame: DataFrame, key: Sequence[str]) -> bool:
     """Whether each partition seems to hold keys that no other one does, and enough rows for a file of its own."""
     columns = []
-    for place, name in enumerate(key):
+    for number, name in enumerate(key):
         column = F.col(f"`{name}`")
         if isinstance(frame.schema[name].dataType, TimestampType):
             column = F.unix_micros(column)  # Python's local time does not have the first and last moments
-        columns.append(column.alias(f"k{place}"))
+        columns.append(column.alias(f"k{number}"))
     keys = F.struct(*columns)
     found = (
         frame.select(keys.alias("key"), F.spark_partition_id().alias("part"))
@@ -161,10 +161,10 @@ class _PartitionWriter:
                 self._write(table, layout)
             if carried is not None:
                 self._write(carried, layout)
-            for place in list(self.waiting):
-                self._flush(place, layout)
-            for place in list(self.writers):
-                self._close(place)
+            for values in list(self.waiting):
+                self._flush(values, layout)
+            for values in list(self.writers):
+                self._close(values)
         except _OutOfOrder:
             self._abandon()
             return _Part(self.done, in_order=False)
@@ -181,7 +181,7 @@ class _PartitionWriter:
     def _check_order(self, table: pa.Table) -> None:
         """Every key above the one before it, also across batches."""
         keys = [table.column(name).combine_chunks() for name in self.task.schema.key]
-        first, last = (tuple(column[place].as_py() for column in keys) for place in (0, len(table) - 1))
+        first, last = (tuple(column[row].as_py() for column in keys) for row in (0, len(table) - 1))
         if (self.last is not None and not self.last < first) or not strictly_ascending(keys):
             raise _OutOfOrder
         self.first, self.last = self.first or first, last
@@ -209,31 +209,31 @@ class _PartitionWriter:
             return
         partitions, group_of = partition_rows(self.task.schema, table)
         for number, partition in enumerate(partitions):
-            place = tuple(partition.values())
+            values = tuple(partition.values())
             part = table if len(partitions) == 1 else table.filter(pa.array(group_of == number))
-            parts = self.waiting.setdefault(place, [])
+            parts = self.waiting.setdefault(values, [])
             parts.append(part)
             self.waiting_bytes += part.nbytes
             if sum(each.num_rows for each in parts) >= layout.buffer_rows:
-                self._flush(place, layout)
+                self._flush(values, layout)
         while self.waiting_bytes > WAITING_BYTES_MAX:
             self._flush(max(self.waiting, key=lambda p: sum(each.nbytes for each in self.waiting[p])), layout)
 
-    def _flush(self, place: tuple[Any, ...], layout: Layout) -> None:
-        parts = self.waiting.pop(place)
+    def _flush(self, values: tuple[Any, ...], layout: Layout) -> None:
+        parts = self.waiting.pop(values)
         self.waiting_bytes -= sum(part.nbytes for part in parts)
-        writer = self.writers.get(place)
+        writer = self.writers.get(values)
         if writer is None:
             if len(self.writers) >= OPEN_WRITERS_MAX:
                 self._close(next(iter(self.writers)))
             path = part_path(self.task.root, self.task.folder, f"part-{uuid.uuid4().hex}.parquet")
-            writer = self.writers[place] = PartWriter(path, layout.columns, layout)
-            self.rows[place] = 0
+            writer = self.writers[values] = PartWriter(path, layout.columns, layout)
+            self.rows[values] = 0
         for part in parts:
             writer.write(part)
-            self.rows[place] += part.num_rows
-        if self.rows[place] >= FILE_ROWS_MAX:
-            self._close(place)
+            self.rows[values] += part.num_rows
+        if self.rows[values] >= FILE_ROWS_MAX:
+            self._close(values)
 
-    def _close(self, place: tuple[Any, ...]) -> None:
-        self.done.append(self.writers.pop(place).close(PurePath(self.task.root)))
+    def _close(self, values: tuple[Any, ...]) -> None:
+        self.done.append(self.writers.pop(values).close(PurePath(self.task.root)))

@@ -1,4 +1,4 @@
-"""Z-order on Spark: place every row on the curve, range-partition and sort by that place, write with our own writer.
+"""Z-order on Spark: rank every row on the curve, range-partition and sort by that rank, write with our own writer.
 
 Runs beside the driver. Boundaries of the ranks come from a sample; what the tasks report is what counts, so files of
 failed or doubled task attempts never reach a commit.
@@ -30,7 +30,7 @@ from lithify.spark.read import scan
 from lithify.spark.schemas import spark_schema
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed, run_tasks
 
-PLACE = "_lithify_place"
+Z_VALUE = "_lithify_z"
 SAMPLE_ROWS = 200_000
 
 
@@ -70,17 +70,17 @@ def _sample(frame: DataFrame, task: ClusterTask, rows: int) -> pa.Table:
 
 def _write(frame: DataFrame, task: ClusterTask, by: list[Quantiles]) -> list[list[Written]]:
     columns = task.layout.columns
-    placed_schema = StructType([*spark_schema(columns).fields]).add(PLACE, LongType())
+    ranked_schema = StructType([*spark_schema(columns).fields]).add(Z_VALUE, LongType())
 
-    def place(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def with_z_value(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             table = pa.Table.from_batches([batch])
-            placed = table.append_column(PLACE, pa.array(z_values(table, by), pa.int64()))
-            yield from placed.combine_chunks().to_batches()
+            ranked = table.append_column(Z_VALUE, pa.array(z_values(table, by), pa.int64()))
+            yield from ranked.combine_chunks().to_batches()
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         result: Any
-        tables = (conform(pa.Table.from_batches([b]).drop_columns([PLACE]), columns) for b in batches if b.num_rows)
+        tables = (conform(pa.Table.from_batches([b]).drop_columns([Z_VALUE]), columns) for b in batches if b.num_rows)
         try:
             first = next(tables, None)
             name = f"{task.name}-{uuid.uuid4().hex[:12]}.parquet"
@@ -89,7 +89,11 @@ def _write(frame: DataFrame, task: ClusterTask, by: list[Quantiles]) -> list[lis
             result = error
         yield pa.RecordBatch.from_pylist([{"result": pickle.dumps(result)}])
 
-    ordered = frame.mapInArrow(place, placed_schema).repartitionByRange(task.files, PLACE).sortWithinPartitions(PLACE)
+    ordered = (
+        frame.mapInArrow(with_z_value, ranked_schema)
+        .repartitionByRange(task.files, Z_VALUE)
+        .sortWithinPartitions(Z_VALUE)
+    )
     results = [pickle.loads(bytes(row["result"])) for row in ordered.mapInArrow(write, "result binary").collect()]
     for result in results:
         if isinstance(result, LithifyError):

@@ -17,6 +17,7 @@ from datafusion import DataFrame, SessionContext, SQLOptions
 from datafusion.plan import LogicalPlan
 
 from lithify.cache.rows import RowsInMemory
+from lithify.core.names import TableRef
 from lithify.core.predicates import UNKNOWN
 from lithify.core.read_plan import ReadPlan
 from lithify.sql.empty_catalog import CATALOG, NAMESPACE, EmptyCatalog
@@ -25,10 +26,10 @@ from lithify.sql.hot_views import SCANNED_ROWS_MAX, reads_little, reads_most
 from lithify.sql.index_answers import answer_of
 from lithify.sql.literals import meant, spelled
 from lithify.sql.pin_clock import asks_the_clock, at
-from lithify.sql.pushdown import NOT_READ, Place, Request, orders_floats, reads_floats, requests
+from lithify.sql.pushdown import NOT_READ, Request, orders_floats, reads_floats, requests
 
 READ_ONLY = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
-KEPT_LOOKS_MAX, KEPT_TEXT_MAX = 256, 4_096
+ANALYSES_CACHED_MAX, CACHED_TEXT_MAX = 256, 4_096
 CLOCK = "asks for the current time in a way that is not understood"
 
 
@@ -53,14 +54,14 @@ class QueryAnalysis:
         shape: pa.Schema,
         names: Sequence[str],
         optimised: LogicalPlan,
-        requests: Mapping[Place, Request],
+        requests: Mapping[TableRef, Request],
         catalog: EmptyCatalog,
         care: Care,
     ) -> None:
         self.query, self.shape, self.names, self.requests, self.care = query, shape, names, requests, care
         self._optimised, self._catalog = optimised, catalog
         self.text = optimised.display_indent()
-        self._hot: dict[Place, RowsInMemory | None] = {}
+        self._hot: dict[TableRef, RowsInMemory | None] = {}
         self.plain = self.repeatable = False
         self.hash_joins = not _filters_a_right_join(self.text)
         # Set by whoever runs it: the memory that it may take.
@@ -84,29 +85,29 @@ class QueryAnalysis:
 
         return over
 
-    def columns(self) -> dict[Place, pa.Schema]:
-        return {place: planned.schema.columns for place, planned in self._catalog.opened.items()}
+    def columns(self) -> dict[TableRef, pa.Schema]:
+        return {ref: planned.schema.columns for ref, planned in self._catalog.opened.items()}
 
-    def schema(self, place: Place) -> pa.Schema:
-        return self._catalog.opened[place].schema.columns
+    def schema(self, ref: TableRef) -> pa.Schema:
+        return self._catalog.opened[ref].schema.columns
 
-    def hot_rows(self, place: Place) -> RowsInMemory | None:
+    def hot_rows(self, ref: TableRef) -> RowsInMemory | None:
         """Rows in memory, unless files are faster. If they are not there, they may be the next time."""
-        if place not in self._hot:
-            self._hot[place] = self._find_hot(place)
-        return self._hot[place]
+        if ref not in self._hot:
+            self._hot[ref] = self._find_hot(ref)
+        return self._hot[ref]
 
-    def _find_hot(self, place: Place) -> RowsInMemory | None:
-        planned, request = self._catalog.opened[place], self.requests[place]
+    def _find_hot(self, ref: TableRef) -> RowsInMemory | None:
+        planned, request = self._catalog.opened[ref], self.requests[ref]
         if request.note == NOT_READ:
             return None
         hot = planned.hot(request.columns)
         if hot is None:
-            if reads_most(self.plan(place)):
+            if reads_most(self.plan(ref)):
                 planned.want_hot(request.columns)
             return None
         selective = hot.rows > SCANNED_ROWS_MAX and request.predicate != UNKNOWN
-        return None if selective and reads_little(self.plan(place)) else hot
+        return None if selective and reads_little(self.plan(ref)) else hot
 
     @property
     def uses_hot(self) -> bool:
@@ -118,12 +119,12 @@ class QueryAnalysis:
         changed, self.plain = dictionaries and not self.plain, True
         return changed
 
-    def plan(self, place: Place) -> ReadPlan:
+    def plan(self, ref: TableRef) -> ReadPlan:
         plans = self._catalog.plans
-        if place not in plans:
-            predicate = self.requests[place].predicate
-            plans[place] = self._catalog.opened[place].plan(None if predicate == UNKNOWN else predicate)
-        return plans[place]
+        if ref not in plans:
+            predicate = self.requests[ref].predicate
+            plans[ref] = self._catalog.opened[ref].plan(None if predicate == UNKNOWN else predicate)
+        return plans[ref]
 
     def shortcut(self) -> pa.Table | None:
         opened = list(self._catalog.opened.values())
@@ -153,14 +154,14 @@ def analyse(query: str, ctx: SessionContext, catalog: EmptyCatalog) -> QueryAnal
     if text != first:
         frame = _planned(ctx, text, query)
     plan = frame.optimized_logical_plan()
-    schemas = {place: planned.schema.columns for place, planned in catalog.opened.items()}
+    schemas = {ref: planned.schema.columns for ref, planned in catalog.opened.items()}
     asked = requests(plan, schemas, NAMESPACE)
     if note is not None:
-        asked = {place: Request(request.columns, UNKNOWN, note) for place, request in asked.items()}
+        asked = {ref: Request(request.columns, UNKNOWN, note) for ref, request in asked.items()}
     found = plain_schema(frame.schema())
     shape = pa.schema([f.with_name(name) for f, name in zip(found, names, strict=True)])
     care = Care.NONE
-    if any(reads_floats(request, schemas[place]) for place, request in asked.items()):
+    if any(reads_floats(request, schemas[ref]) for ref, request in asked.items()):
         care = Care.NO_STATISTICS if orders_floats(plan, schemas) else Care.NO_FILE_STATISTICS
     analysis = QueryAnalysis(text, shape, found.names, plan, asked, catalog, care)
     analysis.repeatable = is_repeatable(analysis.text, query)
@@ -190,7 +191,7 @@ class AnalysisCache:
     """
 
     def __init__(self) -> None:
-        self._seen: OrderedDict[str, tuple[Callable[[EmptyCatalog], QueryAnalysis], Mapping[Place, pa.Schema]]] = (
+        self._seen: OrderedDict[str, tuple[Callable[[EmptyCatalog], QueryAnalysis], Mapping[TableRef, pa.Schema]]] = (
             OrderedDict()
         )
         self._lock = threading.Lock()
@@ -201,18 +202,18 @@ class AnalysisCache:
                 return None
             self._seen.move_to_end(query)
             look_over, columns = self._seen[query]
-        for place, known in columns.items():
-            planned = catalog.open(place)
+        for ref, known in columns.items():
+            planned = catalog.open(ref)
             if planned is None or planned.schema.columns != known:
                 return None
         return look_over(catalog)
 
     def keep(self, query: str, analysis: QueryAnalysis) -> None:
-        if not analysis.repeatable or len(query) > KEPT_TEXT_MAX:
+        if not analysis.repeatable or len(query) > CACHED_TEXT_MAX:
             return
         with self._lock:
             self._seen[query] = analysis.elsewhere(), analysis.columns()
-            while len(self._seen) > KEPT_LOOKS_MAX:
+            while len(self._seen) > ANALYSES_CACHED_MAX:
                 self._seen.popitem(last=False)
 
 

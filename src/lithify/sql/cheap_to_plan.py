@@ -158,11 +158,11 @@ def is_cheap_to_plan(words: Words) -> bool:
 
 def _only_harmless(tokens: Sequence[tuple[Kind, str]]) -> bool:
     """Words of _WILD that are no calls (a window's RANGE), or tables that are made as they are read."""
-    for place, (kind, text) in enumerate(tokens):
+    for position, (kind, text) in enumerate(tokens):
         if kind not in ("word", "quoted") or text.strip('"').lower() not in _EXPENSIVE_FUNCTIONS:
             continue
-        called = place + 1 < len(tokens) and tokens[place + 1] == ("symbol", "(")
-        before = tokens[place - 1][1] if place else ""
+        called = position + 1 < len(tokens) and tokens[position + 1] == ("symbol", "(")
+        before = tokens[position - 1][1] if position else ""
         if text in ("recursive", "pivot", "grouping") or (
             called and not (text in ("range", "generate_series") and before in _TABLES)
         ):
@@ -188,14 +188,16 @@ def _comma_joins(tokens: Sequence[tuple[Kind, str]]) -> int:
 def _copies(tokens: Sequence[tuple[Kind, str]]) -> int:
     """How often the innermost of the named subqueries can stand in the plan, at most."""
     names = {
-        tokens[place][1]
-        for place in range(len(tokens) - 2)
-        if tokens[place][0] in ("word", "quoted") and tokens[place + 1][1] == "as" and tokens[place + 2][1] == "("
+        tokens[position][1]
+        for position in range(len(tokens) - 2)
+        if tokens[position][0] in ("word", "quoted")
+        and tokens[position + 1][1] == "as"
+        and tokens[position + 2][1] == "("
     }
     used = Counter(
         text
-        for place, (kind, text) in enumerate(tokens)
-        if place and text in names and kind in ("word", "quoted") and tokens[place - 1][1] in (*_TABLES, ",")
+        for position, (kind, text) in enumerate(tokens)
+        if position and text in names and kind in ("word", "quoted") and tokens[position - 1][1] in (*_TABLES, ",")
     )
     copies = 1
     for count in used.values():

@@ -67,17 +67,17 @@ class Contexts:
         memory_bytes_max: int | None = None,
     ) -> SessionContext:
         """One query's: its memory is counted for it alone."""
-        place = catalog, schema, care, one_thread, hash_joins
-        if place not in self._configs:
+        key = catalog, schema, care, one_thread, hash_joins
+        if key not in self._configs:
             config = self._config(catalog, schema, care)
             threads = 1 if one_thread else self._threads
             if not hash_joins:
                 config = config.set("datafusion.optimizer.prefer_hash_join", "false")
                 threads = max(self._threads or 2, 2)  # with one, the engine takes no other join
-            self._configs[place] = config.with_target_partitions(threads) if threads else config
+            self._configs[key] = config.with_target_partitions(threads) if threads else config
         memory = RuntimeEnvBuilder().with_disk_manager_os()
         return SessionContext(
-            self._configs[place], memory.with_fair_spill_pool(memory_bytes_max or self._memory_bytes_max)
+            self._configs[key], memory.with_fair_spill_pool(memory_bytes_max or self._memory_bytes_max)
         )
 
     def _config(self, catalog: str, schema: str, care: Care) -> SessionConfig:

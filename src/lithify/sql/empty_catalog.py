@@ -17,14 +17,13 @@ import pyarrow as pa
 from datafusion import SessionContext
 from datafusion.catalog import CatalogProvider, SchemaProvider, Table
 
-from lithify.core.names import CATALOG
+from lithify.core.names import CATALOG, TableRef
 from lithify.core.read_plan import PlannedTable, ReadPlan
 from lithify.errors import LithifyError
-from lithify.sql.pushdown import Place
 from lithify.sql.scan_files import memory_table
 
 NAMESPACE = "main"
-EMPTY_TABLES_KEPT_MAX = 256
+EMPTY_TABLES_CACHED_MAX = 256
 __all__ = ["CATALOG", "NAMESPACE", "EmptyCatalog", "EmptyTables", "Names", "TableOf"]
 
 TableOf = Callable[[str, str], PlannedTable | None]
@@ -47,7 +46,7 @@ class EmptyTables:
             table = pool.submit(_empty_table, columns).result()
         with self._lock:
             self._tables[columns] = table
-            while len(self._tables) > EMPTY_TABLES_KEPT_MAX:
+            while len(self._tables) > EMPTY_TABLES_CACHED_MAX:
                 self._tables.popitem(last=False)
         return table
 
@@ -61,8 +60,8 @@ class EmptyCatalog(CatalogProvider):
 
     def __init__(self, table_of: TableOf, names: Names, empty: EmptyTables) -> None:
         self.table_of, self.names, self.empty = table_of, names, empty
-        self.opened: dict[Place, PlannedTable] = {}
-        self.plans: dict[Place, ReadPlan] = {}
+        self.opened: dict[TableRef, PlannedTable] = {}
+        self.plans: dict[TableRef, ReadPlan] = {}
         self.failure: LithifyError | None = None
 
     def schema_names(self) -> set[str]:
@@ -71,11 +70,11 @@ class EmptyCatalog(CatalogProvider):
     def schema(self, name: str) -> Any:
         return _EmptyNamespace(self, name)
 
-    def open(self, place: Place) -> PlannedTable | None:
+    def open(self, ref: TableRef) -> PlannedTable | None:
         """Once per query."""
-        if place not in self.opened and (planned := self.table_of(*place)) is not None:
-            self.opened[place] = planned
-        return self.opened.get(place)
+        if ref not in self.opened and (planned := self.table_of(*ref)) is not None:
+            self.opened[ref] = planned
+        return self.opened.get(ref)
 
 
 class _EmptyNamespace(SchemaProvider):

@@ -22,7 +22,7 @@ from datafusion.catalog import Schema, Table
 from lithify.cache.memory_account import Budget
 from lithify.cache.results import ResultCache
 from lithify.cache.rows import RowsInMemory
-from lithify.core.names import quoted
+from lithify.core.names import TableRef, quoted
 from lithify.core.predicates import UNKNOWN, Predicate
 from lithify.core.read_plan import PlannedTable, ReadPlan, Summary
 from lithify.core.snapshot import Snapshot
@@ -41,7 +41,7 @@ from lithify.sql.isolated.pool import Isolated, ProcessLimits, QueryProcesses
 from lithify.sql.key_queries import KeyQueries
 from lithify.sql.limits import Limits
 from lithify.sql.limits import Source as AnswerSource
-from lithify.sql.pushdown import NOT_READ, Place, Request
+from lithify.sql.pushdown import NOT_READ, Request
 from lithify.sql.query_run import QueryRun, collect, cut
 from lithify.sql.scan_files import memory_table, must_doubt, relation
 from lithify.sql.scan_memory import GroupReader, TooLarge, fits_memory, rows_in_memory
@@ -49,7 +49,7 @@ from lithify.sql.scan_memory import GroupReader, TooLarge, fits_memory, rows_in_
 ENGINE_FAULT = "Internal error"
 SPILL_BYTES_MAX = 8 * 2**30
 # Longer texts are not looked at here: they have no kept answers.
-KEPT_TEXT_MAX = 16 * 2**10
+CACHED_TEXT_MAX = 16 * 2**10
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class TableUse:
     memory (`hot`).
     """
 
-    place: Place
+    ref: TableRef
     planned: PlannedTable
     plan: ReadPlan
     predicate: Predicate
@@ -130,19 +130,19 @@ class ServingEngine:
         return look_again(lambda: self._outcome(query, table_of, names, course, here=here))
 
     def _outcome(self, query: str, table_of: TableOf, names: Names, course: QueryRun, *, here: bool) -> Outcome:
-        opened: dict[Place, PlannedTable] = {}
+        opened: dict[TableRef, PlannedTable] = {}
 
         def noted(namespace: str, name: str) -> PlannedTable | None:
-            place = namespace, name
-            if place not in opened and (found := table_of(namespace, name)) is not None:
-                opened[place] = found
-            return opened.get(place)
+            ref = namespace, name
+            if ref not in opened and (found := table_of(namespace, name)) is not None:
+                opened[ref] = found
+            return opened.get(ref)
 
-        key = None if len(query) > KEPT_TEXT_MAX else (normalised(query), course.limits.rows_max)
+        key = None if len(query) > CACHED_TEXT_MAX else (normalised(query), course.limits.rows_max)
         if key is not None:
-            kept = self.answers.find(key, lambda place: _identity(noted(*place)))
-            if kept is not None:
-                return Outcome(kept.rows, kept.cut, "answer", kept.seqs)
+            cached = self.answers.find(key, lambda ref: _identity(noted(*ref)))
+            if cached is not None:
+                return Outcome(cached.rows, cached.cut, "answer", cached.seqs)
         if here:
             found = self.run_here(query, noted, names, course.limits)
         else:
@@ -150,15 +150,15 @@ class ServingEngine:
             isolated = self._isolated(Select(query, course.limits.rows_max), noted, names, course, likely)
             assert isolated.rows is not None
             found = Found(isolated.rows, *isolated.answer)
-            opened = {place: opened[place] for place in isolated.used}
+            opened = {ref: opened[ref] for ref in isolated.used}
         snapshots = {f"{namespace}.{name}": planned.snapshot.seq for (namespace, name), planned in opened.items()}
         if found.repeatable and key is not None:
-            identities = {place: planned.snapshot.identity for place, planned in opened.items()}
+            identities = {ref: planned.snapshot.identity for ref, planned in opened.items()}
             self.answers.keep(key, found.rows, found.cut, identities, snapshots)
         return Outcome(found.rows, found.cut, "hot" if found.hot else "files", snapshots)
 
     def _isolated(
-        self, task: Task, table_of: TableOf, names: Names, course: QueryRun, likely: Sequence[Place] = ()
+        self, task: Task, table_of: TableOf, names: Names, course: QueryRun, likely: Sequence[TableRef] = ()
     ) -> Isolated:
         memory_max = course.limits.memory_bytes_max or self._limits.memory_bytes_max
         limits = replace(self._limits, memory_bytes_max=memory_max)
@@ -183,7 +183,7 @@ class ServingEngine:
         return look_again(lambda: self._explained(query, table_of, names, within))
 
     def _explained(self, query: str, table_of: TableOf, names: Names, within: QueryRun | None) -> list[TableUse]:
-        opened: dict[Place, PlannedTable] = {}
+        opened: dict[TableRef, PlannedTable] = {}
 
         def noted(namespace: str, name: str) -> PlannedTable | None:
             if (found := table_of(namespace, name)) is not None:
@@ -197,25 +197,25 @@ class ServingEngine:
             asked = self._isolated(Explain(query), noted, names, within).answer
         return [
             TableUse(
-                place,
-                planned := opened[place],
+                ref,
+                planned := opened[ref],
                 planned.plan(None if request.predicate == UNKNOWN else request.predicate),
                 request.predicate,
                 request.note,
                 from_summary,
                 request.note != NOT_READ and planned.hot(request.columns) is not None,
             )
-            for place, request, from_summary in asked
+            for ref, request, from_summary in asked
         ]
 
-    def look_for(self, query: str, table_of: TableOf, names: Names) -> list[tuple[Place, Request, bool]]:
+    def look_for(self, query: str, table_of: TableOf, names: Names) -> list[tuple[TableRef, Request, bool]]:
         """What a query asks of each table, and whether the index alone answers it."""
         check_text(query)
         catalog = self._catalog(table_of, names)
         with translated_errors(catalog):
             analysis = self._analysed(query, catalog)
             from_summary = analysis.shortcut() is not None
-            return [(place, analysis.requests[place], from_summary) for place in catalog.opened]
+            return [(ref, analysis.requests[ref], from_summary) for ref in catalog.opened]
 
     def columns_of(self, schema: pa.Schema, where: str, within: QueryRun | None = None) -> list[str]:
         """The columns a condition reads. `within`: in a process of its own."""
@@ -230,10 +230,10 @@ class ServingEngine:
         """Rows of one table that a condition holds for. `within`: in a process of its own."""
         if within is None:
             return self.read(table, columns, where)
-        place = NAMESPACE, "t"
+        ref = NAMESPACE, "t"
         found = self._isolated(
-            Read(place, tuple(columns), where),
-            lambda namespace, name: table if (namespace, name) == place else None,
+            Read(ref, tuple(columns), where),
+            lambda namespace, name: table if (namespace, name) == ref else None,
             lambda: {NAMESPACE: {"t"}},
             within,
         )
@@ -328,25 +328,25 @@ class ServingEngine:
         """The query over the rows that it needs. Narrow: where they are in memory, also of only the columns that it
         needs, or with strings as dictionaries; None if it then means something else.
         """
-        tables: dict[Place, Table] = {}
+        tables: dict[TableRef, Table] = {}
         narrowed, small = False, True
-        for place, request in analysis.requests.items():
-            if narrow and (hot := analysis.hot_rows(place)) is not None:
-                tables[place] = self._hot.table(hot, lambda: session.ctx, plain=analysis.plain)
-                narrowed |= len(hot.columns) < len(analysis.schema(place)) or hot.has_dictionaries
+        for ref, request in analysis.requests.items():
+            if narrow and (hot := analysis.hot_rows(ref)) is not None:
+                tables[ref] = self._hot.table(hot, lambda: session.ctx, plain=analysis.plain)
+                narrowed |= len(hot.columns) < len(analysis.schema(ref)) or hot.has_dictionaries
                 small &= hot.rows <= ONE_THREAD_ROWS_MAX
                 continue
-            rows = self._rows(analysis, place, narrow=narrow)
+            rows = self._rows(analysis, ref, narrow=narrow)
             if rows is not None:
-                tables[place] = memory_table(self._scratch, rows)
+                tables[ref] = memory_table(self._scratch, rows)
                 narrowed |= narrow and request.columns is not None
                 small &= rows.num_rows <= ONE_THREAD_ROWS_MAX
             else:
-                plan = analysis.plan(place)
+                plan = analysis.plan(ref)
                 if not session.careful and must_doubt((*plan.clean, *plan.touched)):
                     raise _Doubted
                 view = relation(session.ctx, plan, session.links, careful=session.careful)
-                tables[place] = Table(view.into_view())
+                tables[ref] = Table(view.into_view())
                 small = False
         # Relations are built in a context of their own, so that a query sees the lake's tables and nothing else.
         outer = self._contexts.context(
@@ -367,9 +367,9 @@ class ServingEngine:
             return outer.sql_with_options(analysis.query, READ_ONLY)
         return planned_alike(outer, analysis.query, analysis.shape.types, analysis.names)
 
-    def _rows(self, analysis: QueryAnalysis, place: Place, *, narrow: bool) -> pa.Table | None:
+    def _rows(self, analysis: QueryAnalysis, ref: TableRef, *, narrow: bool) -> pa.Table | None:
         """What a query needs of a table, in memory, if it is little."""
-        plan, request = analysis.plan(place), analysis.requests[place]
+        plan, request = analysis.plan(ref), analysis.requests[ref]
         if request.note == NOT_READ or not fits_memory(plan):
             return None
         columns = plan.schema.names

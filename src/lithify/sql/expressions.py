@@ -184,5 +184,5 @@ def _like(expr: Expr, constants: Constants) -> Part:
         return UNKNOWN
     # A shorter prefix only keeps more, so everything from the first character with a meaning of its own is left out.
     special = {"%", "_", "\\", found.escape_char()}
-    end = next((place for place, letter in enumerate(pattern[0]) if letter in special), len(pattern[0]))
+    end = next((position for position, letter in enumerate(pattern[0]) if letter in special), len(pattern[0]))
     return Prefix(column.name, pattern[0][:end])

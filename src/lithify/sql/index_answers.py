@@ -79,11 +79,11 @@ def _unaliased(expr: Expr) -> Expr:
 def _known(table: str, columns: pa.Schema) -> dict[str, Find]:
     found: dict[str, Find] = {_COUNT_ALL: lambda summary: (summary.rows,)}
     for column in columns:
-        place = f"{table}.{column.name}"
-        found[f"count({place})"] = _count(column.name)
+        name = f"{table}.{column.name}"
+        found[f"count({name})"] = _count(column.name)
         if type_of(column.type).is_comparable:
-            found[f"min({place})"] = _bound(column.name, 0)
-            found[f"max({place})"] = _bound(column.name, 1)
+            found[f"min({name})"] = _bound(column.name, 0)
+            found[f"max({name})"] = _bound(column.name, 1)
     return found
 
 

@@ -121,11 +121,11 @@ class KeyQueries:
 def _equal(ctx: SessionContext, names: Sequence[str], keys: Sequence[pa.Table]) -> Iterator[pa.Table]:
     """Rows of `b` that equal a line of the first table of keys, then those of the second and not of the first, …"""
     tests: list[str] = []
-    for place, wanted in enumerate(keys):
+    for number, wanted in enumerate(keys):
         if wanted.num_columns:
-            ctx.register_view(f"k{place}", in_memory(ctx, wanted))
+            ctx.register_view(f"k{number}", in_memory(ctx, wanted))
             same = same_sql(_KEYS, _ROWS, {f.name: f.nullable for f in wanted.schema})
-            test = f"EXISTS (SELECT 1 FROM datafusion.public.k{place} {_KEYS} WHERE {same})"
+            test = f"EXISTS (SELECT 1 FROM datafusion.public.k{number} {_KEYS} WHERE {same})"
         else:
             test = "TRUE" if wanted.num_rows else "FALSE"
         found = " AND ".join([test, *(f"NOT {earlier}" for earlier in tests)])

@@ -52,16 +52,16 @@ class Spot:
 def fixed(tokens: Sequence[Token]) -> list[Spot]:
     """What is written in one way, whatever stands beside it."""
     found = []
-    for place, token in enumerate(tokens):
+    for position, token in enumerate(tokens):
         if token.kind == "number" and _NUMBER.fullmatch(token.text) and _exact(token.text) is None:
             found.append(_spot(token, _double(token.text)))
         elif token.kind == "word" and token.word in ("timestamp", "timestamptz"):
-            text = _text_after(tokens, place)
-            if (text is not None and not _is_finer(text.text)) or _is_cast_to(tokens, place):
+            text = _text_after(tokens, position)
+            if (text is not None and not _is_finer(text.text)) or _is_cast_to(tokens, position):
                 zone = " with time zone" if token.word == "timestamptz" else ""
                 found.append(_spot(token, f"timestamp(6){zone}"))
         elif token.kind == "text" and is_far(token.text):
-            made, after = _at(tokens, place - 2), _at(tokens, place + 1)
+            made, after = _at(tokens, position - 2), _at(tokens, position + 1)
             if made is not None and made.word in _MADE_TIMES and after is not None and after.text == ")":
                 found.append(_spot(token, f"cast({token.text} as timestamp(6) with time zone)"))
                 found.append(_spot(made, ""))
@@ -74,18 +74,18 @@ def numbers(tokens: Sequence[Token]) -> list[list[Spot]]:
     """
     groups: list[list[Spot]] = []
     last = -1
-    for place, token in enumerate(tokens):
+    for position, token in enumerate(tokens):
         exact = _exact(token.text) if token.kind == "number" else None
         if exact is None or (token.text.isdigit() and len(token.text) < LONG_DIGITS):
             continue
         double, wide = _double(token.text), _wide(exact)
-        if _is_divided(tokens, place) or ("e" in token.text.lower() and not _is_compared(tokens, place)):
+        if _is_divided(tokens, position) or ("e" in token.text.lower() and not _is_compared(tokens, position)):
             spot = _spot(token, double, wide, exact)
         else:
             spot = _spot(token, exact, wide, double)
-        between = {some.text for some in tokens[last + 1 : place]}
+        between = {some.text for some in tokens[last + 1 : position]}
         _put(groups, spot, alike=bool(between) and between <= {",", "-"})
-        last = place
+        last = position
     return groups
 
 
@@ -105,25 +105,25 @@ def times(tokens: Sequence[Token]) -> list[list[Spot]]:
         return []
     groups: list[list[Spot]] = []
     last = -2
-    for place, token in enumerate(tokens):
+    for position, token in enumerate(tokens):
         if token.kind != "text" or _TIME.fullmatch(token.text) is None:
             continue
-        before = _at(tokens, place - 1)
+        before = _at(tokens, position - 1)
         is_day = before is not None and before.kind == "word" and before.word == "date"
-        if not is_day and _has_type(tokens, place):
+        if not is_day and _has_type(tokens, position):
             continue
-        first = place - is_day
+        first = position - is_day
         plain = f"date {token.text}" if is_day else token.text
         spot = Spot(tokens[first].start, token.end, (plain, f"timestamp(6) {token.text}"))
         _put(groups, spot, alike=first == last + 2 and tokens[last + 1].word in (",", "and"))
-        last = place
+        last = position
     return groups
 
 
 def midnights(tokens: Sequence[Token]) -> Iterator[list[Spot]]:
     """`timestamp '2024-01-31'`, which beside days is a day."""
-    for place, token in enumerate(tokens):
-        text = _text_after(tokens, place) if token.word == "timestamp" else None
+    for position, token in enumerate(tokens):
+        text = _text_after(tokens, position) if token.word == "timestamp" else None
         time = _TIME.fullmatch(text.text) if text is not None else None
         if text is not None and time is not None and time[5] is None and _MIDNIGHT.fullmatch(time[4] or ""):
             day = f"date '{time[1]}-{time[2]}-{time[3]}'"
@@ -141,8 +141,8 @@ def is_far(text: str) -> bool:
         return False
 
 
-def _at(tokens: Sequence[Token], place: int) -> Token | None:
-    return tokens[place] if 0 <= place < len(tokens) else None
+def _at(tokens: Sequence[Token], position: int) -> Token | None:
+    return tokens[position] if 0 <= position < len(tokens) else None
 
 
 def _spot(token: Token, *ways: str) -> Spot:
@@ -185,11 +185,11 @@ def _wide(exact: str) -> str:
 # -- what a time says of itself
 
 
-def _text_after(tokens: Sequence[Token], place: int) -> Token | None:
+def _text_after(tokens: Sequence[Token], position: int) -> Token | None:
     """The text of a typed constant that begins here."""
-    after = _at(tokens, place + 1)
+    after = _at(tokens, position + 1)
     if after is not None and after.word in ("with", "without"):
-        after = _at(tokens, place + 4)
+        after = _at(tokens, position + 4)
     return after if after is not None and after.kind == "text" else None
 
 
@@ -199,39 +199,39 @@ def _is_finer(text: str) -> bool:
     return found is not None and len((found[4] or "").partition(".")[2].rstrip("0")) > 6
 
 
-def _is_cast_to(tokens: Sequence[Token], place: int) -> bool:
+def _is_cast_to(tokens: Sequence[Token], position: int) -> bool:
     """Whether a type stands here, of which nothing but its name is told."""
-    before, after = _at(tokens, place - 1), _at(tokens, place + 1)
+    before, after = _at(tokens, position - 1), _at(tokens, position + 1)
     if before is None or (after is not None and after.text == "("):
         return False
     if before.text == ":":
         return True
-    opened = _opening(tokens, place) if before.word == "as" else None
+    opened = _opening(tokens, position) if before.word == "as" else None
     called = _at(tokens, opened - 1) if opened is not None else None
     return called is not None and called.word in ("cast", "try_cast")
 
 
-def _has_type(tokens: Sequence[Token], place: int) -> bool:
+def _has_type(tokens: Sequence[Token], position: int) -> bool:
     """Whether a text says what it is: `timestamp '…'`, `'…'::date`, `cast('…' as date)`, `to_date('…')`."""
-    before, after = _at(tokens, place - 1), _at(tokens, place + 1)
+    before, after = _at(tokens, position - 1), _at(tokens, position + 1)
     if before is not None and (before.text == ")" or before.word in _TYPES):
         return True
     if after is not None and (after.text == ":" or after.word == "as"):
         return True
-    called = _at(tokens, place - 2) if before is not None and before.text == "(" else None
+    called = _at(tokens, position - 2) if before is not None and before.text == "(" else None
     return called is not None and called.kind == "word" and called.word not in _ENDS
 
 
 # -- what is around a number
 
 
-def _is_divided(tokens: Sequence[Token], place: int) -> bool:
+def _is_divided(tokens: Sequence[Token], position: int) -> bool:
     """Whether a number goes into a quotient or an average, through brackets and functions around it."""
     while True:
-        left, right = _reach(tokens, place, -1), _reach(tokens, place, 1)
+        left, right = _reach(tokens, position, -1), _reach(tokens, position, 1)
         if any(token.text == "/" for token in tokens[left + 1 : right]):
             return True
-        opened = None if _is_compared(tokens, place) else _opening(tokens, place)
+        opened = None if _is_compared(tokens, position) else _opening(tokens, position)
         if opened is None:
             return False
         called = _at(tokens, opened - 1)
@@ -240,47 +240,47 @@ def _is_divided(tokens: Sequence[Token], place: int) -> bool:
                 return True
             if called.word in _NO_OPERANDS:
                 return False
-        place = opened
+        position = opened
 
 
-def _is_compared(tokens: Sequence[Token], place: int) -> bool:
-    """Whether the expression around this place is a side of a comparison, or in a list of what may be equal."""
-    left, right = _reach(tokens, place, -1), _reach(tokens, place, 1)
+def _is_compared(tokens: Sequence[Token], position: int) -> bool:
+    """Whether the expression around this position is a side of a comparison, or in a list of what may be equal."""
+    left, right = _reach(tokens, position, -1), _reach(tokens, position, 1)
     before, after = _at(tokens, left), _at(tokens, right)
     if any(end is not None and end.word in _COMPARING for end in (before, after)):
         return True
     if before is not None and before.word in ("and", "from"):  # BETWEEN … AND, IS DISTINCT FROM
         earlier = _at(tokens, _reach(tokens, left, -1))
         return earlier is not None and earlier.word in ("between", "distinct")
-    opened = _opening(tokens, place)
+    opened = _opening(tokens, position)
     called = _at(tokens, opened - 1) if opened is not None else None
     return called is not None and called.word == "in"
 
 
-def _reach(tokens: Sequence[Token], place: int, step: int) -> int:
-    """Where the expression around this place ends, in one direction; brackets in it count as one."""
+def _reach(tokens: Sequence[Token], position: int, step: int) -> int:
+    """Where the expression around this position ends, in one direction; brackets in it count as one."""
     opens, closes = ("([", ")]") if step > 0 else (")]", "([")
-    # Of brackets we are given the place where they open.
-    depth = int(step > 0 and tokens[place].text in "([")
-    place += step
-    while 0 <= place < len(tokens):
-        token = tokens[place]
+    # Of brackets we are given the position where they open.
+    depth = int(step > 0 and tokens[position].text in "([")
+    position += step
+    while 0 <= position < len(tokens):
+        token = tokens[position]
         if token.kind == "symbol" and token.text in opens:
             depth += 1
         elif token.kind == "symbol" and token.text in closes:
             depth -= 1
             if depth < 0:
-                return place
+                return position
         elif depth == 0 and token.word in _ENDS:
-            return place
-        place += step
-    return place
+            return position
+        position += step
+    return position
 
 
-def _opening(tokens: Sequence[Token], place: int) -> int | None:
-    """Where the innermost brackets around this place open."""
+def _opening(tokens: Sequence[Token], position: int) -> int | None:
+    """Where the innermost brackets around this position open."""
     depth = 0
-    for earlier in range(place - 1, -1, -1):
+    for earlier in range(position - 1, -1, -1):
         token = tokens[earlier]
         if token.kind == "symbol":
             depth += (token.text in ")]") - (token.text in "([")

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from datafusion import DataFrame
 
-from lithify.core.sql_text import Token, placed
+from lithify.core.sql_text import Token, positioned_tokens
 from lithify.sql.literal_positions import Spot, fixed, is_far, midnights, numbers, times
 
 # How a text is planned; and the columns of the tables that it names, afterwards.
@@ -38,7 +38,7 @@ Schemas = Callable[[], Iterable[pa.Schema]]
 
 # Beyond so many, constants are written alike.
 GROUPS_MAX = 24
-KEPT_CHOICES_MAX, KEPT_TOKENS_MAX = 256, 1_024
+CHOICES_CACHED_MAX, CACHED_TOKENS_MAX = 256, 1_024
 
 _WORTH_A_LOOK = re.compile(r"\d\.|\.\d|\d[eE]|\d{19}|\d-\d|timestamp", re.IGNORECASE)
 _AS_DECIMAL = re.compile(
@@ -46,7 +46,7 @@ _AS_DECIMAL = re.compile(
 )
 _AS_NANOSECONDS = re.compile(r" AS Timestamp\(ns")
 # Digits before and after the point that the engine gives floats of 64 and of 32 bits as decimals.
-_DOUBLE_PLACES, _FLOAT_PLACES = 15, 7
+_DOUBLE_DIGITS, _FLOAT_DIGITS = 15, 7
 _DIGITS_MAX = 38
 
 Group = Sequence[Spot]
@@ -73,7 +73,7 @@ class _Choices:
             return None
         with self._lock:
             self._made[alike] = found
-            while len(self._made) > KEPT_CHOICES_MAX:
+            while len(self._made) > CHOICES_CACHED_MAX:
                 self._made.popitem(last=False)
         return found
 
@@ -83,7 +83,7 @@ _choices = _Choices()
 
 def meant(query: str, plan: Plan, schemas: Schemas) -> str:
     """The text to plan instead."""
-    tokens = placed(query) if _WORTH_A_LOOK.search(query) else None
+    tokens = positioned_tokens(query) if _WORTH_A_LOOK.search(query) else None
     if tokens is None:
         return query
     text = _Text(query, fixed(tokens), plan, schemas)
@@ -91,7 +91,7 @@ def meant(query: str, plan: Plan, schemas: Schemas) -> str:
     groups = list(itertools.chain(*found))
     if not groups:
         choice: Choice | None = None
-    elif len(tokens) > KEPT_TOKENS_MAX:
+    elif len(tokens) > CACHED_TOKENS_MAX:
         choice = text.best(*found)
     else:
         choice = _choices.find((_shape(tokens), tuple(schemas())), lambda: text.best(*found))
@@ -111,7 +111,7 @@ def _digits(number: str) -> Hashable:
 
 def spelled(query: str) -> str:
     """The same as far as it does not depend on what stands beside."""
-    tokens = placed(query) if _WORTH_A_LOOK.search(query) else None
+    tokens = positioned_tokens(query) if _WORTH_A_LOOK.search(query) else None
     if tokens is None:
         return query
     return _written(query, [*_first_ways(fixed(tokens)), *_first_ways(itertools.chain(*numbers(tokens)))])
@@ -130,7 +130,7 @@ def _last_ways(groups: Sequence[Group]) -> Choice:
 
 
 def _written(query: str, ways: Sequence[tuple[Spot, str]]) -> str:
-    """The text with its spots written so. Of two at one place, the longer counts."""
+    """The text with its spots written so. Of two at one position, the longer counts."""
     parts, end = [], 0
     for spot, way in sorted(ways, key=lambda each: (each[0].start, -each[0].end)):
         if spot.start >= end:
@@ -166,28 +166,28 @@ class _Text:
             {(0,) * len(times), beside, _last_ways(times)},
         )
         best = min((tuple(itertools.chain(*each)) for each in starts), key=lambda choice: (cost(choice), sum(choice)))
-        for place, group in enumerate(groups):
+        for number, group in enumerate(groups):
             for way in range(len(group[0].ways)):
-                changed = (*best[:place], way, *best[place + 1 :])
-                if (cost(changed), way) < (cost(best), best[place]):
+                changed = (*best[:number], way, *best[number + 1 :])
+                if (cost(changed), way) < (cost(best), best[number]):
                     best = changed
         return best if cost(best) < math.inf else None
 
     def with_ways(self, groups: Sequence[Group], choice: Choice, nulls: Iterable[int] = ()) -> str:
         ways = _first_ways(self.fixed)
         absent = set(nulls)
-        for place, (group, way) in enumerate(zip(groups, choice, strict=True)):
-            ways += [(spot, "null" if place in absent else spot.ways[way]) for spot in group]
+        for number, (group, way) in enumerate(zip(groups, choice, strict=True)):
+            ways += [(spot, "null" if number in absent else spot.ways[way]) for spot in group]
         return _written(self.query, ways)
 
-    def _beside_times(self, groups: Sequence[Group], choice: Choice, places: range) -> Choice:
+    def _beside_times(self, groups: Sequence[Group], choice: Choice, numbers: range) -> Choice:
         """For each of these texts, whether it is to be written as a time: beside one, and only there, it cannot be
         planned as it is, while NULL in its place can.
         """
         found = []
-        for place in places:
-            far = any(is_far(spot.ways[0].removeprefix("date ")) for spot in groups[place])
-            others = [other for other in places if other != place]
+        for number in numbers:
+            far = any(is_far(spot.ways[0].removeprefix("date ")) for spot in groups[number])
+            others = [other for other in numbers if other != number]
             found.append(int(far and self._planned(self.with_ways(groups, choice, others)) is None))
         return tuple(found)
 
@@ -210,15 +210,15 @@ class _Text:
 
 
 def _loses(cast: re.Match[str], kinds: dict[str, set[pa.DataType]]) -> bool:
-    digits, places = int(cast["digits"]), int(cast["places"])
+    digits, scale = int(cast["digits"]), int(cast["places"])
     names = (cast["column"] or "").replace('"', "").split(".")
     known = kinds.get(names[-1], set())
     if known:
         return any(
             pa.types.is_floating(kind)
-            or (pa.types.is_decimal(kind) and digits == _DIGITS_MAX and kind.precision - kind.scale > digits - places)
+            or (pa.types.is_decimal(kind) and digits == _DIGITS_MAX and kind.precision - kind.scale > digits - scale)
             for kind in known
         )
     as_float = any(pa.types.is_float32(kind) for each in kinds.values() for kind in each)
-    least = _FLOAT_PLACES if as_float else _DOUBLE_PLACES
-    return places >= least and digits - places >= least
+    least = _FLOAT_DIGITS if as_float else _DOUBLE_DIGITS
+    return scale >= least and digits - scale >= least

@@ -12,7 +12,7 @@ import datetime as dt
 import re
 from collections.abc import Sequence
 
-from lithify.core.sql_text import Token, placed
+from lithify.core.sql_text import Token, positioned_tokens
 
 _CLOCK = re.compile(
     r"\b(now|today|current_date|current_time|current_timestamp|localtime|localtimestamp)\b", re.IGNORECASE
@@ -26,18 +26,18 @@ def asks_the_clock(query: str) -> bool:
 
 def at(query: str, moment: dt.datetime) -> str | None:
     """The same query with the clock standing still, or None if that cannot be written for sure."""
-    tokens = placed(query)
+    tokens = positioned_tokens(query)
     if tokens is None:
         return None
     utc = moment.astimezone(dt.UTC)
     now = f"arrow_cast('{utc:%Y-%m-%dT%H:%M:%S.%f}Z', 'Timestamp(Microsecond, Some(\"UTC\"))')"
     day = f"arrow_cast('{utc:%Y-%m-%d}', 'Date32')"
     parts, end = [], 0
-    for place, token in enumerate(tokens):
+    for position, token in enumerate(tokens):
         if token.kind not in ("word", "quoted") or not _CLOCK.fullmatch(token.text.strip('"')):
             continue
-        call_end = _call_end(tokens, place)
-        if token.kind == "quoted" or _is_part_of_name(tokens, place):
+        call_end = _call_end(tokens, position)
+        if token.kind == "quoted" or _is_part_of_name(tokens, position):
             if call_end is not None:
                 return None
             continue
@@ -48,11 +48,11 @@ def at(query: str, moment: dt.datetime) -> str | None:
     return "".join([*parts, query[end:]])
 
 
-def _call_end(tokens: Sequence[Token], place: int) -> int | None:
-    after = tokens[place + 1 : place + 3]
+def _call_end(tokens: Sequence[Token], position: int) -> int | None:
+    after = tokens[position + 1 : position + 3]
     return after[1].end if [token.text for token in after] == ["(", ")"] else None
 
 
-def _is_part_of_name(tokens: Sequence[Token], place: int) -> bool:
-    around = [*tokens[max(place - 1, 0) : place], *tokens[place + 1 : place + 2]]
+def _is_part_of_name(tokens: Sequence[Token], position: int) -> bool:
+    around = [*tokens[max(position - 1, 0) : position], *tokens[position + 1 : position + 2]]
     return any(token.text == "." for token in around)

@@ -19,10 +19,9 @@ from datafusion.expr import Expr
 from datafusion.plan import LogicalPlan
 
 from lithify.core.column_types import Family, type_of
+from lithify.core.names import TableRef
 from lithify.core.predicates import UNKNOWN, Compare, Op, Predicate, both, either
 from lithify.sql.expressions import NEVER, Part, predicate_of
-
-Place = tuple[str, str]
 
 NO_FILTER = "no filter on this table"
 NOT_UNDERSTOOD = "the filter on this table cannot be decided by statistics"
@@ -49,11 +48,13 @@ class _Scan:
     conditions: tuple[Expr, ...]
 
 
-def requests(plan: LogicalPlan, schemas: Mapping[Place, pa.Schema], namespace: str = "main") -> dict[Place, Request]:
+def requests(
+    plan: LogicalPlan, schemas: Mapping[TableRef, pa.Schema], namespace: str = "main"
+) -> dict[TableRef, Request]:
     """What an optimised plan asks of every table of `schemas`; `namespace` is that of names without one."""
-    scans: dict[Place, list[_Scan]] = {}
+    scans: dict[TableRef, list[_Scan]] = {}
     walked: Counter[str] = Counter()
-    shown_as: dict[str, Place] = {}
+    shown_as: dict[str, TableRef] = {}
     waiting: list[tuple[LogicalPlan, tuple[Expr, ...]]] = [(plan, ())]
     while waiting:
         node, above = waiting.pop()
@@ -64,25 +65,25 @@ def requests(plan: LogicalPlan, schemas: Mapping[Place, pa.Schema], namespace: s
             waiting.extend((child, conditions) for child in inputs)
         elif (text := node.display()).startswith("TableScan:"):
             scan = node.to_variant()
-            place = _place(scan.fqn(), namespace)
+            ref = _table_ref(scan.fqn(), namespace)
             name = _shown_name(text)
             walked[name] += 1
-            shown_as[name] = place
-            scans.setdefault(place, []).append(_scan(scan, text, above))
+            shown_as[name] = ref
+            scans.setdefault(ref, []).append(_scan(scan, text, above))
     seen, odd = _scans_in_text(plan.display_indent())
     hidden = {shown_as[name] for name in walked if odd or seen[name] != walked[name]}
     answer = {}
-    for place, schema in schemas.items():
-        if place in hidden or (place not in scans and (odd or seen.total() != walked.total())):
-            answer[place] = Request(None, UNKNOWN, IN_A_SUBQUERY)
-        elif place not in scans:
-            answer[place] = Request(None, UNKNOWN, NOT_READ)
+    for ref, schema in schemas.items():
+        if ref in hidden or (ref not in scans and (odd or seen.total() != walked.total())):
+            answer[ref] = Request(None, UNKNOWN, IN_A_SUBQUERY)
+        elif ref not in scans:
+            answer[ref] = Request(None, UNKNOWN, NOT_READ)
         else:
-            answer[place] = _request(scans[place], schema)
+            answer[ref] = _request(scans[ref], schema)
     return answer
 
 
-def orders_floats(plan: LogicalPlan, schemas: Mapping[Place, pa.Schema]) -> bool:
+def orders_floats(plan: LogicalPlan, schemas: Mapping[TableRef, pa.Schema]) -> bool:
     """Whether an optimised plan may compare or order floating point numbers, or look for their bounds."""
     names = {f.name for schema in schemas.values() for f in schema if _holds_floats(f.type)}
     if not names:
@@ -108,7 +109,7 @@ def _holds_floats(kind: pa.DataType) -> bool:
     )
 
 
-def _place(fqn: tuple[str | None, str | None, str], namespace: str) -> Place:
+def _table_ref(fqn: tuple[str | None, str | None, str], namespace: str) -> TableRef:
     return fqn[1] or namespace, fqn[2]
 
 
@@ -151,14 +152,14 @@ class _Typed:
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
-        self._places = {name: place for place, name in enumerate(schema.names)}
+        self._numbers = {name: number for number, name in enumerate(schema.names)}
 
     def column(self, expr: Expr) -> pa.Field | None:
         """A column, also one that is widened: every value keeps its place among the others."""
         kind = expr.variant_name()
         if kind == "Column":
-            place = self._places.get(expr.to_variant().name())
-            return None if place is None else self._schema.field(place)
+            number = self._numbers.get(expr.to_variant().name())
+            return None if number is None else self._schema.field(number)
         if kind != "Cast":
             return None
         inner = expr.to_variant().expr()

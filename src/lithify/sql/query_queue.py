@@ -1,7 +1,7 @@
 """The queries under way: so many run at once, the others wait in line for a bounded time.
 
-A query holds its place from `running` until that context ends, however it ends. Whoever is first in line is handed a
-place that becomes free, unless its owner has as many as one owner may: then the next is. A query is cancelled by its
+A query holds its slot from `running` until that context ends, however it ends. Whoever is first in line is handed a
+slot that becomes free, unless its owner has as many as one owner may: then the next is. A query is cancelled by its
 id, in line or under way: in line it leaves, and under way it stops by the means it has named with `stop_with`.
 """
 
@@ -64,13 +64,13 @@ class Run:
 
 
 class RunningQueries:
-    """`owner_max`: places that one owner can have at the same time; queries of nobody in particular know no such
+    """`owner_max`: slots that one owner can have at the same time; queries of nobody in particular know no such
     limit.
     """
 
-    def __init__(self, places_max: int, wait_s_max: float, owner_max: int | None = None) -> None:
-        self._places_max, self._wait_s_max = places_max, wait_s_max
-        self._owner_max = places_max if owner_max is None else owner_max
+    def __init__(self, slots_max: int, wait_s_max: float, owner_max: int | None = None) -> None:
+        self._slots_max, self._wait_s_max = slots_max, wait_s_max
+        self._owner_max = slots_max if owner_max is None else owner_max
         self._lock = threading.Lock()
         self._runs: dict[str, Run] = {}
         self._line: OrderedDict[str, Run] = OrderedDict()
@@ -125,10 +125,10 @@ class RunningQueries:
         which = (
             f"{self._owner_max} queries of this token run already (token_queries_max)"
             if full and run.owner is not None
-            else f"{self._places_max} queries run already (queries_max)"
+            else f"{self._slots_max} queries run already (queries_max)"
         )
         raise LimitExceeded(
-            f"{which} and no place came free within {self._wait_s_max:g} s (query_wait_s_max): try again later",
+            f"{which} and no slot came free within {self._wait_s_max:g} s (query_wait_s_max): try again later",
             limit="queue",
         )
 
@@ -136,15 +136,15 @@ class RunningQueries:
         return sum(run.owner == owner and run.state == "running" for run in self._runs.values())
 
     def _hand_out(self) -> None:
-        """Give free places to whoever waits longest and may have one."""
+        """Give free slots to whoever waits longest and may have one."""
         for run in list(self._line.values()):
-            if self._taken >= self._places_max:
+            if self._taken >= self._slots_max:
                 return
             if run.owner is None or self._running_of(run.owner) < self._owner_max:
                 del self._line[run.id]
-                self._give_place(run)
+                self._give_slot(run)
 
-    def _give_place(self, run: Run) -> None:
+    def _give_slot(self, run: Run) -> None:
         self._taken += 1
         run.state = "running"
         run.turn.set()

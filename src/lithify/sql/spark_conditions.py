@@ -71,8 +71,8 @@ class _Agreed:
     def column(self, expr: Expr) -> pa.Field | None:
         if expr.variant_name() != "Column":
             return None
-        place = self._schema.get_field_index(expr.to_variant().name())
-        return None if place < 0 else self._schema.field(place)
+        number = self._schema.get_field_index(expr.to_variant().name())
+        return None if number < 0 else self._schema.field(number)
 
     def value(self, column: pa.Field, expr: Expr) -> tuple[Any] | None:
         kind = column.type

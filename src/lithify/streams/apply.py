@@ -1,6 +1,6 @@
 """Rows that arrive as a feed, from a stream or a pipeline: rows and how far the feed has come in one commit.
 
-A portion is settled to one row and one operation per key (`merge/events.py`) and committed together with its progress
+A portion is resolved to one row and one operation per key (`merge/events.py`) and committed together with its progress
 (`exactly_once.py`), so that a portion that is sent again after a crash changes nothing. Portions of few rows are
 fetched from Spark and take the way of every small write; others are written by Spark's executors. Either way it is one
 commit with the same outcome. A portion with no rows is a commit too: it says how far the feed has come.
@@ -25,7 +25,7 @@ from lithify.core.rows import check_convertible, check_rows, conform
 from lithify.core.schema import TableSchema
 from lithify.core.wording import plural
 from lithify.errors import InvalidRequest
-from lithify.merge.events import check_events, settle, with_null_key
+from lithify.merge.events import check_events, resolve_events, with_null_key
 from lithify.streams.exactly_once import Checkpoint, check_feed, recall
 from lithify.tables.handles import Handles
 from lithify.write.conditions import Write
@@ -149,7 +149,7 @@ class _Arrival:
 
     def _parts(self, rows: pa.Table) -> Mapping[Op, pa.Table]:
         if self.schema.keyed:
-            return settle(self.schema, rows, self.op_column)
+            return resolve_events(self.schema, rows, self.op_column)
         if not rows.num_rows:
             return {}
         fitted = conform(rows, self.schema.columns)

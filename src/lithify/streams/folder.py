@@ -135,7 +135,7 @@ class FileSink(StreamSink):
         info |= set_aside(table.handles, name, records)
         if rows is not None and rows.num_rows <= self.rows_max:
             return rows
-        return text.rows(places=True)
+        return text.rows(with_origin=True)
 
     def _parquet_rows(
         self,
@@ -181,7 +181,7 @@ class FileStream:
         rows_max: int | None = None,
         on_batch: OnBatch | None = None,
     ) -> None:
-        self._source = _place(source)
+        self._source = _source_path(source)
         self._table, self._runtime, self._files_max, self._told = table, table.runtime, files_max, on_batch
         self._sink = FileSink(
             table,
@@ -200,8 +200,8 @@ class FileStream:
             else self._runtime.control / "streams" / _folder_name(self._label)
         )
         if checkpoint is not None:
-            self._runtime.store.places.trust(self.checkpoint)
-        self._runtime.store.places.check_tree(self.checkpoint)
+            self._runtime.store.path_guard.trust(self.checkpoint)
+        self._runtime.store.path_guard.check_tree(self.checkpoint)
         self._check_label()
         if format is None:
             self._check_format()
@@ -290,7 +290,7 @@ class FileStream:
             ) from None
 
 
-def _place(source: str) -> str:
+def _source_path(source: str) -> str:
     """A folder, or a glob of files, from the root."""
     path = user_path(source)
     if "**" in source:

@@ -106,11 +106,11 @@ class StreamSink:
         self.first_epoch, self.on_batch = first_epoch, on_batch
         self.error: Exception | None = None
         self._table: TableInternals | None = table
-        self._place = (runtime.root, str(table.name), table.incarnation)
+        self._opened_as = (runtime.root, str(table.name), table.incarnation)
         self._reopen = runtime.reopen
 
     def __repr__(self) -> str:
-        return f"StreamSink({self._place[1]!r}, mode={self.mode!r})"
+        return f"StreamSink({self._opened_as[1]!r}, mode={self.mode!r})"
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_table": None, "on_batch": None, "error": None}
@@ -166,7 +166,7 @@ class StreamSink:
         return query
 
     def _opened(self, frame: DataFrame) -> TableInternals:
-        root, name, incarnation = self._place
+        root, name, incarnation = self._opened_as
         if self._table is None:
             assert self._reopen is not None, "only the writer of a lake's own table is sent elsewhere"
             self._table = self._reopen(root, name, frame.sparkSession)

@@ -33,7 +33,7 @@ from lithify.tables.runtime import Runtime
 LOOKS_MAX = 5
 _ID = re.compile(r"[0-9A-Za-z-]{1,64}")
 # Every snapshot that somebody in this process still holds. Vacuum spares their files.
-_held: weakref.WeakValueDictionary[int, Snapshot] = weakref.WeakValueDictionary()
+_live: weakref.WeakValueDictionary[int, Snapshot] = weakref.WeakValueDictionary()
 _handles: weakref.WeakValueDictionary[int, Handles] = weakref.WeakValueDictionary()
 
 
@@ -69,8 +69,8 @@ class Handles:
     def data_folders(self) -> tuple[str, ...]:
         """All that data files lie in: those of both logs, and where links in them lead."""
         own = str(self.changes.log.path), str(self.base_folder)
-        linked = self.runtime.store.places.linked
-        return (*own, *(place for folder in own for place in sorted(linked.get(folder, ()))))
+        linked = self.runtime.store.path_guard.linked
+        return (*own, *(target for folder in own for target in sorted(linked.get(folder, ()))))
 
     def check_alive(self) -> None:
         """The table that this handle was opened on must not have been dropped (or dropped and created anew)."""
@@ -111,7 +111,7 @@ class Handles:
 
     def _noted(self, take: Callable[[], Snapshot], look: bool) -> Snapshot:
         snapshot = self._taken(take, look)
-        _held[id(snapshot)] = snapshot
+        _live[id(snapshot)] = snapshot
         return snapshot
 
     def _taken(self, take: Callable[[], Snapshot], look: bool) -> Snapshot:
@@ -132,16 +132,16 @@ class Handles:
         if as_of is not None:
             return self._snapshot_as_of(as_of)
         versions = (self.changes.log.version, self.base.log.version)
-        kept = self._snapshot
-        if kept is None or (kept.changes_version, kept.base_version) != versions:
-            kept = self._snapshot = self._build(self.changes, self.base)
-        return kept
+        cached = self._snapshot
+        if cached is None or (cached.changes_version, cached.base_version) != versions:
+            cached = self._snapshot = self._build(self.changes, self.base)
+        return cached
 
     def _take_before(self, seq: int) -> Snapshot:
         return self._snapshot_at(seq - 1, self.changes.record_of_seq(seq).version - 1)
 
     @property
-    def kept_snapshot(self) -> Snapshot | None:
+    def cached_snapshot(self) -> Snapshot | None:
         """The last one that was taken of the head, if it is still kept. Looks at nothing."""
         return self._snapshot
 
@@ -167,10 +167,10 @@ class Handles:
             table_id=self.incarnation,
         )
 
-    def snapshot_kept_in(self, folder: PurePath, seq: int, changes_version: int, base_version: int) -> Snapshot:
+    def snapshot_saved_in(self, folder: PurePath, seq: int, changes_version: int, base_version: int) -> Snapshot:
         """A version whose logs were kept there."""
-        changes = ChangesLog(self.changes.log.kept_in(folder / "changes", changes_version), str(self.name))
-        base = BaseLog(self.base.log.kept_in(folder / "base", base_version), str(self.name))
+        changes = ChangesLog(self.changes.log.saved_in(folder / "changes", changes_version), str(self.name))
+        base = BaseLog(self.base.log.saved_in(folder / "base", base_version), str(self.name))
         return self._build(changes, base, seq)
 
     def _snapshot_as_of(self, as_of: int | str | dt.datetime) -> Snapshot:
@@ -239,9 +239,9 @@ class Handles:
             return self.changes.schema
 
 
-def snapshots_held(table_id: str) -> list[Snapshot]:
+def live_snapshots(table_id: str) -> list[Snapshot]:
     """Snapshots of a table that are alive in this process, through whichever lake they were taken."""
-    alive = (reference() for reference in _held.valuerefs())
+    alive = (reference() for reference in _live.valuerefs())
     return [snapshot for snapshot in alive if snapshot is not None and snapshot.table_id == table_id]
 
 
@@ -254,15 +254,15 @@ def forget_snapshots(table_id: str) -> None:
 
 
 def table_folder(runtime: Runtime, name: TableName) -> PurePath:
-    """Where a table lies. Its folder, or that of its namespace, may be a link to a place that the settings allow."""
-    return runtime.store.places.followed(runtime.root / name.namespace / name.table, 2)
+    """Where a table lies. Its folder, or that of its namespace, may be a link to a folder that the settings allow."""
+    return runtime.store.path_guard.followed(runtime.root / name.namespace / name.table, 2)
 
 
 def checked_table_folder(runtime: Runtime, name: TableName) -> PurePath:
     """The same, once it was looked at for links: in it, and where tables keep what they can do without."""
     folder = table_folder(runtime, name)
     for part in (folder, folder / "index", folder / "quarantine"):
-        runtime.store.places.check_entries(part)
+        runtime.store.path_guard.check_entries(part)
     return folder
 
 
@@ -275,10 +275,10 @@ def base_folder(runtime: Runtime, name: TableName, schema: TableSchema) -> PureP
 
 
 def adopted_folder(runtime: Runtime, path: PurePath, what: str) -> PurePath:
-    places = runtime.store.places
-    if not path.is_absolute() or not places.allows(path):
+    path_guard = runtime.store.path_guard
+    if not path.is_absolute() or not path_guard.allows(path):
         raise not_allowed(path, what)
-    places.trust(path)
+    path_guard.trust(path)
     return path
 
 

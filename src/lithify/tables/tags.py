@@ -95,7 +95,7 @@ def tagged(handles: Handles, name: str) -> Snapshot:
     if stored is None:
         raise _no_tag(handles, name)
     folder = _folder(handles.runtime, handles.name) / name
-    return handles.snapshot_kept_in(folder, stored.seq, stored.changes_version, stored.base_version)
+    return handles.snapshot_saved_in(folder, stored.seq, stored.changes_version, stored.base_version)
 
 
 def forget_tags(runtime: Runtime, name: TableName) -> None:

@@ -106,9 +106,9 @@ def _records(
     if last and opened and len(quoting):
         quoting[-1] = UNCLOSED
     lines = np.searchsorted(breaks, starts)
-    kept = ends > starts
-    if not kept.all():
-        starts, ends, fields, lines, quoting = (each[kept] for each in (starts, ends, fields, lines, quoting))
+    filled = ends > starts
+    if not filled.all():
+        starts, ends, fields, lines, quoting = (each[filled] for each in (starts, ends, fields, lines, quoting))
     return Records(starts, ends, fields, lines, quoting, used, int(np.searchsorted(breaks, used)))
 
 
@@ -153,14 +153,14 @@ def _field_by_field(
         start = at = found.end()
         count, state = 1, FINE
     more = np.array(starts, np.int64)
-    kept = np.array(ends, np.int64) > more
+    filled = np.array(ends, np.int64) > more
     used = len(block) if last else start
     return Records(
-        np.concatenate([counted.starts, more[kept]]),
-        np.concatenate([counted.ends, np.array(ends, np.int64)[kept]]),
-        np.concatenate([counted.fields, np.array(fields, np.int64)[kept]]),
-        np.concatenate([counted.lines, np.searchsorted(breaks, more[kept])]),
-        np.concatenate([counted.quoting, np.array(quoting, np.int64)[kept]]),
+        np.concatenate([counted.starts, more[filled]]),
+        np.concatenate([counted.ends, np.array(ends, np.int64)[filled]]),
+        np.concatenate([counted.fields, np.array(fields, np.int64)[filled]]),
+        np.concatenate([counted.lines, np.searchsorted(breaks, more[filled])]),
+        np.concatenate([counted.quoting, np.array(quoting, np.int64)[filled]]),
         used,
         int(np.searchsorted(breaks, used)),
     )

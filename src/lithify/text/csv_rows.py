@@ -24,8 +24,8 @@ from lithify.text.text_rows import (
     UNDECODABLE,
     BadRecord,
     Misfits,
-    Portion,
     Target,
+    TextBatch,
     cut,
     empty,
     missing,
@@ -45,83 +45,83 @@ class Header:
     lines: int
 
 
-def read_header(blocks: Iterator[bytes], place: str) -> Header:
+def read_header(blocks: Iterator[bytes], label: str) -> Header:
     """The first record."""
-    held = b""
+    buffer = b""
     for block, last in with_last(blocks):
-        held += block
-        records = split_records(held, last=last)
+        buffer += block
+        records = split_records(buffer, last=last)
         if len(records):
             end = int(records.starts[1]) if len(records) > 1 else records.used
             lines = int(records.lines[1]) if len(records) > 1 else records.lines_used
-            return Header(_names(held, records, place), end, lines)
-        if len(held) > RECORD_BYTES_MAX:
+            return Header(_names(buffer, records, label), end, lines)
+        if len(buffer) > RECORD_BYTES_MAX:
             break
-    if held.strip(b"\r\n"):
-        raise InvalidRequest(f"{place}: its first line, the column names, does not come to an end")
-    raise InvalidRequest(f"{place} is empty: a CSV file starts with a line of column names")
+    if buffer.strip(b"\r\n"):
+        raise InvalidRequest(f"{label}: its first line, the column names, does not come to an end")
+    raise InvalidRequest(f"{label} is empty: a CSV file starts with a line of column names")
 
 
-def _names(held: bytes, records: Records, place: str) -> tuple[str, ...]:
-    record = held[int(records.starts[0]) : int(records.ends[0])]
+def _names(buffer: bytes, records: Records, label: str) -> tuple[str, ...]:
+    record = buffer[int(records.starts[0]) : int(records.ends[0])]
     line = int(records.lines[0]) + 1
     if records.quoting[0] != FINE:
-        raise InvalidRequest(f"{place}, line {line}: {WHY[int(records.quoting[0])]}: {cut(shown(record))}")
+        raise InvalidRequest(f"{label}, line {line}: {WHY[int(records.quoting[0])]}: {cut(shown(record))}")
     try:
         record.decode("utf-8")
     except UnicodeDecodeError:
-        raise InvalidRequest(f"{place}, line {line}: {UNDECODABLE}: {cut(shown(record))}") from None
+        raise InvalidRequest(f"{label}, line {line}: {UNDECODABLE}: {cut(shown(record))}") from None
     fields = int(records.fields[0])
     table = _fields(record, [str(number) for number in range(fields)], None)
     names = tuple(column[0].as_py() or "" for column in table.columns)
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise InvalidRequest(f"{place} has the column {twice!r} twice: rename one")
+        raise InvalidRequest(f"{label} has the column {twice!r} twice: rename one")
     return names
 
 
-def check_header(names: Sequence[str], target: Target, place: str) -> None:
+def check_header(names: Sequence[str], target: Target, label: str) -> None:
     """What can be said about a file by its column names."""
     for name in names:
         if target.columns.get_field_index(name) >= 0:
             kind = target.columns.field(name).type
             if pa.types.is_nested(kind):
                 raise InvalidRequest(
-                    f"{place}: column {name!r} is {type_name(kind)}, which CSV cannot hold: use JSON lines or Parquet"
+                    f"{label}: column {name!r} is {type_name(kind)}, which CSV cannot hold: use JSON lines or Parquet"
                 )
         elif not target.others:
             raise InvalidRequest(
-                f"{place} has a column {name!r} that the table does not have: it has {', '.join(target.columns.names)}"
+                f"{label} has a column {name!r} that the table does not have: it has {', '.join(target.columns.names)}"
             )
     if len(target.columns) and not any(name in target.columns.names for name in names):
-        raise InvalidRequest(f"{place} has none of the columns {', '.join(target.columns.names)}: is it really CSV?")
+        raise InvalidRequest(f"{label} has none of the columns {', '.join(target.columns.names)}: is it really CSV?")
 
 
-def csv_portions(
-    blocks: Iterator[bytes], place: str, target: Target, header: Sequence[str], line: int = 1
-) -> Iterator[Portion]:
+def csv_batches(
+    blocks: Iterator[bytes], label: str, target: Target, header: Sequence[str], line: int = 1
+) -> Iterator[TextBatch]:
     """Rows of blocks that begin with a record, on this `line`, behind the header."""
-    for block, records, before in _whole_records(blocks, place, line):
+    for block, records, before in _whole_records(blocks, label, line):
         if len(records):
-            yield _portion(block, records, before, place, target, header)
+            yield _batch(block, records, before, label, target, header)
 
 
-def _whole_records(blocks: Iterator[bytes], place: str, line: int) -> Iterator[tuple[bytes, Records, int]]:
-    held = b""
+def _whole_records(blocks: Iterator[bytes], label: str, line: int) -> Iterator[tuple[bytes, Records, int]]:
+    buffer = b""
     for block, last in with_last(blocks):
-        held = held + block if held else block
-        records = split_records(held, last=last)
-        yield held, records, line
+        buffer = buffer + block if buffer else block
+        records = split_records(buffer, last=last)
+        yield buffer, records, line
         line += records.lines_used
-        held = held[records.used :]
-        if len(held) > RECORD_BYTES_MAX:
+        buffer = buffer[records.used :]
+        if len(buffer) > RECORD_BYTES_MAX:
             raise InvalidRequest(
-                f"{place}, line {line}: a record of more than {RECORD_BYTES_MAX // 2**20} MiB begins here: is a quote "
+                f"{label}, line {line}: a record of more than {RECORD_BYTES_MAX // 2**20} MiB begins here: is a quote "
                 "not closed?"
             )
 
 
-def _portion(block: bytes, records: Records, line: int, place: str, target: Target, header: Sequence[str]) -> Portion:
+def _batch(block: bytes, records: Records, line: int, label: str, target: Target, header: Sequence[str]) -> TextBatch:
     why: Misfits = {}
     wrong = np.flatnonzero((records.quoting != FINE) | (records.fields != len(header)))
     for at in wrong.tolist():
@@ -146,17 +146,17 @@ def _portion(block: bytes, records: Records, line: int, place: str, target: Targ
         rows, misfits = _typed(texts, target)
         why |= {int(good[at]): said for at, said in misfits.items()}
     if not why:
-        return Portion(rows, (), frozenset(rows.column_names))
+        return TextBatch(rows, (), frozenset(rows.column_names))
     fitting = np.isin(good, sorted(why), invert=True)
-    bad = [_bad(block, records, at, place, line, *why[at]) for at in sorted(why)]
-    return Portion(rows.filter(pa.array(fitting)), bad, frozenset(rows.column_names))
+    bad = [_bad(block, records, at, label, line, *why[at]) for at in sorted(why)]
+    return TextBatch(rows.filter(pa.array(fitting)), bad, frozenset(rows.column_names))
 
 
 def _bad(
-    block: bytes, records: Records, at: int, place: str, line: int, column: str | None, why: str, value: str | None
+    block: bytes, records: Records, at: int, label: str, line: int, column: str | None, why: str, value: str | None
 ) -> BadRecord:
     record = shown(block[int(records.starts[at]) : int(records.ends[at])])
-    return BadRecord(place, line + int(records.lines[at]), column, why, record, value)
+    return BadRecord(label, line + int(records.lines[at]), column, why, record, value)
 
 
 def _undecodable(block: bytes, records: Records) -> list[int]:
@@ -209,7 +209,7 @@ def _typed(texts: pa.Table, target: Target) -> tuple[pa.Table, Misfits]:
 
 
 def parse_values(texts: pa.Array, kind: pa.DataType) -> tuple[pa.Array, np.ndarray]:
-    """The values, and the places of those that do not fit, which are null."""
+    """The values, and the positions of those that do not fit, which are null."""
     known = type_of(kind)
     found = known.parsed(texts)
     if found is None:

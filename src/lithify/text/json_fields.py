@@ -71,8 +71,8 @@ def _colons(text: bytes) -> int:
     following = data.take(quotes[1::2] + 1, mode="clip")
     if not np.any(following <= _BLANK):
         return int(np.count_nonzero(following == _COLON))
-    places = np.flatnonzero(_behind(data)) + 1
-    return int(np.count_nonzero(np.searchsorted(quotes, places) % 2 == 0))
+    colons = np.flatnonzero(_behind(data)) + 1
+    return int(np.count_nonzero(np.searchsorted(quotes, colons) % 2 == 0))
 
 
 def _behind(data: np.ndarray) -> np.ndarray:

@@ -19,8 +19,8 @@ from lithify.text.text_rows import (
     UNDECODABLE,
     BadRecord,
     Misfits,
-    Portion,
     Target,
+    TextBatch,
     empty,
     missing,
     shown,
@@ -41,112 +41,116 @@ class _Parsed:
     array: bool = False
 
 
-def json_portions(blocks: Iterator[bytes], place: str, target: Target, line: int = 1) -> Iterator[Portion]:
+def json_batches(blocks: Iterator[bytes], label: str, target: Target, line: int = 1) -> Iterator[TextBatch]:
     """Rows of JSON lines that begin on this `line`; or of one array, if the text begins with a bracket."""
-    for parsed in _parsed(blocks, place, line):
+    for parsed in _parsed(blocks, label, line):
         if not parsed.rows:
-            yield Portion(empty(target.columns.names, target), parsed.bad, frozenset())
+            yield TextBatch(empty(target.columns.names, target), parsed.bad, frozenset())
             continue
-        rows, bad = _judged(parsed, place, target)
+        rows, bad = _judged(parsed, label, target)
         if parsed.array:
-            bad = [replace(each, file=f"{place}, row {each.line}", line=None) for each in bad]
+            bad = [replace(each, file=f"{label}, row {each.line}", line=None) for each in bad]
         named = frozenset[str]().union(*(row for row in parsed.rows if isinstance(row, dict)))
-        yield Portion(rows, sorted([*parsed.bad, *bad], key=lambda each: each.line or 0), named)
+        yield TextBatch(rows, sorted([*parsed.bad, *bad], key=lambda each: each.line or 0), named)
 
 
-def json_types(blocks: Iterator[bytes], place: str) -> pa.Schema:
+def json_types(blocks: Iterator[bytes], label: str) -> pa.Schema:
     """The columns that the rows have, by their values."""
-    return json_columns(_types(parsed.rows, place) for parsed in _parsed(blocks, place, 1))
+    return json_columns(_types(parsed.rows, label) for parsed in _parsed(blocks, label, 1))
 
 
-def _types(rows: Sequence[Any], place: str) -> pa.Schema:
+def _types(rows: Sequence[Any], label: str) -> pa.Schema:
     objects = [row for row in rows if isinstance(row, dict)]
     names = dict.fromkeys(name for row in objects for name in row)
     try:
         return pa.schema([(name, pa.array([row.get(name) for row in objects]).type) for name in names])
     except (pa.ArrowException, OverflowError, UnicodeError) as error:
         raise InvalidRequest(
-            f"{place}: a column holds values of several types ({str(error).splitlines()[0]}): create the table with "
+            f"{label}: a column holds values of several types ({str(error).splitlines()[0]}): create the table with "
             "the columns that you want"
         ) from error
 
 
-def _parsed(blocks: Iterator[bytes], place: str, line: int) -> Iterator[_Parsed]:
-    held = b""
+def _parsed(blocks: Iterator[bytes], label: str, line: int) -> Iterator[_Parsed]:
+    buffer = b""
     began = line > 1
     pairs = with_last(blocks)
     for block, last in pairs:
-        held = held + block if held else block
-        if not began and (first := held.lstrip()[:1]):
+        buffer = buffer + block if buffer else block
+        if not began and (first := buffer.lstrip()[:1]):
             if first == b"[":
-                yield _array(_all(held, (block for block, _ in pairs), place), place)
+                yield _array(_all(buffer, (block for block, _ in pairs), label), label)
                 return
             began = True
-        used = len(held) if last else held.rfind(b"\n") + 1
-        lines = held[:used].split(b"\n")
+        used = len(buffer) if last else buffer.rfind(b"\n") + 1
+        lines = buffer[:used].split(b"\n")
         numbered = [(line + at, text) for at, text in enumerate(lines) if text.strip()]
         line += len(lines) - 1
-        held = held[used:]
+        buffer = buffer[used:]
         if numbered:
-            yield _lines(numbered, place)
-        if len(held) > RECORD_BYTES_MAX:
-            raise InvalidRequest(f"{place}, line {line}: the line has more than {RECORD_BYTES_MAX // 2**20} MiB")
+            yield _lines(numbered, label)
+        if len(buffer) > RECORD_BYTES_MAX:
+            raise InvalidRequest(f"{label}, line {line}: the line has more than {RECORD_BYTES_MAX // 2**20} MiB")
 
 
-def _array(text: bytes, place: str) -> _Parsed:
+def _array(text: bytes, label: str) -> _Parsed:
     try:
         rows = strict_json.loads(text)
     except strict_json.JSONDecodeError as error:
-        return _Parsed([], list, [], [BadRecord(place, error.lineno, None, _not_json(text, error), shown(text))])
+        return _Parsed([], list, [], [BadRecord(label, error.lineno, None, _not_json(text, error), shown(text))])
     records = [(number, strict_json.dumps(row)) for number, row in enumerate(rows, 1)]
     parsed = _Parsed(rows, lambda: list(exact(text)), records, [], array=True)
     if not repeats(text, rows):
         return parsed
     if not (twice := repeated_in_rows(text)):
-        return _Parsed([], list, [], [BadRecord(place, None, repeated_field(text), TWICE, shown(text))])
-    return _without(parsed, twice, place)
+        return _Parsed([], list, [], [BadRecord(label, None, repeated_field(text), TWICE, shown(text))])
+    return _without(parsed, twice, label)
 
 
-def _lines(lines: Sequence[tuple[int, bytes]], place: str) -> _Parsed:
-    rows, kept, bad = [], [], []
+def _lines(lines: Sequence[tuple[int, bytes]], label: str) -> _Parsed:
+    rows, records, bad = [], [], []
     for number, text in lines:
         try:
             rows.append(strict_json.loads(text))
-            kept.append((number, text))
+            records.append((number, text))
         except strict_json.JSONDecodeError as error:
-            bad.append(BadRecord(place, number, None, _not_json(text, error), shown(text.strip())))
-    parsed = _Parsed(rows, lambda: [exact(text) for _, text in kept], kept, bad)
-    texts = [text for _, text in kept]
+            bad.append(BadRecord(label, number, None, _not_json(text, error), shown(text.strip())))
+    parsed = _Parsed(rows, lambda: [exact(text) for _, text in records], records, bad)
+    texts = [text for _, text in records]
     twice = {at: repeated_field(texts[at]) for at in repeating_lines(texts, rows)}
-    return _without(parsed, twice, place) if twice else parsed
+    return _without(parsed, twice, label) if twice else parsed
 
 
-def _without(parsed: _Parsed, twice: Mapping[int, str | None], place: str) -> _Parsed:
+def _without(parsed: _Parsed, twice: Mapping[int, str | None], label: str) -> _Parsed:
     """Rows that give a field twice are bad records."""
-    kept = [at for at in range(len(parsed.rows)) if at not in twice]
+    remaining = [at for at in range(len(parsed.rows)) if at not in twice]
     bad = list(parsed.bad)
     for at, field in twice.items():
         number, text = parsed.records[at]
-        file, line = (f"{place}, row {number}", None) if parsed.array else (place, number)
+        file, line = (f"{label}, row {number}", None) if parsed.array else (label, number)
         bad.append(BadRecord(file, line, field, TWICE, shown(text.strip())))
 
     def again() -> list[Any]:
         digits = parsed.again()
-        return [digits[at] for at in kept]
+        return [digits[at] for at in remaining]
 
     return replace(
-        parsed, rows=[parsed.rows[at] for at in kept], again=again, records=[parsed.records[at] for at in kept], bad=bad
+        parsed,
+        rows=[parsed.rows[at] for at in remaining],
+        again=again,
+        records=[parsed.records[at] for at in remaining],
+        bad=bad,
     )
 
 
-def _all(held: bytes, blocks: Iterator[bytes], place: str) -> bytes:
-    pieces, size = [held], len(held)
+def _all(buffer: bytes, blocks: Iterator[bytes], label: str) -> bytes:
+    pieces, size = [buffer], len(buffer)
     for block in blocks:
         pieces.append(block)
         size += len(block)
         if size > ARRAY_BYTES_MAX:
             raise InvalidRequest(
-                f"{place} is a JSON array of more than {ARRAY_BYTES_MAX // 2**30} GiB: write JSON lines, "
+                f"{label} is a JSON array of more than {ARRAY_BYTES_MAX // 2**30} GiB: write JSON lines, "
                 "one object per line"
             )
     return b"".join(pieces)
@@ -160,7 +164,7 @@ def _not_json(text: bytes, error: strict_json.JSONDecodeError) -> str:
     return f"no JSON: {error.msg.partition(':')[0]}"
 
 
-def _judged(parsed: _Parsed, place: str, target: Target) -> tuple[pa.Table, list[BadRecord]]:
+def _judged(parsed: _Parsed, label: str, target: Target) -> tuple[pa.Table, list[BadRecord]]:
     """All rows at once; only if one of them does not fit, each by itself."""
     columns, rows, again = target.columns, parsed.rows, parsed.again
     if target.others:
@@ -169,37 +173,37 @@ def _judged(parsed: _Parsed, place: str, target: Target) -> tuple[pa.Table, list
     bad: Misfits = {}
     try:
         table = _filled(rows, columns, again)
-        kept = np.arange(len(rows))
+        numbers = np.arange(len(rows))
     except RowMisfit as misfit:
         if target.first_bad:
-            table, kept = empty(columns.names, target), np.empty(0, np.int64)
+            table, numbers = empty(columns.names, target), np.empty(0, np.int64)
             bad[misfit.index] = (misfit.column, misfit.why, None)
         else:
-            table, kept, bad = _one_by_one(rows, again(), target)
-    bad |= {int(kept[at]): said for at, said in missing(table, target).items()}
+            table, numbers, bad = _one_by_one(rows, again(), target)
+    bad |= {int(numbers[at]): said for at, said in missing(table, target).items()}
     if not bad:
         return table, []
-    fine = np.isin(kept, sorted(bad), invert=True)
+    fine = np.isin(numbers, sorted(bad), invert=True)
     found = []
     for at in sorted(bad):
         number, text = parsed.records[at]
         column, why, value = bad[at]
-        found.append(BadRecord(place, number, column, why, shown(text.strip()), value))
+        found.append(BadRecord(label, number, column, why, shown(text.strip()), value))
     return table.filter(pa.array(fine)), found
 
 
 def _one_by_one(rows: Sequence[Any], digits: Sequence[Any], target: Target) -> tuple[pa.Table, np.ndarray, Misfits]:
-    tables, kept = [], []
+    tables, numbers = [], []
     bad: Misfits = {}
     for at, row in enumerate(rows):
         try:
             tables.append(_filled([row], target.columns, lambda at=at: [digits[at]]))  # type: ignore[misc]
-            kept.append(at)
+            numbers.append(at)
         except RowMisfit as misfit:
             value = None if misfit.top is None else strict_json.dumps(row[misfit.top]).decode()
             bad[at] = (misfit.column, misfit.why.removeprefix("the value ") if value else misfit.why, value)
     table = pa.concat_tables(tables) if tables else empty(target.columns.names, target)
-    return table, np.array(kept, np.int64), bad
+    return table, np.array(numbers, np.int64), bad
 
 
 def _only(rows: Sequence[Any], known: set[str]) -> list[Any]:

@@ -1,6 +1,6 @@
 """How text becomes rows, the same for every way in: a command, a request, a load on Spark, a stream, a pipeline.
 
-Blocks of UTF-8 come in, portions of typed rows go out (`csv_rows`, `json_lines`), each with the records that are none:
+Blocks of UTF-8 come in, batches of typed rows go out (`csv_rows`, `json_lines`), each with the records that are none:
 the line where a record begins, the column that is to blame, why, and the record as it was. Memory is bounded by a
 block, or by the largest record. Nothing is left out: every record is a row or a bad one.
 """
@@ -19,7 +19,7 @@ from lithify.core.ops import WORDS, Op
 RECORD_BYTES_MAX = 64 * 2**20
 SHOWN_MAX = 60
 UNDECODABLE = "bytes that are no text in its encoding: declare the right one, e.g. cp1252"
-# Why rows are none, by their place: column, reason, value.
+# Why rows are none, by their position: column, reason, value.
 Misfits = dict[int, tuple[str | None, str, str | None]]
 _DELETES = tuple(word for word, op in WORDS.items() if op is Op.DELETE)
 
@@ -40,21 +40,21 @@ class BadRecord:
         return self.why if self.value is None else f"{cut(self.value)} {self.why}"
 
     def __str__(self) -> str:
-        said = f"{self.place}: {self.reason}"
+        said = f"{self.location}: {self.reason}"
         return said if self.value is not None else f"{said}: {cut(self.record, 2 * SHOWN_MAX)}"
 
     @property
     def public(self) -> str:
-        return f"{self.place}: {'the value ' if self.value is not None else ''}{self.why}"
+        return f"{self.location}: {'the value ' if self.value is not None else ''}{self.why}"
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         parts = [self.file, f"line {self.line}" if self.line is not None else ""]
         return ", ".join(filter(None, [*parts, f"column {self.column!r}" if self.column is not None else ""]))
 
 
 @dataclass(frozen=True)
-class Portion:
+class TextBatch:
     """`names`: the columns that the records name, in whichever of them."""
 
     rows: pa.Table

@@ -204,7 +204,7 @@ class Demo:
         """Bring the daily revenue up to date; it must be what the orders themselves say."""
         with self._step("Pipeline", title) as note:
             clean, daily = lake.pipeline("sales", demo_data.PIPELINE).run().steps
-            revenue = lake.sql(demo_data.DAILY_REVENUE_KEPT).to_pylist()
+            revenue = lake.sql(demo_data.DAILY_REVENUE_TABLE).to_pylist()
             self._check(revenue == lake.sql(demo_data.DAILY_REVENUE).to_pylist(), "the daily revenue is another one")
             did = f"{clean.read:,} orders read, {clean.written:,} written, {clean.deleted:,} deleted"
             note.say(f"{did}; {daily.written} days", seconds=clean.seconds + daily.seconds, days=len(revenue))

@@ -74,7 +74,7 @@ DAILY_REVENUE = (
     "SELECT CAST(ordered_at AS DATE) AS day, sum(amount) AS revenue, count(*) AS orders FROM shop.orders "
     f"WHERE {RECENT} GROUP BY CAST(ordered_at AS DATE) ORDER BY day"
 )
-DAILY_REVENUE_KEPT = "SELECT day, revenue, orders FROM shop.daily_revenue ORDER BY day"
+DAILY_REVENUE_TABLE = "SELECT day, revenue, orders FROM shop.daily_revenue ORDER BY day"
 
 
 def customer_count(orders: int) -> int:
@@ -161,11 +161,11 @@ class Stream:
         self.expected = alive_after
 
     def _order(self, chance: random.Random, order: int, now: dt.datetime) -> dict[str, Any]:
-        placed = FIRST_DAY + dt.timedelta(microseconds=(order - 1) * (DAYS * 24 * 3600 * 1_000_000 // self.loaded))
+        ordered_at = FIRST_DAY + dt.timedelta(microseconds=(order - 1) * (DAYS * 24 * 3600 * 1_000_000 // self.loaded))
         return {
             "id": order,
             "customer_id": chance.randrange(1, self.customers_known + 1),
-            "ordered_at": placed if order <= self.loaded else now,
+            "ordered_at": ordered_at if order <= self.loaded else now,
             "status": chance.choice(STATUSES),
             "items": chance.randrange(1, 7),
             "amount": Decimal(chance.randrange(499, 25_499)).scaleb(-2),

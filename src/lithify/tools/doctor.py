@@ -77,12 +77,12 @@ def _safely(name: str, look: Callable[[], list[Check]]) -> list[Check]:
     except LithifyError as error:
         return [Check(name, Status.fail, error.message)]
     except OSError as error:
-        place = error.filename or name
+        path = error.filename or name
         return [
             Check(
                 name,
                 Status.fail,
-                f"{place}: {error.strerror or error}",
+                f"{path}: {error.strerror or error}",
                 "check that the folder is there and that you may write to it",
             )
         ]
@@ -135,22 +135,22 @@ def check_java() -> Check:
 
 def check_spark(settings: Settings) -> Check:
     """Where Spark would run, and whether anybody listens there. Starts nothing."""
-    from lithify.spark import target as place
+    from lithify.spark import target
 
     if settings.spark_remote is not None:
-        place.check_remote(settings.spark_remote)
-        where = place.shown(settings.spark_remote)
+        target.check_remote(settings.spark_remote)
+        where = target.shown(settings.spark_remote)
         return Check("spark", Status.ok, f"Spark Connect at {where} answers", values={"remote": where})
     master = settings.spark_master
     values: dict[str, Any] = {"master": master}
-    if place.is_local(master):
-        cores, heap = place.local_cores(master), settings.spark_driver_memory or place.default_driver_memory()
+    if target.is_local(master):
+        cores, heap = target.local_cores(master), settings.spark_driver_memory or target.default_driver_memory()
         values |= {"cores": cores, "driver_memory": heap}
         return Check(
             "spark", Status.ok, f"on this machine ({master}: {plural(cores, 'core')}, {heap} heap)", values=values
         )
-    place.check_answers(master, "the Spark master")
-    if place.endpoints(master):
+    target.check_answers(master, "the Spark master")
+    if target.endpoints(master):
         return Check("spark", Status.ok, f"the cluster at {master} answers", values=values)
     return Check("spark", Status.ok, f"on a cluster ({master}), which is asked when there is work", values=values)
 

@@ -46,15 +46,15 @@ def write_frame(handles: Handles, frame: DataFrame, write: Write) -> Commit:
 def write_events(
     handles: Handles, frame: DataFrame, write: Write, op_column: str | None, order: Sequence[str] = ()
 ) -> Commit:
-    """Events in the order of the frame's rows (of the columns `order` before that), settled per key: upserts, replaces
+    """Events in the order of the frame's rows (of the columns `order` before that), resolved per key: upserts, replaces
     and deletes in one commit.
     """
-    from lithify.spark.event_write import EventTask, write_settled
+    from lithify.spark.event_write import EventTask, write_resolved
 
     handles.runtime.session(frame.sparkSession)
 
     def produce(schema: TableSchema, root: str, folder: str) -> Files:
-        return write_settled(frame, EventTask(schema, root, folder, op_column, tuple(order)))
+        return write_resolved(frame, EventTask(schema, root, folder, op_column, tuple(order)))
 
     return write_files(handles, write, produce)
 

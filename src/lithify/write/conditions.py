@@ -112,8 +112,8 @@ class BatchId(Condition):
         found = Replay.of(changes, seq)
         writes = found.said.get("writes", (found.said,))
         mine = next((write for write in writes if write.get("batch_id") == self.id), None)
-        place = in_lane(self.id)
-        if mine is None and place is not None and _goes_up(place, changes.log.txn(lane_txn(place.lane))):
+        laned = in_lane(self.id)
+        if mine is None and laned is not None and _goes_up(laned, changes.log.txn(lane_txn(laned.lane))):
             return None
         known, given = changes.log.txn(bound_txn(self.id)), fingerprint_of(self.id)
         if known is not None and given is not None and known != given:
@@ -127,19 +127,19 @@ class BatchId(Condition):
         found = {batch_txn(self.id): seq}
         if (fingerprint := fingerprint_of(self.id)) is not None:
             found[bound_txn(self.id)] = fingerprint
-        if (place := in_lane(self.id)) is not None:
-            found[lane_txn(place.lane)] = place.number
+        if (laned := in_lane(self.id)) is not None:
+            found[lane_txn(laned.lane)] = laned.number
         return found
 
 
-def _goes_up(place: InLane, last: int | None) -> bool:
+def _goes_up(laned: InLane, last: int | None) -> bool:
     """Whether the last write of the lane was an earlier one. If it was a later one, that is a mistake."""
-    if last is not None and last > place.number:
+    if last is not None and last > laned.number:
         raise Conflict(
-            f"batch {place} comes after {place.lane}.{last}: the ids of a lane only go up, and whether an earlier one "
+            f"batch {laned} comes after {laned.lane}.{last}: the ids of a lane only go up, and whether an earlier one "
             "was written is no longer known; use a new lane, or an ordinary batch id"
         )
-    return last is None or last < place.number
+    return last is None or last < laned.number
 
 
 def conditions_of(batch_id: str | None = None, schema_fingerprint: str | None = None) -> tuple[Condition, ...]:

@@ -142,12 +142,12 @@ def _day(day: dt.date | str) -> dt.date:
 
 
 def attach(table: TableInternals, folder: PurePath | str, batch_id: str | None, info: dict[str, str]) -> Commit:
-    place = user_path(folder)
-    if not is_folder(place):
-        raise NotFound(f"{place} is no folder: attach takes a folder of Parquet files")
-    if not (paths := parquet_files(place)):
-        raise NotFound(f"{place} holds no Parquet files")
-    _check_keys(table, place, paths, table.handles.schema())
+    folder_path = user_path(folder)
+    if not is_folder(folder_path):
+        raise NotFound(f"{folder_path} is no folder: attach takes a folder of Parquet files")
+    if not (paths := parquet_files(folder_path)):
+        raise NotFound(f"{folder_path} holds no Parquet files")
+    _check_keys(table, folder_path, paths, table.handles.schema())
 
     def produce(schema: TableSchema, root: str, target: str) -> Files:
         return [
@@ -155,11 +155,11 @@ def attach(table: TableInternals, folder: PurePath | str, batch_id: str | None, 
             for number, path in enumerate(paths)
         ]
 
-    write = Write("attach", {**info, "detail": str(place)}, conditions_of(batch_id))
+    write = Write("attach", {**info, "detail": str(folder_path)}, conditions_of(batch_id))
     return write_files(table.handles, write, produce)
 
 
-def _check_keys(table: TableInternals, place: PurePath, paths: Sequence[PurePath], schema: TableSchema) -> None:
+def _check_keys(table: TableInternals, folder_path: PurePath, paths: Sequence[PurePath], schema: TableSchema) -> None:
     """One row per key and commit: what stands twice would be told apart by nothing."""
     if not schema.keyed:
         return
@@ -171,7 +171,7 @@ def _check_keys(table: TableInternals, place: PurePath, paths: Sequence[PurePath
     if bad.num_rows:
         examples = ", ".join(str(tuple(row[name] for name in schema.key)) for row in bad.to_pylist())
         raise InvalidRequest(
-            f"{place}: some values of {', '.join(schema.key)} are null or stand more than once, e.g. {examples}: "
+            f"{folder_path}: some values of {', '.join(schema.key)} are null or stand more than once, e.g. {examples}: "
             "attach takes one row per key; load the files with ingest instead"
         )
 

@@ -20,7 +20,7 @@ def set_aside(
     writes the files itself. What the commit should say about it is answered.
     """
     store, folder = handles.runtime.store, handles.folder / "quarantine" / name
-    count, kept = 0, list[str]()
+    count, written = 0, list[str]()
     # What is there goes last: a rival with the same portion may have committed it, and these are its records too.
     if callable(records):
         staging = folder.with_name(f".{name}-{handles.runtime.new_id()}")
@@ -31,19 +31,19 @@ def set_aside(
                 store.sync_file(file)
                 store.make_folder(folder)
                 store.move(file, folder / file.name, sync=False)
-                kept.append(file.name)
+                written.append(file.name)
         finally:
             store.delete_folder(staging)
     elif texts := [dumps(record) + "\n" for record in records]:
-        count, kept = len(texts), ["part-00000.json"]
+        count, written = len(texts), ["part-00000.json"]
         store.make_folder(folder)
-        store.put(folder / kept[0], "".join(texts).encode())
+        store.put(folder / written[0], "".join(texts).encode())
     if not count:
         store.delete_folder(folder)
         return {}
     store.sync_folder(folder)
     for older in store.names(folder):
-        if older not in kept:
+        if older not in written:
             store.delete(folder / older)
     store.sync_folder(folder.parent)
     store.step("arrival.set_aside")

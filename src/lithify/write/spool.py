@@ -32,7 +32,7 @@ from lithify.files.parquet import Written, read
 from lithify.files.read_proof import check_whole
 from lithify.files.storage import Storage
 from lithify.jobs import jobs
-from lithify.spark.datasource.table import Spooled, SpoolPlace
+from lithify.spark.datasource.table import Spooled, SpoolTarget
 from lithify.tables.runtime import Owner
 from lithify.write.bulk import Files, write_files
 from lithify.write.conditions import Write, conditions_of
@@ -67,8 +67,8 @@ def driver_of(pid: int) -> Owner:
     return Owner(Owner.this_process().host, found, process_start(found) or "")
 
 
-def begin(table: TableInternals, owner: Owner) -> SpoolPlace:
-    """A place for the tasks' rows, kept until `commit` or `abort`, or until the owner is gone."""
+def begin(table: TableInternals, owner: Owner) -> SpoolTarget:
+    """Where the tasks' rows go, kept until `commit` or `abort`, or until the owner is gone."""
     handles = table.handles
     runtime = handles.runtime
     schema = handles.schema()
@@ -76,28 +76,28 @@ def begin(table: TableInternals, owner: Owner) -> SpoolPlace:
     job = jobs.begin(replace(runtime, owner=owner), str(table.name), KIND, "changes")
     root = handles.changes.log.path
     runtime.store.make_folder(root / job.folder)
-    return SpoolPlace(schema, str(root), job.folder, job.id)
+    return SpoolTarget(schema, str(root), job.folder, job.id)
 
 
 def commit(
     table: TableInternals,
-    place: SpoolPlace,
+    target: SpoolTarget,
     spooled: Sequence[Spooled],
     written: Sequence[Written],
     operation: str,
     batch_id: str | None = None,
 ) -> Commit | None:
     """One commit of what the tasks reported; None where they had no rows. The spool is gone afterwards, either way."""
-    job = _job(table, place)
+    job = _job(table, target)
     try:
         write = Write(operation, conditions=conditions_of(batch_id))
         rows = sum(part.rows for part in spooled) + sum(file.rows for file in written)
         if not rows:
             done = None
         elif spooled and rows <= SMALL_ROWS_MAX and sum(part.raw_bytes for part in spooled) <= SMALL_BYTES_MAX:
-            done = _commit_small(table, place, spooled, write)
+            done = _commit_small(table, target, spooled, write)
         else:
-            done = _commit_large(table, place, spooled, written, write)
+            done = _commit_large(table, target, spooled, written, write)
     except BaseException as error:
         # What stopped the write says more than what stops its cleaning up, which recovery does when the driver is gone.
         with contextlib.suppress(LithifyError):
@@ -111,46 +111,46 @@ def commit(
     return done
 
 
-def abort(table: TableInternals, place: SpoolPlace) -> None:
+def abort(table: TableInternals, target: SpoolTarget) -> None:
     """Nothing was committed, and nothing will be."""
-    for job in _found(table, place):
+    for job in _found(table, target):
         _end(table, job, "given up", reason="the write failed in Spark")
 
 
-def _commit_small(table: TableInternals, place: SpoolPlace, spooled: Sequence[Spooled], write: Write) -> Commit:
-    schema = place.schema
-    paths = _paths(table, place, spooled)
+def _commit_small(table: TableInternals, target: SpoolTarget, spooled: Sequence[Spooled], write: Write) -> Commit:
+    schema = target.schema
+    paths = _paths(table, target, spooled)
     parts = [read(path, schema.columns, size_bytes=part.size_bytes) for path, part in zip(paths, spooled, strict=True)]
     rows = pa.concat_tables(parts)
-    if schema.keyed and not place.ordered:
+    if schema.keyed and not target.ordered:
         _refuse_duplicates(rows, schema)
     return table.write(Request(write, {Op.UPSERT: rows}))
 
 
 def _commit_large(
-    table: TableInternals, place: SpoolPlace, spooled: Sequence[Spooled], written: Sequence[Written], write: Write
+    table: TableInternals, target: SpoolTarget, spooled: Sequence[Spooled], written: Sequence[Written], write: Write
 ) -> Commit:
     from lithify.spark.write import WriteTask, write_batches
     from lithify.sql.sort_files import sorted_batches
 
     handles = table.handles
-    paths = _paths(table, place, spooled)
+    paths = _paths(table, target, spooled)
     expected = sum(part.rows for part in spooled)
 
     def produce(schema: TableSchema, root: str, folder: str) -> Files:
-        if schema.columns != place.schema.columns:
+        if schema.columns != target.schema.columns:
             raise Conflict(
                 f"the columns of table {table.name} changed while the rows were written; nothing was committed: write "
                 "again"
             )
         files = [_moved(file, handles.runtime.store, root, folder) for file in written]
         if paths:
-            by = [*schema.key, *([schema.order_by] if schema.order_by and place.ordered else [])]
-            spill = PurePath(root) / place.folder
+            by = [*schema.key, *([schema.order_by] if schema.order_by and target.ordered else [])]
+            spill = PurePath(root) / target.folder
             memory = handles.runtime.settings.query_memory_bytes_max
             sources = [Source(str(path), part.rows, part.size_bytes) for path, part in zip(paths, spooled, strict=True)]
             batches = sorted_batches(sources, schema.columns, by, spill, memory)
-            task = WriteTask(schema, root, folder, ordered=place.ordered)
+            task = WriteTask(schema, root, folder, ordered=target.ordered)
             files += write_batches(_counted(batches, expected), task)
         return [(file, Op.UPSERT) for file in files]
 
@@ -173,8 +173,8 @@ def _moved(file: Written, store: Storage, root: str, folder: str) -> Written:
     return replace(file, path=path)
 
 
-def _paths(table: TableInternals, place: SpoolPlace, spooled: Sequence[Spooled]) -> list[PurePath]:
-    folder = PurePath(place.root) / place.folder
+def _paths(table: TableInternals, target: SpoolTarget, spooled: Sequence[Spooled]) -> list[PurePath]:
+    folder = PurePath(target.root) / target.folder
     if not table.runtime.store.is_folder(folder):
         raise Conflict(f"{folder} was removed while Spark wrote into it, with the table, say: write again")
     for part in spooled:
@@ -196,12 +196,12 @@ def _refuse_duplicates(rows: pa.Table, schema: TableSchema) -> None:
     )
 
 
-def _found(table: TableInternals, place: SpoolPlace) -> list[jobs.Job]:
-    return [job for job in jobs.unfinished(table.runtime, str(table.name)) if job.id == place.job]
+def _found(table: TableInternals, target: SpoolTarget) -> list[jobs.Job]:
+    return [job for job in jobs.unfinished(table.runtime, str(table.name)) if job.id == target.job]
 
 
-def _job(table: TableInternals, place: SpoolPlace) -> jobs.Job:
-    for job in _found(table, place):
+def _job(table: TableInternals, target: SpoolTarget) -> jobs.Job:
+    for job in _found(table, target):
         return job
     raise Conflict(
         f"the write to {table.name} was given up by another process that took its Spark driver for dead: write again"

@@ -249,10 +249,10 @@ class _Header:
     def _field(self, table: int, number: int) -> int | None:
         vtable = table - int(struct.unpack_from("<i", self._data, table)[0])
         size = int(struct.unpack_from("<H", self._data, vtable)[0])
-        place = 4 + 2 * number
-        if place + 2 > size:
+        slot = 4 + 2 * number
+        if slot + 2 > size:
             return None
-        offset = int(struct.unpack_from("<H", self._data, vtable + place)[0])
+        offset = int(struct.unpack_from("<H", self._data, vtable + slot)[0])
         return table + offset if offset else None
 
     def _number(self, table: int, number: int, layout: str) -> int:

@@ -132,7 +132,7 @@ def results(
     """
     paged = service.answers.get(caller.token.id, id)
     rows = paged.page(page)
-    service.held.hold(request.scope["state"], rows)
+    service.response_memory.hold(request.scope["state"], rows)
     return response_of(paged.facts, rows, kind, paged.next(page))
 
 

@@ -311,9 +311,9 @@ def changes(
     `query_rows_max` rows: `more` tells whether to ask again at once. 404 if vacuum has removed some of them.
     """
     rows_max = min(limit or service.settings.query_rows_max, service.settings.query_rows_max)
-    service.held.check()
+    service.response_memory.check()
     page = changes_page(internals(lake.table(name)).handles, since, rows_max)
-    service.held.hold(request.scope["state"], page.rows)
+    service.response_memory.hold(request.scope["state"], page.rows)
     document = {
         "table": name,
         "since": since,

@@ -84,7 +84,7 @@ def parse(given: Mapping[str, str]) -> SourceOptions:
         if key.lower() in _SPARKS_OWN:
             continue
         found[_known(key)] = value
-    lake, table = _place(found)
+    lake, table = _lake_and_table(found)
     rows_per_batch = _positive(found, "rowsPerBatch")
     _refuse_together(found, "asOf", ("since", "until", "changes", "startingPosition", "rowsPerBatch"))
     if "until" in found and "since" not in found and not _truth(found, "changes"):
@@ -129,17 +129,17 @@ def _known(key: str) -> str:
     raise InvalidRequest(f"the data source lithify has no option {key!r}: {hint}")
 
 
-def _place(found: Mapping[str, str]) -> tuple[str, str]:
+def _lake_and_table(found: Mapping[str, str]) -> tuple[str, str]:
     lake, table, path = found.get("lake"), found.get("table"), found.get("path")
     if path is not None:
         if lake is not None or table is not None:
             raise InvalidRequest("give either a path, or the options 'lake' and 'table'")
-        place = PurePosixPath(path.rstrip("/"))
-        if len(place.parts) < 3 and not (len(place.parts) == 2 and not place.is_absolute()):
+        parsed = PurePosixPath(path.rstrip("/"))
+        if len(parsed.parts) < 3 and not (len(parsed.parts) == 2 and not parsed.is_absolute()):
             raise InvalidRequest(f"the path {path!r} names no table: write it as <lake>/<namespace>/<table>")
         # As text: a path would fold the slashes of a file:// address.
-        folder = path.rstrip("/").removesuffix(place.name).rstrip("/").removesuffix(place.parent.name)
-        lake, table = folder.rstrip("/") or ("/" if folder else "."), f"{place.parent.name}.{place.name}"
+        folder = path.rstrip("/").removesuffix(parsed.name).rstrip("/").removesuffix(parsed.parent.name)
+        lake, table = folder.rstrip("/") or ("/" if folder else "."), f"{parsed.parent.name}.{parsed.name}"
     if lake is None or table is None:
         raise InvalidRequest(
             "which table? Give a path like lake/shop/orders, or the options 'lake' (a folder) and 'table' (shop.orders)"

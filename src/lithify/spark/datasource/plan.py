@@ -6,7 +6,7 @@ no footer here, and is the same whoever computes it.
 
 The overlay goes along. What is small travels inside the partitions; the rest is laid down in the table's `index`
 folder, named by its snapshot, so that every read of that snapshot finds it there. The process that plans is gone before
-the tasks run, so nobody can remove it at the end: what has not been asked for in `KEPT_HOURS` goes with the next one.
+the tasks run, so nobody can remove it at the end: what nobody asked for in `STAGED_HOURS_MAX` goes with the next one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OPEN_BYTES = 2**20  # what opening a file costs, in bytes that could be read mea
 INLINE_BYTES_MAX = 2**20
 INLINE_ALL_BYTES_MAX = 16 * 2**20
 STAGED_GROUP_ROWS = 32_768
-KEPT_HOURS = 24
+STAGED_HOURS_MAX = 24
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class Stage:
 
     def _sweep(self) -> None:
         """A DataFrame that was planned so long ago is read anew."""
-        sweep(self._folder.parent, ("scan-", "feed-"), KEPT_HOURS * 3600)
+        sweep(self._folder.parent, ("scan-", "feed-"), STAGED_HOURS_MAX * 3600)
 
 
 def _ipc(table: pa.Table) -> bytes:

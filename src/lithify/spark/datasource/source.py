@@ -86,8 +86,8 @@ class TableSource(DataSource):
     def _changes(self) -> list[ScanPartition]:
         options = self.parsed
         with self.opened() as table:
-            since = table.place_of(options.since or "earliest")
-            until = table.place_of(options.until or "latest")
+            since = table.seq_of(options.since or "earliest")
+            until = table.seq_of(options.until or "latest")
             return partitions_of_rows(pages(table, since, until), table.index)
 
     @cut_here

@@ -50,19 +50,19 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cut_here
     def initialOffset(self) -> dict[str, str]:
-        return self._offset(self._table.place_of(self._options.starting_position))
+        return self._offset(self._table.seq_of(self._options.starting_position))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         rows = self._options.rows_per_batch
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._table.place_of("latest")
+        self._target = self._table.seq_of("latest")
 
     @cut_here
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:
-        since = self._table.place_of(start[POSITION])
-        newest = self._table.place_of("latest")
+        since = self._table.seq_of(start[POSITION])
+        newest = self._table.seq_of("latest")
         if self._target is not None:
             newest = min(newest, max(self._target, since))
         if isinstance(limit, ReadMaxRows) and since < newest:
@@ -70,12 +70,12 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(newest)
 
     def reportLatestOffset(self) -> dict[str, str]:
-        return self._offset(self._table.place_of("latest"))
+        return self._offset(self._table.seq_of("latest"))
 
     @cut_here
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
         table = self._table
-        since, until = table.place_of(start[POSITION]), table.place_of(end[POSITION])
+        since, until = table.seq_of(start[POSITION]), table.seq_of(end[POSITION])
         found = partitions_of_rows(pages(table, since, until), table.index)
         self._planned.append((until, found))
         return found
@@ -85,7 +85,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from batches(partition, self.columns, self.wanted)
 
     def commit(self, end: dict[str, str]) -> None:
-        self._forget_up_to(self._table.place_of(end[POSITION]))
+        self._forget_up_to(self._table.seq_of(end[POSITION]))
 
     def stop(self) -> None:
         self._forget_up_to(None)

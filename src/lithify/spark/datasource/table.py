@@ -22,7 +22,7 @@ FEED_PAGE_ROWS = 200_000
 
 
 @dataclass(frozen=True)
-class SpoolPlace:
+class SpoolTarget:
     """Where the tasks of one write lay their rows down: `root`/`folder`, the folder of the job `job`.
 
     `ordered`: the rows come with an order_by value, so that of several rows of a key one can win.
@@ -56,7 +56,7 @@ class TableAccess(Protocol):
 
     def planned(self, as_of: str | None) -> PlannedTable: ...
 
-    def place_of(self, position: str) -> int:
+    def seq_of(self, position: str) -> int:
         """The seq of a position, which must be one of this table; 'earliest' and 'latest' are positions too."""
 
     def position_of(self, seq: int) -> str: ...
@@ -65,18 +65,18 @@ class TableAccess(Protocol):
 
     def feed_until(self, since: int, rows_max: int) -> int: ...
 
-    def begin_write(self) -> SpoolPlace: ...
+    def begin_write(self) -> SpoolTarget: ...
 
     def commit_write(
         self,
-        place: SpoolPlace,
+        target: SpoolTarget,
         spooled: Sequence[Spooled],
         written: Sequence[Written],
         mode: Mode | None,
         batch_id: str | None,
     ) -> None: ...
 
-    def abort_write(self, place: SpoolPlace) -> None: ...
+    def abort_write(self, target: SpoolTarget) -> None: ...
 
     def apply_batch(self, options: SourceOptions, query: str | None, rows: pa.Table, epoch: int) -> None:
         """Commit a micro-batch exactly once. `query`: the id of the streaming query, where its tasks could tell."""

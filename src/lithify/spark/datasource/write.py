@@ -25,7 +25,7 @@ from lithify.core.rows import check_rows, conform
 from lithify.errors import InvalidRequest, LimitExceeded, LithifyError, cut_here
 from lithify.files.parquet import Written, part_path
 from lithify.files.staging import SpoolFile
-from lithify.spark.datasource.table import Source, Spooled, SpoolPlace
+from lithify.spark.datasource.table import Source, Spooled, SpoolTarget
 from lithify.spark.write import WriteTask, write_batches
 
 SPOOL_GROUP_BYTES = 16 * 2**20
@@ -54,15 +54,15 @@ class RowsMessage(WriterCommitMessage):
 class TableWriter(DataSourceArrowWriter):
     """`source` knows how to find the table again: Spark makes the commit in another process."""
 
-    def __init__(self, source: Source, place: SpoolPlace) -> None:
-        self.source, self.place = source, place
+    def __init__(self, source: Source, target: SpoolTarget) -> None:
+        self.source, self.target = source, target
 
     @cut_here
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         try:
-            if self.place.schema.keyed:
-                return TaskMessage(spool(self.place, iterator))
-            task = WriteTask(self.place.schema, self.place.root, self.place.folder)
+            if self.target.schema.keyed:
+                return TaskMessage(spool(self.target, iterator))
+            task = WriteTask(self.target.schema, self.target.root, self.target.folder)
             return TaskMessage(written=tuple(write_batches(iterator, task)))
         except InvalidRequest as error:
             return TaskMessage(error=error)
@@ -73,10 +73,10 @@ class TableWriter(DataSourceArrowWriter):
         with self.source.opened() as table:
             error = next((message.error for message in found if message.error is not None), None)
             if error is not None:
-                table.abort_write(self.place)
+                table.abort_write(self.target)
                 raise error
             table.commit_write(
-                self.place,
+                self.target,
                 [message.spooled for message in found if message.spooled is not None],
                 [file for message in found for file in message.written],
                 self.source.parsed.mode,
@@ -85,13 +85,13 @@ class TableWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         with self.source.opened() as table:
-            table.abort_write(self.place)
+            table.abort_write(self.target)
 
 
-def spool(place: SpoolPlace, batches: Iterator[pa.RecordBatch]) -> Spooled | None:
+def spool(target: SpoolTarget, batches: Iterator[pa.RecordBatch]) -> Spooled | None:
     """One file of rows that fit the table, in no order; None where there are none."""
-    columns = place.schema.columns
-    path = part_path(place.root, place.folder, f"spool-{uuid.uuid4().hex}.parquet")
+    columns = target.schema.columns
+    path = part_path(target.root, target.folder, f"spool-{uuid.uuid4().hex}.parquet")
     writer: SpoolFile | None = None
     waiting: list[pa.Table] = []
     rows = raw_bytes = waiting_bytes = 0
@@ -100,7 +100,7 @@ def spool(place: SpoolPlace, batches: Iterator[pa.RecordBatch]) -> Spooled | Non
             if not batch.num_rows:
                 continue
             table = conform(pa.Table.from_batches([batch]), columns)
-            check_rows(table, place.schema)
+            check_rows(table, target.schema)
             waiting.append(table)
             rows, raw_bytes = rows + table.num_rows, raw_bytes + table.nbytes
             waiting_bytes += table.nbytes

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from lithify.cache.rows import HotRows, RowsInMemory
 from lithify.cache.shared_memory import Layout, Shared, SharedMemory
+from lithify.core.names import TableRef
 from lithify.core.ops import Overlay
 from lithify.core.read_plan import PlannedTable, ReadPlan, Summary
 from lithify.errors import LithifyError
@@ -23,10 +24,9 @@ from lithify.sql.isolated import cage
 from lithify.sql.isolated.cage import Folder, View, fits, folders_at
 from lithify.sql.isolated.channel import Channel
 from lithify.sql.isolated.messages import Head, HotState, Memory, Plan, sendable, slim
-from lithify.sql.pushdown import Place
 
 # States of hot tables that a process remembers.
-STATES_KEPT_MAX = 32
+STATES_CACHED_MAX = 32
 # Pending changes below this are sent with each plan.
 PENDING_BYTES_MIN = 256 * 2**10
 
@@ -49,7 +49,7 @@ class Seen:
             self._new += sorted(new)
             self._segments |= new
         self._states.move_to_end(number)
-        while len(self._states) > STATES_KEPT_MAX:
+        while len(self._states) > STATES_CACHED_MAX:
             self._forgotten.append(self._states.popitem(last=False)[0])
         return known
 
@@ -63,7 +63,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Placed:
+class SharedRows:
     """Rows that were put into shared memory for processes alone."""
 
     number: int
@@ -81,28 +81,28 @@ class HotStates:
         self._numbers = itertools.count(1)
         self._known: weakref.WeakKeyDictionary[HotRows, int] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
-        self._pending: dict[int, tuple[Placed, Placed]] = {}
-        self._placing = threading.Lock()
+        self._pending: dict[int, tuple[SharedRows, SharedRows]] = {}
+        self._sharing = threading.Lock()
 
-    def pending(self, overlay: Overlay) -> tuple[Placed, Placed] | None:
+    def pending(self, overlay: Overlay) -> tuple[SharedRows, SharedRows] | None:
         """Hidden keys and rows; None where they are few, or there is no room: they are sent as they are then."""
         if overlay.hidden.nbytes + overlay.rows.nbytes < PENDING_BYTES_MIN:
             return None
-        with self._placing:
+        with self._sharing:
             if id(overlay) not in self._pending:
                 try:
-                    placed = self._place(overlay.hidden), self._place(overlay.rows)
+                    pair = self._share(overlay.hidden), self._share(overlay.rows)
                 except LithifyError:
                     return None
-                self._pending[id(overlay)] = placed
+                self._pending[id(overlay)] = pair
                 weakref.finalize(overlay, self._pending.pop, id(overlay)).atexit = False
             return self._pending[id(overlay)]
 
-    def _place(self, rows: pa.Table) -> Placed:
+    def _share(self, rows: pa.Table) -> SharedRows:
         with self._lock:
             number = next(self._numbers)
         batches = rows.combine_chunks().to_batches()
-        return Placed(number, rows.schema, tuple(self.memory.put(Layout(batch)) for batch in batches))
+        return SharedRows(number, rows.schema, tuple(self.memory.put(Layout(batch)) for batch in batches))
 
     def number(self, rows: HotRows) -> int:
         with self._lock:
@@ -123,29 +123,29 @@ class Told:
     def __init__(self, table_of: TableOf, names: Names, states: HotStates) -> None:
         self._table_of, self._names, self._states = table_of, names, states
         self._seen, self._view = Seen(), dict[str, frozenset[Folder]]()
-        self._opened: dict[Place, PlannedTable] = {}
-        self._summaries: dict[Place, Summary | None] = {}
-        self._held: list[Any] = []
+        self._opened: dict[TableRef, PlannedTable] = {}
+        self._summaries: dict[TableRef, Summary | None] = {}
+        self._retained: list[Any] = []
         # The tables that it is known to name.
         self.needed: dict[str, frozenset[Folder]] = {}
 
-    def open(self, likely: Sequence[Place]) -> None:
+    def open(self, likely: Sequence[TableRef]) -> None:
         """Tables that it seems to name. One that cannot be opened is left for when it is asked for: that says why."""
-        for place in likely:
+        for ref in likely:
             with contextlib.suppress(LithifyError):
-                self._open(place)
+                self._open(ref)
 
     def begin(self, seen: Seen, view: View) -> None:
         """Speak to a process, of which this is known."""
         self._seen, self._view = seen, dict(view)
 
-    def heads(self) -> dict[Place, Head]:
+    def heads(self) -> dict[TableRef, Head]:
         """What can be told before it is asked for."""
-        found: dict[Place, Head] = {}
-        for place, planned in self._opened.items():
+        found: dict[TableRef, Head] = {}
+        for ref, planned in self._opened.items():
             with contextlib.suppress(LithifyError):
                 rows = planned.hot(())
-                found[place] = Head(slim(planned.snapshot), None if rows is None else self._state(rows))
+                found[ref] = Head(slim(planned.snapshot), None if rows is None else self._state(rows))
         return found
 
     def news(self) -> tuple[Memory, list[int]]:
@@ -153,8 +153,8 @@ class Told:
 
     def reply(self, question: str, about: Any, channel: Channel) -> None:
         if question == "want":
-            place, columns = about
-            self._opened[place].want_hot(columns)
+            ref, columns = about
+            self._opened[ref].want_hot(columns)
             return
         try:
             succeeded, answer = True, self._answer(question, about)
@@ -171,37 +171,37 @@ class Told:
                 planned = self._table(about)
                 return None if planned is None else Head(slim(planned.snapshot))
             case "plan":
-                place, predicate = about
-                return self._plan(self._opened[place].plan(predicate))
+                ref, predicate = about
+                return self._plan(self._opened[ref].plan(predicate))
             case "hot":
-                place, columns = about
-                rows = self._opened[place].hot(columns)
+                ref, columns = about
+                rows = self._opened[ref].hot(columns)
                 return None if rows is None else self._state(rows)
             case "summary":
                 found = self._summaries[about] = self._opened[about].summary()
                 return None if found is None else found.rows
             case "nulls" | "bounds":
-                place, column = about
-                known = self._summaries[place]
+                ref, column = about
+                known = self._summaries[ref]
                 assert known is not None
                 return known.nulls(column) if question == "nulls" else known.bounds(column)
         raise AssertionError(f"unknown question {question}")
 
-    def _table(self, place: Place) -> PlannedTable | None:
-        self._open(place)
+    def _table(self, ref: TableRef) -> PlannedTable | None:
+        self._open(ref)
         if not fits(self._view, self.needed, None):
             raise OutOfView
-        return self._opened.get(place)
+        return self._opened.get(ref)
 
-    def _open(self, place: Place) -> None:
-        if place not in self._opened and (planned := self._table_of(*place)) is not None:
-            self._opened[place] = planned
+    def _open(self, ref: TableRef) -> None:
+        if ref not in self._opened and (planned := self._table_of(*ref)) is not None:
+            self._opened[ref] = planned
             if cage.is_possible():
                 self.needed[planned.snapshot.table] = folders_at(planned.folders)
 
     def _state(self, rows: RowsInMemory) -> HotState:
         assert isinstance(rows, HotRows)
-        self._held.append(rows)
+        self._retained.append(rows)
         number = self._states.number(rows)
         if self._seen.state(number, lambda: {segment.block.shape.segment for segment in rows.segments}):
             return HotState(number)
@@ -210,14 +210,14 @@ class Told:
 
     def _plan(self, plan: ReadPlan) -> Plan:
         overlay = plan.overlay
-        placed = None if overlay is None else self._states.pending(overlay)
-        if overlay is None or placed is None:
+        pending = None if overlay is None else self._states.pending(overlay)
+        if overlay is None or pending is None:
             return Plan(sendable(plan, overlay))
-        self._held.append(overlay)
-        hidden, rows = map(self._placed, placed)
+        self._retained.append(overlay)
+        hidden, rows = map(self._shared, pending)
         return Plan(sendable(plan, None), (hidden, rows))
 
-    def _placed(self, placed: Placed) -> HotState:
-        if self._seen.state(placed.number, lambda: {shared.shape.segment for shared in placed.blocks}):
-            return HotState(placed.number)
-        return HotState(placed.number, placed.columns, tuple((shared.shape, ()) for shared in placed.blocks))
+    def _shared(self, rows: SharedRows) -> HotState:
+        if self._seen.state(rows.number, lambda: {shared.shape.segment for shared in rows.blocks}):
+            return HotState(rows.number)
+        return HotState(rows.number, rows.columns, tuple((shared.shape, ()) for shared in rows.blocks))

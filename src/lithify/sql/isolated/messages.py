@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from lithify.core.names import TableRef
 from lithify.core.ops import Op, Overlay
 from lithify.core.read_plan import ReadPlan
 from lithify.core.snapshot import Snapshot
-from lithify.sql.pushdown import Place
 
 # A file of a process's own folder: the number of the task that it has begun, for when it is dead and cannot say.
 BEGUN = "begun"
@@ -29,7 +29,7 @@ class Read:
     """Columns of the rows of one table that a condition holds for."""
 
     answers_rows: ClassVar[bool] = True
-    place: Place
+    ref: TableRef
     columns: tuple[str, ...]
     where: str
 
@@ -55,7 +55,7 @@ Task = Select | Read | Explain | Columns
 @dataclass(frozen=True)
 class HotState:
     """Hot rows of one moment, or changes that are pending. A process that has seen it before is told only its `id`;
-    otherwise `blocks` has the shape of each block in shared memory and the places of its dead rows.
+    otherwise `blocks` has the shape of each block in shared memory and the positions of its dead rows.
     """
 
     id: int
@@ -101,7 +101,7 @@ class Job:
     memory_bytes_max: int
     spill_bytes_max: int
     cpu_s_max: float | None
-    heads: Mapping[Place, Head]
+    heads: Mapping[TableRef, Head]
     memory: Memory
 
 

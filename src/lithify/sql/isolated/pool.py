@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from lithify.cache.shared_memory import SharedMemory
 from lithify.compute.background import Later
+from lithify.core.names import TableRef
 from lithify.errors import ComputeFailed, InvalidRequest, LithifyError, OutOfResources, Unavailable
 from lithify.files.scratch import Scratch
 from lithify.sql.empty_catalog import Names, TableOf
@@ -38,7 +39,6 @@ from lithify.sql.isolated.channel import Channel, Gone
 from lithify.sql.isolated.messages import BEGUN, Job, Task
 from lithify.sql.isolated.template import template
 from lithify.sql.limits import out_of_disk, out_of_memory, out_of_time, too_much_of_one
-from lithify.sql.pushdown import Place
 from lithify.sql.query_run import QueryRun
 
 logger = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class Isolated:
 
     answer: Any
     rows: pa.Table | None
-    used: tuple[Place, ...]
+    used: tuple[TableRef, ...]
 
 
 class QueryProcesses:
@@ -100,7 +100,7 @@ class QueryProcesses:
         names: Names,
         course: QueryRun,
         limits: ProcessLimits,
-        likely: Sequence[Place] = (),
+        likely: Sequence[TableRef] = (),
     ) -> Isolated:
         """`likely`: tables that it will ask for, as it seems."""
         told = Told(table_of, names, self._states)
@@ -222,10 +222,10 @@ class QueryProcesses:
         except Unavailable:  # the next query tries again, and says so
             return
         with self._lock:
-            kept = not self._closed
-            if kept:
+            stays = not self._closed
+            if stays:
                 self._waiting.append(process)
-        if not kept:
+        if not stays:
             process.end()
 
     def close(self) -> None:

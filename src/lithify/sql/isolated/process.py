@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from lithify.cache.rows import RowsInMemory
 from lithify.cache.shared_memory import MappedSegment
+from lithify.core.names import TableRef
 from lithify.core.ops import Overlay
 from lithify.core.predicates import Predicate
 from lithify.core.read_plan import PlannedTable, ReadPlan, Summary
@@ -34,7 +35,6 @@ from lithify.sql.isolated import cage
 from lithify.sql.isolated.channel import Channel, Gone
 from lithify.sql.isolated.messages import BEGUN, Columns, Explain, Head, HotState, Job, Memory, Plan, Read, Select
 from lithify.sql.limits import Limits, out_of_memory
-from lithify.sql.pushdown import Place
 
 # Besides what the engine counts: the interpreter, the libraries, and what functions take.
 BESIDE_BYTES = 3 * 2**30
@@ -97,8 +97,8 @@ def _answered(job: Job, engine: ServingEngine, service: Service) -> tuple[Any, p
             limits = Limits(rows_max=rows_max, memory_bytes_max=job.memory_bytes_max)
             found = engine.run_here(query, service.table_of, service.names, limits)
             return (found.cut, found.hot, found.repeatable), found.rows
-        case Read(place, columns, where):
-            table = service.table_of(*place)
+        case Read(ref, columns, where):
+            table = service.table_of(*ref)
             assert table is not None
             return None, engine.read(table, columns, where, tame=False)
         case Explain(query):
@@ -129,7 +129,7 @@ class _Pieces:
         """The end goes with the answer."""
 
 
-def _send(answer: Any, used: Sequence[Place], rows: pa.Table | None, channel: Channel) -> None:
+def _send(answer: Any, used: Sequence[TableRef], rows: pa.Table | None, channel: Channel) -> None:
     """Rows go as an Arrow stream in pieces, of which the last comes with what is said about them."""
     pieces = _Pieces(channel)
     if rows is not None:
@@ -153,9 +153,9 @@ class Service:
         self._channel = channel
         self._segments: dict[int, MappedSegment] = {}
         self._states: dict[int, RowsThere] = {}
-        self._heads: Mapping[Place, Head] = {}
+        self._heads: Mapping[TableRef, Head] = {}
         # The tables that the task turned out to name.
-        self.used: list[Place] = []
+        self.used: list[TableRef] = []
 
     def begin(self, job: Job, descriptors: Sequence[int]) -> None:
         self._heads, self.used = job.heads, []
@@ -182,12 +182,12 @@ class Service:
         self._channel.send((fact, about))
 
     def table_of(self, namespace: str, name: str) -> RemoteTable | None:
-        place = namespace, name
-        head = self._heads.get(place) or self.ask("table", place)
+        ref = namespace, name
+        head = self._heads.get(ref) or self.ask("table", ref)
         if head is None:
             return None
-        self.used.append(place)
-        return RemoteTable(self, place, head)
+        self.used.append(ref)
+        return RemoteTable(self, ref, head)
 
     def names(self) -> Mapping[str, set[str]]:
         names: Mapping[str, set[str]] = self.ask("names")
@@ -203,10 +203,10 @@ class Service:
         for shape, dead in state.blocks:
             batch = self._segments[shape.segment].batch(shape, state.columns)
             start = 0
-            for place in (*dead, shape.rows):
-                if place > start:
-                    batches.append(batch.slice(start, place - start))
-                start = place + 1
+            for row in (*dead, shape.rows):
+                if row > start:
+                    batches.append(batch.slice(start, row - start))
+                start = row + 1
         return batches
 
 
@@ -238,7 +238,7 @@ class RemoteTable(PlannedTable):
     """A table whose plans the service makes."""
 
     service: Service
-    place: Place
+    ref: TableRef
     head: Head
 
     @property
@@ -250,7 +250,7 @@ class RemoteTable(PlannedTable):
         return ()  # the service knows them, and has told the kernel
 
     def plan(self, predicate: Predicate | None = None) -> ReadPlan:
-        told: Plan = self.service.ask("plan", (self.place, predicate))
+        told: Plan = self.service.ask("plan", (self.ref, predicate))
         if told.pending is None:
             return told.plan
         hidden, rows = (self.service.rows_of(state).table() for state in told.pending)
@@ -261,27 +261,27 @@ class RemoteTable(PlannedTable):
             rows = self.service.rows_of(self.head.hot)
             if set(self.schema.names if columns is None else columns) <= set(rows.columns.names):
                 return rows
-        state = self.service.ask("hot", (self.place, None if columns is None else tuple(columns)))
+        state = self.service.ask("hot", (self.ref, None if columns is None else tuple(columns)))
         return None if state is None else self.service.rows_of(state)
 
     def want_hot(self, columns: Sequence[str] | None) -> None:
-        self.service.tell("want", (self.place, None if columns is None else tuple(columns)))
+        self.service.tell("want", (self.ref, None if columns is None else tuple(columns)))
 
     def summary(self) -> Summary | None:
-        rows = self.service.ask("summary", self.place)
-        return None if rows is None else RemoteSummary(self.service, self.place, rows)
+        rows = self.service.ask("summary", self.ref)
+        return None if rows is None else RemoteSummary(self.service, self.ref, rows)
 
 
 @dataclass(frozen=True)
 class RemoteSummary:
     service: Service
-    place: Place
+    ref: TableRef
     rows: int
 
     def nulls(self, column: str) -> int | None:
-        nulls: int | None = self.service.ask("nulls", (self.place, column))
+        nulls: int | None = self.service.ask("nulls", (self.ref, column))
         return nulls
 
     def bounds(self, column: str) -> tuple[Any, Any] | None:
-        bounds: tuple[Any, Any] | None = self.service.ask("bounds", (self.place, column))
+        bounds: tuple[Any, Any] | None = self.service.ask("bounds", (self.ref, column))
         return bounds

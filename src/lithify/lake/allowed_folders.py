@@ -1,8 +1,8 @@
-"""Which places outside of a lake this user has allowed it to refer to, by adopting a table that lies there.
+"""Which folders outside of a lake this user has allowed it to refer to, by adopting a table that lies there.
 
 The log of a lake names the base of an adopted table, and a lake is only data: somebody else may have written that name.
 What the user allowed is therefore kept apart from every lake, in the user's own folder for settings, by the lake's real
-place. Another user, or the same lake elsewhere, needs the setting `allowed_paths`.
+path. Another user, or the same lake elsewhere, needs the setting `allowed_paths`.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ LOCK_WAIT_S_MAX = 10.0
 
 def remembered(lake: PurePath) -> list[PurePath]:
     try:
-        return [PurePath(place) for place in _read().get(real_path(lake), ())]
+        return [PurePath(folder) for folder in _read().get(real_path(lake), ())]
     except LithifyError as error:
         logger.warning("what was allowed before is not known: %s", error)
         return []
 
 
-def remember(lake: PurePath, place: PurePath) -> None:
+def remember(lake: PurePath, folder: PurePath) -> None:
     """Where that cannot be written down, the next to open the lake is told what to set."""
     path, store, real = _path(), LocalStorage(), real_path(lake)
 
-    def with_place(content: bytes | None) -> bytes | None:
+    def with_folder(content: bytes | None) -> bytes | None:
         known = {} if content is None else _parsed(content)
-        if str(place) in known.setdefault(real, []):
+        if str(folder) in known.setdefault(real, []):
             return None
-        known[real].append(str(place))
+        known[real].append(str(folder))
         return (json.dumps(known, indent=1) + "\n").encode()
 
     try:
         store.make_folder(path.parent, 0o700)
-        store.swap(path, with_place, LOCK_WAIT_S_MAX, "allowed places", mode=0o600)
+        store.swap(path, with_folder, LOCK_WAIT_S_MAX, "allowed folders", mode=0o600)
     except LithifyError as error:
-        logger.warning("%s could not be written (%s): %s", path, error, not_allowed(place, "the adopted table"))
+        logger.warning("%s could not be written (%s): %s", path, error, not_allowed(folder, "the adopted table"))
 
 
 def _read() -> dict[str, list[str]]:
@@ -58,7 +58,7 @@ def _read() -> dict[str, list[str]]:
 
 def _parsed(content: bytes) -> dict[str, list[str]]:
     try:
-        return {str(lake): [str(place) for place in places] for lake, places in json.loads(content).items()}
+        return {str(lake): [str(folder) for folder in folders] for lake, folders in json.loads(content).items()}
     except (ValueError, AttributeError, TypeError) as error:
         logger.warning("%s cannot be read (%s): what it allows is left out", _path(), error)
         return {}
