@@ -193,7 +193,7 @@ def _prune_alone(folder: Path) -> None:
     first_s = time.perf_counter() - start
     seconds = [timed(partial(_pruned, sidecar)) for _ in range(PRUNINGS)]
     found = {
-        "kept": left,
+        "left": left,
         "first_s": first_s,
         "seconds": seconds,
         "grown": _resident_now() - before,

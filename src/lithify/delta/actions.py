@@ -85,7 +85,7 @@ def commit_body(change: LogChange, partitions: Sequence[str], write_id: str, tim
         updated = {"lastUpdated": time_ms} if may_expire(name) else {}
         actions.append({"txn": {"appId": name, "version": version, **updated}})
     # Raw UTF-8: deltalake misreads characters outside the basic plane when they are escaped.
-    return "\n".join(json.dumps(action, ensure_ascii=False) for action in actions).encode()
+    return "\n".join(json.dumps(action, ensure_ascii=False, separators=(",", ":")) for action in actions).encode()
 
 
 def _said(info: Mapping[str, Any], write_id: str, time_ms: int) -> dict[str, Any]:

@@ -8,6 +8,7 @@ this process on a log share what one of them has made of a file.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePath
 from weakref import WeakValueDictionary
@@ -55,8 +56,9 @@ class LiveFiles:
         files = tuple(file or next(new) for file in found)
         live._by_path = {file.log_path: file for file in reversed(files)}
         # Another handle's may change meanwhile: what it has made is looked at, and nothing made of it.
-        before_them = known._files if known is not None else None
-        live._files = before_them if before_them == files else files
+        made = known._files if known is not None and not fresh else None
+        unmoved = made is not None and len(made) == len(files) and all(map(operator.is_, made, files))
+        live._files = made if unmoved else files
         return live
 
     @property

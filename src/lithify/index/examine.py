@@ -22,7 +22,7 @@ from lithify.files.os_errors import translated
 
 BATCH_FILES = 512
 DEATHS_MAX = 32
-PLACE_BYTES = 8
+NUMBER_BYTES = 8
 _KINDS: dict[str, type[LithifyError]] = {
     kind.code: kind for kind in (Corruption, InvalidRequest, NotFound, Unavailable)
 }
@@ -71,18 +71,18 @@ def _read_by_one(files: Sequence[Named], folder: str) -> Iterator[Examined]:
         translated(tempfile.gettempdir()),
         tempfile.TemporaryFile("w+") as asked,
         tempfile.TemporaryFile("w+", errors="replace") as said,
-        tempfile.TemporaryFile("w+b") as place,
+        tempfile.TemporaryFile("w+b") as number,
     ):
         asked.writelines(json.dumps(file) + "\n" for file in files)
         asked.seek(0)
-        place.truncate(PLACE_BYTES)
+        number.truncate(NUMBER_BYTES)
         try:
             child = subprocess.Popen(
-                [sys.executable, "-P", "-m", "lithify.index.examine_main", folder, str(place.fileno())],
+                [sys.executable, "-P", "-m", "lithify.index.examine_main", folder, str(number.fileno())],
                 stdin=asked,
                 stdout=subprocess.PIPE,
                 stderr=said,
-                pass_fds=[place.fileno()],
+                pass_fds=[number.fileno()],
             )
         except OSError as error:
             raise Unavailable(f"no process could be started to look at files: {error}") from error
@@ -93,7 +93,7 @@ def _read_by_one(files: Sequence[Named], folder: str) -> Iterator[Examined]:
                 answered += len(some.files)
                 yield some
         if answered < len(files):
-            died_of = files[int.from_bytes(place.read(), "little")]
+            died_of = files[int.from_bytes(number.read(), "little")]
             problem = _death(f"{folder}/{died_of[0]}" if folder else died_of[0], child.returncode, said)
             yield Examined([died_of], None, {died_of[0]: problem})
 

@@ -58,17 +58,17 @@ def read_entries(data: PurePath, files: Sequence[DataFile], *, examined: bool = 
 
 
 def entries_of(
-    folder: str, reads: Iterable[Read], check: Callable[[Footer, str], None] = lambda footer, place: None
+    folder: str, reads: Iterable[Read], check: Callable[[Footer, str], None] = lambda footer, path: None
 ) -> EntriesRead:
-    """`check`: raises what else is wrong with a file that lies at this place."""
+    """`check`: raises what else is wrong with a file that lies there."""
     entries, problems = Entries(), dict[str, LithifyError]()
     for (path, size_bytes), read in reads:
         try:
             if isinstance(read, LithifyError):
                 raise read
-            place = seq_of(folder, path)
-            footer = footer_of(read[0], place)
-            check(footer, place)
+            there = path_of(folder, path)
+            footer = footer_of(read[0], there)
+            check(footer, there)
             entries.add(footer, path, size_bytes or 0, read[1])
         except LithifyError as error:
             problems[path] = error
@@ -79,7 +79,7 @@ def named(files: Sequence[DataFile]) -> list[Named]:
     return [(file.path, file.size_bytes) for file in files]
 
 
-def seq_of(folder: str, path: str) -> str:
+def path_of(folder: str, path: str) -> str:
     return f"{folder}/{path}" if folder else path
 
 
@@ -102,11 +102,11 @@ def footers_of(folder: str, files: Sequence[Named]) -> Iterator[Read]:
 
 
 def _read(folder: str, files: Sequence[Named]) -> list[Read]:
-    return [(file, _footer(seq_of(folder, file[0]), file[1])) for file in files]
+    return [(file, _footer(path_of(folder, file[0]), file[1])) for file in files]
 
 
-def _footer(place: str, size_bytes: int | None) -> tuple[bytes, int] | LithifyError:
+def _footer(path: str, size_bytes: int | None) -> tuple[bytes, int] | LithifyError:
     try:
-        return read_tagged_footer(place, size_bytes)
+        return read_tagged_footer(path, size_bytes)
     except LithifyError as error:
         return error

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from lithify.core.position import Position, seq_of
 from lithify.errors import InvalidRequest, LithifyError
 from lithify.files.local import LocalStorage
-from lithify.lake.internals import internals
 from lithify.spark.datasource.options import Mode, SourceOptions
 from lithify.spark.datasource.source import TableSource
 from lithify.spark.datasource.table import Spooled, SpoolTarget
@@ -49,6 +48,8 @@ class LakeTable:
     """`TableAccess` over a table of an open lake."""
 
     def __init__(self, table: Table) -> None:
+        from lithify.lake.internals import internals
+
         self._table, self._internals = table, internals(table)
 
     @property
