@@ -5,6 +5,7 @@ Random logs, whose commits come from Lithify, from deltalake and from writers th
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import random
@@ -19,12 +20,14 @@ import duckdb
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
+from deltalake.transaction import AddAction
 
-from lithify import Corruption, Lake, Unavailable
+from lithify import Corruption, Lake, LithifyError, Unavailable
 from lithify.core.snapshot import DataFile
-from lithify.delta.actions import LogChange
+from lithify.delta.actions import LogChange, parse_objects
 from lithify.delta.archive import LogLimits
 from lithify.delta.commit_outcome import Intent, Lost
+from lithify.delta.entries import spelled
 from lithify.delta.log import FOLLOWED_MAX, DeltaLog
 from lithify.delta.tail import TXNS_KEPT_MAX
 from lithify.files.local import LocalStorage
@@ -314,6 +317,80 @@ def test_a_commit_that_cannot_be_followed_leaves_what_is_known(tmp_path: Path, m
 
 def failing(*arguments: Any) -> None:
     raise Unavailable("too many files are open")
+
+
+ADD = {"path": "write-x.parquet", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n\n" + json.dumps({"add": ADD}) + "\r\n\n",
+        json.dumps({"add": ADD}, indent=2),
+        json.dumps({"txn": {"appId": "a", "version": 3}}) + json.dumps({"add": ADD}),
+        json.dumps({"add": ADD, "remove": None}),
+        json.dumps({"add": ADD, "commitInfo": {"timestamp": 5, "lithify": {"time_ms": "soon"}}}),
+    ],
+    ids=["blank lines", "indented", "one line", "null", "a time that is none"],
+)
+def test_what_deltalake_reads_is_read_and_never_set_aside(tmp_path: Path, text: str) -> None:
+    program, store = Program(tmp_path / "t", random.Random(1)), LocalStorage()
+    log = DeltaLog.open(program.folder, store)
+    log.files([])
+    commit = program.folder / "_delta_log" / f"{1:020d}.json"
+    commit.write_text(text)
+    log.refresh()
+
+    assert said(log, []) == said(DeltaLog.open(program.folder, store), [])
+    assert [file.path for file in log.files([])] == ["write-x.parquet"]
+    assert commit.exists()
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [
+        [{"add": ADD}, {"add": {**ADD, "size": 7}}],
+        [{"remove": {"path": "write-x.parquet", "dataChange": True}}, {"add": ADD}],
+        [{"add": {**ADD, "stats": '{"numRecords": "5"}'}}],
+        [{"txn": {"appId": "a", "version": 7}}, {"txn": {"appId": "a", "version": 8}}],
+    ],
+    ids=["added twice", "removed and added", "rows as text", "one transaction twice"],
+)
+def test_of_commits_that_are_none_deltalake_is_asked(tmp_path: Path, actions: list[dict[str, Any]]) -> None:
+    program, store = Program(tmp_path / "t", random.Random(1)), LocalStorage()
+    program.put({"add": ADD})
+    log = DeltaLog.open(program.folder, store)
+    log.files([])
+    program.put(*actions)
+    log.refresh()
+
+    assert said(log, []) == said(DeltaLog.open(program.folder, store), [])
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"\xef\xbb\xbf{}", b'{"add": 5}', b'{"commitInfo": {"x": NaN}}', b"{"])
+def test_what_is_no_commit_is_not_built_on(tmp_path: Path, content: bytes) -> None:
+    """Somebody else's, perhaps half written: an error, or as if it were not there, until it is whole."""
+    program, store = Program(tmp_path / "t", random.Random(1)), LocalStorage()
+    log = DeltaLog.open(program.folder, store)
+    commit = program.folder / "_delta_log" / f"{1:020d}.json"
+    commit.write_bytes(content)
+    with contextlib.suppress(LithifyError):
+        log.refresh()
+    commit.write_text(json.dumps({"add": ADD}))
+    log.refresh()
+
+    assert [file.path for file in log.files([])] == ["write-x.parquet"]
+
+
+def test_paths_are_spelled_as_deltalake_spells_them(tmp_path: Path) -> None:
+    paths = [f"a{chr(code)}b.parquet" for code in range(1, 128) if chr(code) not in "/."] + ["ä.parquet", "😀.parquet"]
+    DeltaTable.create(str(tmp_path / "t"), Schema.from_arrow(pa.schema([("i", "int64")])))
+    table = DeltaTable(str(tmp_path / "t"))
+    actions = [AddAction(path, 1, {}, 1, True, "{}") for path in paths]
+    table.create_write_transaction(actions, "append", table.schema(), [])
+    commit = (tmp_path / "t" / "_delta_log" / f"{1:020d}.json").read_bytes()
+
+    assert {action["add"]["path"] for action in parse_objects(commit) if "add" in action} == set(map(spelled, paths))
 
 
 def test_bounds_of_another_type_say_nothing(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -130,17 +131,44 @@ def commit_properties(
 
 
 def parse_record(version: int, content: bytes) -> CommitRecord:
-    """Raises ValueError for what is no JSON."""
-    lines = [json.loads(line) for line in content.splitlines() if line.strip()]
-    commit: dict[str, Any] = next((line["commitInfo"] for line in lines if "commitInfo" in line), {})
+    """Raises ValueError for what are no actions."""
+    actions = [
+        {kind: said for kind, said in action.items() if said is not None} for action in parse_objects(content, _STRICT)
+    ]
+    if not all(isinstance(said, dict) for action in actions for said in action.values()):
+        raise ValueError(f"version {version} has an action that is none")
+    commit: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     info = commit.get("lithify")
     info = info if isinstance(info, dict) else {}
-    return CommitRecord(
-        version,
-        int(info.get("time_ms", commit.get("timestamp", 0))),
-        info,
-        tuple(line["add"] for line in lines if "add" in line),
-        tuple(line["remove"] for line in lines if "remove" in line),
-        {line["txn"]["appId"]: line["txn"]["version"] for line in lines if "txn" in line},
-        frozenset(kind for line in lines for kind in line),
-    )
+    try:
+        return CommitRecord(
+            version,
+            int(info.get("time_ms", commit.get("timestamp", 0))),
+            info,
+            tuple(action["add"] for action in actions if "add" in action),
+            tuple(action["remove"] for action in actions if "remove" in action),
+            # Of several for one name the first counts, as it does to deltalake.
+            {action["txn"]["appId"]: action["txn"]["version"] for action in reversed(actions) if "txn" in action},
+            frozenset(kind for action in actions for kind in action),
+        )
+    except (KeyError, TypeError, OverflowError) as error:
+        raise ValueError(f"version {version} has an action that is none") from error
+
+
+def parse_objects(content: bytes, decoder: json.JSONDecoder | None = None) -> list[dict[str, Any]]:
+    """What a commit is: JSON objects one after the other, mostly one in a line. Raises ValueError."""
+    text, found, end = content.decode(), list[dict[str, Any]](), 0
+    while (end := _BLANK.match(text, end).end()) < len(text):  # type: ignore[union-attr]
+        value, end = (decoder or _LENIENT).raw_decode(text, end)
+        if not isinstance(value, dict):
+            raise ValueError(f"{value!r:.100} is no action")
+        found.append(value)
+    return found
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+_BLANK = re.compile(r"\s*")
+_LENIENT, _STRICT = json.JSONDecoder(), json.JSONDecoder(parse_constant=_no_number)

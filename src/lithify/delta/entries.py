@@ -19,8 +19,9 @@ from lithify.delta.foreign_bounds import believed
 from lithify.delta.stated_values import Unfamiliar, bound, partition_value
 from lithify.errors import Corruption
 
-# What deltalake escapes in the paths of its log, besides control characters and everything beyond ASCII.
-_ESCAPED = re.compile(r"""[^ -~]|[\\{^}%`\]">\[<#|*?]""")
+INT64_MAX = 2**63 - 1
+# What deltalake escapes in the paths of its log, besides blanks, control characters and everything beyond ASCII.
+_ESCAPED = re.compile(r"""[^!-~]|[\\{^}%`\]">\[<#|*?]""")
 
 
 def data_files(actions: pa.Table, bounded: Sequence[str]) -> Iterator[DataFile]:
@@ -57,7 +58,12 @@ def added_file(
         # All digits of a decimal count, and those of a double that is read so are the same.
         stats = json.loads(add.get("stats") or "{}", parse_float=Decimal)
         low, high, nulls = (stats.get(name) or {} for name in ("minValues", "maxValues", "nullCount"))
-        stated = add.get("partitionValues") or {}
+        stated = add["partitionValues"]
+        if type(add["path"]) is not str or not 0 <= add["size"] <= INT64_MAX:
+            raise ValueError
+        if stats.get("numRecords") is not None and type(stats["numRecords"]) is not int:
+            raise ValueError
+        add["path"].encode()
         kinds = {name: columns.field(name).type for name in {*bounded, *partitions} if name in columns.names}
         return _data_file(
             add["path"],
@@ -73,7 +79,7 @@ def added_file(
             {name: partition_value(kinds[name], stated.get(name)) for name in partitions},
             lambda: tuple(name for name in columns.names if nulls.get(name) is not None),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise Unfamiliar(f"{add!r}") from error
 
 

@@ -71,7 +71,9 @@ class LiveFiles:
     def advance(self, commit: CommitRecord) -> None:
         """To the next version. Whatever it raises, Unfamiliar above all, leaves it where it was."""
         added = [added_file(add, self._columns, self._partitions, self.bounds_of) for add in commit.adds]
-        removed = {remove["path"] for remove in commit.removes}
+        removed = {str(remove.get("path")) for remove in commit.removes}
+        if len({file.log_path for file in added} | removed) < len(added) + len(commit.removes):
+            raise Unfamiliar(f"version {commit.version} names a file twice")
         if not removed <= self._by_path.keys():
             raise Unfamiliar(f"{min(removed - self._by_path.keys())!r} is removed, and not known")
         self._check(file.path for file in added)

@@ -218,11 +218,12 @@ class DeltaLog:
         """
         try:
             if commit is not None:
-                return self._advance(commit)
-            while (commit := self._next_commit()) is not None:
                 self._advance(commit)
+            while commit is None and (following := self._next_commit()) is not None:
+                self._advance(following)
             if self._tail.commits_since > FOLLOWED_MAX:
-                with contextlib.suppress(NotFound):  # trimmed meanwhile: the next look finds the head
+                # What stands in its way stands in that of the next look too, or has passed by then.
+                with contextlib.suppress(LithifyError):
                     self._rebase()
         except Unfamiliar as error:
             logger.debug("%s is opened anew: %s", self.path, error)
@@ -230,7 +231,7 @@ class DeltaLog:
 
     def _advance(self, commit: CommitRecord) -> None:
         self._tail.advance(commit)
-        self._time = commit.version, int(commit.info.get("time_ms", 0))
+        self._time = commit.version, commit.timestamp_ms if "time_ms" in commit.info else 0
 
     def _next_commit(self) -> CommitRecord | None:
         """Commits go oldest first: while this version is there, the next is the one that was built on it, and not one
@@ -238,14 +239,15 @@ class DeltaLog:
         """
         here, following = self._commits.live_path(self.version), self._commits.live_path(self.version + 1)
         try:
-            content = self._store.read(following)
+            # One that is empty is on its way, of a writer that does not give it its name at the end.
+            content = self._store.read(following).strip() or None
         except NotFound:
             content = None
-        if not self._store.exists(here):
+        if not self._store.exists(here) or self._commits.is_archived(self.version):
             raise Unfamiliar(f"version {self.version} has left the log")
         try:
             return None if content is None else parse_record(self.version + 1, content)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except ValueError as error:
             raise Unfamiliar(f"version {self.version + 1} cannot be read here") from error
 
     def _reopen(self) -> None:
@@ -259,7 +261,8 @@ class DeltaLog:
         costs the same however long the log is; deltalake would list it.
         """
         here, following = self._commits.live_path(self.version), self._commits.live_path(self.version + 1)
-        return self._store.exists(here) and not self._store.exists(following)
+        at_head = self._store.exists(here) and not self._store.exists(following)
+        return at_head and not self._commits.is_archived(self.version)
 
     def at(self, version: int) -> DeltaLog:
         """A handle pinned to an older version."""
@@ -364,7 +367,7 @@ class DeltaLog:
             self._commits.check_after(self._tail.opened)
             table.update_incremental()
         if table.version() != self.version:
-            self._reopen()
+            self._tail = Tail(table)
             raise Lost
         self._tail.rebase(table)
         return table

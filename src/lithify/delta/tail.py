@@ -97,8 +97,10 @@ class Tail:
 
     def advance(self, commit: CommitRecord) -> None:
         """To the next version. Whatever it raises, Unfamiliar above all, leaves it where it was."""
-        if not commit.kinds <= _FAMILIAR or commit.version != self.version + 1:
-            raise Unfamiliar(f"version {commit.version} has {', '.join(sorted(commit.kinds))}")
+        if not commit.kinds or not commit.kinds <= _FAMILIAR or commit.version != self.version + 1:
+            raise Unfamiliar(f"version {commit.version} has {', '.join(sorted(commit.kinds)) or 'nothing'}")
+        if not all(type(version) is int for version in commit.txns.values()):
+            raise Unfamiliar(f"version {commit.version} has transactions without a number")
         if self._live is not None:
             self._live.advance(commit)
         self._since.append(commit)

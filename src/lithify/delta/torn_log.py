@@ -6,11 +6,11 @@ An unreadable commit anywhere else is corruption: newer ones build on it.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from pathlib import PurePath
 
+from lithify.delta.actions import parse_objects
 from lithify.delta.folder import CHECKPOINT_NAME, HINT, LOCK, Listing, commit_name, hinted_checkpoint
 from lithify.errors import Corruption, NotFound
 from lithify.files.open_parquet import open_file
@@ -64,9 +64,8 @@ def _parses(path: PurePath, store: Storage) -> bool:
 
 
 def is_whole(commit: bytes) -> bool:
-    lines = commit.splitlines()
     try:
-        return bool(lines) and all(isinstance(json.loads(line), dict) for line in lines)
+        return bool(parse_objects(commit))
     except ValueError:
         return False
 
