@@ -366,8 +366,11 @@ class DeltaLog:
         if self._tail.opened < self.version:
             self._commits.check_after(self._tail.opened)
             table.update_incremental()
-        if table.version() != self.version:
+        if table.version() > self.version:
             self._tail = Tail(table)
+            raise Lost
+        if table.version() < self.version:  # its commits have left the log
+            self._reopen()
             raise Lost
         self._tail.rebase(table)
         return table

@@ -36,8 +36,8 @@ class Txns:
         self._names, self._versions = pa.array(found.keys(), pa.string()), pa.array(found.values(), pa.int64())
 
     def get(self, name: str) -> int | None:
-        place = self._names.index(name).as_py()
-        return None if place < 0 else int(self._versions[place].as_py())
+        row = self._names.index(name).as_py()
+        return None if row < 0 else int(self._versions[row].as_py())
 
 
 @dataclass(frozen=True)

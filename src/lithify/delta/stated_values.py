@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from lithify.core.column_types import Family, type_of
 
-UTC = dt.UTC
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(\.\d{1,9})?(Z|[+-]\d\d:\d\d)?")
 Read = Callable[[Any], Any]
 
@@ -123,9 +122,5 @@ def _moment(kind: pa.DataType, text: str) -> dt.datetime:
         raise ValueError
     day, time, fraction, zone = found.groups()
     micros = ((fraction or ".0")[1:7]).ljust(6, "0")
-    moment = dt.datetime.fromisoformat(f"{day}T{time}.{micros}")
-    if zone is None or zone == "Z":
-        moment = moment.replace(tzinfo=UTC)
-    else:
-        moment = dt.datetime.fromisoformat(f"{day}T{time}.{micros}{zone}").astimezone(UTC)
+    moment = dt.datetime.fromisoformat(f"{day}T{time}.{micros}{zone or 'Z'}").astimezone(dt.UTC)
     return moment if kind.tz is not None else moment.replace(tzinfo=None)
