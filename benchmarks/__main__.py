@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from benchmarks import (
+    bucket,
     commits,
     compaction,
     folds,
@@ -19,6 +20,7 @@ from benchmarks import (
     service,
     serving,
     sidecar,
+    statements,
     steady,
     upserts,
 )
@@ -31,6 +33,7 @@ SUITES = {
     "reads": reads.run,
     "folds": folds.run,
     "compaction": compaction.run,
+    "statements": statements.run,
     "steady": steady.run,
     "opening": opening.run,
     "sidecar": sidecar.run,
@@ -38,6 +41,7 @@ SUITES = {
     "service": service.run,
     "queries": queries.run,
     "pipeline": pipeline.run,
+    "bucket": bucket.run,
 }
 
 

@@ -7,12 +7,14 @@ import os
 import shutil
 import tempfile
 import time
+import tracemalloc
 from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
+from deltalake import DeltaTable
 
-from benchmarks.report import Report, median, rounds, timed
+from benchmarks.report import Report, best_of, median, rounds, timed
 from lithify import Lake, Settings
 from lithify.core.ops import Op
 from lithify.delta.actions import LogChange
@@ -22,6 +24,7 @@ from lithify.files.parquet import Layout, Written, encode
 
 COMMITS_FEW, COMMITS_MANY = 10, 10_000
 PENDING = 10
+FILES_MANY, FILES_A_COMMIT = 100_000, 5_000
 FOLD_EVERY = 50
 ROUNDS, ROUNDS_FIRST, ROUNDS_WRITING = 15, 5, 30
 MEMORY = "/dev/shm"
@@ -72,8 +75,47 @@ def run(lake: Lake, report: Report, scale: float) -> None:
             median(upserts["bench.few"]),
             1.5,
         )
+        _many_files(folder, report, max(int(FILES_MANY * scale), 1_000))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _many_files(folder: Path, report: Report, count: int) -> None:
+    report.say(f"building bench.wide: {count:,} live files")
+    path = folder / "lake"
+    with Lake(path, settings=Settings(actor="bench")) as lake:
+        handles = lake.create_table("bench.wide", SCHEMA, key="id")._handles
+        changes = handles.changes
+        _, stats = encode(pa.table({"id": [1], "v": ["old"]}, schema=SCHEMA), Layout.of(changes.schema))
+        for first in range(0, count, FILES_A_COMMIT):
+            files = [
+                (Written(f"write-{number:032x}.parquet", 1_000, 1, stats), Op.UPSERT)
+                for number in range(first, min(first + FILES_A_COMMIT, count))
+            ]
+            changes.log.try_commit(changes.added(files, {}, {"operation": "upsert"}), Intent(handles.runtime.new_id()))
+        changes.log.make_durable()
+        changes.log.checkpoint(trim=False)
+        log = Path(changes.log.path)
+
+    def ours() -> None:
+        with Lake(path, settings=Settings(actor="bench")) as lake:
+            assert len(lake.table("bench.wide")._handles.changes.files()) == count
+
+    def theirs() -> None:
+        assert DeltaTable(log).get_add_actions().num_rows == count
+
+    lithify, alone = best_of(5, ours, theirs)
+    report.at_most(f"open a log of {count:,} live files, and list them", lithify, "deltalake alone", alone, 1.2)
+    with Lake(path, settings=Settings(actor="bench")) as lake:
+        handles = lake.table("bench.wide")._handles
+        gc.collect()
+        tracemalloc.start()
+        try:
+            found = handles.changes.files()
+            per_file = tracemalloc.get_traced_memory()[0] / len(found)
+        finally:
+            tracemalloc.stop()
+    report.number("memory of a log's head, per live file", f"{per_file:.0f} bytes", "≤ 1 KB", per_file <= 1_024)
 
 
 def _open(path: Path, name: str) -> tuple[float, Lake]:

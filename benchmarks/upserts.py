@@ -12,6 +12,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from benchmarks.data import changes, load, random_keys
+from benchmarks.floor import floor_s
 from benchmarks.report import Report, median, timed
 from lithify import Lake
 
@@ -55,8 +56,10 @@ def run(lake: Lake, report: Report, scale: float) -> None:
         upsert[middle],
         "deltalake merge, not durable",
         merge,
-        100,
+        800,
     )
+    floor = floor_s(Path(lake.path).parent)
+    report.at_most("the same", upsert[middle], "writing and syncing two files and two folders", floor, 3)
     report.at_most(f"the same into {middle:,}", upsert[middle], f"into {small:,}", upsert[small], 1.5)
     report.at_most(f"the same into {large:,}", upsert[large], f"into {small:,}", upsert[small], 1.5)
     for rows in (small, large):

@@ -156,12 +156,33 @@ assert "pip install polars" in told(table.to_polars)
 """
 
 
+A_BUCKET = """
+import sys
+from lithify import Lake, Unavailable
+from lithify.files.open_storage import storage_of
+
+assert "obstore" not in sys.modules
+try:
+    print(type(storage_of("s3://bucket/lake")).__name__)
+except Unavailable as error:
+    print(error.message)
+"""
+
+
 def test_a_table_and_sql_need_no_extra_even_for_large_folds(environment: Callable[..., Environment]) -> None:
     assert environment().python(A_TABLE) == "[{'id': 1, 'v': 'c'}] local {'id': 1, 'v': 'c'}\n"
 
 
 def test_what_is_missing_names_what_brings_it_in_python(environment: Callable[..., Environment]) -> None:
     environment().python(REFUSALS)
+
+
+def test_a_lake_in_a_bucket_needs_no_extra(environment: Callable[..., Environment]) -> None:
+    """Where dependencies were chosen by hand, it names the one that is missing."""
+    without = ("deltalake", "pyarrow", "datafusion", "numpy", "pydantic-settings", "apscheduler", "xxhash", "orjson")
+
+    assert environment().python(A_BUCKET) == "BucketStorage\n"
+    assert "`pip install obstore`" in environment(only=(*without, "prometheus-client")).python(A_BUCKET)
 
 
 def test_the_command_line_needs_no_extra_and_names_the_one_that_it_lacks(

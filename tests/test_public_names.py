@@ -26,6 +26,7 @@ def test_exported_names() -> None:
         "Conflict",
         "Corruption",
         "CycleReport",
+        "Executed",
         "FoldPlan",
         "FoldReport",
         "Forbidden",
@@ -46,6 +47,7 @@ def test_exported_names() -> None:
         "Pipeline",
         "PipelinePlan",
         "PipelineReport",
+        "RestorePlan",
         "RunningQuery",
         "Settings",
         "Snapshot",
@@ -73,8 +75,11 @@ def test_the_lake() -> None:
         "if_not_exists",
         "options",
         "sort_by",
+        "expires",
+        "merge_rules",
     ]
-    assert parameters(Lake.sql)[1:] == ["query", "as_of"]
+    assert parameters(Lake.sql)[1:] == ["query", "as_of", "parameters"]
+    assert parameters(Lake.execute)[1:] == ["statement", "parameters", "dry_run", "batch_id", "actor", "reason"]
     assert parameters(Lake.explain)[1:] == ["query", "as_of", "may_read", "within"]
     assert parameters(Lake.adopt)[1:3] == ["name", "path"]
     assert parameters(Lake.pipeline)[1:] == ["name", "declaration"]
@@ -89,14 +94,16 @@ def test_connecting() -> None:
 
 def test_the_table() -> None:
     contract = {
-        "append": ["data", "batch_id", "actor", "schema_fingerprint"],
-        "upsert": ["data", "batch_id", "actor", "schema_fingerprint"],
+        "append": ["data", "batch_id", "actor", "schema_fingerprint", "evolve"],
+        "upsert": ["data", "batch_id", "actor", "schema_fingerprint", "if_changed", "evolve"],
         "replace": ["data", "batch_id", "actor", "schema_fingerprint"],
-        "delete": ["keys", "batch_id", "actor", "reason", "schema_fingerprint"],
+        "update": ["data", "batch_id", "missing", "actor", "schema_fingerprint"],
+        "delete": ["keys", "batch_id", "at", "actor", "reason", "schema_fingerprint"],
         "delete_where": ["condition", "batch_id", "actor", "reason", "within"],
+        "restore": ["to", "batch_id", "actor", "reason", "dry_run"],
         "get": ["key"],
         "to_arrow": ["columns", "where", "as_of"],
-        "to_spark": ["spark", "where", "as_of"],
+        "to_spark": ["spark", "where", "as_of", "columns"],
         "changes": ["since"],
         "snapshot": ["as_of"],
         "history": ["limit"],
@@ -107,6 +114,9 @@ def test_the_table() -> None:
         "check_index": ["progress"],
         "inspect_index": [],
         "add_column": ["column"],
+        "rename_column": ["column", "to"],
+        "drop_column": ["column"],
+        "alter_column": ["column", "type", "nullable", "after", "first"],
         "set_options": ["values"],
         "fold": ["dry_run"],
         "compact": ["tier", "dry_run", "progress"],
@@ -149,7 +159,8 @@ def test_answers() -> None:
 
 def test_what_a_lake_shows() -> None:
     assert [name for name in dir(Lake) if not name.startswith("_")] == [
-        *("adopt", "cache", "cancel", "close", "create_table", "drop_table", "ended_jobs", "explain", "ingest", "jobs"),
+        *("adopt", "cache", "cancel", "close", "create_table", "drop_table", "ended_jobs"),
+        *("execute", "explain", "ingest", "jobs"),
         *(
             "maintain",
             "maintenance",
@@ -161,6 +172,7 @@ def test_what_a_lake_shows() -> None:
             "query",
             "running_cycle",
             "spark",
+            "spark_sql",
             "sql",
         ),
         *("start_maintenance", "start_upkeep", "stats", "table", "table_maintenance", "table_upkeep", "tables"),
@@ -175,10 +187,22 @@ def test_maintenance_goes_by_its_earlier_names_too() -> None:
 
 def test_what_a_table_shows() -> None:
     assert [name for name in dir(Table) if not name.startswith("_")] == [
-        *("add_column", "append", "attach", "base_path", "build_index", "changes", "check_index", "compact", "count"),
-        *("definition", "delete", "delete_where", "detach", "feed", "feed_to_spark", "feed_until", "fold", "get"),
-        *("head", "history", "inspect_index", "latest_changes", "name", "optimize", "options", "partitions", "pin"),
-        *("plan", "position", "rebuild_index", "replace", "schema", "set_options", "snapshot", "stats"),
-        *("stream_writer", "tag", "tags", "to_arrow", "to_pandas", "to_polars", "to_spark", "untag", "upsert"),
+        *("add_column", "alter_column", "append", "attach", "base_path", "build_index", "changes", "check_index"),
+        *("compact", "count", "definition", "delete", "delete_where", "detach", "drop_column", "feed", "feed_to_spark"),
+        *("feed_until", "fold", "get", "head", "history", "inspect_index", "latest_changes", "name", "optimize"),
+        *("options", "partitions", "pin", "plan", "position", "rebuild_index", "rename_column", "replace", "restore"),
+        *("retract", "schema", "set_options", "snapshot", "stats"),
+        *(
+            "stream_writer",
+            "tag",
+            "tags",
+            "to_arrow",
+            "to_pandas",
+            "to_polars",
+            "to_spark",
+            "untag",
+            "update",
+            "upsert",
+        ),
         "vacuum",
     ]

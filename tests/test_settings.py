@@ -94,11 +94,13 @@ VALUES = {
     "spark_master": '"spark://elsewhere:7077"',
     "spark_remote": '"sc://elsewhere:15002"',
     "spark_conf": '{"spark.driver.extraJavaOptions" = "-javaagent:/tmp/agent.jar"}',
+    "s3a": '"packages"',
     "host": '"0.0.0.0"',
     "allowed_hosts": '["evil.example"]',
     "tls_cert": '"cert.pem"',
     "tls_key": '"key.pem"',
     "index_folder": '"/somewhere"',
+    "cache_folder": '"/somewhere"',
     "file_mode": '"666"',
 }
 

@@ -11,7 +11,7 @@ import logging
 import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, SecretStr, ValidationError
@@ -45,7 +45,13 @@ def user_folder() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")) / "lithify"
 
 
+def user_cache_folder() -> Path:
+    """Where this user's programs keep what they can do without."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "lithify"
+
+
 Role = Literal["read", "write", "compact"]
+S3aChoice = Literal["auto", "packages", "off"]
 
 
 def bare_environment() -> dict[str, str]:
@@ -77,6 +83,11 @@ def _listed(value: Any) -> Any:
     return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
 
 
+def _text(value: Any) -> Any:
+    """A place is kept as it was written: a path would swallow a slash of s3://."""
+    return str(value) if isinstance(value, PurePath) else value
+
+
 def _octal(value: Any) -> Any:
     if isinstance(value, str) and re.fullmatch(r"(0o)?[0-7]{3,4}", value):
         return int(value.removeprefix("0o"), 8)
@@ -106,9 +117,15 @@ class Settings(BaseSettings, TableOptions):  # type: ignore[misc]  # frozen too,
         except SettingsError as error:
             raise InvalidRequest(f"{error}: it is no JSON (from LITHIFY_* variables)") from error
 
-    lake: Path | None = Field(None, description="The lake's folder, for commands that are not given --lake.")
-    allowed_paths: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_listed)] = Field(
-        (), description="Folders outside of a lake that it may refer to: bases of adopted tables, and targets of links."
+    lake: Annotated[str, BeforeValidator(_text)] | None = Field(
+        None, description="The lake's folder or s3://bucket/prefix, for commands that are not given --lake."
+    )
+    allowed_paths: Annotated[tuple[Annotated[str, BeforeValidator(_text)], ...], NoDecode, BeforeValidator(_listed)] = (
+        Field(
+            (),
+            description="Folders or s3:// addresses outside of a lake that it may refer to: bases of adopted tables, "
+            "and targets of links.",
+        )
     )
     actor: str = Field(default_factory=_user, description="Who is recorded in the history for writes and deletes.")
     spark_master: str = Field("local[*]", description="Spark master for bulk work.")
@@ -129,6 +146,11 @@ class Settings(BaseSettings, TableOptions):  # type: ignore[misc]  # frozen too,
     )
     spark_conf: dict[str, str] = Field(
         default_factory=dict, description="Further Spark settings, passed on as they are."
+    )
+    s3a: S3aChoice = Field(
+        "auto",
+        description="Whether Spark reads a lake in a bucket by itself: auto, where it has Hadoop's connector (s3a); "
+        "packages: a Spark that is started here fetches it (13 MB); off: never.",
     )
     spark_wait_s_max: float = Field(
         120, gt=0, le=86_400, description="How long executors of a cluster may take to come to work, in seconds."
@@ -188,6 +210,9 @@ class Settings(BaseSettings, TableOptions):  # type: ignore[misc]  # frozen too,
     )
     query_rows_max: int = Field(
         10_000, ge=1, description="Rows in an answer of the service, unless the query asks for fewer; the rest is cut."
+    )
+    statement_rows_max: int = Field(
+        1_000_000, ge=1, description="Rows that one SQL statement may write, or match in the table that it writes to."
     )
     queries_max: int = Field(4, ge=1, le=1_000, description="Queries of the service that run at the same time.")
     query_wait_s_max: float = Field(
@@ -262,7 +287,8 @@ class Settings(BaseSettings, TableOptions):  # type: ignore[misc]  # frozen too,
         60,
         ge=1,
         le=3600,
-        description="How long a process that went silent keeps others from running a cycle, in seconds.",
+        description="How long a process that went silent keeps others from running a cycle, in seconds. In a bucket, "
+        "its jobs are taken over after five times as long.",
     )
     policy_interval_s: float = Field(
         60, gt=0, description="Seconds between two looks of `lithify run` at what should be folded, merged and packed."
@@ -275,6 +301,17 @@ class Settings(BaseSettings, TableOptions):  # type: ignore[misc]  # frozen too,
     )
     index_folder: Path | None = Field(
         None, description="A local folder for the tables' indexes, for a lake on a slow or remote mount."
+    )
+    cache_folder: Path | None = Field(
+        None,
+        description="A local folder for copies of the files of lakes in buckets, and for their indexes; default a "
+        "folder of this user (~/.cache/lithify). Nothing there is needed: it can be removed at any time.",
+    )
+    cache_gb_max: float | None = Field(
+        None,
+        gt=0,
+        description="Disk for those copies, in GB; default 10, and at most a fifth of what is free. Queries may need "
+        "more for as long as they run.",
     )
     log_format: Literal["text", "json"] = Field(
         "text", description="How `lithify run` and `lithify serve` write their log lines: text (key=value) or json."
@@ -317,6 +354,14 @@ class Settings(BaseSettings, TableOptions):  # type: ignore[misc]  # frozen too,
         return self.token if mine else None
 
     @property
+    def copies_folder(self) -> Path:
+        return (self.cache_folder or user_cache_folder()).absolute()
+
+    @property
+    def copies_bytes_max(self) -> int | None:
+        return None if self.cache_gb_max is None else int(self.cache_gb_max * 10**9)
+
+    @property
     def cache_bytes(self) -> int:
         if self.cache_bytes_max is not None:
             return self.cache_bytes_max
@@ -346,7 +391,7 @@ class Settings(BaseSettings, TableOptions):  # type: ignore[misc]  # frozen too,
         return init_settings, env_settings, SettingsFiles.current().source(settings_cls)
 
 
-def load_settings(*, config: Path | None = None, of_lake: Path | None = None, **overrides: object) -> Settings:
+def load_settings(*, config: Path | None = None, of_lake: PurePath | None = None, **overrides: object) -> Settings:
     """`config`: a file to read in place of the current folder's; `of_lake`: whose own file is read too."""
     with SettingsFiles(config, of_lake).in_use():
         return Settings(**overrides)

@@ -20,7 +20,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from pydantic.fields import FieldInfo
@@ -40,11 +40,13 @@ TOLD_ONLY: Mapping[str, str] = {
     "spark_master": "another machine would run the work",
     "spark_remote": "another machine would run the work",
     "spark_conf": "it can run programs",
+    "s3a": "it can fetch programs",
     "host": "it opens the service to others",
     "allowed_hosts": "it opens the service to others",
     "tls_cert": "it decides who can listen in",
     "tls_key": "it decides who can listen in",
     "index_folder": "files are written there",
+    "cache_folder": "files are written there",
     "file_mode": "it opens files to others",
 }
 # Texts, paths and tables that may: none of them is more than a name, an amount or a rule of Lithify's own. A pipeline
@@ -74,10 +76,10 @@ _said: set[tuple[str, ...]] = set()
 class SettingsFiles:
     """The files of one reading of the settings. Nothing is read before it is asked for."""
 
-    def __init__(self, config: Path | None = None, lake: Path | None = None) -> None:
+    def __init__(self, config: Path | None = None, lake: PurePath | None = None) -> None:
         given = os.environ.get(CONFIG_VARIABLE)
         self._config = config or (Path(given).expanduser() if given else None)
-        self._lake = lake
+        self._lake = None if lake is None else Path(lake)
 
     @classmethod
     def current(cls) -> SettingsFiles:

@@ -117,6 +117,49 @@ def test_replace_beats_a_higher_order_by(cli: Run) -> None:
     assert cli("get", "a.ordered", "1", "--json").json["row"]["v"] == 2
 
 
+def test_rows_add_up_by_merge_rules_and_are_taken_back(cli: Run) -> None:
+    columns = ("-c", "id:int64", "-c", "v:int64", "-c", "n:int64")
+    done = cli("create", "a.t", *columns, "--key", "id", "--merge-rule", "v=sum", "--merge-rule", "n=count", "--json")
+    assert done.json["merge_rules"] == {"v": "sum", "n": "count"}
+    assert "v=sum, n=count" in cli("describe", "a.t").out
+    cli("write", "a.t", "--row", '{"id": 1, "v": 9}', "--row", '{"id": 1, "v": 2}')
+    cli("write", "a.t", "--mode", "retract", "--row", '{"id": 1, "v": 9}')
+    assert cli("get", "a.t", "1", "--json").json["row"] == {"id": 1, "v": 2, "n": 1}
+    refused = cli("create", "a.u", *columns, "--key", "id", "--merge-rule", "v")
+    assert (refused.code, "write COLUMN=RULE" in refused.err) == (1, True)
+
+
+@pytest.mark.parametrize("way", ["rows", "lines", "csv"])
+def test_update_leaves_what_is_not_named(cli: Run, way: str) -> None:
+    cli("create", "a.t", "-c", "id:int64", "-c", "v:int64", "-c", "s:string", "--key", "id")
+    cli("write", "a.t", "--row", '{"id": 1, "v": 9, "s": "a"}')
+    first, second = '{"id": 1, "s": "b"}', '{"id": 2, "v": 2}'
+    match way:
+        case "rows":
+            done = cli("write", "a.t", "--update", "--row", first, "--row", second, "--json")
+        case "lines":
+            done = cli("write", "a.t", "--mode", "update", "--json", stdin=f"{first}\n{second}\n")
+        case _:
+            done = cli("write", "a.t", "--update", "--format", "csv", "--json", stdin="id,s\n1,b\n")
+    assert done.json["operation"] == "update"
+    assert cli("get", "a.t", "1", "--json").json["row"] == {"id": 1, "v": 9, "s": "b"}
+    if way != "csv":
+        assert cli("get", "a.t", "2", "--json").json["row"] == {"id": 2, "v": 2, "s": None}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--update", "--mode", "upsert"), "says something else"),
+        (("--missing", "skip"), "for --update alone"),
+        (("--update", "--missing", "refuse"), "1 key is not in table shop.orders"),
+    ],
+)
+def test_update_refuses_what_contradicts_itself(orders: Run, arguments: tuple[str, ...], problem: str) -> None:
+    done = orders("write", "shop.orders", *arguments, "--row", '{"id": 7000}')
+    assert (done.code, problem in done.err) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "stdin", "problem"),
     [
@@ -213,6 +256,18 @@ def test_delete_by_key_says_who_and_why(orders: Run) -> None:
     assert ids(orders) == [2]
     newest = orders("history", "shop.orders", "--json").json["history"][0]
     assert (newest["actor"], newest["reason"], newest["rows"]) == ("desk", "asked", 2)
+
+
+def test_delete_at_a_place_in_the_order(cli: Run) -> None:
+    cli("create", "a.t", "-c", "id:int64", "-c", "at:timestamp", "--key", "id", "--order-by", "at")
+    cli("write", "a.t", "--row", '{"id": 1, "at": "2026-11-15T12:00:00Z"}', "--row", '{"id": 2, "at": null}')
+    assert cli("delete", "a.t", "1", "2", "--at", "2026-11-15T11:00:00Z", "--json").json["deleted"] == 2
+    assert ids(cli, "a.t") == [1], "the first is newer than its delete"
+    for wrong, said in (("noon", "noon"), ("", "''")):
+        answer = cli("delete", "a.t", "1", "--at", wrong)
+        assert answer.code == 1
+        assert said in answer.err
+    assert "--at goes with keys" in cli("delete", "a.t", "--where", "id = 1", "--at", "2026-11-15T11:00:00Z").err
 
 
 def test_delete_a_negative_key(orders: Run) -> None:

@@ -26,6 +26,9 @@ LOCAL = {
     "init": (),
     "set": ("shop.orders", "row_group_rows=65536"),
     "add-column": ("shop.orders", "note:string"),
+    "rename-column": ("shop.orders", "n", "m"),
+    "drop-column": ("shop.orders", "n"),
+    "alter-column": ("shop.orders", "n", "--first"),
     "adopt": ("a.b", "/nowhere"),
     "detach": ("shop.orders", "2026-11-15", "/nowhere/day"),
     "attach": ("shop.orders", "/nowhere"),
@@ -185,7 +188,7 @@ class TestErrors:
             ("get", "shop.nowhere", "1"),
             ("write", "shop.orders", "--row", '{"nope": 1}'),
             ("delete", "shop.orders", "x"),
-            ("sql", "drop table shop.orders"),
+            ("sql", "drop schema shop"),
             ("create", "Shop.X", "-c", "id:int64"),
             ("changes", "shop.orders", "--since", "99"),
             ("history", "shop.nowhere"),
@@ -200,7 +203,6 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("options", "problem"),
         [
-            (("--effects",), "feed does not work through a service"),
             (("--since", "shop.orders@00000000:1"), "is no seq"),
         ],
     )

@@ -105,7 +105,7 @@ def test_sql_as_of(orders: Run) -> None:
         ((" ",), "empty"),
         (("select * from shop.nope",), "shop.nope"),
         (("select nope from shop.orders",), "nope"),
-        (("drop table shop.orders",), ""),
+        (("drop schema shop",), "TABLE"),
         ((SELECT, "--as-of", "99"), "99"),
         ((SELECT, "--as-of", "yesterday"), "yesterday"),
         ((SELECT, "--output", "noname"), "--format"),
@@ -158,6 +158,17 @@ def test_changes_as_effects(orders: Run) -> None:
         ("2.50", 4, "delete"),
     ]
     assert answer["next"] == 5, "the last commit did nothing, and need not be asked for again"
+
+
+def test_changes_with_the_rows_before_updates(orders: Run) -> None:
+    orders("write", "shop.orders", "--row", '{"id": 9, "amount": 1.5}')
+    orders("write", "shop.orders", "--row", '{"id": 9, "amount": 2.5}')
+    answer = orders("changes", "shop.orders", "--since", "2", "--effects", "--before", "--json").json
+    assert [(row["amount"], row["_kind"]) for row in answer["rows"]] == [
+        ("1.50", "update_before"),
+        ("2.50", "update_after"),
+    ]
+    assert "--effects" in orders("changes", "shop.orders", "--before", "--json").json["error"]["message"]
 
 
 def test_changes_since_a_position(orders: Run, tmp_path: Path) -> None:
@@ -245,3 +256,22 @@ def test_fold_needs_a_table_or_all(orders: Run) -> None:
 
 def test_fold_all_of_an_empty_lake(cli: Run) -> None:
     assert cli("fold", "--all").out.strip() == "no tables to fold"
+
+
+def test_a_statement_tells_what_it_wrote(orders: Run) -> None:
+    answer = orders("sql", "update shop.orders set amount = :a where id <= :n", "--param", "a=7.25", "-p", "n=2")
+    assert (answer.code, "2 rows updated" in answer.out) == (0, True)
+    assert orders("sql", SELECT, "--json").json["rows"][1] == {"id": 2, "amount": "7.25"}
+
+    told = orders("sql", "delete from shop.orders", "--dry-run", "--json").json
+    assert (told["statement"], told["deleted"], told["dry_run"]) == ("delete", 3, True)
+    assert orders("sql", SELECT, "--json").json["row_count"] == 3
+
+    assert orders("sql", "select :a as a", "-p", "a=x y", "--json").json["rows"] == [{"a": "x y"}]
+
+
+def test_a_statement_that_is_refused_fails(orders: Run) -> None:
+    assert "already" in orders("sql", "insert into shop.orders (id) values (1)").err
+    assert "for reading" in orders("sql", "delete from shop.orders", "--as-of", "1").err
+    assert "this one reads" in orders("sql", SELECT, "--dry-run").err
+    assert "NAME=VALUE" in orders("sql", SELECT, "--param", "x").err

@@ -167,6 +167,32 @@ class TestWrites:
         assert dataclasses.replace(expected, seq=commit.seq) == commit
         assert commit.seq == expected.seq - 1
 
+    def test_an_update_leaves_what_is_not_given(self, lake: Lake, remote: RemoteLake, name: str) -> None:
+        local, table = both(lake, remote, name)
+        table.upsert([ROW])
+        given = next(column for column in ORDERS.names if column != "id" and ROW[column] is not None)
+        commit = table.update([{"id": ROW["id"], given: None}, {"id": 1}])
+        assert (commit.operation, commit.rows) == ("update", 2)
+        assert local.get(ROW["id"]) == {**ROW, given: None}
+        assert table.update([{"id": 5}], missing="skip").rows == 0
+        for one in (local, table):
+            with pytest.raises(InvalidRequest, match="1 key is not in table"):
+                one.update([{"id": 5}], missing="refuse")
+
+    def test_rows_add_up_by_merge_rules(self, lake: Lake, remote: RemoteLake, name: str) -> None:
+        columns = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("n", pa.int64())])
+        rules = {"v": "sum", "n": "count"}
+        table = remote.create_table(f"{name}_ruled", columns, key="k", merge_rules=rules)
+        assert table.definition == lake.table(f"{name}_ruled").definition
+        assert table.definition.merge_rules == rules
+        for batch_id in ("one", "one", "two"):
+            table.upsert([{"k": 1, "v": 5}], batch_id)
+        table.update([{"k": 1, "v": 1}])
+        table.retract([{"k": 1, "v": 5}], "back")
+        assert lake.table(table.name).get(1) == {"k": 1, "v": 6, "n": 2}
+        with pytest.raises(InvalidRequest, match="'k' is in key"):
+            remote.create_table(f"{name}_other", columns, key="k", merge_rules={"k": "max"})
+
     def test_every_container_of_rows(self, lake: Lake, remote: RemoteLake, name: str) -> None:
         local, table = both(lake, remote, name)
         given = [
@@ -267,6 +293,23 @@ class TestDeletes:
         local.upsert([{"order": 1, "line": "a"}, {"order": 1, "line": "b"}])
         remote.table(name).delete([(1, "a")])
         assert local.to_arrow(["line"]).to_pylist() == [{"line": "b"}]
+
+    def test_at_a_place_in_the_order(self, lake: Lake, remote: RemoteLake, name: str) -> None:
+        local = lake.create_table(name, ORDERS, key="id", order_by="at")
+        late = {**ROW, "at": ROW["at"] - dt.timedelta(hours=1)}
+        local.upsert([ROW, {**ROW, "id": 2}])
+        table = remote.table(name)
+        table.delete([ROW["id"], 2], at=[late["at"], ROW["at"]])
+        assert local.to_arrow(["id"]).to_pylist() == [{"id": ROW["id"]}], "the first is newer than its delete"
+        table.delete([ROW["id"]], at=ROW["at"])
+        local.upsert([late])
+        assert local.to_arrow().num_rows == 0
+        for at in ("noon", [ROW["at"]], [None, ROW["at"]], {}):
+            with pytest.raises(InvalidRequest) as here:
+                local.delete([1, 2], at=at)
+            with pytest.raises(InvalidRequest) as there:
+                table.delete([1, 2], at=at)
+            assert here.value.message == there.value.message
 
     def test_without_a_key_by_columns(self, lake: Lake, remote: RemoteLake, name: str) -> None:
         local, table = events(lake, remote, name)
@@ -399,11 +442,54 @@ class TestReads:
             with pytest.raises(InvalidRequest, match="since is a seq"):
                 door.changes(since=999)
 
+    def test_the_feed(self, lake: Lake, remote: RemoteLake, name: str) -> None:
+        local, table = both(lake, remote, name)
+        token = local.snapshot().seq
+        local.upsert([{**ROW, "id": 1}, {**ROW, "id": 9}])
+        local.delete([1])
+        for options in ({}, {"before": True}, {"until": token + 1, "columns": ["id"], "before": True}):
+            assert table.feed(token, **options).to_pylist() == local.feed(token, **options).to_pylist()
+        assert table.feed(token, before=True).column("_kind").to_pylist() == [
+            "update_before",
+            "update_after",
+            "insert",
+            "delete",
+        ]
+        for door in (local, table):
+            with pytest.raises(InvalidRequest, match="since is a seq"):
+                door.feed(999)
+
+    def test_all_of_the_feed_comes_however_much(self, lake: Lake, remote: RemoteLake, name: str) -> None:
+        local = lake.create_table(name, EVENTS)
+        for batch in range(3):
+            local.append([{"user_id": n, "what": str(batch)} for n in range(900)])
+        found = remote.table(name).feed(0)
+        assert found.column("_seq").to_pylist() == local.feed(0).column("_seq").to_pylist()
+
     def test_all_changes_come_however_many(self, lake: Lake, remote: RemoteLake, name: str) -> None:
         local = lake.create_table(name, EVENTS)
         for batch in range(3):
             local.append([{"user_id": n, "what": str(batch)} for n in range(900)])
         assert remote.table(name).changes() == local.changes()
+
+
+class TestRestore:
+    def test_as_it_would_be_locally(self, lake: Lake, remote: RemoteLake, name: str) -> None:
+        local, table = both(lake, remote, name)
+        token, before = local.snapshot().seq, local.to_arrow().to_pylist()
+        local.upsert([{**ROW, "id": 77}])
+        assert table.restore(token, dry_run=True) == local.restore(token, dry_run=True)
+        commit = table.restore(token, batch_id=f"undo {name}", reason="wrong")
+        assert (commit.operation, commit.upserted, commit.deleted) == ("restore", 0, 1)
+        assert table.restore(token, batch_id=f"undo {name}", reason="wrong").replayed
+        assert sorted(map(str, local.to_arrow().to_pylist())) == sorted(map(str, before))
+
+    def test_rows_that_are_there_already(self, lake: Lake, remote: RemoteLake, name: str) -> None:
+        local, table = both(lake, remote, name)
+        table.upsert([{**ROW, "id": 77}])
+        seq = local.snapshot().seq
+        commit = table.upsert([{**ROW, "id": 77}], if_changed=True)
+        assert (commit.rows, commit.skipped, local.snapshot().seq) == (0, 1, seq + 1), "the key of the request is kept"
 
 
 class TestLooking:
@@ -623,7 +709,6 @@ class TestTheContract:
             "to_spark",
             "pin",
             "set_options",
-            "add_column",
             "build_index",
             "rebuild_index",
             "check_index",
@@ -636,6 +721,24 @@ class TestTheContract:
         _, table = events(lake, remote, name)
         with pytest.raises(InvalidRequest, match=f"{method} does not work through a service: .+"):
             getattr(table, method)()
+
+    def test_columns_change(self, lake: Lake, remote: RemoteLake, name: str) -> None:
+        local, table = both(lake, remote, name)
+        table.add_column(pa.field("seen", pa.timestamp("us", "UTC")))
+        table.add_column(pa.field("Added", pa.int32()))
+        seq = table.rename_column("Added", "added")
+        assert seq == local.snapshot().seq
+        table.alter_column("added", type=pa.int64())
+        table.alter_column("added", first=True)
+        table.alter_column("seen", after="added")
+        assert table.schema.field("seen").type == pa.timestamp("us", "UTC")
+        assert table.schema.names[:2] == local.schema.names[:2] == ["added", "seen"]
+        table.drop_column("seen")
+        with pytest.raises(NotFound, match="'seen' is not in table"):
+            table.drop_column("seen")
+        with pytest.raises(InvalidRequest, match="does not hold all of its values"):
+            table.alter_column("added", type="int8")
+        assert local.schema == table.schema
 
     def test_a_spark_frame_says_what_to_do(self, lake: Lake, remote: RemoteLake, name: str) -> None:
         DataFrame = type("DataFrame", (), {"__module__": "pyspark.sql.dataframe"})
@@ -683,3 +786,47 @@ class TestConnecting:
         with lithify.connect(served.url, token=served.token) as remote:
             assert served.token not in repr(remote)
             assert served.url in repr(remote)
+
+
+def test_statements_do_the_same_here_and_there(lake: Lake, remote: RemoteLake) -> None:
+    columns = pa.schema([("id", pa.int64()), ("amount", pa.decimal128(10, 2)), ("at", pa.timestamp("us", "UTC"))])
+    moment = dt.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=dt.UTC)
+    here, there = (
+        lakes.create_table(f"dml.{name}", columns, key="id") for lakes, name in ((lake, "here"), (remote, "there"))
+    )
+    texts: list[tuple[str, Any]] = [
+        ("insert into {} values ($1, $2, $3), (2, 1.5, null)", [1, Decimal("12.30"), moment]),
+        ("update {} set amount = amount + :more where at is not null", {"more": Decimal("0.05")}),
+        (
+            "merge into {} t using (values (2), (3)) s(id) on t.id = s.id when matched then delete "
+            "when not matched then insert *",
+            None,
+        ),
+    ]
+    for text, parameters in texts:
+        done, told = (
+            lakes.execute(text.format(table.name), parameters) for lakes, table in ((lake, here), (remote, there))
+        )
+        assert dataclasses.replace(told, table="dml.here") == done
+    assert here.to_arrow().sort_by("id") == there.to_arrow().sort_by("id")
+    assert remote.sql("select id from dml.there where amount = $1", parameters=[Decimal("12.35")]).to_pylist() == [
+        {"id": 1}
+    ]
+    assert remote.sql("delete from dml.there where id = 1").to_pylist()[0]["deleted"] == 1
+    remote.execute("create table dml.made (primary key (id)) as select id from dml.here")
+    assert lake.table("dml.made").definition.key == ("id",)
+    assert remote.sql("show columns from dml.made").column("role").to_pylist() == ["key"]
+    remote.execute("drop table dml.made")
+    assert "dml.made" not in lake.tables()
+
+
+def test_a_statement_with_a_batch_id_is_executed_once_through_a_service(remote: RemoteLake) -> None:
+    remote.create_table("dml.once", pa.schema([("id", pa.int64()), ("n", pa.int64())]), key="id")
+    remote.execute("insert into dml.once values (1, 1)")
+    done = [remote.execute("update dml.once set n = n + 1", batch_id="b", reason="count") for _ in range(2)]
+
+    assert [(one.replayed, one.updated) for one in done] == [(False, 1), (True, 1)]
+    assert remote.table("dml.once").get(1) == {"id": 1, "n": 2}
+    with pytest.raises(Conflict, match="already"):
+        remote.execute("insert into dml.once values (1, 1)")
+    assert remote.execute("delete from dml.once", dry_run=True).deleted == 1

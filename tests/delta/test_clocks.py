@@ -6,14 +6,14 @@ import datetime as dt
 import os
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lithify import Lake, Settings
+from lithify import Lake, Settings, Unavailable
 from lithify.delta.actions import LogChange
 from lithify.delta.commit_outcome import Intent
 from lithify.delta.folder import checkpoint_name
@@ -22,6 +22,7 @@ from lithify.delta.forget_rules import REMEMBERED_DAYS, forgettable
 from lithify.files.clock import LakeClock
 from lithify.files.local import LocalStorage
 from lithify.jobs import leases
+from support.bucket import Bucket
 from support.folders import memory_folder
 from support.shifted import run_at, shim
 
@@ -140,6 +141,28 @@ def test_the_lake_goes_by_the_clock_of_its_file_system(path: Path) -> None:
     assert abs(ahead.now_ms() - behind.now_ms()) < 60_000
     nowhere = LakeClock(LocalStorage(), path / "not" / "there", own_ms=lambda: 7)
     assert nowhere.now_ms() == 7
+
+
+def test_a_storage_that_does_not_answer_is_no_reason_to_go_by_the_own_clock(path: Path) -> None:
+    """Of one whose clock is not this machine's: an earlier answer is counted on from, or none is given."""
+
+    class Away(Bucket):
+        away = True
+
+        def touch_ms(self, path: PurePath, at_ms: int | None = None, *, empty: bool = False) -> float:
+            if self.away:
+                raise Unavailable("no answer")
+            return super().touch_ms(path, at_ms, empty=empty)
+
+    path.mkdir()
+    store = Away(path, lambda: 5_000_000.0)
+    clock = LakeClock(store, path, own_ms=lambda: 7)
+    with pytest.raises(Unavailable):
+        clock.now_ms()
+    store.away = False
+    assert 5_000_000 <= clock.now_ms() < 5_060_000
+    store.away, clock._every_s = True, 0
+    assert 5_000_000 <= clock.now_ms() < 5_060_000
 
 
 def test_what_is_new_by_number_or_by_time_is_remembered() -> None:

@@ -180,16 +180,16 @@ def test_a_checkpoint_whose_fsync_failed_carries_no_log(folder: Path) -> None:
         for key in range(4):
             table.upsert(rows(key))
         log._store = log._commits.store = failing = FailsOnce(".checkpoint.parquet")
-        log._checkpoint(forget=False)
+        log.checkpoint(trim=False)
         assert failing.failed
         for key in range(4, 8):
             table.upsert(rows(key))
         before = log.versions()
-        log._checkpoint(forget=False)
+        log.checkpoint(trim=False)
         log.trim_if_due()
         assert names_of(log) >= {f"{version:020d}.json" for version in before}, "a checkpoint in doubt was trusted"
         table.upsert(rows(8))
-        log._checkpoint(forget=False)
+        log.checkpoint(trim=False)
         log.trim_if_due()
         assert f"{0:020d}.json" not in names_of(log)
 

@@ -1,42 +1,27 @@
-"""What any storage of a lake must do, whatever it is made of. A new kind is a line in `KINDS`."""
+"""What any storage of a lake must do, whatever it is made of. A new kind is a line in `support/storage_kinds.py`."""
 
 from __future__ import annotations
 
 import errno
 import itertools
-import multiprocessing
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePath
 
 import pytest
 
-import lithify.files.local
 from lithify.errors import Corruption, LithifyError, NotFound, Unavailable
-from lithify.files.local import LocalStorage
-from lithify.files.mapped import identity_and_size, mapped
-from lithify.files.open_parquet import ranges_of, read_footer
+from lithify.files.addresses import path_of
 from lithify.files.os_errors import Exists
-from lithify.files.read_proof import check_whole, tag_at
-from lithify.files.scratch import links_to
-from lithify.files.staging import stage_folder
 from lithify.files.storage import Storage
-from lithify.files.user_files import size_bytes
-from support.bucket import Bucket
-from support.faults import FaultyStore, os_failure
+from support import children
+from support.fault_proxy import FaultProxy
+from support.s3_servers import S3Server
+from support.storage_kinds import KINDS, Kind, count_up, make_trouble
 
-
-def local(root: Path) -> Storage:
-    storage = LocalStorage()
-    storage.path_guard.trust(root)
-    return storage
-
-
-# How each kind is opened a second time at the same root, as another process would.
-KINDS: dict[str, Callable[[Path], Storage]] = {"local": local, "local without links": local, "bucket": Bucket}
-WAIT_S = 30
+WAIT_S = 120
 
 
 @pytest.fixture
@@ -49,23 +34,38 @@ def no_links(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "link", refuse)
 
 
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> Callable[[Path], Storage]:
+@pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.bucket] * bool(KINDS[name].server)) for name in KINDS])
+def kind(request: pytest.FixtureRequest) -> Kind:
     if "without links" in request.param:
         request.getfixturevalue("no_links")
     return KINDS[request.param]
 
 
 @pytest.fixture
-def storage(kind: Callable[[Path], Storage], tmp_path: Path) -> Storage:
-    opened = kind(tmp_path)
-    opened.make_folder(tmp_path / "a/b")
+def root(
+    kind: Kind, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[PurePath]:
+    if not kind.server:
+        yield tmp_path
+        return
+    server: S3Server = request.getfixturevalue("serve")(kind.server)
+    with FaultProxy(server) as proxy:
+        if kind.troubled:
+            make_trouble(proxy)
+            monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.server.url)
+        yield path_of(server.address())
+
+
+@pytest.fixture
+def storage(kind: Kind, root: PurePath) -> Storage:
+    opened = kind.open(root)
+    opened.make_folder(root / "a/b")
     return opened
 
 
 @pytest.fixture
-def at(tmp_path: Path) -> PurePath:
-    return PurePath(tmp_path) / "a"
+def at(root: PurePath) -> PurePath:
+    return root / "a"
 
 
 class TestCreate:
@@ -106,10 +106,10 @@ class TestCreate:
         assert list(storage.below(at)) == sorted(map(str, range(20)))
 
     @pytest.mark.parametrize("call", ["create", "publish"])
-    def test_of_many_one_wins(self, kind: Callable[[Path], Storage], tmp_path: Path, at: PurePath, call: str) -> None:
-        stores = [kind(tmp_path) for _ in range(8)]
+    def test_of_many_one_wins(self, kind: Kind, root: PurePath, at: PurePath, call: str) -> None:
+        stores = [kind.open(root) for _ in range(kind.racers)]
         stores[0].make_folder(at)
-        for round_ in range(20):
+        for round_ in range(kind.rounds):
             barrier = threading.Barrier(len(stores))
 
             def attempt(number: int, path: PurePath = at / str(round_), barrier: threading.Barrier = barrier) -> bool:
@@ -165,16 +165,6 @@ class TestPut:
         assert len(tags) == 20
 
 
-def _count_up(kind: str, root: str, times: int) -> None:
-    storage = KINDS[kind](Path(root))
-    for _ in range(times):
-        storage.swap(Path(root) / "a/count", _plus_one, WAIT_S, "the count")
-
-
-def _plus_one(before: bytes | None) -> bytes:
-    return b"%d" % (int(before or b"0") + 1)
-
-
 class TestSwap:
     def test_what_is_there_is_changed(self, storage: Storage, at: PurePath) -> None:
         told: list[bytes | None] = []
@@ -211,18 +201,14 @@ class TestSwap:
         assert storage.read(at / "one") == b"first"
 
     def test_no_change_is_lost_between_processes(
-        self, request: pytest.FixtureRequest, storage: Storage, at: PurePath
+        self, request: pytest.FixtureRequest, kind: Kind, storage: Storage, root: PurePath, tmp_path: Path
     ) -> None:
-        kind = request.node.callspec.params["kind"]
-        context = multiprocessing.get_context("fork")
-        processes = [context.Process(target=_count_up, args=(kind, str(at.parent), 25)) for _ in range(4)]
-        for process in processes:
-            process.start()
-        for process in processes:
-            process.join(WAIT_S)
-            assert process.exitcode == 0
+        name, times = request.node.callspec.params["kind"], kind.rounds + 5
+        running = [children.start(count_up, name, str(root), times, WAIT_S, scratch=tmp_path) for _ in range(4)]
+        for child in running:
+            assert children.finish(child) == 0
 
-        assert storage.read(at / "count") == b"100"
+        assert storage.read(root / "a/count") == b"%d" % (4 * times)
 
 
 class TestReading:
@@ -260,9 +246,13 @@ class TestReading:
         assert storage.is_folder(at)
 
     def test_a_given_time(self, storage: Storage, at: PurePath) -> None:
+        before = storage.touch_ms(at / "clock")
         storage.touch_ms(at / "one", 1_700_000_000_000)
 
-        assert storage.modified_ms(at / "one") == 1_700_000_000_000
+        if storage.remote:  # the server gives the time
+            assert before <= storage.modified_ms(at / "one") <= storage.touch_ms(at / "clock")
+        else:
+            assert storage.modified_ms(at / "one") == 1_700_000_000_000
 
     def test_engines_get_a_file(self, storage: Storage, at: PurePath) -> None:
         storage.put(at / "one", b"0123456789")
@@ -276,6 +266,7 @@ class TestLists:
             storage.put(at / name, b"")
 
         assert storage.names(at) == ["10", "9", "Z", "b"]
+        assert storage.beginning(at) == (["10", "9", "Z", "b"], True)
         assert list(storage.below(at)) == ["10", "9", "Z", "b/inner"]
 
     def test_what_only_lithify_names(self, storage: Storage, at: PurePath) -> None:
@@ -348,72 +339,6 @@ class TestCopies:
         assert seen[0].inode == seen[1].inode
 
 
-class TestCopiesWithoutLinks:
-    """Only when it is whole, and lasts, does a file have its name; what fails leaves nothing."""
-
-    @pytest.fixture
-    def storage(self, tmp_path: Path, no_links: None) -> Storage:
-        (tmp_path / "one").write_bytes(b"first" * 100_000)
-        return local(tmp_path)
-
-    def test_it_is_not_seen_before_it_lasts(
-        self, storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        seen, fsync = [], os.fsync
-
-        def synced(fd: int) -> None:
-            seen.append((os.fstat(fd).st_size, (tmp_path / "two").exists()))
-            fsync(fd)
-
-        monkeypatch.setattr(os, "fsync", synced)
-        storage.copy(tmp_path / "one", tmp_path / "two")
-
-        assert seen == [(500_000, False)]
-        assert storage.names(tmp_path) == ["one", "two"]
-
-    @pytest.mark.parametrize("point", ["store.write", "store.rename"])
-    def test_a_copy_that_fails_leaves_nothing(self, storage: Storage, tmp_path: Path, point: str) -> None:
-        faulty = FaultyStore(point, os_failure(errno.ENOSPC))
-
-        with pytest.raises(Unavailable, match="no space left"):
-            faulty.upload(tmp_path / "one", tmp_path / "two")
-
-        assert storage.names(tmp_path) == ["one"]
-
-    def test_what_cannot_be_made_to_last_is_not_there(
-        self, storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def fail(fd: int) -> None:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-        monkeypatch.setattr(os, "fsync", fail)
-
-        with pytest.raises(Corruption, match="I/O error"):
-            storage.copy(tmp_path / "one", tmp_path / "two")
-
-        assert storage.names(tmp_path) == ["one"]
-
-
-@pytest.mark.parametrize("there", [False, True], ids=["new", "taken"])
-def test_a_copy_takes_no_name_away_where_only_links_see_to_that(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
-) -> None:
-    """The file itself cannot be linked, being on another disk, say, but files beside the target can."""
-    storage = local(tmp_path)
-    (tmp_path / "one").write_bytes(b"first")
-    monkeypatch.setattr(lithify.files.local, "_renameat2", None)
-    monkeypatch.setattr(storage, "link", lambda path, target: False)
-    if there:
-        (tmp_path / "two").write_bytes(b"second")
-        with pytest.raises(LithifyError):
-            storage.copy(tmp_path / "one", tmp_path / "two")
-    else:
-        storage.copy(tmp_path / "one", tmp_path / "two")
-
-    assert (tmp_path / "two").read_bytes() == (b"second" if there else b"first")
-    assert storage.names(tmp_path) == ["one", "two"]
-
-
 class TestDeletes:
     def test_any_number_of_times(self, storage: Storage, at: PurePath) -> None:
         storage.put(at / "one", b"first")
@@ -432,6 +357,8 @@ class TestDeletes:
             storage.delete_folder(at / "b")
 
         assert list(storage.below(at)) == ["beside"]
+        assert storage.entries(at / "b") == []
+        assert set(storage.names(at / "b")) <= {"inner"}  # some servers keep folders that nothing is in
 
     def test_an_empty_folder_goes_and_a_full_one_stays(self, storage: Storage, at: PurePath) -> None:
         storage.make_folder(at / "empty")
@@ -511,127 +438,9 @@ class TestCapabilities:
             pytest.skip("it has no locks")
         return storage
 
-    def test_a_lock_is_held_by_one(
-        self, locking: Storage, kind: Callable[[Path], Storage], at: PurePath, tmp_path: Path
-    ) -> None:
+    def test_a_lock_is_held_by_one(self, locking: Storage, kind: Kind, at: PurePath, root: PurePath) -> None:
         with locking.lock(at / "lock", 0, "it"), pytest.raises(Unavailable, match="lock for it"):
-            kind(tmp_path).lock(at / "lock", 0, "it").__enter__()
+            kind.open(root).lock(at / "lock", 0, "it").__enter__()
 
-        with kind(tmp_path).lock(at / "lock", 0, "it"):
+        with kind.open(root).lock(at / "lock", 0, "it"):
             pass
-
-
-def _break(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    """From now on the system refuses every file, and says why."""
-
-    def refuse(*args: object, **options: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    for name in ("link", "listdir", "lstat", "makedirs", "open", "scandir", "stat", "symlink", "utime"):
-        monkeypatch.setattr(os, name, refuse)
-
-
-ACCESSES: dict[str, Callable[[Storage, Path], object]] = {
-    "create": lambda storage, path: storage.create(path, b""),
-    "publish": lambda storage, path: storage.publish(path.with_name("two"), b""),
-    "put": lambda storage, path: storage.put(path, b""),
-    "swap": lambda storage, path: storage.swap(path, lambda before: b"", WAIT_S, "it"),
-    "copy": lambda storage, path: storage.copy(path, path.with_name("two")),
-    "upload": lambda storage, path: storage.upload(path, path.with_name("two")),
-    "download": lambda storage, path: storage.download(path, path.with_name("two")),
-    "move": lambda storage, path: storage.move(path, path.with_name("two")),
-    "delete": lambda storage, path: storage.delete(path),
-    "delete_folder": lambda storage, path: storage.delete_folder(path),
-    "touch_ms": lambda storage, path: storage.touch_ms(path),
-    "read": lambda storage, path: storage.read(path),
-    "read_range": lambda storage, path: storage.read_range(path, 0, 1),
-    "exists": lambda storage, path: storage.exists(path),
-    "is_folder": lambda storage, path: storage.is_folder(path),
-    "size": lambda storage, path: storage.size(path),
-    "modified_ms": lambda storage, path: storage.modified_ms(path),
-    "tag": lambda storage, path: storage.tag(path),
-    "names": lambda storage, path: storage.names(path.parent),
-    "below": lambda storage, path: list(storage.below(path.parent)),
-    "own": lambda storage, path: storage.own(path.parent),
-    "look_at": lambda storage, path: storage.look_at(path.parent, path.name),
-    "make_folder": lambda storage, path: storage.make_folder(path.with_name("new")),
-    "delete_empty_folder": lambda storage, path: storage.delete_empty_folder(path),
-    "sync_file": lambda storage, path: storage.sync_file(path),
-    "sync_folder": lambda storage, path: storage.sync_folder(path.parent),
-    "is_doubted": lambda storage, path: storage.is_doubted(path),
-    "write_anew": lambda storage, path: storage.write_anew(path, b""),
-    "lock": lambda storage, path: storage.lock(path, 0, "it").__enter__(),
-    "link": lambda storage, path: storage.link(path, path.with_name("two")),
-    "append": lambda storage, path: storage.append(path, b""),
-    "extend": lambda storage, path: storage.extend(path, [b""]),
-    "patch": lambda storage, path: storage.patch(path, 0, b""),
-    "path_guard.is_there": lambda storage, path: storage.path_guard.is_there(path),
-    "path_guard.check_entries": lambda storage, path: storage.path_guard.check_entries(path.parent),
-    "path_guard.check_files": lambda storage, path: storage.path_guard.check_files(path.parent, [path.name]),
-    "path_guard.followed": lambda storage, path: storage.path_guard.followed(path, 1),
-    "mapped": lambda storage, path: mapped(path),
-    "identity_and_size": lambda storage, path: identity_and_size(path),
-    "ranges_of": lambda storage, path: ranges_of(path).__enter__(),
-    "read_footer": lambda storage, path: read_footer(path),
-    "tag_at": lambda storage, path: tag_at(str(path)),
-    "check_whole": lambda storage, path: check_whole(str(path), 3),
-    "links_to": lambda storage, path: links_to([str(path)], path.with_name("new")),
-    "stage_folder": lambda storage, path: stage_folder(path.with_name("new"), {}, 1),
-    "size_bytes": lambda storage, path: size_bytes(path),
-}
-
-
-@pytest.mark.parametrize(
-    ("number", "kind"), [(errno.EIO, Corruption), (errno.ENOSPC, Unavailable), (errno.EMFILE, Unavailable)]
-)
-@pytest.mark.parametrize("access", ACCESSES)
-def test_no_access_lets_an_error_of_the_system_through(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, access: str, number: int, kind: type[LithifyError]
-) -> None:
-    storage, file = local(tmp_path), tmp_path / "one"
-    file.write_bytes(b"one")
-    with monkeypatch.context() as broken:
-        _break(broken, number)
-        with pytest.raises(kind) as raised:
-            ACCESSES[access](storage, file)
-
-    assert isinstance(raised.value.__cause__, OSError)
-    assert file.read_bytes() == b"one"
-
-
-def test_every_access_is_tried() -> None:
-    """All of the interface but what reaches no file."""
-    methods = {name for name, found in vars(Storage).items() if not name.startswith("_") and callable(found)}
-
-    assert methods - {"step", "local", "give_modes"} <= set(ACCESSES)
-
-
-@pytest.mark.parametrize(
-    ("point", "call"),
-    [
-        ("store.write", lambda storage, path: storage.create(path, b"")),
-        ("store.write", lambda storage, path: storage.publish(path, b"")),
-        ("store.rename", lambda storage, path: storage.publish(path, b"")),
-        ("store.write", lambda storage, path: storage.put(path, b"")),
-        ("store.rename", lambda storage, path: storage.put(path, b"")),
-        ("store.sync", lambda storage, path: storage.put(path, b"")),
-        ("store.rename", lambda storage, path: storage.move(path.parent / "there", path)),
-        ("store.link", lambda storage, path: storage.copy(path.parent / "there", path)),
-        ("store.delete", lambda storage, path: storage.delete(path)),
-        ("store.delete_folder", lambda storage, path: storage.delete_folder(path)),
-        ("store.make_folder", lambda storage, path: storage.make_folder(path)),
-        ("store.sync", lambda storage, path: storage.sync_file(path.parent / "there")),
-    ],
-)
-def test_errors_of_the_system_are_told_as_ours(
-    tmp_path: Path, point: str, call: Callable[[Storage, PurePath], None]
-) -> None:
-    """With their cause, and nothing half-written stays behind."""
-    storage = FaultyStore(point, os_failure(errno.ENOSPC))
-    (tmp_path / "there").write_bytes(b"there")
-
-    with pytest.raises(Unavailable, match="no space left") as raised:
-        call(storage, tmp_path / "one")
-
-    assert isinstance(raised.value.__cause__, OSError)
-    assert {path.name for path in tmp_path.iterdir()} <= {"there", "one"}

@@ -18,7 +18,7 @@ from lithify import Lake, NotFound, Settings
 from lithify.http.app import create_app
 from lithify.http.formats import keys, negotiate
 from lithify.http.tokens import Tokens
-from lithify.read import history
+from lithify.read import change_feed, history
 from support.looks import looks_counted
 
 ClientWith = Callable[..., TestClient]
@@ -80,6 +80,7 @@ def test_rows_are_written(client: TestClient, lake: Lake, body: bytes, kind: str
         "deleted": 0,
         "batch_id": None,
         "replayed": False,
+        "skipped": 0,
     }
     assert lake.table("shop.orders").get(7) == {"id": 7, "amount": Decimal("9.90"), "status": "new"}
     assert ids(lake) == [1, 2, 3, 7, 8]
@@ -657,9 +658,84 @@ def test_changes_as_arrow_tell_the_token_in_a_header(client: TestClient) -> None
     assert pa.ipc.open_stream(answer.content).read_all().num_rows == 3
 
 
+def test_rows_that_are_there_already_are_not_written(client: TestClient) -> None:
+    rows = [{"id": 1, "amount": "1.00", "status": "x"}, {"id": 9}]
+    assert client.post(ROWS, json=rows).json()["skipped"] == 0
+    again = client.post(ROWS, params={"if_changed": "true"}, json=[*rows, {"id": 10}]).json()
+    assert (again["upserted"], again["skipped"], again["seq"]) == (1, 2, 3)
+    answer = client.post(ROWS, params={"if_changed": "true", "mode": "replace"}, json=rows)
+    assert "goes with mode upsert" in refused(answer, 400, "invalid_request")
+
+
+def test_an_earlier_version_is_restored(client: TestClient, lake: Lake) -> None:
+    path, before = "/v1/tables/shop.orders/restore", lake.table("shop.orders").to_arrow().to_pylist()
+    client.post(ROWS, json=[{"id": 1, "status": "wrong"}, {"id": 9}])
+    plan = client.post(path, json={"to": 1, "dry_run": True}).json()
+    assert plan == {"table": "shop.orders", "to": 1, "seq": 2, "upserted": 1, "deleted": 1}
+    key = {"Idempotency-Key": "undo-1"}
+    done = client.post(path, json={"to": 1, "reason": "a bad import"}, headers=key).json()
+    assert (done["operation"], done["seq"], done["upserted"], done["deleted"]) == ("restore", 3, 1, 1)
+    assert client.post(path, json={"to": 1, "reason": "a bad import"}, headers=key).json()["replayed"] is True
+    rows = lake.table("shop.orders").to_arrow().to_pylist()
+    assert sorted(rows, key=lambda row: row["id"]) == sorted(before, key=lambda row: row["id"])
+    assert lake.table("shop.orders").history()[0].reason == "a bad import"
+    refused(client.post(path, json={"to": 99}), 404, "not_found")
+    refused(client.post(path, json={}), 400, "invalid_request")
+
+
+FEED = "/v1/tables/shop.orders/feed"
+
+
+def test_the_feed_tells_what_commits_did(client: TestClient, lake: Lake) -> None:
+    position = lake.table("shop.orders").position()
+    client.post(ROWS, json=[{"id": 1, "status": "new"}, {"id": 9}])
+    client.post(DELETE, json={"keys": [2, 77]})
+    found = client.get(FEED, params={"since": position, "columns": "id,status"}).json()
+    assert [column["name"] for column in found["columns"]] == ["id", "status", "_seq", "_kind"]
+    assert [(row[0], row[2], row[3]) for row in found["rows"]] == [
+        (1, 2, "update"),
+        (9, 2, "insert"),
+        (2, 3, "delete"),
+    ]
+    assert (found["since"], found["next"], found["more"]) == (1, 3, False)
+    assert client.get(FEED, params={"since": 3}).json()["rows"] == []
+
+
+def test_the_feed_shows_the_row_before_an_update(client: TestClient) -> None:
+    [before] = client.get("/v1/tables/shop.orders/rows", params={"where": "id = 1"}).json()["rows"]
+    client.post(ROWS, json=[{"id": 1, "status": "newer"}])
+    found = client.get(FEED, params={"since": 1, "before": "true"}).json()["rows"]
+    assert found == [[*before, 2, "update_before"], [1, None, "newer", 2, "update_after"]]
+
+
+def test_the_feed_comes_in_whole_commits(client: TestClient, lake: Lake) -> None:
+    for n in range(10, 14):
+        lake.table("shop.orders").upsert([{"id": n}])
+    since, seen, more = 0, [], True
+    while more:
+        page = client.get(FEED, params={"since": since, "limit": 2, "until": 4}).json()
+        assert page["row_count"] <= 3
+        seen += [row[0] for row in page["rows"]]
+        since, more = page["next"], page["more"]
+    assert (seen, since) == ([1, 2, 3, 10, 11, 12], 4)
+
+
+@pytest.mark.parametrize(
+    "params", [{"since": 99}, {"since": "x"}, {"until": 99}, {"since": 1, "until": 0}, {"columns": "nope"}]
+)
+def test_feeds_that_are_refused(client: TestClient, params: dict[str, Any]) -> None:
+    refused(client.get(FEED, params=params), 400, "invalid_request")
+
+
+def test_one_huge_write_is_no_page_of_the_feed(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(change_feed, "PAGE_COMMIT_ROWS_MAX", 2)
+    answer = client.get(FEED, params={"limit": 1})
+    assert "read the table as of seq 1" in refused(answer, 422, "limit_exceeded")
+
+
 def test_reading_needs_its_scope(client_with: ClientWith) -> None:
     writer, other = client_with("write"), client_with("read", table="log.events")
-    for path in ("rows", "changes", "row?key=1"):
+    for path in ("rows", "changes", "feed", "row?key=1"):
         refused(writer.get(f"/v1/tables/shop.orders/{path}"), 403, "forbidden")
         refused(other.get(f"/v1/tables/shop.orders/{path}"), 403, "forbidden")
 

@@ -12,7 +12,7 @@ from lithify.index import writer
 from lithify.index.block import parse
 from lithify.index.reader import Sidecar, View
 from support import children
-from support.sidecar_writes import commit_all, live_at, path_of
+from support.sidecar_writes import SEEN_EVERY, commit_all, live_at, path_of
 from support.sidecars import TABLE_ID, State, entries, sample_entry, state
 
 VERSIONS = 400
@@ -36,7 +36,8 @@ def test_a_reader_sees_whole_versions_while_another_process_commits_many_times(f
     writer.create(LocalStorage(), path, TABLE_ID, 0, [sample_entry(path_of(0), 0)])
     sidecar = Sidecar.open(path, TABLE_ID)
     viewed, seen = sidecar.view(), set()
-    child = children.start(commit_all, str(path), VERSIONS, scratch=folder)
+    all_seen = children.semaphore()
+    child = children.start(commit_all, str(path), VERSIONS, all_seen, scratch=folder)
     while sidecar.version < VERSIONS and (child.is_alive() or child.exitcode == 0):
         before = sidecar.version
         sidecar.refresh()
@@ -47,6 +48,8 @@ def test_a_reader_sees_whole_versions_while_another_process_commits_many_times(f
             assert_one_version(past)
         except NotFound:  # the file was written anew since
             pass
+        if sidecar.version > before and sidecar.version % SEEN_EVERY == 0:
+            all_seen.release()
         seen.add(sidecar.version)
 
     assert children.finish(child) == 0

@@ -13,7 +13,7 @@ from lithify import CommitUnknown, Conflict, Lake
 from lithify.delta.actions import LogChange
 from lithify.delta.commit import Committed
 from lithify.files.local import LocalStorage
-from lithify.jobs import jobs
+from lithify.jobs import jobs, recovery
 from support.faults import FaultyStore, disk_full
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -85,7 +85,7 @@ def test_a_job_that_committed_is_done(work: Work) -> None:
     work.run(work.write, work.commit, report)
     assert (work.manifests, work.has_files) == (0, True)
     assert work.last().items() >= {"outcome": "done", "files_in": 2, "bytes_out": 4, "rows": 7}.items()
-    assert jobs.recover(work.lake._runtime) == []
+    assert recovery.recover(work.lake._runtime) == []
 
 
 def test_a_job_that_fails_before_its_commit_leaves_nothing(work: Work) -> None:
@@ -109,7 +109,7 @@ def test_a_job_that_fails_behind_its_commit_keeps_its_files_for_recovery(
     with pytest.raises((Conflict, KeyboardInterrupt)):
         work.run(work.write, work.commit, act)
     assert (work.manifests, work.has_files) == (1, True)
-    assert jobs.recover(work.lake._runtime) == ["pack of a.t had committed: its manifest was removed"]
+    assert recovery.recover(work.lake._runtime) == ["pack of a.t had committed: its manifest was removed"]
     assert (work.manifests, work.has_files) == (0, True)
 
 
@@ -118,7 +118,7 @@ def test_a_job_whose_commit_may_stand_keeps_its_files(troubled_work: Work) -> No
     with pytest.raises(CommitUnknown):
         work.run(work.write, work.commit)
     assert work.has_files
-    jobs.recover(work.lake._runtime)
+    recovery.recover(work.lake._runtime)
     assert (work.manifests, work.has_files) == (0, True)
 
 
@@ -131,7 +131,7 @@ def test_a_job_that_was_not_needed_is_put_away(work: Work) -> None:
 def test_a_job_that_cannot_clean_up_has_not_failed(work: Work) -> None:
     work.run(work.write, work.commit, lambda run: run.clean_up(fail))
     assert (work.manifests, work.has_files) == (1, True)
-    assert jobs.recover(work.lake._runtime) == ["pack of a.t had committed: its manifest was removed"]
+    assert recovery.recover(work.lake._runtime) == ["pack of a.t had committed: its manifest was removed"]
 
 
 def test_a_job_that_was_taken_for_dead_cannot_commit(work: Work) -> None:

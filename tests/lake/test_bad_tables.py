@@ -13,6 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lithify import Conflict, Corruption, InvalidRequest, Lake, NotFound
+from lithify.core.schema import FORMAT_MAX, FORMAT_PROPERTY
 from support.unchanged import files_of, nothing_changes
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
@@ -180,12 +181,10 @@ def test_a_column_that_exists_or_must_not_be_null_is_not_added(lake: Lake) -> No
 @pytest.mark.parametrize(
     "statement",
     [
-        "drop table a.t",
-        "create table a.u as select 1",
         "create external table x stored as parquet location '/etc'",
-        "insert into a.t values (2, 'y')",
-        "delete from a.t",
-        "update a.t set v = 'y'",
+        "create view a.v as select 1",
+        "explain delete from a.t",
+        "(delete from a.t)",
         "copy a.t to '/tmp/stolen.parquet'",
         "set datafusion.execution.batch_size = 1",
         "select * from '/etc/passwd'",
@@ -195,7 +194,7 @@ def test_a_column_that_exists_or_must_not_be_null_is_not_added(lake: Lake) -> No
         "",
     ],
 )
-def test_sql_only_selects(lake: Lake, statement: str) -> None:
+def test_sql_reaches_nothing_but_tables(lake: Lake, statement: str) -> None:
     with nothing_changes(lake), pytest.raises((InvalidRequest, NotFound)):
         lake.sql(statement)
 
@@ -255,8 +254,8 @@ def test_a_folder_that_is_no_lake_is_refused(folder: Path) -> None:
         Lake(folder / "new", create=False)
     with pytest.raises(InvalidRequest, match="is a file"):
         Lake(folder / "photo.jpg")
-    with pytest.raises(InvalidRequest, match="s3"):
-        Lake("s3://bucket/lake")
+    with pytest.raises(InvalidRequest, match="Google Cloud Storage"):
+        Lake("gs://bucket/lake")
     assert files_of(folder) == {"photo.jpg"}
 
 
@@ -275,7 +274,9 @@ def test_a_lake_with_a_broken_marker_is_named(lake: Lake, text: str) -> None:
 
 def test_a_table_of_a_newer_format_is_refused_and_the_others_work(lake: Lake) -> None:
     lake.create_table("a.fine", SCHEMA)
-    DeltaTable(lake.path / "a" / "t" / "changes").alter.set_table_properties({"lithify.format": "2"}, False)
+    DeltaTable(lake.path / "a" / "t" / "changes").alter.set_table_properties(
+        {FORMAT_PROPERTY: str(FORMAT_MAX + 1)}, False
+    )
     with Lake(lake.path) as fresh:
         with pytest.raises(InvalidRequest, match=r"a\.t was written by a newer Lithify"):
             fresh.table("a.t")

@@ -13,7 +13,22 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from lithify import Table
 from support.effort import examples
 from support.folders import memory_folder
-from support.program import ADDED, CONDITIONS, ROWS, TABLES, Driver, Row, backs, batches, key_batches, lakes, programs
+from support.program import (
+    ADDED,
+    CONDITIONS,
+    ROWS,
+    TABLES,
+    Driver,
+    Row,
+    backs,
+    batches,
+    key_batches,
+    keys_with_order,
+    lakes,
+    programs,
+    updates,
+)
+from support.s3_servers import S3Server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,8 +66,18 @@ class Programs(RuleBasedStateMachine):
         self.driver.check(self.name, 1 - lake)
 
     @rule(lake=lakes, data=st.data())
+    def update(self, lake: int, data: st.DataObject) -> None:
+        self.driver.update(self.name, lake, data.draw(updates(self.name)))
+        self.driver.check(self.name, 1 - lake)
+
+    @rule(lake=lakes, data=st.data())
     def delete(self, lake: int, data: st.DataObject) -> None:
         self.driver.delete(self.name, lake, data.draw(key_batches(self.name)))
+        self.driver.check(self.name, 1 - lake)
+
+    @rule(lake=lakes, data=st.data())
+    def delete_at(self, lake: int, data: st.DataObject) -> None:
+        self.driver.delete_at(self.name, lake, data.draw(keys_with_order(self.name)))
         self.driver.check(self.name, 1 - lake)
 
     @rule(lake=lakes, condition=st.sampled_from(list(CONDITIONS)))
@@ -112,6 +137,18 @@ test_many_programs_do_to_tables_what_they_do_to_dicts = pytest.mark.slow(
 )
 
 
+def check_program(driver: Driver, program: list[tuple[Any, ...]]) -> None:
+    try:
+        for method, *arguments in program:
+            getattr(driver, method)(*arguments)
+        for name in TABLES:
+            driver.check(name, 1)
+            driver.check_where(name, 0, "v > 2")
+            driver.check_as_of(name, 1, 2)
+    finally:
+        driver.close()
+
+
 @pytest.mark.spark
 @settings(max_examples=6, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
 @given(program=programs())
@@ -120,13 +157,11 @@ def test_spark_reads_the_same_programs_like_dicts(spark: SparkSession, program: 
         return table.to_spark(spark, where=where, as_of=as_of).toArrow().to_pylist()
 
     with memory_folder() as folder:
-        driver = Driver(folder / "lake", on_spark)
-        try:
-            for method, *arguments in program:
-                getattr(driver, method)(*arguments)
-            for name in TABLES:
-                driver.check(name, 1)
-                driver.check_where(name, 0, "v > 2")
-                driver.check_as_of(name, 1, 2)
-        finally:
-            driver.close()
+        check_program(Driver(folder / "lake", on_spark), program)
+
+
+@pytest.mark.bucket
+@settings(max_examples=examples(6, soak=200), deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
+@given(program=programs())
+def test_a_bucket_keeps_the_same_programs_like_dicts(s3: S3Server, program: list[tuple[Any, ...]]) -> None:
+    check_program(Driver(s3.address(), served), program)

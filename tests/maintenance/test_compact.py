@@ -32,7 +32,7 @@ from lithify import (
 )
 from lithify.core.names import parse_table_name
 from lithify.files.local import LocalStorage
-from lithify.jobs import jobs
+from lithify.jobs import jobs, recovery
 from lithify.maintenance.compact import Compactor
 from lithify.maintenance.table_maintenance import TableMaintenance
 from lithify.read.reader import Reader
@@ -573,10 +573,10 @@ def test_a_job_of_a_host_that_nobody_can_look_at_is_given_up_after_a_day(lake: L
     described = json.loads(manifest.read_text())
     described["owner"]["host"] = "gone"
     manifest.write_text(json.dumps(described))
-    assert jobs.recover(lake._runtime) == []
+    assert recovery.recover(lake._runtime) == []
     tomorrow = replace(lake._runtime, now_ms=lambda: described["created_ms"] + 25 * 3_600_000)
 
-    assert len(jobs.recover(tomorrow)) == 1
+    assert len(recovery.recover(tomorrow)) == 1
     assert len(table.compact()) == 1
 
 

@@ -22,7 +22,7 @@ from lithify import Conflict, Corruption, Lake, Settings, Table
 from lithify.compute.compute import HereCompute
 from lithify.core.names import parse_table_name
 from lithify.delta.commit import PlannedAgain
-from lithify.jobs import jobs
+from lithify.jobs import jobs, recovery
 from lithify.lake.maintenance import Maintenance
 from lithify.maintenance.fold import FoldJob
 from lithify.maintenance.merge_changes import ChangeMerger
@@ -125,17 +125,17 @@ def test_recovery_under_storage_errors_works_later(lake: Lake) -> None:
     dead_compaction(lake, _all_of_it)
     calls = RecordingStore()
     with Lake(lake.path, settings=SETTINGS) as other:
-        assert len(jobs.recover(replace(other._runtime, store=calls))) == 1
+        assert len(recovery.recover(replace(other._runtime, store=calls))) == 1
     for point, nth in calls.occurrences():
         if not point.startswith("store."):
             continue
         left = dead_compaction(lake, _all_of_it)
         with Lake(lake.path, settings=SETTINGS) as other:
             runtime = replace(other._runtime, store=FaultyStore(point, os_failure(5), nth))
-            assert jobs.recover(runtime) in ([], ["pack of a.t had not committed: its files were deleted"])
+            assert recovery.recover(runtime) in ([], ["pack of a.t had not committed: its files were deleted"])
         assert contents(table) == before, f"an I/O error at {point} {nth}"
 
-        jobs.recover(lake._runtime)
+        recovery.recover(lake._runtime)
 
         assert not left.exists(), f"an I/O error at {point} {nth}"
         assert unsettled(lake.path) == [], f"an I/O error at {point} {nth}"

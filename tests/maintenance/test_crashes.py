@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from lithify import CommitUnknown, Conflict, Lake, Table, Unavailable
-from lithify.jobs import jobs
+from lithify.jobs import recovery
 from lithify.lake.maintenance import Maintenance
 from support import children, maintained
 from support.background import merge_changes
@@ -165,7 +165,7 @@ def test_a_job_that_was_given_up_finds_the_fence_even_if_nothing_else_has_happen
         gate.wait()
         for manifest in (path / "_lithify" / "jobs").glob("*.json"):
             manifest.write_text(manifest.read_text().replace('"started": "', '"started": "long before '))
-        assert len(jobs.recover(lake._runtime)) == 1
+        assert len(recovery.recover(lake._runtime)) == 1
         assert unsettled(path) == []
         gate.open()
         with pytest.raises(Conflict, match="given up by another process"):

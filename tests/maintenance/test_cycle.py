@@ -252,7 +252,7 @@ class TestWhatGoesWrong:
         def fail(*arguments: Any, **options: Any) -> list[str]:
             raise Corruption("a.t cannot be settled")
 
-        monkeypatch.setattr("lithify.jobs.jobs.recover", fail)
+        monkeypatch.setattr("lithify.jobs.recovery.recover", fail)
         report = played(runtime, {"a.t": PlayedTable([fold("a.t")])}).run()
         assert report.problems == ("recovery: a.t cannot be settled",)
         assert report.done == 1

@@ -16,7 +16,18 @@ from lithify import Table
 from support.background import POINTS, BackgroundDriver
 from support.effort import examples
 from support.folders import memory_folder
-from support.program import ADDED, ALL_TABLES, CONDITIONS, KEYS, Row, backs, batches, key_batches, lakes
+from support.program import (
+    ADDED,
+    ALL_TABLES,
+    CONDITIONS,
+    KEYS,
+    Row,
+    backs,
+    batches,
+    key_batches,
+    keys_with_order,
+    lakes,
+)
 
 numbers = st.integers(0, 1)
 kinds = st.sampled_from(sorted(POINTS))
@@ -86,6 +97,11 @@ class BackgroundPrograms(RuleBasedStateMachine):
     def delete(self, number: int, lake: int, data: st.DataObject, region: int) -> None:
         name = self.names[number]
         self.driver.delete(name, lake, moved(name, data.draw(key_batches(name)), region))
+
+    @rule(number=numbers, lake=lakes, data=st.data(), region=regions)
+    def delete_at(self, number: int, lake: int, data: st.DataObject, region: int) -> None:
+        name = self.names[number]
+        self.driver.delete_at(name, lake, moved(name, data.draw(keys_with_order(name)), region))
 
     @rule(number=numbers, lake=lakes, condition=st.sampled_from(list(CONDITIONS)))
     def delete_where(self, number: int, lake: int, condition: str) -> None:

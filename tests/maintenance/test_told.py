@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lithify import Lake, Settings, Table
-from lithify.jobs import jobs
+from lithify.jobs import jobs, recovery
 from lithify.maintenance.reports import job_totals
 from support.untrusted import DEAD
 
@@ -120,7 +120,7 @@ def test_jobs_of_processes_that_are_gone_are_counted(lake: Lake, table: Table) -
     for kind in ("fold", "hourly", "hourly"):
         job = jobs.begin(replace(runtime, owner=gone), "shop.orders", kind, "base")
         jobs._under_way.discard(job.id)
-    assert len(jobs.recover(runtime)) == 3
+    assert len(recovery.recover(runtime)) == 3
     assert _counted(lake, "lithify_jobs_recovered") == {"fold": 1, "hourly": 2}
     assert job_totals(lake.ended_jobs())["hourly"]["recovered"] == 2
 

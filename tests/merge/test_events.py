@@ -13,6 +13,7 @@ from lithify.core.ops import WORDS, Change, Op
 from lithify.core.schema import TableSchema, define
 from lithify.errors import InvalidRequest
 from lithify.merge.events import resolve_events, with_null_key
+from lithify.merge.partial import line_columns
 from lithify.merge.resolve import compose
 
 Row = dict[str, Any]
@@ -34,15 +35,24 @@ def key_of(schema: TableSchema, row: Row) -> tuple[Any, ...]:
 
 
 def one_by_one(schema: TableSchema, there: dict[Any, Row], events: list[Row]) -> dict[Any, Row]:
-    """The oracle: each event applied to the rows, in order of arrival."""
-    rows = dict(there)
+    """The oracle: each event applied to the rows, in order of arrival. A delete with an order value is a row that says
+    that there is none.
+    """
+    rows, gone = dict(there), {}
     for event in events:
         row = {name: event[name] for name in schema.names}
         key = key_of(schema, row)
-        if event["op"].strip().lower() in ("delete", "d"):
+        known = rows.get(key) or gone.get(key)
+        if event["op"].strip().lower() not in ("delete", "d"):
+            if beats(schema, row, known):
+                rows[key] = row
+                gone.pop(key, None)
+        elif schema.order_by is None or row[schema.order_by] is None:
             rows.pop(key, None)
-        elif beats(schema, row, rows.get(key)):
-            rows[key] = row
+            gone.pop(key, None)
+        elif beats(schema, row, known):
+            rows.pop(key, None)
+            gone[key] = row
     return rows
 
 
@@ -59,8 +69,11 @@ def applied(schema: TableSchema, there: dict[Any, Row], parts: dict[Op, pa.Table
     for op, table in parts.items():
         for row in table.to_pylist():
             key = key_of(schema, row)
-            if op is Op.DELETE:
+            if op in (Op.DELETE, Op.GONE_AT):
                 rows.pop(key, None)
+            elif op is Op.DELETE_AT:
+                if beats(schema, row, rows.get(key)):
+                    rows.pop(key, None)
             elif op is Op.REPLACE or beats(schema, row, rows.get(key)):
                 rows[key] = row
     return rows
@@ -89,7 +102,7 @@ def test_settled_events_leave_the_rows_that_applying_one_by_one_leaves(
     assert applied(schema, before, parts) == one_by_one(schema, before, events)
     keys = [key_of(schema, row) for table in parts.values() for row in table.to_pylist()]
     assert len(keys) == len(set(keys)), "a key stands in one operation only"
-    assert all(table.schema == schema.columns for op, table in parts.items() if op is not Op.DELETE)
+    assert all(table.schema == line_columns(schema, op) for op, table in parts.items())
 
 
 @settings(max_examples=150, deadline=None)
@@ -116,11 +129,19 @@ def test_without_a_column_of_operations_every_row_is_an_upsert_and_the_last_of_a
     assert resolve_events(PLAIN, rows, None) == {Op.UPSERT: pa.table({"k": [1, 2], "v": [3, 2]}, PLAIN.columns)}
 
 
-def test_an_event_older_than_the_delete_before_it_brings_the_row_back() -> None:
-    """A delete has no order value to compare with: whatever arrives after it is newer than it."""
+def test_an_event_older_than_a_delete_without_an_order_value_brings_the_row_back() -> None:
+    """It has nothing to compare with: whatever arrives after it is newer than it."""
+    old = {"a": "x", "b": 0, "o": 1, "v": 7}
+    parts = resolve_events(ORDERED, events_table(ORDERED, [{**old, "o": None, "op": "d"}, {**old, "op": "u"}]), "op")
+    assert {op: rows.to_pylist() for op, rows in parts.items()} == {Op.REPLACE: [old]}
+
+
+def test_an_event_older_than_a_delete_with_an_order_value_stays_dead() -> None:
     old = {"a": "x", "b": 0, "o": 1, "v": 7}
     parts = resolve_events(ORDERED, events_table(ORDERED, [{**old, "o": 9, "op": "d"}, {**old, "op": "u"}]), "op")
-    assert {op: rows.to_pylist() for op, rows in parts.items()} == {Op.REPLACE: [old]}
+    assert {op: rows.to_pylist() for op, rows in parts.items()} == {Op.DELETE_AT: [{"a": "x", "b": 0, "o": 9}]}
+    without = events_table(ORDERED, [{**old, "op": "d"}, {**old, "op": "u"}]).drop_columns(["o"])
+    assert set(resolve_events(ORDERED, without, "op")) == {Op.REPLACE}, "the events have no such column"
 
 
 def test_of_a_delete_only_the_key_is_looked_at() -> None:

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lithify.core import arrow_rows
-from lithify.core.arrow_rows import anti_join, lookup, nullable
+from lithify.core.arrow_rows import anti_join, lookup
 from lithify.core.ops import Change, Op, Overlay
-from lithify.core.schema import TableSchema, define
+from lithify.core.schema import TableSchema, define, nullable
 from lithify.merge.apply import distributed_sql, hiding_sql, standing
 from lithify.merge.resolve import resolve, without_losers
 

@@ -79,6 +79,36 @@ def test_a_feed_can_end_anywhere(lake: Lake) -> None:
     assert table.feed(5).schema == table.feed(0).schema
 
 
+def test_an_update_comes_with_the_row_before_it(lake: Lake) -> None:
+    table = busy(lake)
+    table.upsert([row(3, "3"), row(1, "1")])
+    assert effects(table.feed(2, before=True)) == [
+        (3, "insert", 1, "again"),
+        (3, "update_before", 2, "two"),
+        (3, "update_after", 2, "newer"),
+        (4, "delete", 2, "newer"),
+        (5, "insert", 3, "three"),
+        (6, "update_before", 1, "again"),
+        (6, "update_after", 1, "1"),
+        (6, "update_before", 3, "three"),
+        (6, "update_after", 3, "3"),
+    ]
+    assert table.feed(5, columns=["v"], before=True).column("v").to_pylist() == ["again", "1", "three", "3"]
+
+
+def test_the_row_before_an_update_is_the_one_that_won(lake: Lake) -> None:
+    table = lake.create_table("a.t", SCHEMA, key="id", order_by="at")
+    table.upsert([row(1, "first", 5)])
+    table.fold()
+    position = table.position()
+    table.upsert([row(1, "late", 4)])
+    table.upsert([row(1, "newer", 6)])
+    assert effects(table.feed(position, before=True)) == [
+        (3, "update_before", 1, "first"),
+        (3, "update_after", 1, "newer"),
+    ]
+
+
 def test_a_late_update_that_lost_changed_nothing(lake: Lake) -> None:
     table = lake.create_table("a.t", SCHEMA, key="id", order_by="at")
     table.upsert([row(1, "first", 5)])

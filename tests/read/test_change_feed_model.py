@@ -24,6 +24,10 @@ def by_arrow(table: Table, since: Any, until: Any) -> pa.Table:
     return table.feed(since, until)
 
 
+def with_before(table: Table, since: Any, until: Any) -> pa.Table:
+    return table.feed(since, until, before=True)
+
+
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(program=feed_programs(), resolve_rows_max=st.sampled_from([20_000_000, 3]))
 def test_the_feed_is_what_the_commits_did(program: tuple[str, list[tuple[Any, ...]]], resolve_rows_max: int) -> None:
@@ -38,6 +42,7 @@ def test_the_feed_is_what_the_commits_did(program: tuple[str, list[tuple[Any, ..
                 until = (since + newest + 1) // 2
                 driver.check_feed(name, 1, since, newest, by_arrow)
                 driver.check_feed(name, 1, since, until, by_arrow)
+                driver.check_feed_with_before(name, 1, since, until, with_before)
                 driver.check_net(name, 1, since, until)
         finally:
             driver.close()

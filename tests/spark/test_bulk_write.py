@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
-from lithify import InvalidRequest, Lake
+from lithify import InvalidRequest, Lake, LimitExceeded, Settings
 from lithify.spark import write
 
 if TYPE_CHECKING:
@@ -257,3 +257,31 @@ def test_a_look_that_turns_out_wrong_costs_time_and_no_row(
     folder = lake.path / "s" / "t" / "changes"
     named = {file.path for file in table.snapshot().changes}
     assert {str(file.relative_to(folder)) for file in folder.glob("bulk-*/*.parquet")} == named
+
+
+@pytest.mark.parametrize("order_by", [None, "at"])
+@pytest.mark.parametrize("rows_max", [1_000_000, 1], ids=["fetched", "written by Spark"])
+def test_a_frame_updates_its_columns_and_leaves_the_others(
+    tmp_path: Path, spark: SparkSession, rows_max: int, order_by: str | None
+) -> None:
+    columns = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("v", pa.string()), ("w", pa.int64())])
+    with Lake(tmp_path / "lake", spark, settings=Settings(stream_rows_max=rows_max)) as lake:
+        table = lake.create_table("a.u", columns, key="id", order_by=order_by)
+        table.upsert([{"id": id, "at": 5, "v": "old", "w": id} for id in range(300)])
+        table.fold()
+        frame = spark.range(0, 400, 1, 3).selectExpr("id", "id % 11 AS at", "concat('new ', id) AS v")
+        commit = table.update(frame)
+        assert commit.rows == 400
+
+        late = {id for id in range(300) if order_by and id % 11 < 5}
+        expected = {
+            id: (5, "old", id) if id in late else (id % 11, f"new {id}", id if id < 300 else None) for id in range(400)
+        }
+        for _ in range(2):
+            found = table.to_spark(spark).toArrow().to_pylist()
+            assert {row["id"]: (row["at"], row["v"], row["w"]) for row in found} == expected
+            assert len(found) == 400
+            table.fold()
+        if rows_max == 1:
+            with pytest.raises(LimitExceeded, match="missing='skip' looks each key up here"):
+                table.update(frame, missing="skip")

@@ -62,12 +62,14 @@ def changed(lake: Lake, name: str, **options: Any) -> Table:
     return table
 
 
-def check(table: Table, since: int, until: int) -> None:
-    frame = table.feed_to_spark(since, until)
-    found, expected = frame.toArrow().to_pylist(), table.feed(since, until).to_pylist()
+def check(table: Table, since: int, until: int, *, before: bool = False) -> None:
+    frame = table.feed_to_spark(since, until, before=before)
+    found, expected = frame.toArrow().to_pylist(), table.feed(since, until, before=before).to_pylist()
     for r in (*found, *expected):
         r["list"] = str(r["list"])
     assert bag(found) == bag(expected), f"{table.name} from {since} to {until}"
+    if before:
+        assert [(r["_seq"], r["id"], r["_kind"]) for r in found] == [(r["_seq"], r["id"], r["_kind"]) for r in expected]
     assert [r["_seq"] for r in found] == sorted(r["_seq"] for r in found)
     assert frame.columns == table.feed(since, until).column_names
 
@@ -80,6 +82,14 @@ def test_the_same_rows_as_in_arrow(lake: Lake) -> None:
     check(ordered, 0, ordered.snapshot().seq)
     check(ordered, 2, 5)  # few commits
     check(keyless, 1, keyless.snapshot().seq)
+
+
+def test_updates_come_with_the_row_before_them(lake: Lake) -> None:
+    keyed = changed(lake, "a.keyed", key="id")
+    ordered = changed(lake, "a.ordered", key="id", order_by="o")
+    check(keyed, 3, keyed.snapshot().seq, before=True)
+    check(ordered, 1, ordered.snapshot().seq, before=True)
+    check(ordered, 3, 4, before=True)  # one commit
 
 
 def test_a_first_load_is_scanned_where_it_lies(lake: Lake, spark: SparkSession) -> None:

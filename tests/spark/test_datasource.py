@@ -111,7 +111,7 @@ def test_a_frame_is_upserted_and_one_that_fails_leaves_nothing(
     )
     with pytest.raises(PySparkException, match="on purpose"):
         broken.write.format("lithify").mode("append").save(path_of(orders))
-    with pytest.raises(PySparkException, match="mode\\('overwrite'\\) is not supported"):
+    with pytest.raises(PySparkException, match="mode\\('overwrite'\\) and INSERT OVERWRITE are not supported"):
         frame.write.format("lithify").mode("overwrite").save(path_of(orders))
 
     assert orders.get(7) == {**order(7, "written"), "share": pytest.approx(0.1)}

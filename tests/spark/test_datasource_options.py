@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lithify.errors import InvalidRequest
-from lithify.spark.datasource.options import Use, check_use, parse
+from lithify.spark.datasource.options import Use, as_remembered, check_use, parse, remembered
 
 
 def test_the_data_source_is_one_class_wherever_it_is_looked_for() -> None:
@@ -94,3 +94,35 @@ def test_whoever_says_where_changes_begin_wants_changes(option: str) -> None:
 def test_an_option_of_another_use_is_refused(option: str, use: Use) -> None:
     with pytest.raises(InvalidRequest, match=f"{option!r} is for .*, not for {use.value}"):
         check_use({"path": "/l/s/t", option: "1"}, use)
+
+
+def test_what_spark_writes_down_of_a_table_of_its_catalog_passes() -> None:
+    own = {"owner": "me", "provider": "lithify", "comment": "hello", "theirs": "property"}
+    by_location = {**own, "location": "file:/data/lake/shop/orders", "path": "file:/data/lake/shop/orders"}
+    by_options = {**own, "lake": "/l", "table": "a.b", "option.lake": "/l", "option.table": "a.b"}
+
+    assert (parse(by_location).lake, parse(by_location).table) == ("file:///data/lake", "shop.orders")
+    assert (parse(by_options).lake, parse(by_options).table) == ("/l", "a.b")
+    assert remembered(as_remembered(by_options)) == {"lake": "/l", "table": "a.b"}
+    assert remembered({}) == {}
+    check_use(by_location, Use.READ)
+    with pytest.raises(InvalidRequest, match="did you mean 'table'"):
+        parse({**own, "lake": "/l", "tabel": "a.b", "option.lake": "/l", "option.tabel": "a.b"})
+    with pytest.raises(InvalidRequest, match="no option 'owner'"):
+        parse({"path": "/l/s/t", "owner": "me"})
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("versionAsOf", "asOf with a seq"),
+        ("timestampAsOf", "asOf with a time"),
+        ("readChangeFeed", "changes, or since"),
+        ("mergeSchema", "add_column"),
+        ("replaceWhere", "lake.spark_sql"),
+        ("key", "lake.create_table"),
+    ],
+)
+def test_what_others_call_it_is_answered_with_the_word_that_is_used_here(option: str, said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        parse({"path": "/l/s/t", option: "1"})

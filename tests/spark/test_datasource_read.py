@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from lithify import InvalidRequest, Lake, LithifyDataSource, NotFound, Settings
 from lithify.core.read_plan import Source
 from lithify.errors import Corruption, LimitExceeded
+from lithify.files import staging
 from lithify.spark.datasource import plan as source_plan
 from lithify.spark.datasource.plan import Piece, ScanPartition, groups_of
 
@@ -139,7 +141,7 @@ def test_what_nobody_asked_for_in_a_day_goes_with_the_next_overlay(lake: Lake, m
     planned(source(lake, "shop.orders"))
     assert old.exists()
 
-    monkeypatch.setattr(source_plan, "STAGED_HOURS_MAX", -1)
+    monkeypatch.setattr(source_plan, "sweep", partial(staging.sweep, unused_s_max=-1))
     table.upsert(orders(range(10)))
     planned(source(lake, "shop.orders"))
 

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from lithify import Conflict, InvalidRequest, Lake, LithifyDataSource, Table, Unavailable
 from lithify.files.local import LocalStorage
-from lithify.jobs import jobs
+from lithify.jobs import jobs, recovery
 from lithify.spark.datasource.write import TableWriter, TaskMessage
 from lithify.spark.schemas import spark_schema
 from lithify.tables.runtime import Owner
@@ -214,7 +214,7 @@ def test_a_spool_outlives_the_process_that_began_it_and_goes_with_its_owner(lake
     alive = spool.begin(orders._internals, Owner(this.host, 1, ""))
     dead = spool.begin(orders._internals, Owner(this.host, 2**22 + 1, "never"))
 
-    jobs.recover(runtime, orders.name)
+    recovery.recover(runtime, orders.name)
 
     assert (Path(alive.root) / alive.folder).is_dir()
     assert not (Path(dead.root) / dead.folder).exists()

@@ -61,6 +61,13 @@ class TestSharedSession:
         (file,) = (tmp_path / "t").glob("part-*.parquet")
         assert pq.ParquetFile(file).schema.column(0).physical_type == "INT64"
 
+    def test_what_libraries_of_the_jvm_unpack_goes_with_the_scratch_folder(self, spark: SparkSession) -> None:
+        asked = "SELECT reflect('java.lang.System', 'getProperty', 'java.io.tmpdir') AS folder"
+        folder = Path(spark.sql(asked).collect()[0].folder)
+
+        assert folder.is_dir()
+        assert folder.parent.name.startswith("lithify-spark-")
+
     def test_asking_again_gives_the_same_session(self, spark: SparkSession) -> None:
         assert local_session(SparkOptions()) is spark
 

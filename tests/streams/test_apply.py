@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from lithify import InvalidRequest, Lake, Settings, Unavailable
-from lithify.lake.table import Table
+from lithify.lake.table import Commit, Table
 from lithify.streams.apply import Checkpoint, apply_batch, checkpoint_of
 from lithify.streams.sink import follows
 from support.bags import bag
@@ -277,13 +277,31 @@ def test_records_set_aside_outlive_a_rival_that_dies_with_the_same_portion(folde
     assert set_aside(table) == ["lost 0"]
 
 
+# -- columns that a feed does not have
+
+
+def test_a_feed_of_updates_leaves_other_columns_and_deletes_in_order(lake: Lake) -> None:
+    table = lake.create_table("a.u", pa.schema([("id", pa.int64()), ("v", pa.string()), ("w", pa.int64())]), key="id")
+    table.upsert([{"id": id, "v": "old", "w": id} for id in range(5)])
+    table.fold()
+    texts = ["a", None, "again", "x", "c", "new"]
+    events = pa.table({"id": [0, 1, 1, 2, 2, 9], "v": texts, "op": ["u", "d", "u", "u", "u", "i"]})
+
+    def send() -> Commit:
+        return apply_batch(table._internals, events, checkpoint=FIRST, mode="update", op_column="op")
+
+    assert (send().replayed, send().replayed) == (False, True)
+    expected = {0: ("a", 0), 1: ("again", None), 2: ("c", 2), 3: ("old", 3), 4: ("old", 4), 9: ("new", None)}
+    assert {row["id"]: (row["v"], row["w"]) for row in table.to_arrow().to_pylist()} == expected
+
+
 # -- wishes that cannot be
 
 
 @pytest.mark.parametrize(
     ("name", "wishes", "said"),
     [
-        ("a.t", {"mode": "merge"}, "mode 'merge' is not known: use append or upsert"),
+        ("a.t", {"mode": "merge"}, "mode 'merge' is not known: use append, upsert or update"),
         ("a.t", {"null_keys": "drop"}, "null_keys 'drop' is not known"),
         ("a.t", {"mode": "append", "op_column": "op"}, "mode append only adds"),
         ("a.t", {"rows_max": -1}, "rows_max -1 is negative"),

@@ -20,7 +20,7 @@ from typing import Any
 from lithify import Conflict, Lake, NotFound, Settings, Table
 from lithify.core.snapshot import Snapshot
 from lithify.files.local import LocalStorage
-from lithify.jobs import jobs
+from lithify.jobs import recovery
 from lithify.lake.maintenance import Maintenance
 from lithify.maintenance.plans import MinorPlan
 from lithify.maintenance.reports import CycleReport
@@ -210,7 +210,7 @@ class BackgroundDriver(Driver):
         for path in (self._path / "_lithify" / "jobs").glob("*.json"):
             manifest = json.loads(path.read_text())
             path.write_text(json.dumps({**manifest, "owner": {**manifest["owner"], "started": "long ago"}}))
-        jobs.recover(self._lakes[0]._runtime)
+        recovery.recover(self._lakes[0]._runtime)
 
     def wake(self) -> None:
         if self.sleeper is not None:

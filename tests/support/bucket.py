@@ -27,8 +27,8 @@ _OBJECTS = (
 
 
 class Bucket(Storage):
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, root: Path, now_ms: Callable[[], float] = lambda: time.time() * 1000) -> None:
+        self._root, self._now_ms = root, now_ms
         self._path_guard = PathGuard()
         self._path_guard.trust(root)
         with self._session() as session:
@@ -65,7 +65,7 @@ class Bucket(Storage):
         return found
 
     def _put(self, session: sqlite3.Connection, path: PurePath, data: Data, at_ms: float | None = None) -> None:
-        modified_ms = time.time() * 1000 if at_ms is None else at_ms
+        modified_ms = self._now_ms() if at_ms is None else at_ms
         session.execute("delete from objects where name = ?", [self._name(path)])
         row = [self._name(path), bytes(data), modified_ms]
         session.execute("insert into objects (name, data, modified_ms) values (?, ?, ?)", row)
@@ -130,7 +130,7 @@ class Bucket(Storage):
         for name in list(self.below(path)):
             self.delete(path / name)
 
-    def touch_ms(self, path: PurePath, at_ms: int | None = None) -> float:
+    def touch_ms(self, path: PurePath, at_ms: int | None = None, *, empty: bool = False) -> float:
         with self._session() as session:
             found = self._found(session, path)
             self._put(session, path, b"" if found is None else found[1], at_ms)
@@ -162,8 +162,8 @@ class Bucket(Storage):
         except NotFound:
             return None
 
-    def names(self, folder: PurePath) -> list[str]:
-        return sorted({name.partition("/")[0] for name in self.below(folder)})
+    def names(self, folder: PurePath, after: str = "") -> list[str]:
+        return sorted({first for name in self.below(folder) if (first := name.partition("/")[0]) > after})
 
     def below(self, folder: PurePath) -> Iterator[str]:
         prefix = f"{self._name(folder)}/"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import PurePath
 
 from lithify import Lake, Settings
-from lithify.files.local import LocalStorage
+from lithify.files.storage import Storage
 from lithify.lake.catalog import Catalog
 from lithify.lake.open_tables import OpenTables
 
@@ -35,7 +35,9 @@ class Stopped(Clock):
         return self.at_ms
 
 
-def lake_with(clock: Clock, path: Path, settings: Settings | None = None, store: LocalStorage | None = None) -> Lake:
+def lake_with(
+    clock: Clock, path: PurePath | str, settings: Settings | None = None, store: Storage | None = None
+) -> Lake:
     lake = Lake(path, settings=settings, store=store)
     parts = lake._internals
     parts.open_tables.close()

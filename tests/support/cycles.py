@@ -140,7 +140,14 @@ def run_stopped(path: str, results: Queue[Any]) -> None:
 
 
 def run_killed(path: str) -> None:
-    with Lake(path, settings=SETTINGS, store=FaultyStore("fold.commit", kill_process)) as lake:
+    """A cycle that dies when both of its folds have come to their commit."""
+    both = threading.Barrier(2, action=kill_process)
+
+    def meet() -> None:
+        both.wait()
+
+    settings = SETTINGS.model_copy(update={"jobs_max": 2})
+    with Lake(path, settings=settings, store=FaultyStore("fold.commit", meet, times=None)) as lake:
         folding_cycle(lake).run()
 
 

@@ -22,13 +22,15 @@ WAIT_S_MAX = 300
 
 
 class Driver:
-    """`options` are those of `SparkOptions`. Temporary files go to `scratch`, which is also its current folder."""
+    """`options` are those of `SparkOptions`; with `own`, there is no session but the ones that functions start.
+    Temporary files go to `scratch`, which is also its current folder.
+    """
 
-    def __init__(self, scratch: Path, **options: Any) -> None:
+    def __init__(self, scratch: Path, *, own: bool = False, **options: Any) -> None:
         scratch.mkdir(parents=True, exist_ok=True)
         self._results, results = children.pipe()
         orders, self._orders = children.pipe()
-        self._child = children.start(_serve, orders, results, options, str(scratch), scratch=scratch)
+        self._child = children.start(_serve, orders, results, None if own else options, str(scratch), scratch=scratch)
         # Ours alone: the child's death is the end of what can be read.
         orders.close()
         results.close()
@@ -64,7 +66,7 @@ class Driver:
         self.kill()
 
 
-def _serve(orders: Connection, results: Connection, options: dict[str, Any], folder: str) -> None:
+def _serve(orders: Connection, results: Connection, options: dict[str, Any] | None, folder: str) -> None:
     from lithify.spark.session import SparkOptions, local_session, release
 
     # The parent decides about Ctrl-C.
@@ -74,8 +76,10 @@ def _serve(orders: Connection, results: Connection, options: dict[str, Any], fol
     while (order := orders.recv()) is not None:
         function, arguments = order
         try:
-            session = session or local_session(SparkOptions(**options))
-            answer = (function(session, *arguments), None, "")
+            if options is not None:
+                session = session or local_session(SparkOptions(**options))
+                arguments = (session, *arguments)
+            answer = (function(*arguments), None, "")
         except LithifyError as error:
             answer = (None, error, traceback.format_exc())
         except BaseException as error:

@@ -7,6 +7,7 @@ against it, and has no effect.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,7 +29,9 @@ from support.program import (
     Row,
     batches,
     key_batches,
+    keys_with_order,
     lakes,
+    updates,
 )
 
 ReadFeed = Callable[[Table, Any, Any], pa.Table]
@@ -38,6 +41,7 @@ ReadFeed = Callable[[Table, Any, Any], pa.Table]
 class FeedOracle(Oracle):
     effects: list[tuple[int, str, Row]] = field(default_factory=list)
     past: dict[int, list[Row]] = field(default_factory=dict)
+    replaced: dict[tuple[int, Any], Row] = field(default_factory=dict)
 
     def write(self, rows: list[Row], op: str) -> None:
         before = dict(self.rows)
@@ -48,12 +52,28 @@ class FeedOracle(Oracle):
             return
         for row in self._one_per_key(rows):
             key = self.key_of(row)
-            if self.rows[key] is row:
+            if self.rows.get(key) is row:
+                if key in before:
+                    self.replaced[self.seq, key] = before[key]
+                self.effects.append((self.seq, "update" if key in before else "insert", row))
+
+    def update(self, rows: list[Row]) -> None:
+        before = dict(self.rows)
+        super().update(rows)
+        for key, row in self.rows.items():
+            if row is not before.get(key):
+                if key in before:
+                    self.replaced[self.seq, key] = before[key]
                 self.effects.append((self.seq, "update" if key in before else "insert", row))
 
     def delete(self, keys: list[Row]) -> None:
         before = dict(self.rows)
         super().delete(keys)
+        self.effects += [(self.seq, "delete", row) for key, row in before.items() if key not in self.rows]
+
+    def delete_at(self, keys: list[Row]) -> None:
+        before = dict(self.rows)
+        super().delete_at(keys)
         self.effects += [(self.seq, "delete", row) for key, row in before.items() if key not in self.rows]
 
     def remember(self) -> None:
@@ -66,6 +86,16 @@ class FeedOracle(Oracle):
             for seq, kind, row in self.effects
             if max(since, self.created_at) < seq <= until
         ]
+
+    def expected_with_before(self, since: int, until: int) -> list[Row]:
+        found = []
+        for row in self.expected(since, until):
+            if row["_kind"] == "update":
+                before = self.whole(self.replaced[row["_seq"], self.key_of(row)])
+                found.append({**before, "_seq": row["_seq"], "_kind": "update_before"})
+                row = {**row, "_kind": "update_after"}
+            found.append(row)
+        return found
 
     def state(self, seq: int) -> list[Row]:
         return [self.whole(row) for row in self.past[seq]]
@@ -104,6 +134,15 @@ class FeedDriver(Driver):
         assert [row["_seq"] for row in found] == sorted(row["_seq"] for row in found)
         since = max(since, oracle.created_at)
         assert bag(applied(oracle.state(since), found, oracle.key)) == bag(oracle.state(until))
+
+    def check_feed_with_before(self, name: str, lake: int, since: int, until: int, read: ReadFeed) -> None:
+        oracle, table = self.oracles[name], self.table(name, lake)
+        found = read(table, since, until).to_pylist()
+        assert bag(found) == bag(oracle.expected_with_before(since, until)), f"{name} from {since} to {until}"
+        for before, after in itertools.pairwise([{}, *found, {}]):
+            pair = (before.get("_kind") == "update_before", after.get("_kind") == "update_after")
+            assert pair[0] == pair[1], "each update follows the row before it"
+            assert not pair[0] or (before["_seq"], oracle.key_of(before)) == (after["_seq"], oracle.key_of(after))
 
     def check_net(self, name: str, lake: int, since: int, until: int) -> None:
         oracle, table = self.oracles[name], self.table(name, lake)
@@ -146,16 +185,24 @@ def applied(rows: list[Row], feed: list[Row], key: tuple[str, ...]) -> list[Row]
 def feed_programs(draw: st.DrawFn, length: int = 14) -> tuple[str, list[tuple[Any, ...]]]:
     name = draw(st.sampled_from(ALL_TABLES))
     kinds = (
-        ["write"] * 5 + ["delete"] * 2 + ["delete_where", "fold", "merge_changes", "compact", "optimize", "add_column"]
+        ["write"] * 4
+        + ["update"] * 3
+        + ["delete"] * 2
+        + ["delete_where", "fold", "merge_changes", "compact", "optimize", "add_column"]
     )
+    kinds += ["delete_at"] * 3 if name == "m.ordered" else []
     steps: list[tuple[Any, ...]] = []
     for _ in range(draw(st.integers(2, length))):
         kind = draw(st.sampled_from(kinds))
         argument: tuple[Any, ...] = ()
         if kind == "write":
             argument = draw(batches(name, ())), draw(st.sampled_from(["upsert", "upsert", "replace"]))
+        elif kind == "update":
+            argument = (draw(updates(name)),)
         elif kind == "delete":
             argument = (draw(key_batches(name)),)
+        elif kind == "delete_at":
+            argument = (draw(keys_with_order(name)),)
         elif kind == "delete_where":
             argument = (draw(st.sampled_from(list(CONDITIONS))),)
         elif kind == "add_column":

@@ -55,6 +55,13 @@ def repeat(before: Path, after: Path, path: Path) -> None:
         (path / name).unlink(missing_ok=True)
 
 
+def put_text(path: Path, text: str) -> None:
+    """All of it or nothing, wherever the process is stopped, by whichever of its threads."""
+    coming = path.with_name(f".{path.name}.coming")
+    coming.write_text(text)
+    coming.replace(path)
+
+
 def contents(folder: Path) -> dict[str, bytes | None]:
     """Everything in the folder, by its path there; folders are None."""
     return {

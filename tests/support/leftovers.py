@@ -12,7 +12,7 @@ LOGS = ("_delta_log", "_log_archive")
 
 def unsettled(path: Path) -> list[str]:
     """What a job left behind: manifests, scratch files, folders that no commit ever named."""
-    left = [str(p) for p in (path / "_lithify" / "jobs").iterdir()]
+    left = [str(p) for p in (path / "_lithify" / "jobs").glob("*")]
     for log in (*path.glob("*/*/base"), *path.glob("*/*/changes")):
         named = set()
         for commit in (*(log / "_delta_log").glob("*.json"), *(log / "_log_archive").glob("*.json")):
@@ -36,18 +36,32 @@ def never_committed(path: Path) -> list[str]:
     return left
 
 
-def not_needed(lake: Lake) -> list[str]:
-    """Everything in a lake's folder but live files, logs, indexes and control data."""
-    live: set[Path] = set()
+def cut_off_tags(path: Path) -> list[str]:
+    """What no tag reads from."""
+    left = []
+    for folder in (path / "_lithify" / "tags").glob("*/*"):
+        tag = folder / "tag.json"
+        own = json.loads(tag.read_text()).get("folder", "") if tag.exists() else "-"
+        if own:
+            left += [str(entry) for entry in folder.iterdir() if entry.name not in (tag.name, own)]
+    return left
+
+
+def not_needed(lake: Lake, files: Path | None = None) -> list[str]:
+    """Everything in a lake's folder but live files, logs, indexes and control data. `files`: where that can be looked
+    at, of a lake in a bucket.
+    """
+    root, live = files or Path(lake.path), set[Path]()
     for name in lake.tables():
         table = lake.table(name)
-        snapshot, folder = table.snapshot(), lake.path / name.replace(".", "/")
-        live |= {folder / "changes" / file.path for file in snapshot.changes}
+        snapshot, folder = table.snapshot(), root / name.replace(".", "/")
+        live |= {folder / "changes" / file.path for file in (*snapshot.changes, *snapshot.remembered)}
         live |= {folder / "base" / file.path for file in snapshot.base}
         live |= {folder / "index" / f"{log}.pm{end}" for log in ("base", "changes") for end in ("", ".lock")}
-    found = [path for path in lake.path.glob("*/*/*/**/*") if not {*LOGS, "_lithify"} & set(path.parts)]
+    found = [path for path in root.glob("*/*/*/**/*") if not {*LOGS, "_lithify"} & set(path.parts)]
     left = [path for path in found if path.is_file() and path not in live]
     left += [path for path in found if path.is_dir() and not any(path.iterdir())]
-    left += (lake.path / "_lithify" / "jobs").iterdir()
-    left += (path for path in (lake.path / "_lithify" / "pins").iterdir() if path.suffix != ".lock")
-    return sorted(str(path.relative_to(lake.path)) for path in left)
+    control = root / "_lithify"
+    left += (path for name in ("jobs", "doomed") for path in (control / name).glob("*"))
+    left += (path for path in (control / "pins").glob("*") if path.suffix not in (".lock", ".vacuumed"))
+    return sorted(str(path.relative_to(root)) for path in left)

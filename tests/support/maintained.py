@@ -16,9 +16,10 @@ from typing import Any
 import pyarrow as pa
 
 from lithify import Conflict, Lake, Settings
-from lithify.files.local import LocalStorage
+from lithify.files.addresses import path_of
+from lithify.files.storage import Storage
 from lithify.lake.maintenance import Maintenance
-from lithify.maintenance.reports import CycleReport
+from lithify.maintenance.reports import CycleReport, JobOutcome
 from support.bags import bag
 from support.clocks import HOUR_MS, Clock, lake_with
 from support.cycles import fall_asleep
@@ -52,9 +53,9 @@ def event(number: int, v: str = "x") -> dict[str, Any]:
     return {"id": number, "at": dt.datetime(2026, 1, 1, 5, number % 60, tzinfo=dt.UTC), "v": v}
 
 
-def fill(path: Path) -> State:
+def fill(path: Path | str, settings: Settings = SETTINGS) -> State:
     """Changes to merge and files to pack in a.k, changes to fold and an hour of files in a.e, and old files of both."""
-    with Lake(path, settings=SETTINGS) as lake:
+    with Lake(path, settings=settings) as lake:
         keyed = lake.create_table("a.k", KEYED, key="id", options=MERGING)
         for number in range(4):
             keyed.upsert(rows(*range(100 * number, 100 * number + 5)))
@@ -83,13 +84,20 @@ def cycle(lake: Lake) -> tuple[CycleReport, CycleReport]:
     return maintenance.cycle.run(), maintenance.cycle.run(vacuum=True)
 
 
+def done_by(lake: Lake, report: CycleReport) -> list[JobOutcome]:
+    """The jobs of a cycle. In a bucket the server's clock says when the last vacuum was, and not that of a test: one is
+    due in each cycle.
+    """
+    return [job for job in report.jobs if job.kind != "vacuum" or not lake._runtime.store.remote]
+
+
 def work_to_the_end(lake: Lake) -> State:
     """Cycles until nothing is due, then a vacuum; all of them healthy."""
     maintenance = Maintenance(lake)
     for _ in range(CYCLES_MAX):
         report = maintenance.cycle.run()
         assert report.healthy, report
-        if not report.jobs:
+        if not done_by(lake, report):
             break
     else:
         raise AssertionError("there is always something left to do")
@@ -105,8 +113,8 @@ def cycle_until_killed(path: str, point: str, nth: int) -> None:
     run_cycle(FaultyStore(point, kill_process, nth), path)
 
 
-def run_cycle(store: LocalStorage, path: str) -> None:
-    with lake_with(LATER, Path(path), SETTINGS, store) as lake:
+def run_cycle(store: Storage, path: str, settings: Settings = SETTINGS) -> None:
+    with lake_with(LATER, path_of(path), settings, store) as lake:
         cycle(lake)
 
 

@@ -26,6 +26,7 @@ from deltalake import write_deltalake
 from lithify import CommitUnknown, Conflict, Lake, NotFound
 from lithify.core.ops import Op
 from lithify.core.schema import TableSchema
+from lithify.delta.checkpoints import wait_for_checkpoints
 from lithify.files.local import LocalStorage
 from lithify.maintenance.plans import MinorPlan
 from lithify.maintenance.table_maintenance import TableMaintenance
@@ -190,7 +191,8 @@ def _adopt(lake: Lake) -> Any:
 
 def _checkpoint(lake: Lake) -> None:
     table = lake.table("a.t")
-    table._handles.changes.log._checkpoint(forget=True)
+    table._handles.changes.log.checkpoint(trim=True)
+    wait_for_checkpoints(60)
     table._handles.changes.log.trim_if_due()
 
 

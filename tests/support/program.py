@@ -18,9 +18,11 @@ import pytest
 from hypothesis import strategies as st
 
 from lithify import InvalidRequest, Lake, NotFound, Settings, Table
+from lithify.core.merge_rules import Rule, parse_rule
 from support.bags import bag
 from support.effort import some_back
 from support.leftovers import unsettled
+from support.rules_oracle import contributed
 
 Row = dict[str, Any]
 Read = Callable[[Table, str | None, int | None], list[Row]]
@@ -57,8 +59,15 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         "key": "k",
         "partition_by": "p",
     },
+    "m.ruled": {
+        "schema": pa.schema(
+            [("k", pa.int64()), ("v", pa.int64()), ("s", pa.string()), ("n", pa.int64()), ("f", pa.string())]
+        ),
+        "key": "k",
+        "merge_rules": {"v": "sum", "s": "max", "n": "count", "f": "first"},
+    },
 }
-TABLES = ("m.keyed", "m.ordered", "m.keyless")
+TABLES = ("m.keyed", "m.ordered", "m.keyless", "m.ruled")
 ALL_TABLES = tuple(SCHEMAS)
 KEYS: dict[str, tuple[str, ...]] = {
     "m.keyed": ("a", "b"),
@@ -66,6 +75,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "m.keyless": (),
     "m.timed": ("k",),
     "m.parts": ("k",),
+    "m.ruled": ("k",),
 }
 ROWS = {
     "m.keyed": st.fixed_dictionaries(
@@ -77,6 +87,7 @@ ROWS = {
     "m.parts": st.fixed_dictionaries(
         {"k": st.integers(0, 7), "p": st.sampled_from([None, "a", "b/c"]), "v": NUMBERS}, optional={"s": TEXTS}
     ),
+    "m.ruled": st.fixed_dictionaries({"k": st.integers(0, 3), "v": NUMBERS}, optional={"s": TEXTS, "f": TEXTS}),
 }
 ROW_KEYS = (("x",), ("s",), ("s", "x"))
 ADDED = st.sampled_from(["added_1", "added_2"])
@@ -103,10 +114,15 @@ class Oracle:
     log: list[Row] = field(default_factory=list)
     tombstones_by: frozenset[str] | None = None
     inserted: int = 0
+    gone: dict[Any, Row] = field(default_factory=dict)  # deleted, and when by the order of the table
 
     @property
     def key(self) -> tuple[str, ...]:
         return KEYS[self.name]
+
+    @property
+    def rules(self) -> dict[str, Rule]:
+        return {name: parse_rule(text, name) for name, text in SCHEMAS[self.name].get("merge_rules", {}).items()}
 
     def whole(self, row: Row) -> Row:
         return {name: row.get(name) for name in self.columns}
@@ -121,6 +137,8 @@ class Oracle:
         self.states[self.seq] = self.bag()
 
     def write(self, rows: list[Row], op: str) -> None:
+        if self.rules and op != "replace":
+            return self.update([self.whole(row) for row in rows])
         self.seq += 1
         winners = self._one_per_key(rows) if self.key else rows
         for row in winners:
@@ -129,8 +147,21 @@ class Oracle:
                 self.rows[self.inserted] = row
             elif op == "replace" or not self._beaten(row):
                 self.rows[self.key_of(row)] = row
+                self.gone.pop(self.key_of(row), None)
             shown = "replace" if op == "replace" and self.name == "m.ordered" else "upsert"
             self.log.append({**self.whole(row), "_seq": self.seq, "_op": shown})
+        self.remember()
+
+    def update(self, rows: list[Row]) -> None:
+        """One line after the other; what a line does not name stays."""
+        self.seq += 1
+        for row in rows:
+            there = self.rows.get(self.key_of(row))
+            if self.rules:
+                self.rows[self.key_of(row)] = contributed(self.rules, there, row, self.columns)
+            elif not self._beaten(row):
+                self.rows[self.key_of(row)] = {**(there or {}), **row}
+                self.gone.pop(self.key_of(row), None)
         self.remember()
 
     def _one_per_key(self, rows: list[Row]) -> list[Row]:
@@ -142,14 +173,25 @@ class Oracle:
         return list(winners.values())
 
     def _beaten(self, row: Row) -> bool:
-        rival = self.rows.get(self.key_of(row))
+        rival = self.rows.get(self.key_of(row)) or self.gone.get(self.key_of(row))
         return rival is not None and _older(row, rival)
+
+    def delete_at(self, keys: list[Row]) -> None:
+        """Each key with the order value of its delete."""
+        self.seq += 1
+        for row in self._one_per_key(keys):
+            if not self._beaten(row):
+                self.rows.pop(self.key_of(row), None)
+                self.gone[self.key_of(row)] = row
+            self.log.append({**self.whole(row), "_seq": self.seq, "_op": "delete_at"})
+        self.remember()
 
     def delete(self, keys: list[Row]) -> None:
         self.seq += 1
         by = self.key or tuple(keys[0])
         distinct = {tuple(key[name] for name in by) for key in keys}
         self.rows = {k: row for k, row in self.rows.items() if tuple(row.get(name) for name in by) not in distinct}
+        self.gone = {k: row for k, row in self.gone.items() if k not in distinct}
         for values in distinct:
             self.log.append(
                 {**dict.fromkeys(self.columns), **dict(zip(by, values, strict=True)), "_seq": self.seq, "_op": "delete"}
@@ -173,7 +215,7 @@ class Driver:
     """Two open lakes on one folder and an oracle per table. Every method is one operation of a program."""
 
     def __init__(
-        self, path: Path, read: Read, names: Iterable[str] = TABLES, resolve_rows_max: int = 20_000_000
+        self, path: Path | str, read: Read, names: Iterable[str] = TABLES, resolve_rows_max: int = 20_000_000
     ) -> None:
         self._path, self._read = path, read
         self._settings = Settings(checkpoint_every=4, resolve_rows_max=resolve_rows_max, actor="program")
@@ -206,6 +248,14 @@ class Driver:
         oracle.write(rows, op)
         assert commit.seq == oracle.seq
 
+    def update(self, name: str, lake: int, rows: list[Row]) -> None:
+        oracle = self.oracles[name]
+        if not oracle.key:
+            return
+        commit = self.table(name, lake).update(rows)
+        oracle.update(rows)
+        assert commit.seq == oracle.seq
+
     def delete(self, name: str, lake: int, keys: list[Row]) -> None:
         oracle = self.oracles[name]
         if not oracle.key and oracle.tombstones_by not in (None, frozenset(keys[0])):
@@ -215,6 +265,17 @@ class Driver:
         commit = self.table(name, lake).delete(keys)
         oracle.delete(keys)
         assert commit.seq == oracle.seq
+
+    def delete_at(self, name: str, lake: int, keys: list[Row]) -> None:
+        oracle = self.oracles[name]
+        if name != "m.ordered":
+            with pytest.raises(InvalidRequest, match="has no order_by"):
+                self.table(name, lake).delete(keys, at=1)
+            return
+        at = [key["o"] for key in keys]
+        commit = self.table(name, lake).delete([key["k"] for key in keys], at=at if len(set(at)) > 1 else at[0])
+        oracle.delete_at(keys)
+        assert (commit.seq, commit.upserted) == (oracle.seq, 0)
 
     def delete_where(self, name: str, lake: int, condition: str) -> None:
         oracle = self.oracles[name]
@@ -280,7 +341,11 @@ class Driver:
     def check_changes(self, name: str, lake: int, back: int) -> None:
         oracle = self.oracles[name]
         since = max(oracle.seq - back, 0)
-        found = self.table(name, lake).changes(since=since).to_pylist()
+        found = [
+            {column: value for column, value in row.items() if column != "_given"}
+            for row in self.table(name, lake).changes(since=since).to_pylist()
+            if row["_op"] != "update"
+        ]
         assert bag(found) == bag(entry for entry in oracle.log if entry["_seq"] > since)
         assert [row["_seq"] for row in found] == sorted(row["_seq"] for row in found)
 
@@ -316,9 +381,24 @@ def batches(draw: st.DrawFn, name: str, columns: Iterable[str]) -> list[Row]:
 
 
 @st.composite
+def updates(draw: st.DrawFn, name: str) -> list[Row]:
+    """Rows that name some of their columns."""
+    needed = {*KEYS[name], *({"o"} if name == "m.ordered" else ())}
+    rows = draw(st.lists(ROWS[name], min_size=1, max_size=5))
+    return [{column: row[column] for column in row if column in needed or draw(st.booleans())} for row in rows]
+
+
+@st.composite
 def key_batches(draw: st.DrawFn, name: str) -> list[Row]:
     by = KEYS[name] or draw(st.sampled_from(ROW_KEYS))
     return [{column: row[column] for column in by} for row in draw(st.lists(ROWS[name], min_size=1, max_size=3))]
+
+
+@st.composite
+def keys_with_order(draw: st.DrawFn, name: str) -> list[Row]:
+    """Keys to delete, of the table with order_by each with when."""
+    keys = draw(key_batches(name))
+    return [{**key, "o": draw(st.integers(-2, 5))} for key in keys] if name == "m.ordered" else keys
 
 
 @st.composite
@@ -327,12 +407,18 @@ def programs(draw: st.DrawFn, length: int = 12, names: Sequence[str] = TABLES) -
     steps: list[tuple[Any, ...]] = []
     for _ in range(draw(st.integers(4, length))):
         name, lake = draw(st.sampled_from(names)), draw(lakes)
-        kind = draw(st.sampled_from(["write", "write", "write", "delete", "delete_where", "fold", "add_column"]))
+        kinds = ["write", "write", "write", "update", "update", "delete", "delete_where", "fold", "add_column"]
+        kinds += ["delete_at", "delete_at", "fold"] if name == "m.ordered" else []
+        kind = draw(st.sampled_from(kinds))
         argument: tuple[Any, ...] = ()
+        if kind == "update":
+            argument = (draw(updates(name)),)
         if kind == "write":
             argument = draw(batches(name, ())), draw(st.sampled_from(["upsert", "upsert", "replace"]))
         elif kind == "delete":
             argument = (draw(key_batches(name)),)
+        elif kind == "delete_at":
+            argument = (draw(keys_with_order(name)),)
         elif kind == "delete_where":
             argument = (draw(st.sampled_from(list(CONDITIONS))),)
         elif kind == "add_column":

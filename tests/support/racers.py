@@ -16,9 +16,14 @@ def ids_of(writer: int, batch: int) -> list[int]:
     return [1000 * writer + 2 * batch, 1000 * writer + 2 * batch + 1]
 
 
-def write_batches(path: str, writer: int, batches: int, go: Event, results: Queue[Any]) -> None:
+def write_batches(
+    path: str, writer: int, batches: int, go: Event, results: Queue[Any], ready: Queue[Any] | None = None
+) -> None:
     with Lake(path, settings=SETTINGS) as lake:
         table = lake.table("a.t")
+        if ready is not None:
+            table.append([{"id": -writer, "v": "first"}])  # what a process does once it has done
+            ready.put(writer)
         go.wait()
         for batch in range(batches):
             commit = table.append([{"id": i, "v": f"{writer}"} for i in ids_of(writer, batch)])

@@ -54,9 +54,19 @@ def _option(option: Option) -> str:
         allowed = f"{number(option.low)} to {number(option.high)}"
     elif option.name == "tiers":
         allowed = 'a list like `[{"name": "hourly", "files_min": 20}]`'
+    elif option.name == "expires":
+        allowed = "like `placed + interval '90 days'`"
     else:
         allowed = "column names or none"
-    default = "automatic" if option.default is None else number(option.default) if option.default != () else "none"
+    default = (
+        "never"
+        if option.name == "expires"
+        else "automatic"
+        if option.default is None
+        else number(option.default)
+        if option.default != ()
+        else "none"
+    )
     return f"- `{option.name}` ({default}; {allowed}): {option.help}\n"
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from multiprocessing.synchronize import Semaphore
 from pathlib import Path
 from typing import Any
 
 from lithify.files.local import LocalStorage
 from lithify.index import writer
+from support import children
 from support.faults import FaultyStore, kill_process
 from support.sidecars import TABLE_ID, sample_entry
 
 Operation = Callable[[LocalStorage, Path], None]
 LIVE_MAX = 40
 REWRITE_EVERY = 100
+SEEN_EVERY = 20
 
 
 def path_of(version: int) -> str:
@@ -33,10 +36,14 @@ def removed_by(version: int) -> str:
     return path_of(version - LIVE_MAX if version % 2 else version - LIVE_MAX // 2)
 
 
-def commit_all(path: str, versions: int) -> None:
-    """A table's life, for another process to look on: commit after commit, and now and then a new file."""
+def commit_all(path: str, versions: int, seen: Semaphore) -> None:
+    """A table's life, for another process to look on: commit after commit, and now and then a new file. Every so often
+    the other one must have seen it.
+    """
     store, file = LocalStorage(), Path(path)
     for version in range(1, versions + 1):
+        if version > 1 and version % SEEN_EVERY == 1:
+            assert seen.acquire(timeout=children.WAIT_S_MAX)
         writer.append(store, file, TABLE_ID, version, [sample_entry(path_of(version), version)], [removed_by(version)])
         if version % REWRITE_EVERY == 0:
             writer.rewrite(store, file, TABLE_ID)

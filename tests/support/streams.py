@@ -16,6 +16,7 @@ from lithify import Lake, Settings
 from lithify.files.local import LocalStorage
 from lithify.lake.table import Commit, Table
 from lithify.streams.apply import Checkpoint, apply_batch
+from support.folders import put_text
 
 SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("v", pa.string())])
 EVENTS = "id long, at long, v string, op string"
@@ -61,14 +62,22 @@ def write_file(folder: Path, number: int, events: Sequence[Event]) -> None:
 
 
 def applied(events: Iterable[Event], there: Iterable[dict[str, Any]] = (), ordered: bool = True) -> dict[int, Any]:
-    """The oracle: each event applied in order of arrival, by key."""
-    rows = {row["id"]: row for row in there}
+    """The oracle: each event applied in order of arrival, by key. A delete that says when is remembered."""
+    rows, gone = {row["id"]: row for row in there}, {}
     for event in events:
         assert event.id is not None
-        if event.op.lower() in ("delete", "d"):
+        known = rows.get(event.id) or gone.get(event.id)
+        late = ordered and known is not None and _rank(event.row) < _rank(known)
+        if event.op.lower() not in ("delete", "d"):
+            if not late:
+                rows[event.id] = event.row
+                gone.pop(event.id, None)
+        elif not ordered or event.at is None:
             rows.pop(event.id, None)
-        elif not ordered or event.id not in rows or _rank(event.row) >= _rank(rows[event.id]):
-            rows[event.id] = event.row
+            gone.pop(event.id, None)
+        elif not late:
+            rows.pop(event.id, None)
+            gone[event.id] = event.row
     return rows
 
 
@@ -92,7 +101,7 @@ def bring(store: LocalStorage | None, path: str, told: str, table: str) -> None:
         begin = int(Path(told).read_text()) if Path(told).exists() else 0
         for number in range(begin, PORTIONS):
             send(lake.table(table), number)
-            Path(told).write_text(str(number + 1))
+            put_text(Path(told), str(number + 1))
 
 
 def send(table: Table, number: int, feed: str = "stream.q") -> Commit:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lithify import Conflict, Corruption, InvalidRequest, Lake, NotFound, Settings, Table
+from lithify import Conflict, Corruption, InvalidRequest, Lake, NotFound, Settings, Table, Unavailable
+from support.bucket_steps import InterruptedBucket
 from support.clocks import Clock, lake_with
 from support.faults import FaultyStore
 from support.folders import memory_folder
@@ -155,3 +156,24 @@ def test_a_tag_that_cannot_be_read_stops_vacuum_and_says_so(lake: Lake) -> None:
     (lake.path / "_lithify" / "tags" / "a.t" / "x" / "tag.json").write_text("{")
     with pytest.raises(Corruption, match="may protect any file"):
         table.vacuum(1, dry_run=False)
+
+
+@pytest.mark.bucket
+def test_who_was_taken_for_dead_while_it_tagged_makes_no_tag(address: str) -> None:
+    store = InterruptedBucket()
+    with Lake(address, store=store) as lake:
+        table = lake.create_table("a.t", SCHEMA, key="id", partition_by=["day"])
+        write(table, 1, "first")
+        pins, tags = lake._runtime.control / "pins", lake._runtime.control / "tags/a.t"
+        store.actions["tag.kept"] = lambda: store.delete_folder(pins)  # as a vacuum does with those of the dead
+
+        with pytest.raises(Unavailable, match=r"tag x of table a\.t took so long that a vacuum"):
+            table.tag("x")
+
+        assert table.tags() == []
+        assert store.names(tags) == ["x"]
+        table.vacuum(1, dry_run=False)
+        assert store.names(tags) == []
+        table.tag("x")
+        table.vacuum(1, dry_run=False)
+        assert rows(table, "x") == {1: "first"}

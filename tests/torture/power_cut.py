@@ -330,7 +330,7 @@ def wrong(path: Path, allowed: list[State]) -> str | None:
 
 
 def _sizes(state: State) -> dict[str, int]:
-    return {name: sum(rows.values()) for name, (_, rows) in state.items()}
+    return {name: sum(rows.values()) for name, (_, rows, *_) in state.items()}
 
 
 def main() -> None:

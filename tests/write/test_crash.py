@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import shutil
 import signal
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from lithify import Lake
 from support import children, crashes
-from support.bags import bag
 from support.effort import thinned
 from support.folders import copied
-from support.leftovers import unsettled
 from support.moments import Moment, moments
 
 
@@ -27,7 +24,8 @@ def test_a_kill_at_every_step_loses_nothing(name: str, folder: Path) -> None:
     found = moments(crashes.run, name, str(lake), str(told), folder=folder / "child", copies=folder / "left")
     assert sum(point.startswith("store.") for moment in found for point in moment.points) > 5
     for moment in thinned(found, Moment.classes):
-        assert_nothing_is_lost(moment.path / "lake", moment.path / "acknowledged", states, f"{name} {moment}")
+        lake, told = moment.path / "lake", moment.path / "acknowledged"
+        crashes.assert_nothing_is_lost(lake, lake, told, states, f"{name} {moment}")
         shutil.rmtree(moment.path)
 
 
@@ -46,26 +44,8 @@ def test_a_kill_by_a_real_signal_loses_nothing(name: str, folder: Path) -> None:
         acknowledged = folder / f"{point}-{nth}.acknowledged"
         child = children.start(crashes.run_until_killed, name, str(path), str(acknowledged), point, nth, scratch=folder)
         assert children.finish(child) == -signal.SIGKILL, f"{name} never came to {point} {nth}"
-        assert_nothing_is_lost(path, acknowledged, states, f"{name} killed at {point} {nth}")
+        crashes.assert_nothing_is_lost(path, path, acknowledged, states, f"{name} killed at {point} {nth}")
         shutil.rmtree(path)
-
-
-def assert_nothing_is_lost(path: Path, acknowledged: Path, states: list[crashes.State], what: str) -> None:
-    done = int(acknowledged.read_text()) if acknowledged.exists() else 0
-    with Lake(path, settings=crashes.SETTINGS) as lake:
-        found = crashes.state_of(lake)
-        assert found in states[done : done + 2], f"{what} after {done} operations"
-        before = found["a.t"][1] if "a.t" in found else Counter()
-        table = lake.create_table("a.t", crashes.KEYED, key="id") if "a.t" not in lake.tables() else lake.table("a.t")
-        new = {**dict.fromkeys(table.schema.names), "id": 1000, "v": "next"}
-        expected = before + bag([new])
-
-        table.append([new])
-        table.fold()
-
-        assert bag(table.to_arrow().to_pylist()) == expected, what
-        assert table.stats().pending_files == 0, what
-        assert unsettled(path) == [], what
 
 
 def test_a_lake_whose_creation_was_killed_opens(folder: Path) -> None:

@@ -20,6 +20,7 @@ from lithify.cache.memory_account import Budget, Room
 from lithify.cache.rows import BLOCK_ROWS_MAX, Block, HotRows, Segment, conformed, join
 from lithify.core.read_plan import ReadPlan, Source
 from lithify.errors import Unavailable
+from lithify.files.local_files import bring
 from lithify.files.open_parquet import corrupt, open_file
 from lithify.files.parquet import completed
 from lithify.merge.apply import standing
@@ -67,6 +68,7 @@ def load(plan: ReadPlan, names: Sequence[str], budget: Budget, check: Check = la
     by = [name for name in plan.by if overlay.hidden.num_rows]
     reading = _Reading(plan, names, by, budget, check)
     sources = [*((source, False) for source in plan.clean), *((source, True) for source in plan.touched)]
+    bring((source.path, source.size_bytes) for source, _ in sources)
     threads = min(os.cpu_count() or 1, len(sources) // FILES_PER_THREAD)
     if threads > 1:
         with ThreadPoolExecutor(threads) as pool:

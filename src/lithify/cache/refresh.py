@@ -11,8 +11,8 @@ Other columns, a commit to base that is not Lithify's, or changes that are no lo
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -21,9 +21,12 @@ import pyarrow.compute as pc
 from lithify.cache.rows import HotRows
 from lithify.core.names import OP, SEQ
 from lithify.core.ops import Change, Op
+from lithify.core.schema import TableSchema
 from lithify.core.snapshot import DataFile, Snapshot
 from lithify.errors import NotFound
-from lithify.merge.resolve import resolve, without_losers
+from lithify.merge.late import without_late
+from lithify.merge.partial import has_patches, line_columns
+from lithify.merge.resolve import resolve, with_patches, without_losers
 
 if TYPE_CHECKING:
     from lithify.read.reader import Reader
@@ -38,19 +41,19 @@ class HotSnapshot:
 
     rows: HotRows
     table_id: str
-    columns: pa.Schema
+    schema: TableSchema
     seq: int
     base_version: int
 
     @classmethod
     def of(cls, rows: HotRows, snapshot: Snapshot) -> HotSnapshot:
-        return cls(rows, snapshot.table_id, snapshot.schema.columns, snapshot.seq, snapshot.base_version)
+        return cls(rows, snapshot.table_id, snapshot.schema, snapshot.seq, snapshot.base_version)
 
     def is_of(self, snapshot: Snapshot) -> bool:
         return (
             (self.table_id, self.seq, self.base_version) == (snapshot.table_id, snapshot.seq, snapshot.base_version)
             # A new column comes with no seq of its own.
-            and self.columns == snapshot.schema.columns
+            and self.schema.has_columns_of(snapshot.schema)
         )
 
 
@@ -58,9 +61,10 @@ def is_older(cached: HotSnapshot, snapshot: Snapshot) -> bool:
     """Whether the snapshot is of the past of what is held: nothing is wrong, it only cannot be served."""
     if cached.table_id != snapshot.table_id:
         return False
-    # Columns are only ever added.
-    fewer_columns = len(snapshot.schema.columns) < len(cached.columns)
-    return fewer_columns or snapshot.seq < cached.seq or snapshot.base_version < cached.base_version
+    now, then = cached.schema, snapshot.schema
+    # Within a generation columns are only ever added.
+    older_columns = (then.generation, len(then.columns)) < (now.generation, len(now.columns))
+    return older_columns or snapshot.seq < cached.seq or snapshot.base_version < cached.base_version
 
 
 def advance(
@@ -72,23 +76,33 @@ def advance(
     """The rows of a snapshot that is not older; None: they cannot be made from these. `recent`: the rows of a change
     file by its path, where they are still at hand.
     """
-    if cached.table_id != snapshot.table_id or cached.columns != snapshot.schema.columns:
+    if cached.table_id != snapshot.table_id or not cached.schema.has_columns_of(snapshot.schema):
         return None
     if not _only_ours(reader, cached.base_version, snapshot.base_version):
         return None
     if cached.seq == snapshot.seq:
         return HotSnapshot.of(cached.rows, snapshot)
-    changes = _changes_after(cached, snapshot, reader, recent)
+    changes: Sequence[Change] | None = _changes_after(cached, snapshot, reader, recent)
     if changes is None:
         return None
-    schema = snapshot.schema
+    schema, held = snapshot.schema, cached.rows.columns.names
+    if has_patches(changes):
+        # What they leave as it is comes from the hot rows, so that other columns do not matter.
+        if not {*schema.key, *filter(None, (schema.order_by,))} <= set(held):
+            return None
+        schema = replace(schema, columns=schema.select([name for name in schema.names if name in held]))
+    if schema.order_by:
+        changes = without_late(schema, changes, reader.remembered(snapshot, cached.seq))
     overlay = resolve(schema, changes)
     by = schema.key or tuple(overlay.hidden.column_names)
-    if not set(by) <= set(cached.rows.columns.names):
+    if not set(by) <= set(held):
         return None
     if overlay.contested is not None:
         assert schema.order_by
         overlay = without_losers(schema, overlay, cached.rows.losers(overlay.contested, schema.key, schema.order_by))
+    if overlay.patches is not None:
+        met = cached.rows.matching(overlay.patches.select(list(by)), by).select(schema.names)
+        overlay = with_patches(schema, overlay, met.cast(schema.columns))
     return HotSnapshot.of(cached.rows.applied(overlay, by), snapshot)
 
 
@@ -120,13 +134,15 @@ def _at_hand(file: DataFile, snapshot: Snapshot, recent: Callable[[str], pa.Tabl
     rows, schema = recent(file.path), snapshot.schema
     if rows is None:
         return None
-    columns = schema.columns if file.op is not Op.DELETE else schema.select(schema.key or file.columns)
+    columns = line_columns(schema, file.op, file.columns)
     return Change(file.seq, file.op, rows) if rows.schema.equals(columns) else None
 
 
 def _folded_after(seq: int, snapshot: Snapshot, reader: Reader, rows_max: int) -> list[Change] | None:
     """Changes that a fold has taken out of the snapshot stand in the log until vacuum removes their files."""
     try:
+        if snapshot.schema.order_by and reader.forgets_after(seq):
+            return None  # what deletes kept out until then, they do not keep out any more
         found = reader.written_after(seq, rows_max)
     except NotFound:
         return None
@@ -137,7 +153,7 @@ def _folded_after(seq: int, snapshot: Snapshot, reader: Reader, rows_max: int) -
     for group in found.select([SEQ, OP]).group_by([SEQ, OP]).aggregate([]).to_pylist():
         here = pc.and_(pc.equal(found.column(SEQ), group[SEQ]), pc.equal(found.column(OP), group[OP]))
         op = Op(group[OP])
-        columns = snapshot.schema.select(snapshot.schema.key) if op is Op.DELETE else snapshot.schema.columns
+        columns = line_columns(snapshot.schema, op)
         rows = found.filter(here).select(columns.names)
         changes.append(Change(group[SEQ], op, rows.cast(columns)))
     return changes

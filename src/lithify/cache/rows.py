@@ -233,6 +233,16 @@ class HotRows:
                 return plain(pa.Table.from_batches([segment.block.batch.slice(int(positions[0]), 1)]))
         return plain(self.columns.empty_table())
 
+    def matching(self, keys: pa.Table, by: Sequence[str]) -> pa.Table:
+        """The rows with one of these keys."""
+        wanted, found = Wanted(keys, by), [plain(self.columns.empty_table())]
+        for segment in self.segments:
+            _, positions = segment.find(wanted)
+            if len(positions):
+                rows = pa.Table.from_batches([segment.block.batch]).take(pa.array(np.unique(positions)))
+                found.append(plain(rows))
+        return pa.concat_tables(found)
+
     # -- changing
 
     def losers(self, contested: pa.Table, by: Sequence[str], order_by: str) -> pa.Table:

@@ -14,7 +14,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
@@ -23,6 +23,8 @@ from typer.core import TyperCommand, TyperGroup
 from lithify.cli.logs import logging_to
 from lithify.cli.output import Output, make_output
 from lithify.errors import InvalidRequest, LithifyError
+from lithify.files.addresses import is_remote
+from lithify.files.user_files import named_place
 
 if TYPE_CHECKING:
     from lithify.client.lake import RemoteLake
@@ -38,7 +40,11 @@ OK, HANDLED, CRASHED, INTERRUPTED = 0, 1, 2, 130
 
 LakeOption = Annotated[
     str | None,
-    typer.Option("--lake", metavar="PATH", help="The lake's folder. Default: LITHIFY_LAKE, or `lake` in lithify.toml."),
+    typer.Option(
+        "--lake",
+        metavar="PATH",
+        help="The lake's folder, or s3://bucket/prefix. Default: LITHIFY_LAKE, or `lake` in lithify.toml.",
+    ),
 ]
 SERVER_HELP = "A service to talk to, in place of a lake's folder; its token is LITHIFY_TOKEN. Default: LITHIFY_SERVER."
 ServerOption = Annotated[str | None, typer.Option("--server", metavar="URL", help=SERVER_HELP)]
@@ -120,9 +126,9 @@ class Session:
 
             config = self.config_given
             found = load_settings(config=config)
-            lake = self.lake_given if self.lake_given is not None else found.lake
-            if lake and "://" not in str(lake):
-                found = load_settings(config=config, of_lake=Path(lake).expanduser())
+            place = self._place(found.lake)
+            if place is not None and not is_remote(place):
+                found = load_settings(config=config, of_lake=place)
             self._settings = found
         return self._settings
 
@@ -139,7 +145,16 @@ class Session:
         """From --lake, the environment or lithify.toml, in this order; None if none says."""
         if self.lake_given is not None:
             return self.lake_given
-        return str(self.settings.lake) if self.settings.lake is not None else None
+        return self.settings.lake
+
+    @property
+    def lake_place(self) -> PurePath | None:
+        """The same, as a folder or a place in a bucket."""
+        return self._place(self.settings.lake)
+
+    def _place(self, of_settings: str | None) -> PurePath | None:
+        named = self.lake_given if self.lake_given is not None else of_settings
+        return named_place(named) if named else None
 
     @property
     def server(self) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +13,7 @@ from lithify.cli.output import Column
 from lithify.cli.values import human_seconds
 from lithify.core.json_out import jsonable
 from lithify.core.optional import need
+from lithify.files.user_files import named_place
 
 if TYPE_CHECKING:
     from lithify.tools.demo import DemoReport, Narrator, Step
@@ -31,17 +31,18 @@ def demo(
 ) -> None:
     """See the whole idea: load a shop, change it row by row, read it fresh, travel in time, fold, compare.
 
-    Takes about a minute. Makes the folder lithify-demo (or --lake), replaces one that an earlier demo made, and
-    touches nothing else.
+    Takes about a minute. Makes the folder lithify-demo (or --lake, which may lie in a bucket), replaces one that an
+    earlier demo made, and touches nothing else.
 
     Examples:
         lithify demo
         lithify demo --rows 100000 --lake /tmp/shop
+        lithify demo --lake s3://bucket/demo
     """
     need("spark")
     from lithify.tools.demo import Demo
 
-    folder = Path(session.lake_given or DEMO_FOLDER)
+    folder = named_place(session.lake_given or DEMO_FOLDER)
     with _narrated(session) as narrator:
         report = Demo(folder, session.settings, rows, narrator).run()
     _show(session, report)
@@ -51,15 +52,18 @@ def demo(
 def doctor(session: Session) -> None:
     """Check Java, libraries, disk, fsync and memory, and the lake if there is one. Exit code 1 if anything fails.
 
+    Of a lake in a bucket: how fast the server answers, whether it keeps to conditions, its clock, and local copies.
+
     Examples:
         lithify doctor
+        lithify doctor --lake s3://bucket/lake
         lithify doctor --lake ./lake --json
     """
-    from lithify.tools.doctor import Status, examine
+    from lithify.tools.check import Status
+    from lithify.tools.doctor import examine
 
-    lake = session.lake_path
     with session.out.working("looking"):
-        checks = examine(session.settings, Path(lake).expanduser() if lake else None)
+        checks = examine(session.settings, session.lake_place)
     rows = [
         {"check": c.name, "status": c.status.value, "found": c.found, "advice": c.advice, "values": c.values}
         for c in checks

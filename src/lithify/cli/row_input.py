@@ -15,6 +15,8 @@ from lithify.text.json_fields import RepeatedField, once
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from lithify.core.schema import TableSchema
+
 INPUT_BYTES_MAX = 2**30
 STDIN = "-"
 FORMATS = ("json", "csv", "parquet", "arrow")
@@ -69,6 +71,14 @@ def keys_from_arguments(
     return [_key(text, columns, key, table) for text in texts]
 
 
+def order_value(text: str, definition: TableSchema) -> Any:
+    """A value of the column order_by; where there is none, whoever is given it says so."""
+    from lithify.core.json_rows import typed
+
+    order_by = definition.order_by
+    return text if order_by is None else typed(text, definition.columns.field(order_by).type)
+
+
 def _key(text: str, columns: pa.Schema, key: Sequence[str], table: str) -> dict[str, Any]:
     if text.lstrip().startswith("{"):
         found: dict[str, Any] = _loads(text, f"key {text}")
@@ -100,11 +110,12 @@ def _key(text: str, columns: pa.Schema, key: Sequence[str], table: str) -> dict[
 
 def _read(source: str) -> bytes:
     from lithify.files.os_errors import translated
+    from lithify.files.user_files import user_path
 
     if source == STDIN:
         data = sys.stdin.buffer.read(INPUT_BYTES_MAX + 1)
     else:
-        path = Path(source).expanduser()
+        path = user_path(source)
         with translated(path):
             if path.is_dir():
                 raise InvalidRequest(f"{path} is a folder: `lithify ingest` reads folders and many files")

@@ -18,6 +18,7 @@ from lithify.cli.values import human_seconds
 from lithify.core.type_text import type_name
 from lithify.core.wording import plural
 from lithify.errors import InvalidRequest
+from lithify.files.user_files import user_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,7 +58,7 @@ def check_format(session: Session, format: RowFormat | None, output: str | None)
         if format == "parquet" and sys.stdout.isatty():
             raise InvalidRequest("Parquet is binary: write it to a file with --output FILE, or into a pipe")
         return format or "table"
-    chosen = format or _BY_SUFFIX.get(Path(output).suffix.lower())
+    chosen = format or _BY_SUFFIX.get(user_path(output).suffix.lower())
     if chosen is None:
         raise InvalidRequest(f"--output {output}: say which --format, or end the name with {', '.join(_BY_SUFFIX)}")
     return chosen
@@ -93,7 +94,7 @@ def write_rows(
         "seconds": round(seconds, 6),
     }
     if output is not None:
-        _to_file(rows, format, Path(output).expanduser())
+        _to_file(rows, format, user_path(output))
         written = {**document, "output": output, "format": format, "rows_written": rows.num_rows}
         session.out.message(f"{plural(rows.num_rows, 'row')} written to {output}", written)
     elif session.as_json:

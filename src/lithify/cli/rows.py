@@ -18,7 +18,7 @@ from lithify.cli.command import (
     Session,
     TableArgument,
 )
-from lithify.cli.row_input import STDIN, keys_from_arguments, read_rows, rows_of
+from lithify.cli.row_input import STDIN, keys_from_arguments, order_value, read_rows, rows_of
 from lithify.cli.tables import ColumnsOption, KeyOption, OrderByOption, PartitionOption, TimeOption, schema_of
 from lithify.cli.values import human_bytes, human_seconds
 from lithify.core.wording import plural
@@ -28,7 +28,8 @@ command = Commands("Rows")
 
 
 InputFormat = Literal["json", "csv", "parquet", "arrow"]
-WriteMode = Literal["upsert", "append", "replace"]
+WriteMode = Literal["upsert", "append", "replace", "update", "retract"]
+OnMissing = Literal["insert", "skip", "refuse"]
 
 InputFormatOption = Annotated[
     InputFormat | None,
@@ -52,42 +53,78 @@ def write(
     mode: Annotated[
         WriteMode | None, typer.Option("--mode", help="Default: upsert on a table with a key, append on one without.")
     ] = None,
+    if_changed: Annotated[
+        bool, typer.Option("--if-changed", help="Leave out rows that are there already, value for value.")
+    ] = False,
+    update: Annotated[
+        bool, typer.Option("--update", help="Short for --mode update: set the columns that a row names, leave others.")
+    ] = False,
+    missing: Annotated[
+        OnMissing | None,
+        typer.Option("--missing", help="What an update does with keys that are not there. Default: insert."),
+    ] = None,
     batch_id: BatchIdOption = None,
     schema_fingerprint: SchemaOption = None,
 ) -> None:
     """Write rows durably, in one commit, without Spark.
 
     Upsert replaces rows with the same key as a whole; the last row of a key wins. Replace also beats a higher
-    --order-by value.
+    --order-by value. Update sets the columns that a row names and leaves the others as they are. On a table with
+    merge rules every row that is upserted counts by them, replace sets it, and retract takes back from sums and counts.
     Dates and times are ISO text, decimals numbers or text, binary base64. For large files use `lithify ingest`.
 
     Examples:
         lithify write shop.orders --row '{"id": 1, "amount": 9.90, "status": "paid"}'
+        lithify write shop.orders --update --row '{"id": 1, "status": "shipped"}'
         lithify write shop.orders today.csv --batch-id feed-2026-11-15
         producer | lithify write shop.orders
     """
     if row and file is not None:
         raise InvalidRequest("pass rows with --row or in a file, not both")
+    if update and mode not in (None, "update"):
+        raise InvalidRequest(f"--update says what to do, and --mode {mode} says something else: pass one of them")
+    mode = "update" if update else mode
+    if missing is not None and mode != "update":
+        raise InvalidRequest("--missing is for --update alone: leave it out")
     with session.lake() as lake:
         table = lake.table(name)
         definition = table.definition
         if batch_id is None:
             definition.check_fingerprint(schema_fingerprint, table.name)
         columns = definition.columns
+        if mode in ("update", "retract"):
+            from lithify.core.partial_rows import input_columns
+
+            columns = input_columns(columns)
         data: Any = rows_of(row, columns, name) if row else read_rows(file or STDIN, format, columns, name, encoding)
         _load_libraries()
         started = clock.perf_counter()
-        match mode or ("upsert" if definition.keyed else "append"):
+        chosen = mode or ("upsert" if definition.keyed else "append")
+        if if_changed and chosen != "upsert":
+            raise InvalidRequest(f"--if-changed goes with mode upsert, not with {chosen}: leave it out")
+        match chosen:
             case "upsert":
-                commit = table.upsert(data, batch_id=batch_id, schema_fingerprint=schema_fingerprint)
+                commit = table.upsert(
+                    data, batch_id=batch_id, schema_fingerprint=schema_fingerprint, if_changed=if_changed
+                )
             case "replace":
                 commit = table.replace(data, batch_id=batch_id, schema_fingerprint=schema_fingerprint)
+            case "update":
+                commit = table.update(
+                    data, batch_id=batch_id, missing=missing or "insert", schema_fingerprint=schema_fingerprint
+                )
+            case "retract":
+                commit = table.retract(data, batch_id=batch_id, schema_fingerprint=schema_fingerprint)
             case _:
                 commit = table.append(data, batch_id=batch_id, schema_fingerprint=schema_fingerprint)
         seconds = clock.perf_counter() - started
         text = (
             f"{plural(commit.upserted, 'row')} written to {name}: seq {commit.seq}, durable in {human_seconds(seconds)}"
         )
+        if commit.skipped:
+            text += f"; {plural(commit.skipped, 'row')} there already"
+        if commit.skipped and not commit.rows:
+            text = f"{plural(commit.skipped, 'row')} there already: nothing was written to {name}"
         if commit.replayed:
             text = f"batch {batch_id} was written to {name} before, as seq {commit.seq}: nothing was changed"
         session.out.message(text, {**dataclasses.asdict(commit), "seconds": seconds})
@@ -213,6 +250,12 @@ def delete(
     ] = None,
     format: InputFormatOption = None,
     encoding: EncodingOption = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at", metavar="VALUE", help="When, as a value of order_by: newer rows stay, and older ones stay deleted."
+        ),
+    ] = None,
     actor: Annotated[
         str | None,
         typer.Option(
@@ -235,6 +278,8 @@ def delete(
     """
     if sum(given is not None for given in (keys or None, where, source)) != 1:
         raise InvalidRequest("say what to delete in one way: KEY…, --where SQL, or --from FILE")
+    if at is not None and where is not None:
+        raise InvalidRequest("--at goes with keys: a condition is decided on the rows that are there now")
     with session.lake() as lake:
         table = lake.table(name)
         definition = table.definition
@@ -254,7 +299,12 @@ def delete(
                 else keys_from_arguments(keys or (), columns, key, name)
             )
             commit = table.delete(
-                wanted, batch_id=batch_id, actor=actor, reason=reason, schema_fingerprint=schema_fingerprint
+                wanted,
+                batch_id=batch_id,
+                at=None if at is None else order_value(at, definition),
+                actor=actor,
+                reason=reason,
+                schema_fingerprint=schema_fingerprint,
             )
         seconds = clock.perf_counter() - started
         if commit.replayed:

@@ -21,6 +21,7 @@ from lithify.cli.logs import logging_to
 from lithify.cli.long_running import share_heaps, take_descriptors
 from lithify.core.optional import need
 from lithify.errors import LithifyError
+from lithify.files.user_files import named_place
 
 if TYPE_CHECKING:
     from lithify.http.tokens import Tokens
@@ -84,7 +85,7 @@ def serve(
     if demo and session.lake_path:
         from lithify.tools.demo_lake import make_if_missing
 
-        make_if_missing(Path(session.lake_path), settings)
+        make_if_missing(named_place(session.lake_path), settings)
     # The lake closes first: until then somebody watches over how long all of that takes.
     with contextlib.ExitStack() as ended, session.local_lake() as lake:
         from lithify.http.server import check_address

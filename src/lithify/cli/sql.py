@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lithify.cli.command import Commands, Session, TableArgument
+from lithify.cli.command import BatchIdOption, Commands, Session, TableArgument
 from lithify.cli.output import Column
 from lithify.cli.row_output import FormatOption, LimitOption, OutputOption, check_format, rows_wanted, write_rows
 from lithify.cli.values import cell
+from lithify.core.wording import plural
 from lithify.errors import InvalidRequest, LimitExceeded
+from lithify.sql.statements.first_word import is_statement
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from lithify.cli.command import AnyLake, AnyTable
+    from lithify.core.results import Executed
 
 command = Commands("Queries")
 QueryArgument = Annotated[
-    str, typer.Argument(metavar="QUERY", help="A SELECT over the lake's tables; - reads it from stdin.")
+    str,
+    typer.Argument(metavar="QUERY", help="A SELECT, or a statement that writes; - reads it from stdin."),
+]
+ParamOption = Annotated[
+    list[str] | None,
+    typer.Option("--param", "-p", metavar="NAME=VALUE", help="A value for :NAME: a number, true, null, or text."),
 ]
 AsOfOption = Annotated[
     str | None,
@@ -49,20 +59,70 @@ def sql(
     format: FormatOption = None,
     output: OutputOption = None,
     limit: LimitOption = None,
+    param: ParamOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Of a statement that writes, only count.")] = False,
+    batch_id: BatchIdOption = None,
+    reason: Annotated[
+        str | None, typer.Option("--reason", metavar="TEXT", help="Why a statement writes; stands in the history.")
+    ] = None,
 ) -> None:
-    """Run a SELECT, fresh: every acknowledged change is in the answer. In-process, no Spark.
+    """Run a SELECT, fresh: every acknowledged change is in the answer. In-process, no Spark. INSERT, UPDATE, DELETE
+    and MERGE are one commit each, and answer with counts.
 
     Examples:
         lithify sql "select status, count(*) from shop.orders group by status"
         lithify sql "select * from shop.orders" --as-of 41 --output orders.parquet
         lithify sql - --format csv < report.sql
+        lithify sql "update shop.orders set status = :s where id = 7" --param s=paid --dry-run
     """
     chosen = check_format(session, format, output)
     text = query_text(query, 'lithify sql "select count(*) from shop.orders"')
+    parameters = _parameters(param)
+    if is_statement(text):
+        if as_of is not None:
+            raise InvalidRequest("--as-of is for reading: a statement that writes goes by the newest rows")
+        with session.lake() as lake:
+            _tell(session, lake.execute(text, parameters, dry_run=dry_run, batch_id=batch_id, reason=reason))
+        return
+    if dry_run or batch_id is not None or reason is not None:
+        raise InvalidRequest("--dry-run, --batch-id and --reason are for statements that write, and this one reads")
+    if parameters is not None:
+        from lithify.sql.parameters import bound
+
+        text = bound(text, parameters)
     with session.lake() as lake:
         started = time.perf_counter()
         rows, cut = _answer(session, lake, text, as_of, rows_wanted(session, chosen, output, limit))
         write_rows(session, rows, chosen, output, limit, time.perf_counter() - started, cut=cut)
+
+
+def _tell(session: Session, done: Executed) -> None:
+    counted = ", ".join(
+        f"{plural(count, 'row')} {what}"
+        for what, count in (("inserted", done.inserted), ("updated", done.updated), ("deleted", done.deleted))
+        if count
+    )
+    text = f"{done.statement} on {done.table}: {counted or 'no row'}, seq {done.seq}"
+    if done.dry_run:
+        text = f"{done.statement} on {done.table} would be: {counted or 'no row'}; nothing was written"
+    if done.replayed:
+        text = f"batch {done.batch_id} was executed on {done.table} before, as seq {done.seq}: nothing was changed"
+    session.out.message(text, dataclasses.asdict(done))
+
+
+def _parameters(given: list[str] | None) -> dict[str, Any] | None:
+    """A value is what it is in JSON, and otherwise a text."""
+    found: dict[str, Any] = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise InvalidRequest(f"--param {text!r} is no NAME=VALUE")
+        try:
+            read = json.loads(value, parse_float=Decimal)
+        except ValueError:
+            read = value
+        found[name] = value if isinstance(read, list | dict) else read
+    return found or None
 
 
 def _answer(session: Session, lake: AnyLake, text: str, as_of: str | None, wanted: int | None) -> tuple[pa.Table, bool]:
@@ -93,6 +153,10 @@ def changes(
         bool,
         typer.Option("--effects", help="Show what became of the rows: insert, update or delete (_kind)."),
     ] = False,
+    before: Annotated[
+        bool,
+        typer.Option("--before", help="With --effects: show each update with the row before it."),
+    ] = False,
     format: FormatOption = None,
     output: OutputOption = None,
     limit: LimitOption = None,
@@ -100,12 +164,16 @@ def changes(
     """Read what was written after a seq, in commit order, with _seq and _op. The highest _seq is the next token.
 
     With --effects, each row is shown with what the commit did to it (_kind): a late update that lost and a delete of
-    nothing are left out, and a deleted row is shown as it was.
+    nothing are left out, and a deleted row is shown as it was. With --before, an update is two rows: update_before and
+    update_after.
 
     Examples:
         lithify changes shop.orders --since 41 --format ndjson
         lithify changes shop.orders --since 41 --until 60 --effects --json
+        lithify changes shop.orders --since 41 --effects --before
     """
+    if before and not effects:
+        raise InvalidRequest("--before shows the rows before updates, and only --effects tells which writes those are")
     import pyarrow.compute as pc
 
     chosen = check_format(session, format, output)
@@ -121,7 +189,7 @@ def changes(
             raise InvalidRequest(f"--until {until} lies ahead of table {name}: its newest seq is {newest}")
         if effects:
             last = newest if last is None else last
-            rows = table.feed(first, last)
+            rows = table.feed(first, last, before=before)
         else:
             rows = table.changes(since=first)
             if last is not None:

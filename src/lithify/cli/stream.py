@@ -38,6 +38,17 @@ def stream(
         str | None,
         typer.Option("--op-column", metavar="COLUMN", help="Says of each event: insert, update or delete. Not stored."),
     ] = None,
+    envelope: Annotated[
+        str | None,
+        typer.Option(
+            "--envelope",
+            metavar="KIND",
+            help="The files hold messages: debezium, or debezium:ms (us, ns) if no schema tells the unit of times.",
+        ),
+    ] = None,
+    if_changed: Annotated[
+        bool, typer.Option("--if-changed", help="Leave out rows that are there already, value for value.")
+    ] = False,
     once: Annotated[
         bool, typer.Option("--once", help="Take the files that are there and were not taken yet, and end.")
     ] = False,
@@ -69,6 +80,7 @@ def stream(
     Examples:
         lithify stream landing/orders shop.orders --every 10s
         lithify stream 'cdc/orders-*.json' shop.orders --op-column op --on-bad-record quarantine
+        lithify stream recorded/ shop.orders --format json --envelope debezium
         lithify stream landing/ shop.orders --format csv --once --json
     """
     if once and every is not None:
@@ -86,6 +98,8 @@ def stream(
             encoding=encoding,
             mode=mode or ("upsert" if table.definition.keyed else "append"),
             op_column=op_column,
+            envelope=envelope,
+            if_changed=if_changed,
             checkpoint=checkpoint,
             null_keys=null_keys or on_bad_record,
             files_max=files_max,

@@ -1,4 +1,4 @@
-"""Commands about the lake and its tables: init, create, tables, describe, partitions, set, add-column, adopt, drop."""
+"""Commands about the lake and its tables: init, create, tables, describe, partitions, set, columns, adopt, drop."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from lithify.cli.command import Commands, Session, TableArgument
 from lithify.cli.output import TABLE, Column, counts
 from lithify.cli.values import bytes_cell, cell, count_cell, human_bytes, parse_bytes
 from lithify.core.json_out import dumps
+from lithify.core.merge_rules import rules_in
 from lithify.core.names import DAY
 from lithify.core.type_text import parse_column, type_name
 from lithify.core.wording import plural
@@ -59,6 +60,15 @@ PartitionOption = Annotated[
     list[str] | None,
     typer.Option("--partition-by", metavar="COLUMN", help="A partition column of base; repeat it."),
 ]
+MergeRuleOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--merge-rule",
+        metavar="COLUMN=RULE",
+        help="What becomes of a column when its row is written again: first, last_non_null, min, max, sum, count, "
+        "append(n), or, and; repeat it.",
+    ),
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A table option, e.g. row_group_rows=65536; repeat it."),
@@ -68,19 +78,24 @@ SetOption = Annotated[
 @command("init", local=True)
 def init(
     session: Session,
-    path: Annotated[str | None, typer.Argument(metavar="PATH", help="The lake's folder; else --lake.")] = None,
+    path: Annotated[
+        str | None, typer.Argument(metavar="PATH", help="The lake's folder or address; else --lake.")
+    ] = None,
 ) -> None:
-    """Make a lake: a new or an empty folder that tables can live in.
+    """Make a lake: a new or an empty folder that tables can live in, or such a prefix in a bucket.
 
     Examples:
         lithify init ./lake
+        lithify init s3://bucket/lake
     """
     if path is not None:
         session.lake_given = path
-    wanted = session.lake_path
-    existed = wanted is not None and (Path(wanted).expanduser() / "_lithify" / "lake.json").exists()
+    from lithify.lake.catalog import is_lake
+
+    wanted = session.lake_place
+    existed = wanted is not None and is_lake(wanted)
     with session.local_lake(create=True) as lake:
-        document = {"lake": lake.path, "created": not existed}
+        document = {"lake": str(lake.path), "created": not existed}
         done = f"{lake.path} is a lake already" if existed else f"lake created in {lake.path}"
         session.out.message(done, document, f"Say where it is once: export LITHIFY_LAKE={lake.path}")
 
@@ -102,6 +117,7 @@ def create(
     order_by: OrderByOption = None,
     time: TimeOption = None,
     partition_by: PartitionOption = None,
+    merge_rule: MergeRuleOption = None,
     options: SetOption = None,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Do nothing if the same table is there already.")
@@ -117,16 +133,25 @@ def create(
     Examples:
         lithify create shop.orders -c id:int64 -c "amount:decimal(10,2)" -c at:timestamp --key id --time at
         lithify create iot.readings -c device:string! -c at:timestamp -c value:double --time at
+        lithify create web.pages -c page:string -c views:int64 -c seen:timestamp --key page --merge-rule views=sum
         lithify create shop.copy --schema orders.json --key id --set compression_level=9
     """
     arrow = schema_of(columns, schema)
     if arrow is None:
         raise InvalidRequest("a table needs columns: pass --column NAME:TYPE for each, or --schema FILE")
-    chosen = options_of(options or ())
+    chosen, rules = options_of(options or ()), rules_in(merge_rule or ())
     with session.lake() as lake:
         existed = if_not_exists and name in lake.tables()
         lake.create_table(
-            name, arrow, key or None, order_by, time, tuple(partition_by or ()), if_not_exists, options=chosen
+            name,
+            arrow,
+            key or None,
+            order_by,
+            time,
+            tuple(partition_by or ()),
+            if_not_exists,
+            options=chosen,
+            merge_rules=rules,
         )
         document = {**describe_document(lake, name), "created": not existed}
         what = f"table {name} is there already" if existed else f"table {name} created: {plural(len(arrow), 'column')}"
@@ -173,6 +198,7 @@ def describe(session: Session, name: TableArgument) -> None:
             "order by": document["order_by"],
             "time": document["time"],
             "partitioned by": ", ".join(document["partition_by"]),
+            "merge rules": ", ".join(f"{column}={rule}" for column, rule in document["merge_rules"].items()),
             "schema fingerprint": document["schema_fingerprint"],
             "seq": document["seq"],
             "watermark": document["watermark"],
@@ -301,6 +327,67 @@ def add_column(
         )
 
 
+@command("rename-column", local=True)
+def rename_column(
+    session: Session,
+    name: TableArgument,
+    column: Annotated[str, typer.Argument(metavar="COLUMN")],
+    to: Annotated[str, typer.Argument(metavar="NEW_NAME")],
+) -> None:
+    """Call a column by another name. Base is written anew for it.
+
+    Examples:
+        lithify rename-column shop.orders amount total
+    """
+    with session.local_lake() as lake:
+        with session.out.working(f"renaming {column}"):
+            seq = lake.table(name).rename_column(column, to)
+        session.out.message(f"column {column} of {name} is {to} from seq {seq} on", describe_document(lake, name))
+
+
+@command("drop-column", local=True)
+def drop_column(
+    session: Session, name: TableArgument, column: Annotated[str, typer.Argument(metavar="COLUMN")]
+) -> None:
+    """Take a column out of a table. Versions before still show it.
+
+    Examples:
+        lithify drop-column shop.orders note
+    """
+    with session.local_lake() as lake:
+        seq = lake.table(name).drop_column(column)
+        session.out.message(f"column {column} of {name} is gone from seq {seq} on", describe_document(lake, name))
+
+
+@command("alter-column", local=True)
+def alter_column(
+    session: Session,
+    name: TableArgument,
+    column: Annotated[str, typer.Argument(metavar="COLUMN")],
+    type: Annotated[
+        str | None, typer.Option("--type", metavar="TYPE", help="A type that holds all values of the old one.")
+    ] = None,
+    nullable: Annotated[
+        bool | None, typer.Option("--null/--not-null", help="Whether it may be null; not, only if no row is.")
+    ] = None,
+    after: Annotated[
+        str | None, typer.Option("--after", metavar="COLUMN", help="The column that it comes behind.")
+    ] = None,
+    first: Annotated[bool, typer.Option("--first", help="It becomes the first column.")] = False,
+) -> None:
+    """Give a column a wider type, say whether it may be null, or move it: one at a time.
+
+    Examples:
+        lithify alter-column shop.orders amount --type int64
+        lithify alter-column shop.orders note --not-null
+        lithify alter-column shop.orders note --after id
+    """
+    with session.local_lake() as lake:
+        with session.out.working(f"changing {column}"):
+            seq = lake.table(name).alter_column(column, type=type, nullable=nullable, after=after, first=first)
+        session.out.message(f"column {column} of {name} is changed from seq {seq} on", describe_document(lake, name))
+
+
 @command("adopt", local=True)
 def adopt(
     session: Session,
@@ -392,6 +479,7 @@ def describe_document(lake: AnyLake, name: str) -> dict[str, Any]:
         "order_by": definition.order_by,
         "time": definition.time,
         "partition_by": list(definition.partition_by),
+        "merge_rules": dict(definition.merge_rules),
         "schema_fingerprint": definition.fingerprint,
         "settings": {name: value for name, value in definition.settings.items() if not is_option(name)},
         "options": chosen(definition.settings),

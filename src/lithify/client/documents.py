@@ -103,6 +103,7 @@ def definition_of(document: Any) -> TableSchema:
         tuple(document.get("partition_by") or ()),
         stored(_known_options(document.get("options"))),
         _known_options(document.get("options_effective")),
+        merge_rules=document.get("merge_rules") or {},
     )
 
 

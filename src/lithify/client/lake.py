@@ -5,10 +5,12 @@ What needs the server's files or its Spark (adopt, ingest, to_spark, the index) 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import ssl
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 from urllib.parse import quote
@@ -24,17 +26,20 @@ from lithify.client.documents import (
     field_of,
     rebuilt,
 )
-from lithify.client.table import HISTORY_MAX, RemoteTable, only_here, only_local
+from lithify.client.table import HISTORY_MAX, RemoteTable, check_actor, checked_batch_id, only_here, only_local
 from lithify.client.transport import ARROW, TIMEOUT_S, Call, Transport
+from lithify.core.arguments import check_batch_id, check_text
 from lithify.core.html import Listed
-from lithify.core.lake_methods import LakeMethods
+from lithify.core.lake_methods import LakeMethods, counts
 from lithify.core.names import TableName, parse_table_name
-from lithify.core.results import CacheStats, HotTableStats, TableExplanation
+from lithify.core.results import CacheStats, Executed, HotTableStats, TableExplanation
 from lithify.core.schema import TableSchema
 from lithify.errors import InvalidRequest, LimitExceeded, NotFound, Unavailable
 from lithify.maintenance.reports import CycleReport, RunningJob
 from lithify.options.tiers import TierNames, tier_names
 from lithify.sql.limits import Answer, RunningQuery, Source
+from lithify.sql.parameters import Parameters, bound
+from lithify.sql.statements.first_word import is_definition, is_statement
 
 if TYPE_CHECKING:
     from lithify.client.table import AsOf
@@ -89,6 +94,7 @@ class RemoteLake(LakeMethods[RemoteTable]):
             "order_by": definition.order_by,
             "time": definition.time,
             "partition_by": list(definition.partition_by),
+            **({"merge_rules": dict(definition.merge_rules)} if definition.merge_rules else {}),
             "if_not_exists": if_not_exists,
             "options": dict(options or {}),
         }
@@ -109,8 +115,16 @@ class RemoteLake(LakeMethods[RemoteTable]):
 
     # -- SQL
 
-    def sql(self, query: str, as_of: AsOf = None) -> pa.Table:
-        """Run a SELECT, fresh. All its rows, or LimitExceeded: an answer is never cut without a word."""
+    def sql(self, query: str, as_of: AsOf = None, *, parameters: Parameters = None) -> pa.Table:
+        """Run a SELECT, fresh. All its rows, or LimitExceeded: an answer is never cut without a word. Of a statement
+        that writes (`execute`) the answer is one row of counts. `parameters`: values for $1, $2, … or :name.
+        """
+        check_text("a query", query)
+        if is_statement(query):
+            if as_of is not None:
+                raise InvalidRequest("as_of is for reading: a statement that writes goes by the newest rows")
+            return counts(self.execute(query, parameters))
+        query = bound(query, parameters)
         answer = self.query(query, as_of)
         if answer.cut:
             raise LimitExceeded(
@@ -120,6 +134,31 @@ class RemoteLake(LakeMethods[RemoteTable]):
                 limit="rows",
             )
         return answer.rows
+
+    def _execute(
+        self,
+        statement: str,
+        parameters: Parameters,
+        *,
+        dry_run: bool,
+        batch_id: str | None,
+        actor: str | None,
+        reason: str | None,
+    ) -> Executed:
+        check_text("a statement", statement)
+        check_actor(actor)
+        check_batch_id(batch_id)
+        document = {"sql": bound(statement, parameters), "dry_run": dry_run, "reason": reason}
+        if is_definition(statement) or dry_run:
+            # Nothing recognises it if it is sent again.
+            key = None if batch_id is None else checked_batch_id(batch_id)
+            return rebuilt(Executed, self._ask("POST", "/query/execute", json=document, key=key, again=dry_run))
+        given = contextlib.nullcontext(checked_batch_id(batch_id)) if batch_id is not None else None
+        with given or self._transport.lanes.key() as key:
+            found = self._ask("POST", "/query/execute", json=document, key=key, again=True)
+        done = rebuilt(Executed, found)
+        # A key of our own is no batch of the caller's, who has asked once.
+        return done if batch_id is not None else replace(done, batch_id=None, replayed=False)
 
     def query(
         self,
@@ -223,6 +262,7 @@ class RemoteLake(LakeMethods[RemoteTable]):
     def spark(self) -> NoReturn:
         raise only_local("Spark", "open the lake with Lake(path) where it is, or read with to_arrow or sql")
 
+    spark_sql = only_here("spark_sql", "run statements with execute, or open the lake with Lake(path) where Spark is")
     adopt = only_here("adopt", "run `lithify adopt` where the lake is: the files to adopt must be there, too")
     ingest = only_here("ingest", "write the rows with append or upsert, or run `lithify ingest` where the lake is")
     start_maintenance = only_here(

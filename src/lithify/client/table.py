@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
+from lithify.client.alter_text import alter_text
 from lithify.client.documents import (
     RemoteSnapshot,
     answered_rows,
@@ -30,24 +31,38 @@ from lithify.client.documents import (
 )
 from lithify.client.transport import ARROW, Call, Transport
 from lithify.core.arguments import check_batch_id, check_count
+from lithify.core.column_changes import ColumnChange
 from lithify.core.html import Listed
 from lithify.core.json_rows import records
 from lithify.core.names import parse_table_name, quoted
+from lithify.core.ordered_deletes import deletes_at
+from lithify.core.partial_rows import partial_rows_of_newest
 from lithify.core.results import (
     Commit,
     CompactReport,
+    Executed,
     FoldPlan,
     FoldReport,
     HistoryEntry,
     PartitionStats,
     PlannedCompaction,
+    RestorePlan,
     TableStats,
     Tag,
     VacuumReport,
 )
 from lithify.core.rows import keys_of, rows_of_newest
-from lithify.core.schema import TableSchema
-from lithify.core.table_methods import Columns, OnReport, TableMethods, check_keyed, is_spark_frame, keys_to_delete
+from lithify.core.schema import TableSchema, normalise
+from lithify.core.table_methods import (
+    Columns,
+    OnMissing,
+    OnReport,
+    TableMethods,
+    check_keyed,
+    is_spark_frame,
+    keys_to_delete,
+)
+from lithify.core.type_text import type_name
 from lithify.errors import InvalidRequest, LimitExceeded, NotFound
 from lithify.options.tiers import TierNames, tier_names
 
@@ -104,15 +119,26 @@ class RemoteTable(TableMethods[PlannedCompaction]):
     # -- writing
 
     def _put(
-        self, operation: str, data: Any, batch_id: str | None, actor: str | None, schema_fingerprint: str | None
+        self,
+        operation: str,
+        data: Any,
+        batch_id: str | None,
+        actor: str | None,
+        schema_fingerprint: str | None,
+        if_changed: bool = False,
     ) -> Commit:
         check_keyed(self.name, self._known, operation)
-        _check_actor(actor)
+        check_actor(actor)
         self._check_schema(batch_id, schema_fingerprint)
-        rows = self._rows(data)
+        query = {"mode": operation, "if_changed": "true" if if_changed else None}
+        return self._send(self._rows(data), batch_id, query, schema_fingerprint)
+
+    def _send(
+        self, rows: pa.Table, batch_id: str | None, query: Mapping[str, str | None], schema_fingerprint: str | None
+    ) -> Commit:
         body = ipc_of(rows, COMPRESS_BYTES_MIN)
         try:
-            return self._write("/rows", batch_id, query={"mode": operation}, content=body, schema=schema_fingerprint)
+            return self._write("/rows", batch_id, query=query, content=body, schema=schema_fingerprint)
         except LimitExceeded as error:
             if error.details.get("limit") != "size":
                 raise
@@ -151,20 +177,63 @@ class RemoteTable(TableMethods[PlannedCompaction]):
             )
         return rows_of_newest(data, self._known, lambda: self.definition)
 
-    def _delete(
-        self, keys: Any, batch_id: str | None, actor: str | None, reason: str | None, schema_fingerprint: str | None
+    def _update(
+        self,
+        data: Any,
+        missing: OnMissing,
+        batch_id: str | None,
+        actor: str | None,
+        schema_fingerprint: str | None,
     ) -> Commit:
-        _check_actor(actor)
+        check_keyed(self.name, self._known, "update")
+        check_actor(actor)
         self._check_schema(batch_id, schema_fingerprint)
-        document = {"keys": records(keys_to_delete(keys, self._known)), "reason": reason}
+        lines = partial_rows_of_newest(data, self._known, lambda: self.definition)
+        query = {"mode": "update", "missing": missing}
+        return self._send(lines, batch_id, query, schema_fingerprint)
+
+    def _retract(self, data: Any, batch_id: str | None, actor: str | None, schema_fingerprint: str | None) -> Commit:
+        check_keyed(self.name, self._known, "retract")
+        check_actor(actor)
+        self._check_schema(batch_id, schema_fingerprint)
+        lines = partial_rows_of_newest(data, self._known, lambda: self.definition)
+        return self._send(lines, batch_id, {"mode": "retract"}, schema_fingerprint)
+
+    def _delete(
+        self,
+        keys: Any,
+        at: Any,
+        batch_id: str | None,
+        actor: str | None,
+        reason: str | None,
+        schema_fingerprint: str | None,
+    ) -> Commit:
+        check_actor(actor)
+        self._check_schema(batch_id, schema_fingerprint)
+        schema = self._known
+        rows = keys_to_delete(keys, schema)
+        document: dict[str, Any] = {"keys": records(rows), "reason": reason}
+        if at is not None:
+            lines = deletes_at(self.name, rows, at, schema)
+            document["at"] = [line["at"] for line in records(pa.table({"at": lines.column(lines.num_columns - 1)}))]
         return self._write("/delete", batch_id, json=document, schema=schema_fingerprint)
 
     def delete_where(
         self, condition: str, batch_id: str | None = None, *, actor: str | None = None, reason: str | None = None
     ) -> Commit:
         """Delete the rows that a SQL condition holds for, as of one exact state of the table."""
-        _check_actor(actor)
+        check_actor(actor)
         return self._write("/delete-where", batch_id, json={"condition": condition, "reason": reason})
+
+    def _restore(
+        self, to: Any, batch_id: str | None, actor: str | None, reason: str | None, dry_run: bool
+    ) -> Commit | RestorePlan:
+        check_actor(actor)
+        order = {"to": as_of_document(to), "reason": reason, "dry_run": dry_run}
+        if dry_run:
+            call = Call("POST", f"{self._path}/restore", json=order, again=True)
+            return rebuilt(RestorePlan, self._transport.ask(call))
+        return self._write("/restore", batch_id, json=order)
 
     # -- reading
 
@@ -233,6 +302,27 @@ class RemoteTable(TableMethods[PlannedCompaction]):
                 return pages[0] if len(pages) == 1 else pa.concat_tables(pages, promote_options="default")
             since = int(facts["next"])
 
+    def feed(
+        self,
+        since: int | str,
+        until: int | str | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        before: bool = False,
+    ) -> pa.Table:
+        """What each commit after the seq `since` up to `until` did to the rows, with `_seq` and `_kind` (insert, update
+        or delete). `before=True`: an update is two rows, update_before as it was, then update_after.
+        """
+        wanted = None if columns is None else ",".join([columns] if isinstance(columns, str) else columns)
+        asked = {"until": until, "columns": wanted, "before": "true" if before else None}
+        pages = []
+        while True:
+            rows, facts = self._read("/feed", {**asked, "since": since})
+            pages.append(rows)
+            if facts.get("more") != "true":
+                return pages[0] if len(pages) == 1 else pa.concat_tables(pages, promote_options="default")
+            since = int(facts["next"])
+
     # -- named versions
 
     def tag(self, name: str, as_of: AsOf = None) -> Tag:
@@ -260,6 +350,26 @@ class RemoteTable(TableMethods[PlannedCompaction]):
         """Files, rows, bytes and times of each partition of base."""
         found = self._get("/partitions", {"as_of": as_of_document(as_of)})
         return Listed(partition_of(part, self._known) for part in field_of(found, "partitions"))
+
+    # -- columns
+
+    def add_column(self, column: pa.Field) -> None:
+        """Add a nullable column; rows that are there already read null in it."""
+        if not isinstance(column, pa.Field):
+            raise InvalidRequest(f"a new column is a pyarrow field like pa.field('note', pa.string()), not {column!r}")
+        if not column.nullable:
+            raise InvalidRequest(
+                f"new column {column.name!r} must be nullable: rows that are there already have no value for it"
+            )
+        self._change_column(ColumnChange("add", column.name, type_name(normalise(column.type, column.name))))
+
+    def _change_column(self, change: ColumnChange) -> int:
+        return self._alter(alter_text(change))
+
+    def _alter(self, what: str) -> int:
+        table = ".".join(map(quoted, self.name.split(".")))
+        call = Call("POST", "/query/execute", json={"sql": f"ALTER TABLE {table} {what}"}, work=True)
+        return rebuilt(Executed, self._transport.ask(call)).seq
 
     # -- maintenance: done by the server, answered when it is done
 
@@ -303,16 +413,12 @@ class RemoteTable(TableMethods[PlannedCompaction]):
 
     to_spark = only_here("to_spark", "read with to_arrow, or open the lake with Lake(path) where it is")
     position = only_here("position", "go on from the highest _seq that changes(since=…) gave")
-    feed = only_here("feed", "read what was written with changes(since=…), or open the lake where it is")
-    feed_until = only_here("feed_until", "changes(since=…) comes in pages already")
-    latest_changes = only_here(
-        "latest_changes", "read what was written with changes(since=…), or open the lake where it is"
-    )
+    feed_until = only_here("feed_until", "feed(since) comes in pages already")
+    latest_changes = only_here("latest_changes", "read what commits did with feed(since), or open the lake where it is")
     feed_to_spark = only_here("feed_to_spark", "open the lake with Lake(path) where it is")
     stream_writer = only_here("stream_writer", "open the lake with Lake(path) where Spark sees its folder")
     pin = only_here("pin", "open the lake with Lake(path) where it is; lake.cache.pin keeps a table in memory")
     set_options = only_here("set_options", "run `lithify set` where the lake is, or give options to create_table")
-    add_column = only_here("add_column", "run `lithify add-column` where the lake is")
     detach = only_here("detach", "run `lithify detach` where the lake is")
     attach = only_here("attach", "run `lithify attach` where the lake is")
     build_index = only_here("build_index", "run `lithify index build` where the lake is")
@@ -341,6 +447,6 @@ def checked_batch_id(batch_id: str) -> str:
     return batch_id
 
 
-def _check_actor(actor: str | None) -> None:
+def check_actor(actor: str | None) -> None:
     if actor is not None:
         raise InvalidRequest("through a service the actor is the token's name: leave actor out, and say why in reason")

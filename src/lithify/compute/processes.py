@@ -9,6 +9,7 @@ together. They are found in /proc; where there is none, the worker's process gro
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import time
@@ -17,6 +18,18 @@ from pathlib import Path
 _PROC = Path("/proc")
 _POLL_S = 0.01
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+@functools.cache
+def machine() -> str:
+    """What tells the processes that can be looked up from here from those of other machines and containers, which may
+    bear the same host name. Empty: nothing tells.
+    """
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}-{os.stat(_PROC / 'self/ns/pid').st_ino}"
+    except OSError:
+        return ""
 
 
 def process_start(pid: int) -> str | None:

@@ -46,7 +46,8 @@ def spark_choice(of: object, prefix: str = "") -> dict[str, Any]:
 @dataclass(frozen=True, kw_only=True)
 class Config(SparkChoice):
     """All that a worker needs to know. `memory_bytes`: for its JVM and all its tasks; None: half of the machine.
-    `root`: the lake that executors elsewhere must reach, `wait_s_max` how long they may take to come.
+    `root`: the lake that executors must reach, `wait_s_max` how long they may take to come. `copies_folder`: where
+    local copies of a lake in a bucket are kept, with at most `copies_bytes_max`.
     """
 
     parent: int
@@ -58,6 +59,8 @@ class Config(SparkChoice):
     python_path: Sequence[str] = ()
     root: str | None = None
     wait_s_max: float = 120
+    copies_folder: str | None = None
+    copies_bytes_max: int | None = None
 
     def line(self) -> bytes:
         return line(asdict(self))

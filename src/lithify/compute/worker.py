@@ -27,7 +27,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lithify.compute import wire
@@ -36,6 +36,7 @@ from lithify.core.compute_errors import classify_exit
 from lithify.core.optional import need
 from lithify.core.wording import plural
 from lithify.errors import ComputeFailed, InvalidRequest, LithifyError, OutOfResources
+from lithify.files.addresses import is_remote
 from lithify.settings import Settings, memory_bytes
 
 if TYPE_CHECKING:
@@ -68,9 +69,11 @@ class WorkerOptions(wire.SparkChoice):
     python_path: tuple[str, ...] = ()
     root: str | None = None
     wait_s_max: float = 120
+    copies_folder: str | None = None
+    copies_bytes_max: int | None = None
 
     @classmethod
-    def from_settings(cls, settings: Settings, root: Path | None = None) -> WorkerOptions:
+    def from_settings(cls, settings: Settings, root: PurePath | None = None) -> WorkerOptions:
         return cls(
             **wire.spark_choice(settings, "spark_"),
             conf=tuple(settings.spark_conf.items()),
@@ -80,6 +83,8 @@ class WorkerOptions(wire.SparkChoice):
             silence_s_max=settings.worker_silence_s_max,
             root=None if root is None else str(root),
             wait_s_max=settings.spark_wait_s_max,
+            copies_folder=str(settings.copies_folder) if root is not None and is_remote(root) else None,
+            copies_bytes_max=settings.copies_bytes_max,
         )
 
     def config(self, parent: int, scratch: str) -> wire.Config:
@@ -94,6 +99,8 @@ class WorkerOptions(wire.SparkChoice):
             python_path=self.python_path,
             root=self.root,
             wait_s_max=self.wait_s_max,
+            copies_folder=self.copies_folder,
+            copies_bytes_max=self.copies_bytes_max,
         )
 
 
@@ -156,7 +163,7 @@ class WorkerCompute:
         self._closed = False
 
     @classmethod
-    def from_settings(cls, settings: Settings, root: Path) -> WorkerCompute:
+    def from_settings(cls, settings: Settings, root: PurePath) -> WorkerCompute:
         return cls(WorkerOptions.from_settings(settings, root))
 
     # -- Compute

@@ -85,11 +85,6 @@ def _pieces(
     yield pa.concat_batches(parts).take(pa.array(back))
 
 
-def nullable(columns: pa.Schema) -> pa.Schema:
-    """The same columns as files are read: what a file holds is not known before."""
-    return pa.schema([f.with_nullable(True) for f in columns])
-
-
 def anti_join(table: pa.Table, keys: pa.Table, by: Sequence[str]) -> pa.Table:
     """Rows of `table` whose `by` columns are not in `keys`; nulls compare equal, order is kept."""
     if not keys.num_rows or not table.num_rows:

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from lithify.core.column_types import Misfit, NeedsDigits, type_of
+from lithify.core.names import GIVEN, given_text
 from lithify.core.plain_column_types import Boolean
 from lithify.core.type_text import type_name
 from lithify.errors import InvalidRequest, LimitExceeded
@@ -92,10 +93,14 @@ def exact(data: bytes) -> Any:
 
 
 def columns_of(rows: Sequence[Any], columns: pa.Schema, objects: bool = False) -> pa.Table:
-    """The columns that some row has. `objects`: rows and values may be Python's own. Raises RowMisfit, NeedsDigits."""
+    """The columns that some row has. `objects`: rows and values may be Python's own. Raises RowMisfit, NeedsDigits.
+
+    If `GIVEN` is among the columns, it tells which of them each row names.
+    """
     if not rows:
         raise InvalidRequest("the batch is empty: give at least one row")
-    known = set(columns.names)
+    names = [name for name in columns.names if name != GIVEN]
+    known = set(names)
     present: set[str] = set()
     for index, row in enumerate(rows):
         if not isinstance(row, dict) and not (objects and isinstance(row, Mapping)):
@@ -104,7 +109,7 @@ def columns_of(rows: Sequence[Any], columns: pa.Schema, objects: bool = False) -
         if not row.keys() <= known:
             name = next(name for name in row if name not in known)
             shown = name[:NAME_SHOWN_MAX] if isinstance(name, str) else name
-            raise RowMisfit(index, None, f"column {shown!r} is not in the table: it has {', '.join(columns.names)}")
+            raise RowMisfit(index, None, f"column {shown!r} is not in the table: it has {', '.join(names)}")
         present.update(row)
     arrays: dict[str, pa.Array] = {}
     for column in columns:
@@ -116,8 +121,21 @@ def columns_of(rows: Sequence[Any], columns: pa.Schema, objects: bool = False) -
             why = f"the value does not fit {type_name(column.type)}: it takes {misfit.wanted}"
             raise RowMisfit(misfit.index, column.name + misfit.path, why, column.name) from None
     if not arrays:
-        raise InvalidRequest(f"the rows have no column: the table has {', '.join(columns.names)}")
+        raise InvalidRequest(f"the rows have no column: the table has {', '.join(names)}")
+    if GIVEN in columns.names:
+        arrays[GIVEN] = _given(rows, names)
     return pa.table(arrays)
+
+
+def _given(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> pa.Array:
+    texts: dict[frozenset[str], str] = {}
+    found = []
+    for row in rows:
+        said = frozenset(row)
+        if said not in texts:
+            texts[said] = given_text(name for name in names if name in said)
+        found.append(texts[said])
+    return pa.array(found, pa.string())
 
 
 def typed(text: str, kind: pa.DataType) -> Any:

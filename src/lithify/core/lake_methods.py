@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lithify.core.html import Listed
 from lithify.core.names import TableName, parse_table_name
-from lithify.core.results import TableStats
+from lithify.core.results import Executed, TableStats
 from lithify.core.schema import TableSchema, define
 from lithify.core.table_methods import TableMethods
 from lithify.errors import InvalidRequest, NotFound
@@ -45,17 +45,23 @@ class LakeMethods(ABC, Generic[Table]):
         if_not_exists: bool = False,
         options: Mapping[str, Any] | None = None,
         sort_by: str | Iterable[str] | None = None,
+        expires: str | None = None,
+        merge_rules: Mapping[str, str] | None = None,
     ) -> Table:
         """Create a table. `schema` is a pyarrow schema, or without a service also a Spark one; `options` are listed in
         docs/settings.md.
 
-        `sort_by`, short for the option of that name: columns that compactions sort the rows by.
+        `sort_by`, short for the option of that name: columns that compactions sort the rows by. `expires`, likewise:
+        when a row is no longer there, as in "placed + interval '90 days'". `merge_rules`: what becomes of a column when
+        its row is written again, e.g. {"total": "sum"} (docs/how-to/merge-rules.md).
         """
         if sort_by is not None:
             several = isinstance(sort_by, Iterable) and not isinstance(sort_by, str)
             options = {**(options or {}), "sort_by": list(sort_by) if several else sort_by}
+        if expires is not None:
+            options = {**(options or {}), "expires": expires}
         parsed = parse_table_name(name)
-        definition = define(self._arrow_schema(schema), key, order_by, time, partition_by)
+        definition = define(self._arrow_schema(schema), key, order_by, time, partition_by, merge_rules)
         return self._create(parsed, definition, if_not_exists, options)
 
     @abstractmethod
@@ -89,6 +95,40 @@ class LakeMethods(ABC, Generic[Table]):
                 found.append(self.table(name).stats())
         return found
 
+    def execute(
+        self,
+        statement: str,
+        parameters: Sequence[Any] | Mapping[str, Any] | None = None,
+        *,
+        dry_run: bool = False,
+        batch_id: str | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> Executed:
+        """Run INSERT, UPDATE, DELETE or MERGE (docs/sql-statements.md) as one commit, decided on one snapshot of each
+        table and again if the table was written to meanwhile; also CREATE, ALTER, DROP and TRUNCATE TABLE.
+        `parameters`: values for $1, $2, … or :name. `dry_run`: only count.
+        """
+        return self._execute(statement, parameters, dry_run=dry_run, batch_id=batch_id, actor=actor, reason=reason)
+
+    @abstractmethod
+    def _execute(
+        self,
+        statement: str,
+        parameters: Sequence[Any] | Mapping[str, Any] | None,
+        *,
+        dry_run: bool,
+        batch_id: str | None,
+        actor: str | None,
+        reason: str | None,
+    ) -> Executed: ...
+
     @abstractmethod
     def drop_table(self, name: str) -> None:
         """Drop a table and delete its files. An adopted base is left where it is."""
+
+
+def counts(done: Executed) -> pa.Table:
+    """What a statement did as an answer to a query: one row."""
+    names = ("statement", "table", "inserted", "updated", "deleted", "seq")
+    return pa.table({name: [getattr(done, name)] for name in names})

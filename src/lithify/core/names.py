@@ -7,6 +7,7 @@ the same everywhere: lower-case letters, digits and underscores.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lithify.errors import InvalidRequest
@@ -16,8 +17,10 @@ COLUMN_LENGTH_MAX = 255
 CONTROL_FOLDER = "_lithify"
 CATALOG = "lake"
 SEQ, OP, DAY = "_seq", "_op", "_day"
-RESERVED_COLUMNS = frozenset({SEQ, OP, DAY, "_kind", "_metadata"})
+RESERVED_COLUMNS = frozenset({SEQ, OP, DAY, "_kind", "_given", "_metadata"})
 RESERVED_PREFIX = "_lithify"
+# Of lines that say some columns of a row alone: which, and in which order they came within their commit.
+GIVEN, NTH = "_lithify_given", "_lithify_nth"
 
 _PART = re.compile(r"[a-z][a-z0-9_]*")
 _COLUMN_FORBIDDEN = re.compile(r"[\x00-\x1f ,;{}()=\"`\\/.]")
@@ -83,6 +86,15 @@ def check_column_name(name: str) -> None:
         raise InvalidRequest(
             f"column name {_shown(name)} holds {found.group()!r}, which Delta tables do not allow: rename the column"
         )
+
+
+def given_text(names: Iterable[str]) -> str:
+    """No name of a column holds a comma, so a name stands in it between two of them, or not at all."""
+    return "," + "".join(f"{name}," for name in names)
+
+
+def names_given(text: str) -> list[str]:
+    return text.strip(",").split(",") if text != "," else []
 
 
 def is_job_folder(name: str) -> bool:

@@ -13,6 +13,18 @@ class Op(StrEnum):
     UPSERT = "upsert"
     DELETE = "delete"
     REPLACE = "replace"
+    UPDATE = "update"
+    DELETE_AT = "delete_at"
+    GONE_AT = "gone_at"
+
+
+# Operations that bring whole rows; those that end whatever came before them on a key; and deletes that have a place in
+# the order of a table with order_by: `delete_at` competes like an upsert, `gone_at` is one behind a barrier, as a
+# replace is an upsert behind one.
+WHOLE = frozenset({Op.UPSERT, Op.REPLACE})
+BARRIERS = frozenset({Op.DELETE, Op.REPLACE, Op.GONE_AT})
+ORDERED_DELETES = frozenset({Op.DELETE_AT, Op.GONE_AT})
+DELETES = frozenset({Op.DELETE, *ORDERED_DELETES})
 
 
 @dataclass(frozen=True)
@@ -26,9 +38,14 @@ class Change:
 
 @dataclass(frozen=True)
 class Overlay:
+    """Keys whose base row is hidden, and rows shown instead. What base has to decide first: `contested`, keys and order
+    values that a newer base row beats, and `patches`, lines that say some columns of a row alone.
+    """
+
     hidden: pa.Table
     rows: pa.Table
     contested: pa.Table | None = None
+    patches: pa.Table | None = None
 
     @property
     def empty(self) -> bool:

@@ -1,7 +1,7 @@
 """What an installation may lack, and what to say where it is asked for.
 
-`pip install lithify` brings tables, SQL, the command line and the client. Spark, the service, pandas and polars come
-when they are wanted. The client alone imports nothing but httpx and pyarrow.
+`pip install lithify` brings tables, SQL, the command line and the client; Spark's executors may have less. Spark, the
+service, pandas and polars come when they are wanted. The client alone imports nothing but httpx and pyarrow.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from lithify.errors import Unavailable
 # Each extra and the packages that it brings; pyproject.toml says the same, with versions.
 EXTRAS = {"spark": ("pyspark", "py4j"), "server": ("fastapi", "starlette", "uvicorn", "httptools")}
 FRAMES = ("pandas", "polars")
+BUCKETS = "obstore"
 
 
 def has_spark() -> bool:
@@ -34,4 +35,6 @@ def missing(package: str) -> Unavailable:
         if package in packages:
             what = "Spark" if extra == "spark" else "the service"
             return Unavailable(f'{what} is not installed here ({package} is missing): `pip install "lithify[{extra}]"`')
+    if package == BUCKETS:
+        return Unavailable(f"{package} is not installed here, which a lake in a bucket needs: `pip install {package}`")
     return Unavailable(f"{package} is not installed here, which tables and SQL need: `pip install lithify`")

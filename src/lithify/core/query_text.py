@@ -81,9 +81,17 @@ def _references(sql: str, is_table: Callable[[str], bool]) -> list[tuple[str, in
         if dot.text != "." or not (first.name and second.name) or _at(words, position - 1) == ".":
             continue
         name = f"{first.text}.{second.text}"
-        if not _stands_alone(words, first.text) and is_table(name):
+        if (_behind_from(words, position) or not _stands_alone(words, first.text)) and is_table(name):
             found.append((name, first.start, second.end))
     return found
+
+
+def _behind_from(words: list[_Word], position: int) -> bool:
+    """Whether nothing but a table can stand here. A comma may also stand between two columns."""
+    before = position - 1
+    while _at(words, before) == "(":
+        before -= 1
+    return _at(words, before) in ("from", "join")
 
 
 def _stands_alone(words: list[_Word], name: str) -> bool:
@@ -95,24 +103,31 @@ def _stands_alone(words: list[_Word], name: str) -> bool:
 
 
 def with_relations(sql: str, frames: Mapping[str, str], source: str = SOURCE) -> str:
+    """The query of a step with its source and the tables that it names. `frames`: table → name of the frame."""
+    return with_inputs(sql, frames, {SOURCE: source})
+
+
+def with_inputs(sql: str, tables: Mapping[str, str], given: Mapping[str, str]) -> str:
     """The query with its inputs before it, each as `WITH name AS (SELECT * FROM {frame})`, ready for
-    `spark.sql(text, **frames)`. The query begins at the second line. `frames`: table → name of the frame.
+    `spark.sql(text, **frames)`. The query begins at the second line. `tables` of two parts and what is `given` under
+    one name, each with the name of its frame.
 
     A name of two parts cannot stand before AS. So the table goes by its last part, which its columns are called by too,
     or, where that is the name of something else in the query, by both parts as one quoted name.
     """
     words, names = _words(sql), {}
-    for table in frames:
+    for table in tables:
         short = table.partition(".")[2]
-        twice = sum(other.partition(".")[2] == short for other in frames) > 1
-        names[table] = f"`{table}`" if twice or short == SOURCE or _stands_alone(words, short) else f"`{short}`"
+        twice = sum(other.partition(".")[2] == short for other in tables) > 1
+        names[table] = f"`{table}`" if twice or short in given or _stands_alone(words, short) else f"`{short}`"
     text, end = "", 0
-    for table, start, stop in _references(sql, frames.__contains__):
+    for table, start, stop in _references(sql, tables.__contains__):
         text, end = text + _escaped(sql[end:start]) + names[table], stop
     text += _escaped(sql[end:])
-    given = [f"`{SOURCE}` AS (SELECT * FROM {{{source}}})"]
-    given += [f"{names[table]} AS (SELECT * FROM {{{frame}}})" for table, frame in frames.items()]
-    return f"WITH {', '.join(given)} SELECT * FROM (\n{text}\n)"
+    inputs = [f"`{name}` AS (SELECT * FROM {{{frame}}})" for name, frame in given.items()]
+    inputs += [f"{names[table]} AS (SELECT * FROM {{{frame}}})" for table, frame in tables.items()]
+    before = f"WITH {', '.join(inputs)} " if inputs else ""
+    return f"{before}SELECT * FROM (\n{text}\n)"
 
 
 def _escaped(text: str) -> str:

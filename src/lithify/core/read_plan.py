@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import pyarrow as pa
+
 from lithify.core.html import Shown
 from lithify.core.names import is_job_folder
 from lithify.core.ops import Op, Overlay
@@ -90,6 +92,8 @@ class ReadPlan(Shown):
     overlay: Overlay | None
     changes: tuple[Source, ...] = ()
     pruning: PruningReport | None = None
+    # Beside `changes`: keys and order values of deletes that keep some of them out.
+    remembered: pa.Table | None = None
 
     @property
     def schema(self) -> TableSchema:
@@ -145,6 +149,9 @@ class PlannedTable(Protocol):
     @property
     def folders(self) -> tuple[str, ...]:
         """Where all files of its plans lie."""
+
+    def fetch(self) -> None:
+        """All of its files are about to be read: what has to be brought from afar is, beside what comes before that."""
 
     def plan(self, predicate: Predicate | None = None) -> ReadPlan:
         """Without a predicate: everything."""

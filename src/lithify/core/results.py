@@ -19,12 +19,41 @@ class Commit(Shown):
 
     table: Annotated[str, "The table.", Example("shop.orders")]
     seq: Annotated[int, "Its number; reads and `changes` take it.", Example(42)]
-    operation: Annotated[str, "append, upsert, replace, delete or delete where.", Example("upsert")]
+    operation: Annotated[str, "append, upsert, replace, update, delete, delete where or restore.", Example("upsert")]
     rows: Annotated[int, "Rows written and keys deleted; -1 if a repeated write is too old to tell."]
     upserted: Annotated[int, "Rows written, one per key.", Example(2)] = 0
     deleted: Annotated[int, "Keys deleted, whether they were there or not.", Example(0)] = 0
     batch_id: Annotated[str | None, "The Idempotency-Key.", Example("feed-2026-11-15")] = None
     replayed: Annotated[bool, "This key had been written before; nothing was changed now."] = False
+    skipped: Annotated[int, "Rows that were there already, with if_changed: they were not written."] = 0
+
+
+@dataclass(frozen=True)
+class RestorePlan(Shown):
+    """What a restore would do now."""
+
+    table: OfTable
+    to: Annotated[Count, "The seq whose rows would come back.", Example(40)]
+    seq: Annotated[Count, "The newest seq, from which they would.", Example(42)]
+    upserted: Annotated[Count, "Rows that would be written."]
+    deleted: Annotated[Count, "Rows that would go."]
+
+
+@dataclass(frozen=True)
+class Executed(Shown):
+    """What a statement that writes did. Its rows are counted as the statement says it."""
+
+    statement: Annotated[
+        str, "insert, update, delete, merge, create table, alter table or drop table.", Example("update")
+    ]
+    table: Annotated[str, "The table that it writes to.", Example("shop.orders")]
+    seq: Annotated[int, "The number of its commit; of one that wrote nothing, that of the table as it saw it."]
+    inserted: Annotated[int, "Rows that came; -1 if a repeated statement is too old to tell, here and below."] = 0
+    updated: Annotated[int, "Rows that were there and were written anew."] = 0
+    deleted: Annotated[int, "Rows that went."] = 0
+    batch_id: Annotated[str | None, "The Idempotency-Key.", Example("feed-2026-11-15")] = None
+    replayed: Annotated[bool, "This key had been written before; nothing was changed now."] = False
+    dry_run: Annotated[bool, "Nothing was written: this is what would be."] = False
 
 
 @dataclass(frozen=True)
@@ -137,6 +166,7 @@ class FoldReport(Shown):
     problem: Annotated[str, "A change that nothing folds past, or empty."] = ""
     change_files: Annotated[Count, "Change files that were merged into base."] = 0
     tombstones: Annotated[Count, "Rows of them that say that a row is deleted."] = 0
+    expired_rows: Annotated[Count, "Rows that it dropped because they had expired, of those that went."] = 0
 
 
 def added(first: FoldReport, second: FoldReport) -> FoldReport:

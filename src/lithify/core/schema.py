@@ -16,14 +16,38 @@ from typing import Any
 import pyarrow as pa
 
 from lithify.core.column_types import Family, type_of
+from lithify.core.expiry import Expiry, expiry_of
+from lithify.core.merge_rules import Rule, checked_rules, parse_rule, read_rules, stored_rules
 from lithify.core.names import DAY, OP, SEQ, check_column_name
 from lithify.core.type_text import type_name
 from lithify.errors import Conflict, Corruption, InvalidRequest
-from lithify.options.table_options import effective
+from lithify.options.expiry_text import EXPIRES
+from lithify.options.table_options import PREFIX, effective
 
-FORMAT = 1
+# What a table says when it is created, and the newest that is understood: 2 has lines that give some columns alone, 3
+# has rows that expire, 4 merge rules, 5 deletes that have an order value, 6 columns that were renamed, dropped or
+# widened.
+FORMAT, FORMAT_MAX = 1, 6
+FORMAT_PROPERTY = "lithify.format"
+PARTIAL_FORMAT, EXPIRY_FORMAT, RULES_FORMAT, ORDERED_DELETES_FORMAT, COLUMNS_FORMAT = 2, 3, 4, 5, 6
+RULES_PROPERTY = "lithify.merge_rules"
+# How often the columns have changed (of both logs), what those changes were (of changes), which one base is ahead by,
+# and names that files may still hold of columns that were dropped.
+GENERATION, COLUMN_HISTORY, COLUMN_CHANGE = "lithify.generation", "lithify.column_history", "lithify.column_change"
+DROPPED_COLUMNS = "lithify.dropped_columns"
 # Properties that the log keeps for itself: facts about the table's life, nothing that a user sets.
-BOOKKEEPING = frozenset({"lithify.created_at_seq", "lithify.created_at_version", "lithify.dropped"})
+BOOKKEEPING = frozenset(
+    {
+        "lithify.created_at_seq",
+        "lithify.created_at_version",
+        "lithify.dropped",
+        "lithify.claimed",
+        GENERATION,
+        COLUMN_HISTORY,
+        COLUMN_CHANGE,
+        DROPPED_COLUMNS,
+    }
+)
 _FIXED: dict[pa.DataType, pa.DataType] = {
     pa.bool_(): pa.bool_(),
     pa.int8(): pa.int8(),
@@ -51,7 +75,9 @@ _FIXED: dict[pa.DataType, pa.DataType] = {
 class TableSchema:
     """Columns plus key, order_by, time and partition_by. Immutable and comparable.
 
-    `settings` are the table's own properties; `defaults` the lake's values for options that it does not set.
+    `settings` are the table's own properties; `defaults` the lake's values for options that it does not set;
+    `merge_rules` the rules of columns that have one (`core/merge_rules.py`).
+    `generation`: how often columns were renamed, dropped or otherwise changed; an added one does not count.
     """
 
     columns: pa.Schema
@@ -61,6 +87,17 @@ class TableSchema:
     partition_by: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    merge_rules: Mapping[str, str] = field(default_factory=dict)
+    generation: int = 0
+
+    @cached_property
+    def rules(self) -> dict[str, Rule]:
+        """Merge rules of those columns that have one."""
+        return {name: parse_rule(text, name) for name, text in self.merge_rules.items()}
+
+    def has_columns_of(self, other: TableSchema) -> bool:
+        """The same names and types, and the same columns: one that was dropped and added again is another."""
+        return self.generation == other.generation and bool(self.columns == other.columns)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -73,6 +110,12 @@ class TableSchema:
         chosen = self.options["sort_by"]
         names = (self.key or tuple(filter(None, (self.time,)))) if chosen is None else chosen
         return tuple(name for name in names if name not in self.partition_by)
+
+    @cached_property
+    def expiry(self) -> Expiry | None:
+        """When rows expire. What is declared and not understood here is refused: rows that are gone would show."""
+        text = self.settings.get(PREFIX + EXPIRES, "")
+        return expiry_of(text, self.columns) if text else None
 
     @property
     def keyed(self) -> bool:
@@ -124,7 +167,7 @@ class TableSchema:
 
     def properties(self) -> dict[str, str]:
         settings = {
-            "lithify.format": str(FORMAT),
+            FORMAT_PROPERTY: str(RULES_FORMAT if self.merge_rules else FORMAT),
             "lithify.key": json.dumps(list(self.key)),
             "lithify.partition_by": json.dumps(list(self.partition_by)),
             # Field order and nullability of the user's columns, which the changes log relaxes.
@@ -134,6 +177,8 @@ class TableSchema:
             settings["lithify.order_by"] = self.order_by
         if self.time:
             settings["lithify.time"] = self.time
+        if self.merge_rules:
+            settings[RULES_PROPERTY] = stored_rules(self.merge_rules)
         return settings | dict(self.settings)
 
     def with_column(self, column: pa.Field) -> TableSchema:
@@ -142,9 +187,9 @@ class TableSchema:
 
 def from_properties(columns: pa.Schema, properties: Mapping[str, str], where: str) -> TableSchema:
     """Rebuild from the changes log's own columns and properties."""
-    if int(properties.get("lithify.format", "0")) > FORMAT:
+    if int(properties.get(FORMAT_PROPERTY, "0")) > FORMAT_MAX:
         raise InvalidRequest(
-            f"{where} was written by a newer Lithify (table format {properties['lithify.format']}): upgrade lithify"
+            f"{where} was written by a newer Lithify (table format {properties[FORMAT_PROPERTY]}): upgrade lithify"
         )
     try:
         required = set(json.loads(properties["lithify.required"]))
@@ -154,12 +199,13 @@ def from_properties(columns: pa.Schema, properties: Mapping[str, str], where: st
         raise Corruption(f"{where} has no readable lithify.* table properties: is it a Lithify table?") from error
     user = [pa.field(f.name, f.type, f.name not in required) for f in columns if f.name not in (SEQ, OP)]
     known = {
-        "lithify.format",
+        FORMAT_PROPERTY,
         "lithify.required",
         "lithify.key",
         "lithify.partition_by",
         "lithify.order_by",
         "lithify.time",
+        RULES_PROPERTY,
     }
     return TableSchema(
         pa.schema(user),
@@ -168,6 +214,8 @@ def from_properties(columns: pa.Schema, properties: Mapping[str, str], where: st
         properties.get("lithify.time"),
         partition_by,
         {k: v for k, v in properties.items() if k.startswith("lithify.") and k not in known | BOOKKEEPING},
+        merge_rules=read_rules(properties.get(RULES_PROPERTY), where),
+        generation=int(properties.get(GENERATION, "0")),
     )
 
 
@@ -177,6 +225,7 @@ def define(
     order_by: str | None = None,
     time: str | None = None,
     partition_by: str | Iterable[str] = (),
+    merge_rules: Mapping[str, str] | None = None,
 ) -> TableSchema:
     """Check a user's wishes and turn them into a TableSchema."""
     if not len(columns):
@@ -197,12 +246,13 @@ def define(
     for role, value in (("order_by", order_by), ("time", time)):
         if value is not None and not isinstance(value, str):
             raise InvalidRequest(f"{role} is the name of a column, not {type(value).__name__}")
-    for role, names in (
-        ("key", keys),
-        ("order_by", _names(order_by, "order_by")),
-        ("time", _names(time, "time")),
-        ("partition_by", partitions),
-    ):
+    roles = {
+        "key": keys,
+        "order_by": _names(order_by, "order_by"),
+        "time": _names(time, "time"),
+        "partition_by": partitions,
+    }
+    for role, names in roles.items():
         for name in names:
             if name not in schema.names:
                 raise InvalidRequest(f"{role} column {name!r} is not in the schema: it has {', '.join(schema.names)}")
@@ -226,7 +276,8 @@ def define(
         check_key_type(schema.field(name), "partition_by")
         if type_of(schema.field(name).type).family is Family.BINARY:
             raise InvalidRequest(f"partition_by column {name!r} is binary: partition by text, numbers or dates")
-    return TableSchema(schema, keys, order_by, time, partitions)
+    rules = checked_rules(merge_rules, schema, roles)
+    return TableSchema(schema, keys, order_by, time, partitions, merge_rules=rules)
 
 
 def check_key_type(column: pa.Field, role: str) -> None:
@@ -293,3 +344,8 @@ def _names(value: Any, what: str) -> tuple[str, ...]:
     if not all(isinstance(name, str) for name in names):
         raise InvalidRequest(f"{what} is the name of a column, or a list of names, not {type(value).__name__}")
     return names
+
+
+def nullable(columns: pa.Schema) -> pa.Schema:
+    """The same columns as files are read: what a file holds is not known before."""
+    return pa.schema([f.with_nullable(True) for f in columns])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from lithify.core.expiry import Cutoff
 from lithify.core.html import Shown
 from lithify.core.names import is_job_folder
 from lithify.core.ops import Op
@@ -72,6 +73,22 @@ class Snapshot(Shown):
     changes: tuple[DataFile, ...]
     base: tuple[DataFile, ...]
     table_id: str = ""
+    # Folded already, but kept: deletes with an order value, which keep out late events, and barriers behind them.
+    remembered: tuple[DataFile, ...] = ()
+    # Rows that have expired by then are hidden. None: none are, as whoever maintains the table needs it.
+    moment_ms: int | None = field(default=None, compare=False)
+
+    @cached_property
+    def cutoff(self) -> Cutoff | None:
+        """What tells the rows that are hidden because they have expired, if there can be any."""
+        if self.moment_ms is None or self.schema.expiry is None:
+            return None
+        return self.schema.expiry.at(self.moment_ms)
+
+    @property
+    def unhidden(self) -> Snapshot:
+        """The same with the rows that have expired."""
+        return self if self.moment_ms is None else replace(self, moment_ms=None)
 
     def _html_facts(self) -> Mapping[str, Any]:
         return {

@@ -69,6 +69,11 @@ def positioned_tokens(query: str) -> list[Token] | None:
     return None if _is_odd(found) else _positioned(found)
 
 
+def all_tokens(query: str) -> list[Token]:
+    """The words and where they seem to stand."""
+    return _positioned(_tokens(query))
+
+
 def spark_tokens(query: str) -> list[Token]:
     return _positioned(_tokens(query, SPARK))
 

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import pyarrow as pa
 
+from lithify.core.column_changes import ColumnChange
+from lithify.core.evolve import new_columns
 from lithify.core.optional import missing
-from lithify.core.results import Commit, CompactReport, FoldPlan, FoldReport, TableStats
+from lithify.core.results import Commit, CompactReport, FoldPlan, FoldReport, RestorePlan, TableStats
 from lithify.core.rows import keys_of
-from lithify.core.schema import TableSchema, check_key_type
-from lithify.errors import InvalidRequest
+from lithify.core.schema import TableSchema, check_key_type, normalise
+from lithify.core.type_text import parse_type, type_name
+from lithify.errors import Conflict, InvalidRequest
 from lithify.options.tiers import TierNames
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 OnReport = Callable[[CompactReport], None]
 Planned = TypeVar("Planned")
 Columns = str | Sequence[str] | None
+OnMissing = Literal["insert", "skip", "refuse"]
 
 
 def quietly(report: CompactReport) -> None:
@@ -34,7 +38,7 @@ def quietly(report: CompactReport) -> None:
 def check_keyed(table: str, schema: TableSchema, operation: str) -> None:
     if schema.keyed or operation == "append":
         return
-    why = "upsert by: use append, or create it with a key" if operation == "upsert" else "replace: use append"
+    why = "upsert by: use append, or create it with a key" if operation == "upsert" else f"{operation}: use append"
     raise InvalidRequest(f"table {table} has no key, so there is nothing to {why}")
 
 
@@ -48,6 +52,12 @@ def keys_to_delete(keys: Any, schema: TableSchema) -> pa.Table:
     for column in rows.schema if not schema.keyed else ():
         check_key_type(column, "delete")
     return rows
+
+
+def _named(column: Any) -> str:
+    if not isinstance(column, str) or not column:
+        raise InvalidRequest(f"a column is told by its name, not by {column!r}")
+    return column
 
 
 class TableMethods(ABC, Generic[Planned]):
@@ -75,45 +85,212 @@ class TableMethods(ABC, Generic[Planned]):
     # -- writing
 
     def append(
-        self, data: Any, batch_id: str | None = None, *, actor: str | None = None, schema_fingerprint: str | None = None
+        self,
+        data: Any,
+        batch_id: str | None = None,
+        *,
+        actor: str | None = None,
+        schema_fingerprint: str | None = None,
+        evolve: bool = False,
     ) -> Commit:
         """Add rows. On a table with a key this is the same as `upsert`: a key never stands twice.
 
         `schema_fingerprint` (of `definition.fingerprint`) refuses the write if columns or key are others by now.
+        `evolve`: columns that the table does not have are added first, and stay also if the write is refused.
         """
+        self._evolve(data, evolve)
         return self._put("append", data, batch_id, actor, schema_fingerprint)
 
     def upsert(
-        self, data: Any, batch_id: str | None = None, *, actor: str | None = None, schema_fingerprint: str | None = None
+        self,
+        data: Any,
+        batch_id: str | None = None,
+        *,
+        actor: str | None = None,
+        schema_fingerprint: str | None = None,
+        if_changed: bool = False,
+        evolve: bool = False,
     ) -> Commit:
-        """Insert rows, or replace those with the same key as a whole. The last row of a key in the batch wins."""
-        return self._put("upsert", data, batch_id, actor, schema_fingerprint)
+        """Insert rows, or replace those with the same key as a whole. The last row of a key in the batch wins. On a
+        table with merge rules every row counts, column by column.
+
+        `if_changed`: rows that are there already, value for value, are not written and give no change; the answer says
+        how many (`skipped`). `evolve`: columns that the table does not have are added first.
+        """
+        self._evolve(data, evolve)
+        return self._put("upsert", data, batch_id, actor, schema_fingerprint, if_changed)
 
     def replace(
         self, data: Any, batch_id: str | None = None, *, actor: str | None = None, schema_fingerprint: str | None = None
     ) -> Commit:
-        """Delete, then write: these rows win whatever their order_by says."""
+        """Delete, then write: these rows win whatever their order_by or merge rules say."""
         return self._put("replace", data, batch_id, actor, schema_fingerprint)
+
+    def update(
+        self,
+        data: Any,
+        batch_id: str | None = None,
+        *,
+        missing: OnMissing = "insert",
+        actor: str | None = None,
+        schema_fingerprint: str | None = None,
+    ) -> Commit:
+        """Set the columns that the rows give, and leave the others as they are. A dict gives the columns that it names;
+        of a frame every row gives every column. Null is a value.
+
+        `missing`, for keys that are not there: `insert` them with nulls in the other columns, `skip` them, or `refuse`
+        the batch. To insert costs nothing; the others look first.
+        """
+        return self._update(data, missing, batch_id, actor, schema_fingerprint)
+
+    def retract(
+        self, data: Any, batch_id: str | None = None, *, actor: str | None = None, schema_fingerprint: str | None = None
+    ) -> Commit:
+        """Take back what earlier rows said to columns with the merge rules sum and count: the values that a row gives
+        are subtracted, and it counts minus one. Other columns are left out of it, and stay as they are.
+        """
+        return self._retract(data, batch_id, actor, schema_fingerprint)
 
     def delete(
         self,
         keys: Any,
         batch_id: str | None = None,
         *,
+        at: Any = None,
         actor: str | None = None,
         reason: str | None = None,
         schema_fingerprint: str | None = None,
     ) -> Commit:
-        """Delete by key. On a table with no key: every row that is there now and matches the given columns."""
-        return self._delete(keys, batch_id, actor, reason, schema_fingerprint)
+        """Delete by key. On a table with no key: every row that is there now and matches the given columns. `at`: when,
+        as a value of the column `order_by`, one for all keys or one for each: then it deletes no row that is newer, and
+        a row that is older and comes later stays deleted. Without, it deletes what is there now, whatever its order.
+        """
+        return self._delete(keys, at, batch_id, actor, reason, schema_fingerprint)
+
+    @overload
+    def restore(
+        self,
+        to: Any,
+        batch_id: str | None = None,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        dry_run: Literal[False] = False,
+    ) -> Commit: ...
+    @overload
+    def restore(self, to: Any, *, dry_run: Literal[True]) -> RestorePlan: ...
+    def restore(
+        self,
+        to: Any,
+        batch_id: str | None = None,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        dry_run: bool = False,
+    ) -> Commit | RestorePlan:
+        """Make the rows of an earlier version (a seq, a time or a tag) the newest ones: one commit that undoes what
+        changed since. Nothing is lost: the versions in between can be read and restored too. `dry_run` counts.
+        """
+        if not isinstance(dry_run, bool):
+            raise InvalidRequest(f"dry_run is True or False, not {dry_run!r}")
+        return self._restore(to, batch_id, actor, reason, dry_run)
+
+    # -- columns
+
+    def rename_column(self, column: str, to: str) -> int:
+        """Call a column by another name, from the seq on that is answered. Base is written anew for it, and other
+        readers see the new name from then on. Not of columns that rows are told apart or laid out by.
+        """
+        return self._change_column(ColumnChange("rename", _named(column), _named(to)))
+
+    def drop_column(self, column: str) -> int:
+        """Take a column out of the table, from the seq on that is answered; versions before still show it. No file is
+        written for it.
+        """
+        return self._change_column(ColumnChange("drop", _named(column)))
+
+    def alter_column(
+        self,
+        column: str,
+        *,
+        type: pa.DataType | str | None = None,
+        nullable: bool | None = None,
+        after: str | None = None,
+        first: bool = False,
+    ) -> int:
+        """Change one thing of a column, from the seq on that is answered: its `type`, to one that holds all values of
+        the old one (base is written anew for it); whether it is `nullable` (`False` only if no row is null in it); or
+        where it stands, `after` another one or `first`.
+        """
+        wishes = [type is not None, nullable is not None, after is not None, bool(first)]
+        if sum(wishes) != 1:
+            raise InvalidRequest(
+                f"column {column!r} is changed in one way at a time: give type, nullable, after or first"
+            )
+        name = _named(column)
+        if type is not None:
+            wanted = parse_type(type) if isinstance(type, str) else type
+            if not isinstance(wanted, pa.DataType):
+                raise InvalidRequest(f"a type is one of pyarrow's, or a text like 'int64', not {wanted!r}")
+            return self._change_column(ColumnChange("widen", name, type_name(normalise(wanted, name))))
+        if nullable is not None:
+            if not isinstance(nullable, bool):
+                raise InvalidRequest(f"nullable is True or False, not {nullable!r}")
+            return self._change_column(ColumnChange("relax" if nullable else "require", name))
+        return self._change_column(ColumnChange("move", name, "" if after is None else _named(after)))
+
+    def _evolve(self, data: Any, evolve: bool) -> None:
+        if not isinstance(evolve, bool):
+            raise InvalidRequest(f"evolve is True or False, not {evolve!r}")
+        for column in new_columns(data, self.definition) if evolve else ():
+            try:
+                self.add_column(column)
+            except Conflict:
+                if column.name not in self.definition.names:  # else another writer was first
+                    raise
 
     @abstractmethod
+    def add_column(self, column: pa.Field) -> None:
+        """Add a nullable column; rows that are there already read null in it."""
+
+    @abstractmethod
+    def _change_column(self, change: ColumnChange) -> int: ...
+    @abstractmethod
+    def _restore(
+        self, to: Any, batch_id: str | None, actor: str | None, reason: str | None, dry_run: bool
+    ) -> Commit | RestorePlan: ...
+    @abstractmethod
     def _put(
-        self, operation: str, data: Any, batch_id: str | None, actor: str | None, schema_fingerprint: str | None
+        self,
+        operation: str,
+        data: Any,
+        batch_id: str | None,
+        actor: str | None,
+        schema_fingerprint: str | None,
+        if_changed: bool = False,
+    ) -> Commit: ...
+    @abstractmethod
+    def _update(
+        self,
+        data: Any,
+        missing: OnMissing,
+        batch_id: str | None,
+        actor: str | None,
+        schema_fingerprint: str | None,
+    ) -> Commit: ...
+    @abstractmethod
+    def _retract(
+        self, data: Any, batch_id: str | None, actor: str | None, schema_fingerprint: str | None
     ) -> Commit: ...
     @abstractmethod
     def _delete(
-        self, keys: Any, batch_id: str | None, actor: str | None, reason: str | None, schema_fingerprint: str | None
+        self,
+        keys: Any,
+        at: Any,
+        batch_id: str | None,
+        actor: str | None,
+        reason: str | None,
+        schema_fingerprint: str | None,
     ) -> Commit: ...
 
     # -- reading

@@ -19,13 +19,17 @@ from lithify.delta.forget_rules import may_expire
 from lithify.errors import Conflict
 from lithify.files.parquet import Written
 
+TURN_OF = "turn"  # what a commit calls its process by, where it takes turns with others (`fair_order`)
+ENGINE = "Lithify"  # of a commit that was whole and synced before anybody could see it
+
 Adds = Sequence[tuple[Written, Mapping[str, str | None]]]
 
 
 @dataclass(frozen=True)
 class LogChange:
     """What a commit is to do: to files, or to the table's properties, or a new column. `time_ms`: how old the rows of
-    added files are, if not new.
+    added files are, if not new. `columns`: all columns of the table from now on; properties are set with them, and
+    files come and go in the same commit.
     """
 
     info: Mapping[str, Any]
@@ -36,6 +40,7 @@ class LogChange:
     time_ms: int | None = None
     properties: Mapping[str, str] | None = None
     column: pa.Field | None = None
+    columns: pa.Schema | None = None
 
 
 @dataclass(frozen=True)
@@ -47,10 +52,19 @@ class CommitRecord:
     removes: tuple[Mapping[str, Any], ...]
     txns: Mapping[str, int]
     kinds: frozenset[str] = frozenset()
+    engine: str = ""
 
 
-def commit_body(change: LogChange, partitions: Sequence[str], write_id: str, time_ms: int) -> bytes:
-    """The file of a commit that adds and removes files. `time_ms` is the time of the log, which never goes back."""
+def commit_body(
+    change: LogChange,
+    partitions: Sequence[str],
+    write_id: str,
+    time_ms: int,
+    definition: Sequence[Mapping[str, Any]] = (),
+) -> bytes:
+    """The file of a commit that adds and removes files. `time_ms` is the time of the log, which never goes back.
+    `definition`: actions that say what the table is from now on.
+    """
     parameters = {"mode": "Append", "partitionBy": json.dumps(list(partitions))}
     actions: list[dict[str, Any]] = [
         {
@@ -58,11 +72,12 @@ def commit_body(change: LogChange, partitions: Sequence[str], write_id: str, tim
                 "timestamp": time_ms,
                 "operation": "WRITE",
                 "operationParameters": parameters,
-                "engineInfo": "Lithify",
+                "engineInfo": ENGINE,
                 "lithify": _said(change.info, write_id, time_ms),
             }
         }
     ]
+    actions += map(dict, definition)
     for file, partition in change.adds:
         add = {
             "path": spelled(file.path),
@@ -150,6 +165,7 @@ def parse_record(version: int, content: bytes) -> CommitRecord:
             # Of several for one name the first counts, as it does to deltalake.
             {action["txn"]["appId"]: action["txn"]["version"] for action in reversed(actions) if "txn" in action},
             frozenset(kind for action in actions for kind in action),
+            str(commit.get("engineInfo", "")),
         )
     except (KeyError, TypeError, OverflowError) as error:
         raise ValueError(f"version {version} has an action that is none") from error

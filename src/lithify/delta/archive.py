@@ -43,6 +43,10 @@ class LogLimits:
     live_commits_max: int | None = None
 
     @property
+    def is_ours(self) -> bool:
+        return self.retain_hours is not None
+
+    @property
     def checkpoint_distance(self) -> int:
         return min(CHECKPOINT_DISTANCE, self.commits_max // 4)
 
@@ -99,7 +103,7 @@ class Archiver:
         for version in reversed(self._listing.checkpoints[:-1]):
             enough = run[0] < version and run[-1] - version + 1 >= limits.live_commits_min
             path = self._commits.live / checkpoint_name(version)
-            if enough and not self._store.is_doubted(path) and is_parquet(path):
+            if enough and not self._store.is_doubted(path) and is_parquet(path, self._store):
                 return version
         return None
 

@@ -6,11 +6,11 @@ planned on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 
-from lithify.core.schema import TableSchema
+from lithify.core.schema import GENERATION, TableSchema
 from lithify.core.snapshot import DataFile
 from lithify.delta.actions import LogChange
 from lithify.delta.constraints import stricter
@@ -54,12 +54,24 @@ class BaseLog:
         self._begun: dict[str, tuple[int, bool]] = {}
 
     @classmethod
-    def open(cls, path: PurePath, store: Storage, table: str, checkpoint_every: int) -> BaseLog:
-        return cls(DeltaLog.open(path, store, checkpoint_every=checkpoint_every), table)
+    def open(
+        cls,
+        path: PurePath,
+        store: Storage,
+        table: str,
+        checkpoint_every: int,
+        listed: Callable[[], object] = lambda: None,
+    ) -> BaseLog:
+        return cls(DeltaLog.open(path, store, checkpoint_every=checkpoint_every, listed=listed), table)
 
     @property
     def watermark(self) -> int:
         return self.log.txn(WATERMARK_TXN) or 0
+
+    @property
+    def generation(self) -> int:
+        """Which change of the table's columns its files and columns are of."""
+        return int(self.log.properties.get(GENERATION, "0"))
 
     def check_readable(self, schema: TableSchema) -> None:
         """Refuse what another writer did to an adopted base that its files alone do not tell, or that we would lose."""
@@ -103,21 +115,25 @@ class BaseLog:
         return empty
 
     def files(self, schema: TableSchema) -> tuple[DataFile, ...]:
-        return self.log.files(
-            [*schema.key, *filter(None, (schema.time,)), *schema.partition_by, *schema.sort_columns[:1]]
-        )
+        told_by = (schema.expiry.column,) if schema.expiry is not None else ()
+        times = filter(None, (schema.time, *told_by))
+        return self.log.files([*schema.key, *times, *schema.partition_by, *schema.sort_columns[:1]])
 
     def with_watermark(self, change: LogChange) -> LogChange:
-        """Every commit to base says up to where it holds everything."""
-        return replace(change, info={**change.info, "watermark": change.txns.get(WATERMARK_TXN, self.watermark)})
+        """Every commit to base says up to where it holds everything, and in which columns."""
+        generation = int((change.properties or {}).get(GENERATION, self.generation))
+        said = {"watermark": change.txns.get(WATERMARK_TXN, self.watermark)}
+        return replace(change, info={**change.info, **said, **({"generation": generation} if generation else {})})
 
-    def version_up_to(self, seq: int) -> int:
-        """The newest version whose watermark is at most `seq`."""
+    def version_up_to(self, seq: int, generation: int) -> int:
+        """The newest version whose watermark is at most `seq`, in columns that are not newer than these."""
         versions = [v for v in self.log.versions() if v <= self.log.version]
         low, high = 0, len(versions)
         while low < high:
             middle = (low + high) // 2
-            if self._watermark_at(versions, middle) <= seq:
+            if self._said_at(versions, middle, "watermark") <= seq and (
+                self.generation <= generation or self._said_at(versions, middle, "generation") <= generation
+            ):
                 low = middle + 1
             else:
                 high = middle
@@ -127,10 +143,20 @@ class BaseLog:
             )
         return versions[low - 1]
 
-    def _watermark_at(self, versions: Sequence[int], position: int) -> int:
+    def folded_ms(self, seq: int) -> int | None:
+        """When the write with this seq was folded; None where that is not known any more."""
+        try:
+            first = self.version_up_to(seq - 1, self.generation) + 1
+            return int(self.log.commit_record(first).info.get("time_ms", 0))
+        except NotFound:  # trimmed since
+            return None
+
+    def _said_at(self, versions: Sequence[int], position: int, what: str) -> int:
         while position >= 0:
-            watermark = self.log.commit_record(versions[position]).info.get("watermark")
-            if isinstance(watermark, int):
-                return watermark
+            info = self.log.commit_record(versions[position]).info
+            if isinstance(found := info.get(what), int):
+                return found
+            if what == "generation" and "watermark" in info:
+                return 0  # from before any change
             position -= 1
         return 0

@@ -7,16 +7,17 @@ files that happen to be there: after a fold there may be none.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
 import pyarrow as pa
 
+from lithify.core.column_changes import ColumnChange, history_of
 from lithify.core.names import OP, SEQ
 from lithify.core.ops import Op
-from lithify.core.schema import TableSchema, from_properties
+from lithify.core.schema import COLUMN_HISTORY, TableSchema, from_properties
 from lithify.core.snapshot import DataFile
 from lithify.delta.actions import LogChange
 from lithify.delta.archive import LogLimits
@@ -29,9 +30,11 @@ from lithify.files.storage import Storage
 SEQ_TXN = "lithify.seq"
 EPOCH_TXN = "lithify.vacuum"
 DROPPED = "lithify.dropped"
+CLAIMED = "lithify.claimed"  # dropped, because it is being created: by whom
 CREATED_AT_SEQ = "lithify.created_at_seq"
 CREATED_AT_VERSION = "lithify.created_at_version"
 BASE_PATH = "lithify.base_path"
+FORGOTTEN = "forgotten"  # in a commit: how many deletes with an order value keep nothing out any more
 LIVE_COMMITS_MIN, LIVE_COMMITS_MAX = 200, 500
 
 
@@ -54,8 +57,10 @@ class ChangesLog:
         table: str,
         checkpoint_every: int,
         defaults: Mapping[str, Any] | None = None,
+        listed: Callable[[], object] = lambda: None,
     ) -> ChangesLog:
-        changes = cls(DeltaLog.open(path, store, checkpoint_every=checkpoint_every), table, defaults)
+        log = DeltaLog.open(path, store, checkpoint_every=checkpoint_every, listed=listed)
+        changes = cls(log, table, defaults)
         changes.log.limits = changes.limits
         return changes
 
@@ -87,6 +92,10 @@ class ChangesLog:
         return self.log.properties.get(DROPPED) == "true"
 
     @property
+    def claimed(self) -> bool:
+        return bool(self.log.properties.get(CLAIMED))
+
+    @property
     def schema(self) -> TableSchema:
         said, known = self.log.definition, self._schema
         if known is None or known[0] is not said:
@@ -95,12 +104,17 @@ class ChangesLog:
         return known[1]
 
     @property
+    def column_history(self) -> tuple[ColumnChange, ...]:
+        """How the columns came to be what they are, oldest change first."""
+        return history_of(self.log.properties.get(COLUMN_HISTORY))
+
+    @property
     def created_at_seq(self) -> int:
         return int(self.log.properties.get(CREATED_AT_SEQ, "0"))
 
     def files(self) -> tuple[DataFile, ...]:
         schema = self.schema
-        return self.log.files([*schema.key, *filter(None, (schema.time,)), *schema.partition_by])
+        return self.log.files([*schema.key, *filter(None, (schema.order_by, schema.time)), *schema.partition_by])
 
     def added(self, files: Sequence[tuple[Written, Op]], txns: Mapping[str, int], info: Mapping[str, Any]) -> LogChange:
         """Files under the next seq."""

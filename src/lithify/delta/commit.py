@@ -5,7 +5,8 @@
 1. It holds the log still for other threads and moves to its head.
 2. `build` validates everything that the commit relies on, and answers with the change, or with None where there is
    nothing to commit, or raises.
-3. It swaps. If that was lost to another writer it waits a moment, moves to the new head and goes back to 2; bounded.
+3. It swaps. If that was lost to another writer it moves to the new head and goes back to 2; bounded. Meanwhile it takes
+   turns with others, or waits a moment where that is not possible (`turns`).
 4. It fsyncs, also where there was nothing to commit: whoever answers by what the log says acknowledges that.
 5. It writes a checkpoint if one is due, and tells the log's index what came and went.
 
@@ -20,10 +21,10 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from lithify.delta.actions import LogChange
+from lithify.delta.actions import TURN_OF, LogChange
 from lithify.delta.commit_outcome import Intent, Lost
 from lithify.delta.log import DeltaLog
 from lithify.errors import CommitUnknown, Conflict
@@ -103,19 +104,32 @@ def _swapped(
     deadline = time.monotonic() + settings.commit_wait_s_max
     for number in range(settings.commit_attempts_max):
         try:
-            change = build()
-            if change is None:
+            if not log.turns.are_taken:
+                return _attempt(patience, log, build, intent, point)
+            if not number and build() is None:  # what it stages, it stages before its turn
                 return None
-            patience.store.step(f"{point}.commit")
-            return Committed(log.try_commit(change, intent), change)
+            with log.turns.turn(log, patience.pause):
+                return _attempt(patience, log, build, intent, point)
         except Lost:
             if time.monotonic() > deadline:
                 break
-            # Spread rivals out, or they keep meeting at the same version.
-            patience.pause(random.uniform(0, min(0.002 * 2 ** min(number, 6), 0.1)))
-            log.refresh()
+            log.turns.lost()
+            if not log.turns.are_taken:
+                # Spread rivals out, or they keep meeting at the same version.
+                patience.pause(random.uniform(0, min(0.002 * 2 ** min(number, 6), 0.1)))
+                log.refresh()
     raise Conflict(
         f"{what} lost the race against other writers {settings.commit_attempts_max} times or for "
         f"{settings.commit_wait_s_max:.0f} s; nothing was written: try again, or raise commit_attempts_max and "
         "commit_wait_s_max"
     )
+
+
+def _attempt(patience: Patience, log: DeltaLog, build: Build, intent: Intent, point: str) -> Committed | None:
+    change = build()
+    if change is None:
+        return None
+    if name := log.turns.name:
+        change = replace(change, info={**change.info, TURN_OF: name})
+    patience.store.step(f"{point}.commit")
+    return Committed(log.try_commit(change, intent), change)

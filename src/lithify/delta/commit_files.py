@@ -10,13 +10,27 @@ a commit of the same version in the log came too late (`trim`), or is the same o
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
+from typing import NamedTuple
 
 from lithify.delta.actions import CommitRecord, parse_record
 from lithify.delta.folder import ARCHIVE_FOLDER, LOG_FOLDER, Listing, checkpoint_name, commit_name
 from lithify.delta.torn_log import is_parquet
 from lithify.errors import Corruption, NotFound
 from lithify.files.storage import Storage
+
+
+class NoLog(NotFound):
+    """There is nothing at all, nor was there when it was looked for."""
+
+
+class Needed(NamedTuple):
+    """A checkpoint, unless all commits from the first on are there, and commits."""
+
+    version: int
+    checkpoint: tuple[PurePath, ...]
+    commits: range
 
 
 class Commits:
@@ -61,6 +75,17 @@ class Commits:
         except ValueError as error:
             raise Corruption(f"commit {self.path(version)} is not readable: restore it from a copy") from error
 
+    def records(self, versions: Sequence[int]) -> Iterator[CommitRecord]:
+        return map(self.record, versions)
+
+    def dated_records(self, versions: Sequence[int]) -> Iterator[tuple[CommitRecord, int] | None]:
+        """With the times at which they were put there. None for one that is gone."""
+        for version in versions:
+            try:
+                yield self.record(version), int(self.store.modified_ms(self.path(version)))
+            except NotFound:
+                yield None
+
     def versions(self) -> range:
         """Versions whose commit is still there, without a gap."""
         run = self.listing().run()
@@ -79,19 +104,56 @@ class Commits:
         for candidate in range(version, oldest - 1, -1):
             for folder in (self.archive, self.live):
                 path = folder / checkpoint_name(candidate)
-                if self.store.exists(path) and is_parquet(path):
+                if self.store.exists(path) and is_parquet(path, self.store):
                     return candidate, path
         return None
 
-    def needed_for(self, version: int) -> tuple[PurePath | None, range]:
-        """What a version is rebuilt from: a checkpoint, unless all commits from the first on are there, and commits.
-        Raises NotFound.
+    def following(self, version: int) -> bytes | None:
+        """The text of the next commit. Commits go oldest first: while this version is there, the next is the one that
+        was built on it, and not one that came too late for a version that is gone (`trim`). Raises NotFound if it is.
         """
+        try:
+            # One that is empty is on its way, of a writer that does not give it its name at the end.
+            content = self.store.read(self.live_path(version + 1)).strip() or None
+        except NotFound:
+            content = None
+        if not self.store.exists(self.live_path(version)) or self.is_archived(version):
+            raise self.gone(version)
+        return content
+
+    def ahead(self, version: int, count: int) -> list[bytes]:
+        """The texts of the next commits, `count` at most. Less: there are no more."""
+        found = list[bytes]()
+        while len(found) < count and (content := self.following(version + len(found))) is not None:
+            found.append(content)
+        return found
+
+    def is_fresh(self) -> bool:
+        """Whether what was seen of the log cannot have been trimmed since."""
+        return False
+
+    def needed_for(self, version: int | None) -> Needed:
+        """What a version, or the newest one, is rebuilt from. Raises NotFound."""
         there = self.versions()
+        if version is None:
+            version = there.stop - 1
         found = self.checkpoint_up_to(version, there.start) if version in there else None
         if found is None and (version not in there or there.start > 0):
             raise self.gone(version)
-        return (found[1], range(found[0], version + 1)) if found else (None, range(version + 1))
+        if found is None:
+            return Needed(version, (), range(version + 1))
+        return Needed(version, (found[1],), range(found[0], version + 1))
+
+    def needed_aside(self, version: int) -> Needed:
+        """The same for who writes the next version there, on which the log decides: it may be gone by now."""
+        return self.needed_for(version)
+
+    def does_without(self, needed: Needed, readable: bool) -> bool:
+        """Whether to try again without this checkpoint. Where a torn one can be set aside, that was done before."""
+        return False
+
+    def note(self, version: int, body: bytes) -> None:
+        """A commit that was written or read. What lies at hand is not kept."""
 
     def tells(self, version: int) -> bool:
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -22,6 +22,7 @@ COMMIT_NAME = re.compile(r"(\d{20})\.json")
 CHECKPOINT_NAME = re.compile(r"(\d{20})\.checkpoint.*\.parquet")
 HINT = "_last_checkpoint"
 LOCK = ".lithify-recovery"  # held by whoever takes files out of the log
+TURN = ".lithify-turn"  # held by whoever commits while others want to
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,13 @@ class Listing:
     checkpoints: tuple[int, ...]
 
     @classmethod
-    def of(cls, folder: PurePath, store: Storage) -> Listing:
-        names = tuple(store.names(folder))
+    def of(cls, folder: PurePath, store: Storage, after: str = "") -> Listing:
+        return cls.told(store.names(folder, after))
+
+    @classmethod
+    def told(cls, told: Iterable[str]) -> Listing:
+        """From the names, in order."""
+        names = tuple(told)
         # There may be very many commits: their names are told by their length before anything else is asked.
         commits = tuple(int(name[:20]) for name in names if len(name) == 25 and COMMIT_NAME.fullmatch(name))
         others = (CHECKPOINT_NAME.fullmatch(name) for name in names if len(name) != 25)

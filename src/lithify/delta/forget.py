@@ -22,9 +22,10 @@ from lithify.delta.commit_files import Commits
 from lithify.delta.folder import HINT, LOG_FOLDER, checkpoint_name
 from lithify.delta.forget_rules import forgettable
 from lithify.delta.rebuild import aside
-from lithify.errors import Corruption
+from lithify.delta.torn_log import checkpoint_column
 from lithify.files.local import LocalStorage
-from lithify.files.open_parquet import open_file
+from lithify.files.open_parquet import open_file, read_open
+from lithify.files.os_errors import Exists
 
 RETENTION = "delta.setTransactionRetentionDuration"
 KEEP_TXNS = {RETENTION: "interval 36500 days"}
@@ -36,28 +37,34 @@ def forgotten_at(commits: Commits, log_ms: int, choose: Callable[..., frozenset[
     if not checkpoints:
         return frozenset()
     path = commits.live / checkpoint_name(checkpoints[-1])
-    try:
-        txns = open_file(path).read(columns=["txn"]).column("txn").drop_null()
-    except (Corruption, pa.ArrowException) as error:
-        raise Corruption(f"checkpoint {path} is not readable: restore it from a copy") from error
-    return choose([(txn["appId"], txn["lastUpdated"]) for txn in txns.to_pylist()], log_ms)
+    txns = checkpoint_column(path, commits.store, "txn")
+    return choose([(txn["appId"], txn["lastUpdated"]) for txn in (txns.to_pylist() if txns else [])], log_ms)
 
 
-def checkpoint_without(commits: Commits, version: int, names: frozenset[str]) -> None:
-    """Put a checkpoint of this version into the log that does not carry the named transactions."""
-    with aside(commits, version) as folder:
-        DeltaTable(str(folder), version=version).create_checkpoint()
-        log = folder / LOG_FOLDER
+def checkpoint_without(commits: Commits, version: int, names: frozenset[str]) -> DeltaTable:
+    """Put a checkpoint of this version into the log that does not carry the named transactions. Who comes second to it
+    adds nothing, nor points at what it has not written. Returns the version as deltalake has it.
+    """
+    with aside(commits, commits.needed_aside(version)) as own:
+        table = DeltaTable(str(own.folder), version=version)
+        table.create_checkpoint()
+        log = own.folder / LOG_FOLDER
         content, rows = _filtered(log / checkpoint_name(version), names)
         hint = json.loads(LocalStorage().read(log / HINT))
     store = commits.store
-    store.create(commits.live / checkpoint_name(version), content)
+    try:
+        store.create(commits.live / checkpoint_name(version), content)
+    except Exists:
+        return table
     store.sync_folder(commits.live)
     store.put(commits.live / HINT, json.dumps({**hint, "size": rows, "sizeInBytes": len(content)}).encode())
+    return table
 
 
 def _filtered(path: PurePath, names: frozenset[str]) -> tuple[bytes, int]:
-    actions = open_file(path).read()
+    if not names:
+        return LocalStorage().read(path), open_file(path).metadata.num_rows
+    actions = read_open(open_file(path), path)
     gone = pc.is_in(pc.struct_field(actions["txn"], "appId"), value_set=pa.array(sorted(names), pa.string()))
     remaining = actions.filter(pc.invert(pc.fill_null(gone, False)))
     buffer = io.BytesIO()

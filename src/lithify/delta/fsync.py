@@ -19,16 +19,17 @@ logger = logging.getLogger(__name__)
 class Synced:
     def __init__(self, commits: Commits) -> None:
         self._commits = commits
-        self._version = self._written = -1
+        self._version = -1
+        self._written = set[int]()
 
     def up_to(self, target: int, trust_checkpoints: Callable[[], bool]) -> None:
         """fsync every commit up to `target`. `trust_checkpoints`: what is in one was synced before it was written."""
         commits, start = self._commits, self._version + 1
-        if start > target:
+        if start > target or commits.store.remote:  # where what has its name lasts
             return
         for version in range(start, target + 1) if start else self._tail(target, trust_checkpoints()):
             try:
-                if version != self._written:
+                if version not in self._written:
                     self._sync(version)
             except NotFound:
                 # Whoever moved or deleted it had a newer checkpoint, and whoever wrote that had synced it.
@@ -38,10 +39,12 @@ class Synced:
         if start == 0:
             commits.store.sync_folder(commits.table)
         self._version = target
+        self._written = {version for version in self._written if version > target}
 
     def written(self, version: int) -> None:
-        """The content of this commit lasts; its name does not yet."""
-        self._written = version
+        """The content of this commit lasts, since it got its name after that; the name does not yet."""
+        if version > self._version:
+            self._written.add(version)
 
     def _sync(self, version: int) -> None:
         store, path = self._commits.store, self._commits.live_path(version)
@@ -67,6 +70,8 @@ class Synced:
 def sync_checkpoint(commits: Commits, version: int) -> None:
     """A checkpoint in doubt stays where it is while the log has the commits; nothing is trimmed by it (`trim`)."""
     store, folder = commits.store, commits.live
+    if store.remote:
+        return
     for name in store.names(folder):
         if name.startswith(f"{version:020d}.checkpoint"):
             store.sync_file(folder / name)

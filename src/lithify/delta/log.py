@@ -34,46 +34,52 @@ from deltalake import CommitProperties, DeltaTable, Field, PostCommitHookPropert
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from lithify.core.snapshot import DataFile
+from lithify.delta.actions import ENGINE, TURN_OF, LogChange, actions_of, commit_body, commit_properties, parse_record
 from lithify.delta.actions import CommitRecord as CommitRecord
-from lithify.delta.actions import LogChange, actions_of, commit_body, commit_properties, parse_record
 from lithify.delta.archive import LogLimits, forget_archive
-from lithify.delta.commit_files import Commits
+from lithify.delta.checkpoints import Checkpoints, Due, trim_every
+from lithify.delta.commit_files import Commits, Needed
 from lithify.delta.commit_outcome import Intent, Lost, NotCommitted
 from lithify.delta.folder import LOG_FOLDER, holds_log
-from lithify.delta.forget import KEEP_TXNS, RETENTION, checkpoint_without, forgotten_at
-from lithify.delta.fsync import Synced, sync_checkpoint
+from lithify.delta.forget import KEEP_TXNS, RETENTION
+from lithify.delta.fsync import Synced
 from lithify.delta.live_files import newest_known
 from lithify.delta.open_log import check_plain, open_table, translated_error
-from lithify.delta.rebuild import Txns, keep, read_txns, rebuild
+from lithify.delta.rebuild import Txns, WrittenAside, keep, read_txns, rebuild, written_aside
+from lithify.delta.redefine import redefined
+from lithify.delta.remote_log import commits_of
 from lithify.delta.stated_values import Unfamiliar
 from lithify.delta.tail import Definition, Tail
 from lithify.delta.torn_log import set_torn_commit_aside
 from lithify.delta.trim import TrimReport, lost_to_trim, trim
+from lithify.delta.turns import turns_of
 from lithify.errors import CommitUnknown, Corruption, LithifyError, NotFound
-from lithify.files.os_errors import Exists
+from lithify.files.os_errors import Exists, InDoubt
 from lithify.files.parquet import Written
 from lithify.files.storage import Storage
 
 logger = logging.getLogger(__name__)
 
-TRIM_EVERY_CHECKPOINTS, TRIM_EVERY_COMMITS = 16, 320  # whichever comes first
+AT_ONCE_MAX = 16  # commits that are asked for at a time
 FOLLOWED_MAX = 200  # commits that are kept to be read again, before deltalake is asked to open the log anew
-HEAD_ATTEMPTS_MAX = 5  # to have deltalake at the head while others commit
-TRIM_FILES_MAX = 2_000  # on the way of a write; more is left to maintenance and to the next time
 _UNKNOWN: Any = object()
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
 class DeltaLog:
-    def __init__(self, path: PurePath, store: Storage, table: DeltaTable, checkpoint_every: int) -> None:
-        self.path, self._store, self._tail = path, store, Tail(table)
-        self._commits = Commits(path, store)
+    def __init__(self, commits: Commits, tail: Tail, checkpoint_every: int) -> None:
+        self.path, self._store, self._tail = commits.table, commits.store, tail
+        self._commits = commits
         self.limits: Callable[[], LogLimits] = lambda: LogLimits(checkpoint_every)
         self.now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
         # Told what was added and removed, once it is durable. It must not fail: the commit stands.
         self.after_commit: Callable[[int, Sequence[Written], Sequence[DataFile]], None] = lambda *_: None
         self._synced = Synced(self._commits)
+        self._checkpoints = Checkpoints(self._commits)
+        self.turns = turns_of(self._commits)
         self._pinned = False
+        # Opened at the version that a list of the log told, which was the newest when that was there.
+        self.opened_as_listed = False
         self._time = -1, 0
         self.lock = threading.RLock()
 
@@ -84,12 +90,29 @@ class DeltaLog:
         return holds_log(path / LOG_FOLDER, store)
 
     @classmethod
-    def open(cls, path: PurePath, store: Storage, version: int | None = None, checkpoint_every: int = 20) -> DeltaLog:
-        if not cls.exists(path, store):
-            raise NotFound(f"{path} holds no Delta table")
-        if version is None:
-            set_torn_commit_aside(path / LOG_FOLDER, store)
-        log = cls(path, store, open_table(path, store, version), checkpoint_every)
+    def open(
+        cls,
+        path: PurePath,
+        store: Storage,
+        version: int | None = None,
+        checkpoint_every: int = 20,
+        listed: Callable[[], object] = lambda: None,
+    ) -> DeltaLog:
+        """At its newest version, or pinned to an older one. `listed`: called in between, if it lies in a bucket."""
+        commits = commits_of(path, store)
+        if not store.remote:
+            if not cls.exists(path, store):
+                raise NotFound(f"{path} holds no Delta table")
+            if version is None:
+                set_torn_commit_aside(path / LOG_FOLDER, store)
+        if not store.remote:
+            log = cls(commits, _opened(commits, version), checkpoint_every)
+        else:
+            rebuilt = rebuild(commits, version, listed)
+            log = cls(commits, Tail.of(rebuilt), checkpoint_every)
+            if version is None and not rebuilt.newest:
+                log._catch_up()
+            log.opened_as_listed = rebuilt.newest
         log._pinned = version is not None
         return log
 
@@ -104,34 +127,56 @@ class DeltaLog:
         info: Mapping[str, Any],
         write_id: str,
         checkpoint_every: int = 20,
+        at_version: int | None = None,
     ) -> DeltaLog:
-        """Create, or replace in place: version numbers and txns at a path never start again. Raises Lost."""
-        store.make_folder(path)
-        check_plain(path, store)
-        set_torn_commit_aside(path / LOG_FOLDER, store)
-        target = 0
-        if cls.exists(path, store):
-            before = cls.open(path, store)
-            before.sync_commits()
-            target = before.version + 1
+        """Create, or replace in place: version numbers and txns at a path never start again. `at_version`: at this one
+        or not at all. Raises Lost.
+        """
+        commits, target = commits_of(path, store), 0
+        if not store.remote:
+            store.make_folder(path)
+            check_plain(path, store)
+            set_torn_commit_aside(path / LOG_FOLDER, store)
+        if store.remote and at_version is not None:
+            target = at_version  # where it cannot be put if another one is there
+        else:
+            if cls.exists(path, store):
+                opened = cls.open(path, store)
+                opened.refresh()
+                opened.sync_commits()
+                target = opened.version + 1
+            if at_version not in (None, target):
+                raise Lost
         configuration = {"delta.enableExpiredLogCleanup": "false", **KEEP_TXNS, **properties}
         intent = Intent(write_id)
         said = {"lithify": {**info, "write_id": intent.id}}
+
+        def create_at(folder: PurePath) -> None:
+            DeltaTable.create(
+                str(folder),
+                Schema.from_arrow(columns),
+                mode="overwrite" if target else "error",
+                partition_by=list(partition_by),
+                configuration=configuration,
+                raise_if_key_not_exists=False,
+                commit_properties=CommitProperties(custom_metadata=said, max_commit_retries=0),
+                post_commithook_properties=_NO_HOOKS,
+            )
+
+        made: WrittenAside | None = None
+        before = _needed_before(commits, target) if store.remote else None
         with intent.attempt(f"version {target} of {path}"):
             try:
-                DeltaTable.create(
-                    str(path),
-                    Schema.from_arrow(columns),
-                    mode="overwrite" if target else "error",
-                    partition_by=list(partition_by),
-                    configuration=configuration,
-                    raise_if_key_not_exists=False,
-                    commit_properties=CommitProperties(custom_metadata=said, max_commit_retries=0),
-                    post_commithook_properties=_NO_HOOKS,
-                )
+                if store.remote:
+                    made = written_aside(commits, before, create_at)
+                    store.publish(commits.live_path(target), made.body)
+                    commits.note(target, made.body)
+                else:
+                    create_at(path)
             except Exception as error:
-                _check_outcome(Commits(path, store), target, intent, error)
-            log = cls(path, store, open_table(path, store), checkpoint_every)
+                _check_outcome(commits, target, intent, error)
+                made = None
+            log = cls(commits, _opened(commits) if made is None else Tail.of(made.then), checkpoint_every)
         log.make_durable()
         return log
 
@@ -209,18 +254,30 @@ class DeltaLog:
     def refresh(self) -> None:
         """Move to the head. Waits for a commit of another thread: its validation holds for the version it saw."""
         with self.lock:
-            if not self._at_head():
+            if self._store.remote or not self._at_head():
                 self._catch_up()
 
-    def _catch_up(self, commit: CommitRecord | None = None) -> None:
-        """Read what others have committed, or take the next commit as it is. A log that was trimmed meanwhile no longer
-        leads from this handle's version to the head, and some commits say what only deltalake knows: open it anew.
+    def is_newest(self) -> bool:
+        """Whether nothing has come since. From any thread: it looks, and stays where it is."""
+        try:
+            return self._commits.following(self.version) is None
+        except NotFound:
+            return False
+
+    def look(self, count: int, *, once: bool) -> None:
+        """Move on by what has come, and ask for so many at first. `once`: and not for more."""
+        with self.lock:
+            self._catch_up(partial(self._follow, min(count, AT_ONCE_MAX), once=once))
+
+    def _catch_up(self, move: Callable[[], None] | None = None) -> None:
+        """Read what others have committed (`_follow`), or take a commit that is known (`_advance`). A log that was
+        trimmed meanwhile no longer leads from this handle's version to the head, and some commits say what only
+        deltalake knows: open it anew.
         """
         try:
-            if commit is not None:
-                self._advance(commit)
-            while commit is None and (following := self._next_commit()) is not None:
-                self._advance(following)
+            (move or partial(self._follow, 1))()
+            if (table := self._checkpoints.take_opened()) is not None and table.version() > self._tail.opened:
+                self._tail.rebase(table)
             if self._tail.commits_since > FOLLOWED_MAX:
                 # What stands in its way stands in that of the next look too, or has passed by then.
                 with contextlib.suppress(LithifyError):
@@ -229,32 +286,46 @@ class DeltaLog:
             logger.debug("%s is opened anew: %s", self.path, error)
             self._reopen()
 
-    def _advance(self, commit: CommitRecord) -> None:
-        self._tail.advance(commit)
-        self._time = commit.version, commit.timestamp_ms if "time_ms" in commit.info else 0
+    def _follow(self, count: int, *, once: bool = False) -> None:
+        """Ask for the next commits until there are no more: for so many at first, then half as many as have come."""
+        before, at_head = self.version, False
+        while not at_head:
+            started_s = time.monotonic()
+            try:
+                contents = self._commits.ahead(self.version, count)
+            except NotFound as error:
+                raise Unfamiliar(f"version {self.version} has left the log") from error
+            took_s = time.monotonic() - started_s
+            for content in contents:
+                self._advance(self._parsed(content))
+            at_head = len(contents) < count
+            count = min(max(1, (self.version - before) // 2), AT_ONCE_MAX)
+            if once:
+                break
+        self.turns.looked(at_head, took_s)
 
-    def _next_commit(self) -> CommitRecord | None:
-        """Commits go oldest first: while this version is there, the next is the one that was built on it, and not one
-        that came too late for a version that is gone (`trim`).
-        """
-        here, following = self._commits.live_path(self.version), self._commits.live_path(self.version + 1)
+    def _parsed(self, content: bytes) -> CommitRecord:
         try:
-            # One that is empty is on its way, of a writer that does not give it its name at the end.
-            content = self._store.read(following).strip() or None
-        except NotFound:
-            content = None
-        if not self._store.exists(here) or self._commits.is_archived(self.version):
-            raise Unfamiliar(f"version {self.version} has left the log")
-        try:
-            return None if content is None else parse_record(self.version + 1, content)
+            return parse_record(self.version + 1, content)
         except ValueError as error:
             raise Unfamiliar(f"version {self.version + 1} cannot be read here") from error
 
+    def _advance(self, commit: CommitRecord) -> None:
+        self._tail.advance(commit)
+        self.turns.committed(commit.info.get(TURN_OF))
+        if commit.engine == ENGINE:
+            self._synced.written(commit.version)
+        self._time = commit.version, commit.timestamp_ms if "time_ms" in commit.info else 0
+
     def _reopen(self) -> None:
-        table = open_table(self.path, self._store)
-        if table.version() < self.version:
+        tail, newest = _opened(self._commits), self.version
+        if tail.version <= newest and self._store.remote:  # a list may show less than was read
+            while self._commits.exists(newest + 1):
+                newest += 1
+            tail = _opened(self._commits, newest) if tail.version < newest else tail
+        if tail.version < self.version:
             raise self._commits.gone(self.version)
-        self._tail = Tail(table)
+        self._tail = tail
 
     def _at_head(self) -> bool:
         """The head moves only by the next commit, and the next never goes before ours does. Looking for the two of them
@@ -268,7 +339,7 @@ class DeltaLog:
         """A handle pinned to an older version."""
         if version == self.version:
             return self
-        if self._commits.listing().can_read(version):
+        if not self._store.remote and self._commits.listing().can_read(version):
             with contextlib.suppress(NotFound):  # moved to the archive meanwhile
                 return DeltaLog.open(self.path, self._store, version)
         return self._rebuilt(self._commits, version)
@@ -278,12 +349,12 @@ class DeltaLog:
         keep(self._commits, version, folder)
 
     def saved_in(self, folder: PurePath, version: int) -> DeltaLog:
-        return self._rebuilt(Commits(folder, self._store), version)
+        return self._rebuilt(commits_of(folder, self._store), version)
 
     def _rebuilt(self, commits: Commits, version: int) -> DeltaLog:
         rebuilt = rebuild(commits, version)
-        log = DeltaLog(self.path, self._store, rebuilt.table, self.limits().checkpoint_every)
-        log._pinned, log._tail.all_txns = True, rebuilt.txns
+        log = DeltaLog(self._commits, Tail.of(rebuilt), self.limits().checkpoint_every)
+        log._pinned = True
         return log
 
     def files(self, bounds_of: Sequence[str]) -> tuple[DataFile, ...]:
@@ -295,7 +366,7 @@ class DeltaLog:
                 live = self._tail.files(bounds_of, newest_known.get(log), check)
             except Unfamiliar as error:
                 logger.debug("%s is opened anew at version %s: %s", self.path, self.version, error)
-                self._tail = Tail(open_table(self.path, self._store, self.version))
+                self._tail = _opened(self._commits, self.version)
                 live = self._tail.files(bounds_of, None, check)
             if not self._pinned:
                 newest_known[log] = live
@@ -303,15 +374,20 @@ class DeltaLog:
 
     def versions(self) -> range:
         """Versions whose commit is still in the log or its archive, without a gap."""
-        return self._commits.versions()
+        there = self._commits.versions()
+        # What was read is there, whether a list shows it already or not.
+        return range(there.start, max(there.stop, self.version + 1)) if there and self._store.remote else there
 
     def commit_record(self, version: int) -> CommitRecord:
         return self._commits.record(version)
 
     def commit_records(self, since_version: int = -1) -> Iterator[CommitRecord]:
         there = self.versions()
-        for version in range(max(there.start, since_version + 1), min(there.stop, self.version + 1)):
-            yield self.commit_record(version)
+        return self._commits.records(range(max(there.start, since_version + 1), min(there.stop, self.version + 1)))
+
+    def dated_records(self, versions: Sequence[int]) -> Iterator[tuple[CommitRecord, int] | None]:
+        """Commits, and when they were put there, by the storage's clock. None for one that is gone."""
+        return self._commits.dated_records(versions)
 
     def commit_path(self, version: int) -> PurePath:
         """Where the commit lies now: it may move to the archive at any time."""
@@ -326,6 +402,8 @@ class DeltaLog:
     def _last_ms(self) -> int:
         """When this handle's version was committed, as far as Lithify said so."""
         version, known_ms = self._time
+        if version != self.version and self._tail.opened == self.version and self._tail.opened_ms is not None:
+            version, known_ms = self._time = self.version, self._tail.opened_ms
         if version != self.version:
             try:
                 known_ms = int(self.commit_record(self.version).info.get("time_ms", 0))
@@ -338,6 +416,10 @@ class DeltaLog:
         """Move the log from this handle's version to the next, or raise Lost. `delta/commit.py` does: nobody else."""
         with self.lock:
             now_ms = self.next_ms()
+            if change.columns is not None:
+                definition = redefined(self._tail.table, self._tail.definition, change.columns, change.properties or {})
+                body = commit_body(change, self.partition_columns, intent.id, now_ms, definition)
+                return self._swap(intent, lambda: self._publish(self.version + 1, body), body)
             if change.properties is not None or change.column is not None or not self._tail.definition.is_plain:
                 return self._swap(intent, lambda: self._commit_by_deltalake(change, intent, now_ms))
             target = self.version + 1
@@ -348,8 +430,21 @@ class DeltaLog:
         self._store.publish(self._commits.live_path(target), body)
         self._synced.written(target)
 
-    def _commit_by_deltalake(self, change: LogChange, intent: Intent, now_ms: int) -> None:
-        table = self._opened_here()
+    def _commit_by_deltalake(self, change: LogChange, intent: Intent, now_ms: int) -> WrittenAside | None:
+        """What the log is then, where that is known."""
+        if not self._store.remote:
+            self._write_by(self._opened_here(), change, intent, now_ms)
+            return None
+
+        def write(folder: PurePath) -> None:
+            self._write_by(DeltaTable(str(folder), version=self.version), change, intent, now_ms)
+
+        target = self.version + 1
+        made = written_aside(self._commits, self._commits.needed_aside(self.version), write)
+        self._publish(target, made.body)
+        return made
+
+    def _write_by(self, table: DeltaTable, change: LogChange, intent: Intent, now_ms: int) -> None:
         properties = commit_properties(change.txns, change.info, intent.id, now_ms)
         options: dict[str, Any] = {"commit_properties": properties, "post_commithook_properties": _NO_HOOKS}
         if change.properties is not None:
@@ -375,27 +470,49 @@ class DeltaLog:
         self._tail.rebase(table)
         return table
 
-    def _swap(self, intent: Intent, attempt: Callable[[], object], body: bytes | None = None) -> int:
-        """`body`: what the attempt writes, where that is known before."""
+    def _swap(self, intent: Intent, attempt: Callable[[], WrittenAside | None], body: bytes | None = None) -> int:
+        """`body`: what the attempt writes, where that is known before; else it may tell what the log is then."""
         assert not self._pinned, "a handle on the past cannot commit"
         target = self.version + 1
         # Only the newest commit can ever be torn: nothing is built on one that a power cut can take back.
         self.sync_commits()
         self._store.step("log.swap")
-        with intent.attempt(f"version {target} of {self.path}"):
-            try:
-                attempt()
-            except Lost:
-                raise
-            except Exception as error:
-                _check_outcome(self._commits, target, intent, error)
-            if lost_to_trim(self._commits, target, intent.id):
-                self._take_back(target, intent)
-                raise Lost
-            self._catch_up(None if body is None else parse_record(target, body))
-            if self.version < target:
-                raise self._commits.gone(target)
+        first: bytes | None = None
+        made: WrittenAside | None = None
+        try:
+            with intent.attempt(f"version {target} of {self.path}"):
+                try:
+                    started_s = time.monotonic()
+                    made = attempt()
+                    self.turns.swapped(time.monotonic() - started_s)
+                except Lost:
+                    raise
+                except Exception as error:
+                    first = error.found if isinstance(error, Exists) else None
+                    _check_outcome(self._commits, target, intent, error)
+                if lost_to_trim(self._commits, target, intent.id):
+                    self._take_back(target, intent)
+                    raise Lost
+                self._move_to(target, body, made)
+        except Lost:
+            if first is not None:
+                self._commits.note(target, first)
+                self._catch_up(lambda: self._advance(self._parsed(first)))
+            raise
         return target
+
+    def _move_to(self, target: int, body: bytes | None, made: WrittenAside | None) -> None:
+        """To our own commit."""
+        if made is not None:
+            self._tail = Tail.of(made.then)
+            self._commits.note(target, made.body)
+        elif body is not None:
+            self._commits.note(target, body)
+            self._catch_up(partial(self._advance, parse_record(target, body)))
+        else:
+            self._catch_up()
+        if self.version < target:
+            raise self._commits.gone(target)
 
     def _take_back(self, version: int, intent: Intent) -> None:
         """The commit does not count: readers begin at a newer checkpoint, and nobody was told of it."""
@@ -406,7 +523,7 @@ class DeltaLog:
         with contextlib.suppress(NotFound):  # trimmed once more
             if parse_record(version, self._store.read(path)).info.get("write_id") == intent.id:
                 self._store.delete(path)
-        self._tail = Tail(open_table(self.path, self._store))
+        self._tail = _opened(self._commits)
 
     def make_durable(self) -> None:
         """After a commit: fsync it. Whatever stops that, the commit stands, and readers see it."""
@@ -424,7 +541,7 @@ class DeltaLog:
         self._synced.up_to(self.version, trust_checkpoints=self._is_ours)
 
     def _is_ours(self) -> bool:
-        return self.limits().retain_hours is not None
+        return self.limits().is_ours
 
     def _keep_txns(self) -> None:
         """A table that was made to forget by deltalake's clock is told not to, before a checkpoint would forget."""
@@ -433,24 +550,27 @@ class DeltaLog:
             self.try_commit(change, Intent(uuid.uuid4().hex))
 
     def checkpoint_if_due(self) -> None:
-        """Keep opening and committing fast. Derived data: a failure costs time later, never an answer."""
+        """Every so many versions. Derived data: a failure costs time later, never an answer."""
         with self.lock:
             try:
                 limits = self.limits()
                 number, rest = divmod(self.version, limits.checkpoint_every)
-                if not number or rest:
-                    return
-                trim_every = max(1, min(TRIM_EVERY_CHECKPOINTS, TRIM_EVERY_COMMITS // limits.checkpoint_every))
-                self._checkpoint(forget=number % trim_every == 0)
-                if number % trim_every == 0:
-                    self.trim_if_due(TRIM_FILES_MAX)
+                if number and not rest:
+                    self.checkpoint(trim=number % trim_every(limits) == 0)
             except Exception as error:
                 logger.warning("the log of %s could not be shortened: %s", self.path, error)
+
+    def checkpoint(self, *, trim: bool) -> None:
+        """Have one of this version written, beside the writers. `trim`: and what is old goes."""
+        with self.lock:
+            self._keep_txns()
+            self.sync_commits()
+            self._checkpoints.write(Due(self.version, self._last_ms(), self.limits(), self.now_ms), trim=trim)
 
     def trim_if_due(self, files_max: int | None = None) -> TrimReport:
         """Trim by the table's own limits; a log that others rely on is left alone."""
         limits = self.limits()
-        if limits.retain_hours is None:
+        if not limits.is_ours:
             return TrimReport()
         return trim(self._commits, self.now_ms(), limits, files_max)
 
@@ -461,45 +581,41 @@ class DeltaLog:
 
     def forget_archive(self) -> None:
         """Of a dropped table, of which nothing can be asked for any more."""
-        forget_archive(self._commits)
-
-    def _checkpoint(self, *, forget: bool) -> None:
-        """`forget`: leave out what the log need not remember any more."""
-        if not self._store.exists(self._commits.live_path(self.version)):
-            return  # others have gone on so far that this version is in the archive
-        try:
-            self._store.step("log.checkpoint")
-            self._keep_txns()
-            self.sync_commits()
-            names = forgotten_at(self._commits, self._last_ms()) if forget and self._is_ours() else frozenset()
-            if names:
-                checkpoint_without(self._commits, self.version, names)
-            else:
-                self._opened_at_head().create_checkpoint()
-            sync_checkpoint(self._commits, self.version)
-            if forget:
-                self._rebase()
-        except (LithifyError, DeltaError, OSError, Lost) as error:
-            logger.warning("no checkpoint of %s at version %s: %s", self.path, self.version, error)
-
-    def _opened_at_head(self) -> DeltaTable:
-        """deltalake's handle at the version that this one then has, every commit of it synced."""
-        for _ in range(HEAD_ATTEMPTS_MAX):
-            with contextlib.suppress(Lost):
-                table = self._opened_here()
-                self.sync_commits()
-                return table
-        raise Lost
+        if not self._store.remote:
+            forget_archive(self._commits)
 
     def _rebase(self) -> None:
         """Have deltalake open the log at a newer version, so that neither it nor we keep what came before."""
-        self._tail.rebase(open_table(self.path, self._store, self.version))
+        self._tail.rebase(_opened(self._commits, self.version).table)
+
+
+def _opened(commits: Commits, version: int | None = None) -> Tail:
+    """By deltalake, at the newest version or an older one."""
+    if not commits.store.remote:
+        return Tail(open_table(commits.table, commits.store, version))
+    return Tail.of(rebuild(commits, version))
+
+
+def _needed_before(commits: Commits, target: int) -> Needed | None:
+    """What the version before is rebuilt from, or Lost: one that was trimmed has others in its place."""
+    try:
+        return commits.needed_for(target - 1) if target else None
+    except NotFound as error:
+        raise Lost from error
 
 
 def _check_outcome(commits: Commits, target: int, intent: Intent, error: Exception) -> None:
     """After a failed attempt, ask the log: returns if it stands, else raises Lost or NotCommitted. What cannot be read
     here says nothing.
     """
+    if isinstance(error, InDoubt):
+        raise error
+    if isinstance(error, Exists) and error.found:
+        # Whoever came first was read.
+        with contextlib.suppress(ValueError):
+            if parse_record(target, error.found).info.get("write_id") == intent.id:
+                return
+        raise Lost from error
     if commits.exists(target):
         if commits.record(target).info.get("write_id") == intent.id:
             return

@@ -9,19 +9,25 @@ Paths of data files are relative, and mean the real table.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from lithify.delta.commit_files import Commits
+from lithify.delta.actions import CommitRecord
+from lithify.delta.commit_files import Commits, Needed, NoLog
 from lithify.delta.folder import LOG_FOLDER, commit_name
+from lithify.delta.open_log import translated_error
+from lithify.delta.remote_log import RemoteCommits
+from lithify.delta.sidecar_paths import check_sidecar_paths
+from lithify.delta.torn_log import checkpoint_column, is_parquet
 from lithify.errors import Corruption, NotFound
-from lithify.files.open_parquet import open_file
+from lithify.files.at_once import at_once
+from lithify.files.local import LocalStorage
 from lithify.files.scratch import Scratch
 
 T = TypeVar("T")
@@ -42,38 +48,97 @@ class Txns:
 
 @dataclass(frozen=True)
 class Rebuilt:
+    """`last`: its newest commit. `newest`: it was looked whether another one follows, after the log was listed, and
+    there was none.
+    """
+
     table: DeltaTable
     txns: Txns
+    last: CommitRecord | None
+    newest: bool = False
 
 
-def rebuild(commits: Commits, version: int) -> Rebuilt:
-    """Raises NotFound where neither place tells that version any more."""
-    return _patiently(commits, version, lambda: _rebuild(commits, version))
+def rebuild(commits: Commits, version: int | None = None, listed: Callable[[], object] = lambda: None) -> Rebuilt:
+    """The newest one by default. `listed` is called when it is known which files are read. Raises NotFound where
+    neither place tells that version any more.
+    """
+    return _patiently(commits, version, lambda: _rebuild(commits, version, listed))
 
 
 def read_txns(commits: Commits, version: int) -> Txns:
     """Every application transaction as of a version. Raises NotFound where it is not told any more."""
-    return _patiently(commits, version, lambda: _txns(commits, *commits.needed_for(version)))
+
+    def read() -> Txns:
+        needed = commits.needed_for(version)
+        return _txns(commits, needed.checkpoint, needed.commits)[0]
+
+    return _patiently(commits, version, read)
 
 
-def _patiently(commits: Commits, version: int, work: Callable[[], T]) -> T:
+def _patiently(commits: Commits, version: int | None, work: Callable[[], T]) -> T:
     for _ in range(ATTEMPTS_MAX):
-        with contextlib.suppress(NotFound):
+        try:
             return work()
+        except NoLog:
+            raise
+        except NotFound:
+            continue
+    if version is None:
+        return work()
     raise commits.gone(version)
 
 
+@dataclass(frozen=True)
+class Aside:
+    """A log in a folder of its own, and the files that it is read from."""
+
+    folder: PurePath
+    checkpoint: Sequence[PurePath] = ()
+    commits: range = range(0)
+
+    def rebuilt(self, version: int) -> Rebuilt:
+        """`version`: the last of its commits, or the next, which was written there since."""
+        commits = range(self.commits.start, version + 1)
+        txns, last = _txns(Commits(self.folder, LocalStorage()), self.checkpoint, commits)
+        return Rebuilt(DeltaTable(str(self.folder), version=version), txns, last)
+
+
 @contextlib.contextmanager
-def aside(commits: Commits, version: int) -> Iterator[PurePath]:
-    """A folder with the log up to a version, as long as the block lasts."""
-    checkpoint, needed = commits.needed_for(version)
+def aside(commits: Commits, needed: Needed | None) -> Iterator[Aside]:
+    """A folder with the log up to a version, as long as the block lasts. None: with nothing."""
     with Scratch("log") as folder:
-        target = folder / LOG_FOLDER
-        if checkpoint is not None:
-            _fetch(commits, checkpoint, target)
-        for number in needed:
-            _fetch_commit(commits, number, target)
-        yield folder
+        if needed is None:
+            yield Aside(folder)
+        else:
+            yield Aside(folder, _bring(commits, needed, folder / LOG_FOLDER), needed.commits)
+
+
+class WrittenAside(NamedTuple):
+    """A commit that deltalake has made of a log that it had for itself, and what the log is then."""
+
+    body: bytes
+    then: Rebuilt
+
+
+def written_aside(commits: Commits, before: Needed | None, write: Callable[[PurePath], None]) -> WrittenAside:
+    target = 0 if before is None else before.version + 1
+    with aside(commits, before) as own:
+        write(own.folder)
+        body = LocalStorage().read(own.folder / LOG_FOLDER / commit_name(target))
+        return WrittenAside(body, own.rebuilt(target))
+
+
+def _bring(commits: Commits, needed: Needed, folder: PurePath) -> list[PurePath]:
+    """Give a folder what a version is rebuilt from; where the checkpoint lies then."""
+    if isinstance(commits, RemoteCommits):
+        brought = commits.bring(needed, folder)
+        check_sidecar_paths(folder, LocalStorage())
+        return brought
+    for source in needed.checkpoint:
+        _fetch(commits, source, folder)
+    for number in needed.commits:
+        _fetch_commit(commits, number, folder)
+    return [folder / source.name for source in needed.checkpoint]
 
 
 def keep(commits: Commits, version: int, folder: PurePath) -> None:
@@ -84,24 +149,38 @@ def keep(commits: Commits, version: int, folder: PurePath) -> None:
 def _keep(commits: Commits, version: int, folder: PurePath) -> None:
     store, target = commits.store, folder / LOG_FOLDER
     store.delete_folder(target)
-    checkpoint, needed = commits.needed_for(version)
+    needed = commits.needed_for(version)
     store.make_folder(target)
-    for source in ([] if checkpoint is None else [checkpoint]) + [commits.path(number) for number in needed]:
+    for source in (*needed.checkpoint, *map(commits.path, needed.commits)):
         store.copy(source, target / source.name)
     store.sync_folder(target)
 
 
-def _rebuild(commits: Commits, version: int) -> Rebuilt:
-    checkpoint, needed = commits.needed_for(version)
-    with aside(commits, version) as folder:
+def _rebuild(commits: Commits, version: int | None, listed: Callable[[], object]) -> Rebuilt:
+    needed = commits.needed_for(version)
+    listed()
+    with Scratch("log") as folder:
+        newest = False
+        if commits.store.remote and version is None:
+            # A list may not tell of the last commits yet; whoever asks for the next one by its name finds it.
+            checkpoint, following = at_once(
+                lambda: _bring(commits, needed, folder / LOG_FOLDER), lambda: commits.following(needed.version)
+            )
+            newest = following is None
+        else:
+            checkpoint = _bring(commits, needed, folder / LOG_FOLDER)
         try:
-            table = DeltaTable(folder, version=version)
+            table = DeltaTable(folder, version=needed.version)
         except (DeltaError, OSError, ValueError) as error:
+            if commits.does_without(needed, all(is_parquet(path, LocalStorage()) for path in checkpoint)):
+                return _rebuild(commits, version, listed)
+            if commits.store.remote:
+                raise translated_error(error, commits.table) from error
             raise Corruption(
-                f"version {version} of {commits.table} cannot be read from its archive ({error}): choose a newer one, "
-                f"or restore {commits.archive} from a copy"
+                f"version {needed.version} of {commits.table} cannot be read from its archive ({error}): choose a "
+                f"newer one, or restore {commits.archive} from a copy"
             ) from error
-        return Rebuilt(table, _txns(commits, checkpoint, needed))
+        return Rebuilt(table, *_txns(Commits(folder, LocalStorage()), checkpoint, needed.commits), newest)
 
 
 def _fetch_commit(commits: Commits, version: int, folder: PurePath) -> None:
@@ -119,15 +198,17 @@ def _fetch(commits: Commits, source: PurePath, folder: PurePath) -> None:
     commits.store.download(source, folder / source.name)
 
 
-def _txns(commits: Commits, checkpoint: PurePath | None, needed: range) -> Txns:
+def _txns(commits: Commits, checkpoint: Sequence[PurePath], needed: range) -> tuple[Txns, CommitRecord | None]:
+    """Those of all, and the newest commit."""
+    last: CommitRecord | None = None
     found: dict[str, int] = {}
-    if checkpoint is not None:
-        commits.store.path_guard.is_there(checkpoint)
-        try:
-            stored = open_file(checkpoint).read(columns=["txn"]).column("txn")
-        except (Corruption, pa.ArrowException) as error:
-            raise Corruption(f"checkpoint {checkpoint} is not readable: restore it from a copy") from error
-        found = {txn["appId"]: txn["version"] for txn in stored.drop_null().to_pylist()}
+    for path in checkpoint:
+        if not commits.store.remote:
+            commits.store.path_guard.is_there(path)
+        stored = checkpoint_column(path, commits.store, "txn")
+        if stored is not None:
+            found.update((txn["appId"], txn["version"]) for txn in stored.to_pylist())
     for version in needed:
-        found.update(commits.record(version).txns)
-    return Txns(found)
+        last = commits.record(version)
+        found.update(last.txns)
+    return Txns(found), last

@@ -12,10 +12,8 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from urllib.parse import unquote
 
-import pyarrow as pa
-
 from lithify.errors import Corruption, NotFound
-from lithify.files.open_parquet import open_file
+from lithify.files.open_parquet import open_file, read_open
 from lithify.files.storage import Storage
 
 FOLDER = "_sidecars"
@@ -60,9 +58,9 @@ def _in_parquet(path: PurePath) -> Iterator[object]:
         if columns > 1:
             yield "sidecar: a column that is there twice"
         elif columns:
-            for found in file.read(columns=["sidecar"]).column("sidecar").drop_null().to_pylist():
+            for found in read_open(file, path, ["sidecar"]).column("sidecar").drop_null().to_pylist():
                 yield found.get("path")
-    except (Corruption, pa.ArrowException):
+    except Corruption:
         return  # torn: whoever opens the log sets it aside
 
 

@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 from lithify.delta.actions import CommitRecord
 from lithify.delta.constraints import demands
 from lithify.delta.live_files import Check, LiveFiles
-from lithify.delta.rebuild import Txns
+from lithify.delta.rebuild import Rebuilt, Txns
 from lithify.delta.stated_values import Unfamiliar
 
 _FAMILIAR = frozenset({"commitInfo", "add", "remove", "txn"})
@@ -81,7 +81,7 @@ class Definition:
 class Tail:
     """Used by one thread at a time. `table` is at `opened`, which is never newer than `version`."""
 
-    def __init__(self, table: DeltaTable) -> None:
+    def __init__(self, table: DeltaTable, txns: Txns | None = None) -> None:
         self.table = table
         self.definition = Definition.of(table)
         self.opened = self.version = int(table.version())
@@ -89,7 +89,16 @@ class Tail:
         self._live: LiveFiles | None = None
         # As of `version`: those that were set since `opened`, and since `all_txns` were read; of others what was asked.
         self.txns: dict[str, int | None] = {}
-        self.all_txns: Txns | None = None
+        self.all_txns = txns
+        # When `opened` was committed, if that is known.
+        self.opened_ms: int | None = None
+
+    @classmethod
+    def of(cls, rebuilt: Rebuilt) -> Tail:
+        tail, last = cls(rebuilt.table, rebuilt.txns), rebuilt.last
+        if last is not None and last.version == tail.opened:
+            tail.opened_ms = int(last.info.get("time_ms", 0))
+        return tail
 
     @property
     def commits_since(self) -> int:
@@ -109,10 +118,11 @@ class Tail:
 
     def rebase(self, table: DeltaTable) -> None:
         """Have a newer version of the same log to ask, up to this one: what lies before it need not be kept."""
-        self.table, self.opened = table, int(table.version())
+        self.table, self.opened, self.opened_ms = table, int(table.version()), None
         self._since = [commit for commit in self._since if commit.version > self.opened]
-        if not self._since and len(self.txns) > TXNS_KEPT_MAX:
-            self.txns, self.all_txns = {}, None
+        if len(self.txns) > TXNS_KEPT_MAX:
+            self.txns = {name: version for commit in self._since for name, version in commit.txns.items()}
+            self.all_txns = None
 
     def files(self, bounds_of: Sequence[str], known: LiveFiles | None, check: Check) -> LiveFiles:
         """Those of `version`, with the bounds of these columns. `known`: of any version of the same log."""

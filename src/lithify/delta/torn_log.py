@@ -10,10 +10,13 @@ import logging
 import time
 from pathlib import PurePath
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from lithify.delta.actions import parse_objects
 from lithify.delta.folder import CHECKPOINT_NAME, HINT, LOCK, Listing, commit_name, hinted_checkpoint
 from lithify.errors import Corruption, NotFound
-from lithify.files.open_parquet import open_file
+from lithify.files.open_parquet import open_bytes, open_file, read_open
 from lithify.files.storage import Storage
 
 logger = logging.getLogger(__name__)
@@ -79,7 +82,7 @@ def set_torn_checkpoint_aside(folder: PurePath, store: Storage) -> bool:
     torn = {
         name: int(match.group(1))
         for name in listing.names
-        if (match := CHECKPOINT_NAME.fullmatch(name)) and not is_parquet(folder / name)
+        if (match := CHECKPOINT_NAME.fullmatch(name)) and not is_parquet(folder / name, store)
     }
     for name, version in torn.items():
         if listing.can_read(version, without=torn.values()):
@@ -92,10 +95,26 @@ def set_torn_checkpoint_aside(folder: PurePath, store: Storage) -> bool:
     return dropped
 
 
-def is_parquet(path: PurePath) -> bool:
+def open_checkpoint(path: PurePath, store: Storage) -> pq.ParquetFile:
+    """No copy of one is kept anywhere: another log at the same address would have names of its own like these."""
+    return open_bytes(store.read(path), str(path)) if store.remote else open_file(path)
+
+
+def checkpoint_column(path: PurePath, store: Storage, name: str) -> pa.ChunkedArray | None:
+    """What its actions of one kind say. None: it is one of the files beside a checkpoint, which have none of them."""
+    try:
+        file = open_checkpoint(path, store)
+        if name not in file.schema_arrow.names:
+            return None
+        return read_open(file, path, [name]).column(name).drop_null()
+    except Corruption as error:
+        raise Corruption(f"checkpoint {path} is not readable: restore it from a copy") from error
+
+
+def is_parquet(path: PurePath, store: Storage) -> bool:
     """Raises what stops this process from reading it; Arrow's own errors, which have no number, are about the file."""
     try:
-        open_file(path).close()
+        open_checkpoint(path, store).close()
     except (Corruption, NotFound):
         return False
     return True

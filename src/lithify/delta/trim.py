@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from lithify.delta.archive import HOUR_MS, VERSIONED_NAME, Archiver, LogLimits
 from lithify.delta.commit_files import Commits
 from lithify.delta.folder import CHECKPOINT_NAME, HINT, LOCK, checkpoint_name, commit_name, hinted_checkpoint
+from lithify.delta.remote_log import TRIM_AGE_MS_MIN
 from lithify.delta.torn_log import is_parquet
 from lithify.errors import CommitUnknown, NotFound, Unavailable
 from lithify.files.local import DOUBTED
@@ -48,6 +49,8 @@ def trim(commits: Commits, now_ms: int, limits: LogLimits, files_max: int | None
     """Move and delete what may go, at most about `files_max` files each. Does nothing while another process trims or
     recovers this log.
     """
+    if commits.store.remote:
+        return _Trim(commits, now_ms, limits, is_oldest=True).run(files_max)
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(commits.store.lock(commits.live / LOCK, 0, f"clean-up of {commits.live}"))
@@ -74,6 +77,11 @@ class _Trim:
         self._folder, self._store, self._now_ms = commits.live, commits.store, now_ms
         self._limits, self._is_oldest = limits, is_oldest
         self._listing = commits.listing()
+        self._age_ms_min, self._modified_ms = HOUR_MS, dict[str, int]()
+        if commits.store.remote:
+            # Whoever asks less often whether its version is there relies on this (`remote_log`).
+            self._age_ms_min = TRIM_AGE_MS_MIN
+            self._modified_ms = {entry.path: entry.mtime_ms for entry in commits.store.entries(commits.live)}
 
     def run(self, files_max: int | None) -> TrimReport:
         start = self._start() if self._is_oldest else None
@@ -85,8 +93,7 @@ class _Trim:
         if hinted is not None and any(name.startswith(f"{hinted:020d}.checkpoint") for name in doomed):
             # Left by a process that was late. Readers do without a hint, but not with one that points at nothing.
             self._store.delete(self._folder / HINT)
-        for name in doomed:
-            self._store.delete(self._folder / name)
+        self._store.delete_all(self._folder / name for name in doomed)
         gone = set(doomed)
         return TrimReport(
             commits=sum(name.endswith(".json") for name in old if name in gone),
@@ -97,6 +104,8 @@ class _Trim:
 
     def _age_ms(self, name: str) -> float:
         try:
+            if self._store.remote:
+                return self._now_ms - self._modified_ms.get(name, self._now_ms)
             return self._now_ms - self._store.modified_ms(self._folder / name)
         except NotFound:
             return 0
@@ -105,7 +114,8 @@ class _Trim:
         """The oldest commit that must stay, whatever checkpoints there are."""
         run = self._listing.run()
         for position, version in enumerate(run[:-1]):
-            if not self._limits.may_go(self._age_ms(commit_name(version)), len(run) - 1 - position):
+            age_ms = self._age_ms(commit_name(version))
+            if age_ms <= self._age_ms_min or not self._limits.may_go(age_ms, len(run) - 1 - position):
                 return version
         return run[-1] if run else None
 
@@ -117,7 +127,7 @@ class _Trim:
         for version in reversed(self._listing.checkpoints[:-1]):
             path = self._folder / checkpoint_name(version)
             fits = version <= oldest and run[0] <= version
-            if fits and not self._store.is_doubted(path) and is_parquet(path):
+            if fits and not self._store.is_doubted(path) and is_parquet(path, self._store):
                 self._store.sync_file(path)
                 self._store.sync_folder(self._folder)
                 return version
@@ -128,7 +138,7 @@ class _Trim:
         found = [
             (int(match.group(1)), name) for name in self._listing.names if (match := VERSIONED_NAME.fullmatch(name))
         ]
-        return [name for version, name in sorted(found) if version < start and self._age_ms(name) > HOUR_MS]
+        return [name for version, name in sorted(found) if version < start and self._age_ms(name) > self._age_ms_min]
 
     def _spare_checkpoints(self, start: int | None) -> list[str]:
         """Commits say everything; a checkpoint every so often keeps reading an old version from taking long."""
@@ -160,6 +170,8 @@ class _Trim:
 def lost_to_trim(commits: Commits, version: int, write_id: str) -> bool:
     """Whether the commit just put at `version` stands where the log was trimmed, so that no reader will ever see it."""
     folder, store = commits.live, commits.store
+    if commits.is_fresh():
+        return False
     if commits.is_archived(version):
         return commits.record(version).info.get("write_id") != write_id
     newest = hinted_checkpoint(folder, store)

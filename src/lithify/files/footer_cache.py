@@ -8,7 +8,7 @@ its place: what is kept belongs to a file of this size that was last written to 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,12 +16,17 @@ import pyarrow.parquet as pq
 
 from lithify.core.read_plan import Source
 from lithify.files.footer_parts import read_part
-from lithify.files.open_parquet import open_file
+from lithify.files.local_files import bring_soon, is_far
+from lithify.files.open_parquet import open_far, open_file
 from lithify.files.read_proof import check_whole
 
 CACHED_BYTES_MAX = 96 * 2**20
 # So much larger is a footer in memory than in its file, about.
 MEMORY_SHARE = 6
+# An object that was opened so often is brought after all; of so many it is counted.
+FAR_OPENS_MAX = 8
+FAR_KNOWN_MAX = 10_000
+_AFAR = 0  # in place of a time: of an object that is not here
 
 
 class Opened(NamedTuple):
@@ -49,6 +54,7 @@ class Footers:
     def __init__(self, bytes_max: int = CACHED_BYTES_MAX) -> None:
         self._cached: OrderedDict[_Key, _Footer] = OrderedDict()
         self._bytes, self._bytes_max = 0, bytes_max
+        self._far: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     @property
@@ -63,6 +69,8 @@ class Footers:
     def open(self, source: Source) -> Opened:
         """To be closed by the caller. Raises as `open_file` does."""
         path, size_bytes = source.path, source.size_bytes
+        if is_far(path, size_bytes):
+            return self._open_far(source)
         moment = check_whole(path, size_bytes)
         whole: _Key = path, size_bytes, moment, None
         known = self._find(whole)
@@ -76,6 +84,20 @@ class Footers:
         file = open_file(path, size_bytes, metadata=None if known is None else known.metadata)
         groups = range(file.num_row_groups) if source.groups is None else source.groups
         return Opened(file, groups, (known or self._keep(whole, file)).names)
+
+    def _open_far(self, source: Source) -> Opened:
+        with self._lock:
+            self._far[source.path] += 1
+            often = self._far[source.path] == FAR_OPENS_MAX
+            if len(self._far) > FAR_KNOWN_MAX:
+                self._far.clear()
+        if often:  # from a copy it is read faster, and page by page
+            bring_soon([(source.path, source.size_bytes)])
+        key: _Key = source.path, source.size_bytes, _AFAR, None
+        known = self._find(key)
+        file = open_far(source.path, source.size_bytes, None if known is None else known.metadata)
+        groups = range(file.num_row_groups) if source.groups is None else source.groups
+        return Opened(file, groups, (known or self._keep(key, file)).names)
 
     def _find(self, key: _Key) -> _Footer | None:
         with self._lock:

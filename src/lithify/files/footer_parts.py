@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lithify.core.read_plan import FooterPart
+from lithify.files.local_files import use
 from lithify.files.open_parquet import parsed, varint
 from lithify.files.read_proof import tag_of
 
@@ -77,7 +78,7 @@ def read_part(path: str, size_bytes: int, part: FooterPart) -> pq.FileMetaData |
 
 def _bytes_of(path: str, size_bytes: int, part: FooterPart) -> bytes | None:
     begin = size_bytes - 8 - part.footer_bytes
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = use(path, size_bytes, lambda local: os.open(local, os.O_RDONLY | os.O_CLOEXEC))
     try:
         found = os.fstat(fd)
         if found.st_size != size_bytes or tag_of(found) != part.tag:

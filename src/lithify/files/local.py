@@ -334,14 +334,14 @@ class LocalStorage(Storage):
         if sync:
             self.sync_folder(target.parent)
 
-    def names(self, folder: PurePath) -> list[str]:
+    def names(self, folder: PurePath, after: str = "") -> list[str]:
         with translated(folder):
             try:
                 fd = self._open(folder, os.O_RDONLY | os.O_DIRECTORY)
             except (FileNotFoundError, NotADirectoryError):
                 return []
             try:
-                return sorted(os.listdir(fd))
+                return sorted(name for name in os.listdir(fd) if name > after)
             finally:
                 os.close(fd)
 
@@ -357,7 +357,7 @@ class LocalStorage(Storage):
     def modified_ms(self, path: PurePath) -> float:
         return self._status(path).st_mtime_ns / 1_000_000
 
-    def touch_ms(self, path: PurePath, at_ms: int | None = None) -> float:
+    def touch_ms(self, path: PurePath, at_ms: int | None = None, *, empty: bool = False) -> float:
         times = None if at_ms is None else (at_ms / 1000, at_ms / 1000)
         with translated(path):
             fd = self._open(path, os.O_CREAT | os.O_WRONLY)
@@ -382,22 +382,25 @@ class LocalStorage(Storage):
             return found
 
     @contextlib.contextmanager
-    def lock(self, path: PurePath, wait_s_max: float, what: str) -> Iterator[None]:
-        """Advisory. The kernel releases it when the process dies."""
+    def lock(self, path: PurePath, wait_s_max: float, what: str, *, often: bool = False) -> Iterator[None]:
+        """Advisory. The kernel releases it when the process dies. It does not queue those who wait: with `often`, who
+        has waited longer looks more often, and so mostly comes first.
+        """
         with translated(path):
             fd = self._open(path, os.O_CREAT | os.O_RDWR)
         try:
-            deadline = time.monotonic() + wait_s_max
+            deadline, looks = time.monotonic() + wait_s_max, 0
             while True:
                 try:
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
                 except BlockingIOError:
+                    looks += 1
                     if time.monotonic() > deadline:
                         raise Unavailable(
                             f"another process has held the lock for {what} for {wait_s_max:.0f} s: try again later"
                         ) from None
-                    time.sleep(0.02)
+                    time.sleep(max(0.0005, 0.008 / looks) if often else 0.02)
             yield
         finally:
             os.close(fd)

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,9 @@ import pyarrow.parquet as pq
 from lithify.core.arrow_rows import sort_by
 from lithify.core.column_types import Family, type_of
 from lithify.errors import Corruption
+from lithify.files.addresses import path_of
 from lithify.files.key_checksum import added, fingerprint, fingerprint_of_file
+from lithify.files.local_files import bring
 from lithify.files.open_parquet import open_file
 from lithify.files.parquet import Layout, PartWriter, Written, batches_of, part_path
 from lithify.files.statistics import ranges_of
@@ -81,6 +82,7 @@ class MergeResult:
 
 
 def merge_files(task: MergeTask) -> MergeResult:
+    bring((source.path, source.size_bytes) for source in task.sources)
     runs = [_Run(source, task) for source in task.sources]
     while True:
         try:
@@ -103,7 +105,8 @@ def _merge(task: MergeTask, runs: Sequence[_Run]) -> MergeResult:
         writers.abandon()
         raise
     columns = pa.schema([task.layout.columns.field(name) for name in task.check])
-    again = added(fingerprint_of_file(Path(task.root) / file.path, columns) for file in written)
+    root = path_of(task.root)
+    again = added(fingerprint_of_file(root / file.path, columns, size_bytes=file.size_bytes) for file in written)
     return MergeResult(written, task.partition, rows, sums, again)
 
 
@@ -151,7 +154,7 @@ class _Run:
         self.rows = metadata.num_rows
         first = task.by[0] if task.by else None
         asked = first is not None and first not in source.constants
-        ranges = _ranges(Path(source.path), file, self.columns.field(first)) if asked else None
+        ranges = _ranges(source, file, self.columns.field(first)) if asked else None
         self.in_order = ranges is not None and all(high <= low for (_, high), (low, _) in pairwise(ranges))
         # Footers tell of single columns only: the bound of a composite key starts with the first one.
         self.low: tuple[Any, ...] | None = (ranges[0][0],) if ranges and self.in_order else None
@@ -162,7 +165,7 @@ class _Run:
 
     def batches(self) -> Iterator[pa.Table]:
         source = self._source
-        return batches_of(Path(source.path), self.columns, dict(source.constants), source.size_bytes)
+        return batches_of(path_of(source.path), self.columns, dict(source.constants), source.size_bytes)
 
     def sorted_batches(self) -> Iterator[pa.Table]:
         if not self.in_order:
@@ -227,7 +230,7 @@ class _Cursor:
 _Value = tuple[bool, Any]  # a value of the order: whether it is null, and what it is if it is not
 
 
-def _ranges(path: PurePath, file: pq.ParquetFile, column: pa.Field) -> list[tuple[_Value, _Value]] | None:
+def _ranges(source: MergeSource, file: pq.ParquetFile, column: pa.Field) -> list[tuple[_Value, _Value]] | None:
     """The lowest and highest value of a column in each row group, or None where the footer does not say.
 
     A file of another writer may spell the type differently: its bounds do not compare with the table's values then.
@@ -235,7 +238,7 @@ def _ranges(path: PurePath, file: pq.ParquetFile, column: pa.Field) -> list[tupl
     found = file.schema_arrow.get_field_index(column.name)
     if found < 0 or file.schema_arrow.field(found).type != column.type or not file.num_row_groups:
         return None
-    ranges = ranges_of(path, column.name)
+    ranges = ranges_of(path_of(source.path), column.name, source.size_bytes)
     if ranges is None:
         return None
     return [
@@ -352,7 +355,7 @@ class _Writers:
         return writer
 
     def _finish(self, window: int) -> None:
-        self._done.append(self._open.pop(window).close(Path(self._task.root)))
+        self._done.append(self._open.pop(window).close(path_of(self._task.root)))
 
     def close(self) -> tuple[Written, ...]:
         for window in list(self._open):

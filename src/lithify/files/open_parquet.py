@@ -11,10 +11,12 @@ what follows from it.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import PurePath
 from typing import Any
 
@@ -22,10 +24,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lithify.errors import Corruption, InvalidRequest, LithifyError, NotFound
+from lithify.files.addresses import BucketPath, is_remote
+from lithify.files.local_files import at_hand, forget, is_far, is_on_its_way, read_far, use
 from lithify.files.os_errors import os_error, translated
-from lithify.files.read_proof import Vanished, check_size, tag_of
+from lithify.files.read_proof import Damaged, Vanished, check_size, tag_of, tag_of_time
+from lithify.files.scratch import Scratch
 
 FOOTER_GUESS_BYTES = 16_384
+# Of an object that is not larger, the whole is brought with its footer: it is likely to be read next.
+WHOLE_BYTES_MAX = 2**20
+AWAITED_BYTES_MAX = 2**23
 INT96_UNIT = "us"
 _MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
 # Thrift's compact protocol: a list, the structures in it, and the order that its type defines as such a structure.
@@ -53,13 +61,55 @@ def open_file(
     """`size_bytes`: what the file has by its log. All reads go through the one descriptor that this is compared on.
     `metadata`: of this file, if it was read before. `dictionaries`: columns to read as such.
     """
-    try:
-        source = pa.OSFile(str(path))
+
+    def opened(local: str) -> pq.ParquetFile:
+        source = pa.OSFile(local)
         if size_bytes is not None:
             check_size(str(path), source.size(), size_bytes)
         return _opened(source, metadata, dictionaries)
+
+    try:
+        try:
+            return use(path, size_bytes, opened)
+        except (pa.ArrowInvalid, ValueError):
+            if not forget(path):
+                raise
+            return use(path, size_bytes, opened)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise (corrupt(path, error) if size_bytes is None else Vanished.at(str(path))) from error
+    except (pa.ArrowException, ValueError, OSError) as error:
+        raise corrupt(path, error) from error
+
+
+def open_far(path: PurePath | str, size_bytes: int, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+    """The same of an object of which little is read: no more of it is brought than that. `metadata`: if it is known."""
+    known = metadata or footer_of(read_footer(path, size_bytes), path).metadata
+    # Arrow asks for all columns of a row group at once then, which lie side by side.
+    return _opened(pa.PythonFile(read_far(path, size_bytes), "r"), known, pre_buffer=True)
+
+
+def open_for(
+    path: PurePath | str, size_bytes: int, columns: Sequence[str], groups: Callable[[int], Sequence[int]]
+) -> pq.ParquetFile:
+    """For a reader of these columns, where the file has them, and of the row groups that `groups` says, told how many
+    there are. Less than half of a far object is read as `open_far` does.
+    """
+    if not is_far(path, size_bytes):
+        return open_file(path, size_bytes)
+    file = open_far(path, size_bytes)
+    wanted, metadata = set(columns), file.metadata
+    chosen = [metadata.row_group(number) for number in groups(metadata.num_row_groups)]
+    leaves = [
+        number for number in range(metadata.num_columns) if file.schema.column(number).path.split(".")[0] in wanted
+    ]
+    wanted_bytes = sum(group.column(leaf).total_compressed_size for group in chosen for leaf in leaves)
+    return file if 2 * wanted_bytes < size_bytes else open_file(path, size_bytes)
+
+
+def read_open(file: pq.ParquetFile, path: PurePath | str, columns: Sequence[str] | None = None) -> pa.Table:
+    """All rows of an open file; what stops the reading is told as what stops the opening is."""
+    try:
+        return file.read(columns=columns)
     except (pa.ArrowException, ValueError, OSError) as error:
         raise corrupt(path, error) from error
 
@@ -73,11 +123,16 @@ def open_bytes(data: bytes, name: str) -> pq.ParquetFile:
 
 
 def _opened(
-    source: pa.NativeFile, metadata: pq.FileMetaData | None = None, dictionaries: Sequence[str] = ()
+    source: pa.NativeFile,
+    metadata: pq.FileMetaData | None = None,
+    dictionaries: Sequence[str] = (),
+    *,
+    pre_buffer: bool = False,
 ) -> pq.ParquetFile:
     file = pq.ParquetFile(
         source,
         metadata=metadata,
+        pre_buffer=pre_buffer,
         read_dictionary=list(dictionaries) or None,
         coerce_int96_timestamp_unit=INT96_UNIT,
         page_checksum_verification=True,
@@ -103,9 +158,11 @@ def _check_counts(metadata: pq.FileMetaData) -> None:
 
 @contextmanager
 def ranges_of(path: PurePath | str) -> Iterator[Callable[[int, int], bytes]]:
-    """What a data file has from an offset on, at most so many bytes."""
+    """What a data file has from an offset on, at most so many bytes; NotFound where it is not on this machine."""
     with translated(path):
-        fd = os.open(path, os.O_RDONLY)
+        if (local := at_hand(path)) is None:
+            raise FileNotFoundError(errno.ENOENT, "no copy", str(path))
+        fd = os.open(local, os.O_RDONLY)
         try:
             yield lambda start, length: os.pread(fd, length, start)
         finally:
@@ -118,6 +175,14 @@ def hive_partitions(root: PurePath, paths: Sequence[PurePath]) -> tuple[pa.Schem
     """
     import pyarrow.dataset as ds  # which takes as long to import as everything else together
 
+    if is_remote(root):
+        with Scratch("names") as here:  # the names tell, and not what the files hold
+            local = {path: here / path.relative_to(root) for path in paths}
+            for path in local.values():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                pq.write_table(pa.table({}), path)
+            columns, values = hive_partitions(here, list(local.values()))
+            return columns, {path: values[local[path]] for path in paths}
     found = ds.dataset(
         [str(path) for path in paths],
         format="parquet",
@@ -135,9 +200,10 @@ def corrupt(path: PurePath | str, error: BaseException) -> LithifyError:
     if isinstance(error, OSError) and error.errno:
         return os_error(error, path)
     first = str(error).splitlines()[0] if str(error) else type(error).__name__
+    forgotten = forget(path)
     if "encrypt" in first.lower() or "decrypt" in first.lower():
         return encrypted(path)
-    return Corruption(
+    return (Damaged if forgotten else Corruption)(
         f"{path} cannot be read as Parquet ({first}): restore this file from a copy, or drop its rows", path=str(path)
     )
 
@@ -168,24 +234,55 @@ def read_footer(path: PurePath | str, size_bytes: int | None = None) -> bytes:
 def read_tagged_footer(path: PurePath | str, size_bytes: int | None = None) -> tuple[bytes, int]:
     """The same, and the tag of the file that it was read from."""
     try:
-        fd = os.open(path, os.O_RDONLY)
+        if not _comes_whole(path, size_bytes) and at_hand(path, size_bytes) is None:
+            return _footer_from(partial(_tail_of_object, path), path, size_bytes)
+        fd = use(path, size_bytes, lambda local: os.open(local, os.O_RDONLY))
         try:
-            found = os.fstat(fd)
-            size = found.st_size
-            if size_bytes is not None and size != size_bytes:
-                raise ValueError(f"it has {size} bytes instead of {size_bytes}")
-            tail = os.pread(fd, FOOTER_GUESS_BYTES, max(size - FOOTER_GUESS_BYTES, 0))
-            length = int.from_bytes(tail[-8:-4], "little")
-            if tail[-4:] == _ENCRYPTED:
-                raise encrypted(path)
-            if tail[-4:] != _MAGIC or length > size - 12:
-                raise ValueError("it does not end as a Parquet file does")
-            whole = length <= len(tail) - 8
-            return tail[-8 - length : -8] if whole else os.pread(fd, length, size - 8 - length), tag_of(found)
+            return _footer_from(partial(_tail_of_file, fd), path, size_bytes)
         finally:
             os.close(fd)
+    except NotFound as error:
+        raise (error if size_bytes is None else Vanished.at(str(path))) from error
     except (ValueError, OSError) as error:
         raise corrupt(path, error) from error
+
+
+def _comes_whole(path: PurePath | str, size_bytes: int | None) -> bool:
+    """Whether its end is not worth a request of its own."""
+    if size_bytes is None or size_bytes > AWAITED_BYTES_MAX:
+        return False
+    return size_bytes <= WHOLE_BYTES_MAX or is_on_its_way(path)
+
+
+# So many bytes of the end of a file, its size, and its tag.
+Tail = Callable[[int], tuple[bytes, int, int]]
+
+
+def _footer_from(tail_of: Tail, path: PurePath | str, size_bytes: int | None) -> tuple[bytes, int]:
+    tail, size, tag = tail_of(FOOTER_GUESS_BYTES)
+    if size_bytes is not None and size != size_bytes:
+        raise ValueError(f"it has {size} bytes instead of {size_bytes}")
+    length = int.from_bytes(tail[-8:-4], "little")
+    if tail[-4:] == _ENCRYPTED:
+        raise encrypted(path)
+    if tail[-4:] != _MAGIC or length > size - 12:
+        raise ValueError("it does not end as a Parquet file does")
+    if length > len(tail) - 8:
+        tail = tail_of(length + 8)[0]
+    return tail[-8 - length : -8], tag
+
+
+def _tail_of_file(fd: int, length: int) -> tuple[bytes, int, int]:
+    found = os.fstat(fd)
+    return os.pread(fd, length, max(found.st_size - length, 0)), found.st_size, tag_of(found)
+
+
+def _tail_of_object(path: PurePath | str, length: int) -> tuple[bytes, int, int]:
+    from lithify.files.bucket.local_copies import time_for
+    from lithify.files.bucket.reads import read_tail
+
+    tail, size, tag = read_tail(BucketPath(path), length)
+    return tail, size, tag_of_time(time_for(tag))
 
 
 def footer_of(raw: bytes, path: PurePath | str) -> Footer:

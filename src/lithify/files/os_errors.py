@@ -11,7 +11,15 @@ from lithify.errors import Conflict, Corruption, LithifyError, NotFound, Unavail
 
 
 class Exists(Conflict):
-    """Something has the name already. Internal: whoever creates a thing says what that means."""
+    """Something has the name already. Internal: whoever creates a thing says what that means. `found`: what it is,
+    where that had to be read to know that it is another's.
+    """
+
+    found: bytes | None = None
+
+
+class InDoubt(Unavailable):
+    """What was asked may be done by now, or be done later. Internal, as `Exists` is."""
 
 
 @contextlib.contextmanager

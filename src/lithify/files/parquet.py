@@ -23,7 +23,7 @@ import uuid
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,10 +32,14 @@ import pyarrow.parquet as pq
 from lithify.core.column_types import Family, type_of
 from lithify.core.schema import TableSchema
 from lithify.errors import Unavailable
+from lithify.files.addresses import BucketPath, is_remote
+from lithify.files.local_files import draft, upload
 from lithify.files.modes import follow_folder
 from lithify.files.open_parquet import corrupt, footer_in, footer_of, open_file, read_footer
 from lithify.files.os_errors import translated
 from lithify.files.statistics import stats_json
+
+P = TypeVar("P", bound=PurePath)
 
 GROUP_ROWS_SMALL, GROUP_ROWS_LARGE = 32_768, 131_072
 # Small pages, so that a lookup decodes little; a dictionary that has grown beyond this costs more than it saves.
@@ -66,7 +70,8 @@ class Layout:
         special = list(
             dict.fromkeys([*schema.key, *filter(None, (schema.order_by, schema.time)), *schema.partition_by])
         )
-        ordered = [*special, *(name for name in schema.sort_columns if name not in special)]
+        told_by = (schema.expiry.column,) if schema.expiry is not None else ()
+        ordered = list(dict.fromkeys((*special, *schema.sort_columns, *told_by)))
         rest = [name for name in schema.names if name not in ordered][: options["stats_columns_max"]]
         blooms = options["bloom_columns"]
         return cls(
@@ -205,10 +210,13 @@ def completed(table: pa.Table, columns: pa.Schema, constants: dict[str, Any]) ->
     return pa.table(arrays, schema=columns)
 
 
-def part_path(root: str, folder: str, name: str) -> Path:
+def part_path(root: str, folder: str, name: str) -> PurePath:
     """Where a task writes: below the job's folder, the first part of `folder`, which whoever started the job has made.
-    Where it is missing, this machine does not see the lake, or the job was given up: then nothing is created.
+    Where it is missing, this machine does not see the lake, or the job was given up: then nothing is created. In a
+    bucket there are no folders.
     """
+    if is_remote(root):
+        return BucketPath(root) / folder / name
     job = Path(root, Path(folder).parts[0])
     with translated(job):
         is_there = job.is_dir()
@@ -230,19 +238,23 @@ class PartWriter:
     """Writes sorted batches into one file; `close` makes it durable and says what was written.
 
     Spark may try a task again, or twice at once. The first attempt at a file has the name that was asked for, others
-    another one: what counts is the path that `close` tells.
+    another one, and so has every attempt in a bucket, where it is a local file until it is whole: what counts is the
+    path that `close` tells.
     """
 
     def __init__(self, path: PurePath, schema: pa.Schema, layout: Layout) -> None:
         self._schema, self._layout = schema, layout
-        with translated(path):
+        self.path, self._file = path, Path(path)
+        if is_remote(path):
+            self.path, self._file = _another(path), draft()
+        with translated(self._file):
             try:
-                self.path = Path(path)
-                self._sink = self.path.open("xb")
+                self._sink = self._file.open("xb")
             except FileExistsError:
-                self.path = self.path.with_stem(f"{path.stem}-{uuid.uuid4().hex[:8]}")
-                self._sink = self.path.open("xb")
-            follow_folder(self.path, self.path.parent)
+                self.path = self._file = _another(self._file)
+                self._sink = self._file.open("xb")
+            if self.path == self._file:
+                follow_folder(self._file, self._file.parent)
         self._writer: pq.ParquetWriter | None = None
         self._group_rows = 0
         self._pending: list[pa.Table] = []
@@ -262,7 +274,7 @@ class PartWriter:
 
     def _flush(self, rows: int) -> None:
         whole = pa.concat_tables(self._pending)
-        with translated(self.path):
+        with translated(self._file):
             if self._writer is None:
                 self._group_rows = self._layout.group_rows(self._pending_rows)
                 self._writer = open_writer(self._sink, self._schema, self._layout, self._pending_rows)
@@ -276,15 +288,19 @@ class PartWriter:
             self._pending.append(self._schema.empty_table())
             self._flush(self._pending_rows)
         assert self._writer is not None
-        with translated(self.path):
+        with translated(self._file):
             _note_nan_free(self._writer, self._nan_free)
             self._writer.close()
             self._sink.flush()
-            os.fsync(self._sink.fileno())
+            if self.path == self._file:
+                os.fsync(self._sink.fileno())
             self._sink.close()
-            footer = read_footer(self.path)
-            size = self.path.stat().st_size
+            footer = read_footer(self._file)
+            size = self._file.stat().st_size
         known = footer_of(footer, self.path)
+        if self.path != self._file:
+            upload(self._file, self.path)
+            self._discard()
         stats = stats_json(known, self._schema, self._layout.stats_columns)
         return Written(self.path.relative_to(relative_to).as_posix(), size, known.metadata.num_rows, stats, footer)
 
@@ -292,5 +308,12 @@ class PartWriter:
         """What it is given up for says more than what stops this; recovery removes the folder of a job."""
         with contextlib.suppress(OSError):  # what is still buffered does not matter any more
             self._sink.close()
+        self._discard()
+
+    def _discard(self) -> None:
         with contextlib.suppress(OSError):
-            self.path.unlink(missing_ok=True)
+            self._file.unlink(missing_ok=True)
+
+
+def _another(path: P) -> P:
+    return path.with_stem(f"{path.stem}-{uuid.uuid4().hex[:8]}")

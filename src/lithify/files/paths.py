@@ -52,7 +52,7 @@ class PathGuard:
         real = os.path.realpath(path)
         return any(real == folder or real.startswith(f"{folder.rstrip('/')}/") for folder in self.allowed)
 
-    def followed(self, path: PurePath, levels: int) -> Path:
+    def followed(self, path: PurePath, levels: int) -> PurePath:
         """The last levels of a path may be links to allowed folders: then where it really lies, which is trusted."""
         folder = Path(path)
         for part in (folder, *folder.parents[: levels - 1]):

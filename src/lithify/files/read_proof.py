@@ -17,7 +17,8 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from lithify.errors import Conflict, Corruption
+from lithify.errors import Conflict, Corruption, Unavailable
+from lithify.files.local_files import at_hand, use
 from lithify.files.os_errors import os_error
 
 T = TypeVar("T")
@@ -34,6 +35,10 @@ class Vanished(Corruption):
             f"{path} is missing although the table's log names it: restore it from a copy, or read as of an older seq",
             path=path,
         )
+
+
+class Damaged(Corruption):
+    """A copy was not what it should be, and is gone: what is brought in its place may be."""
 
 
 class Mark(NamedTuple):
@@ -62,7 +67,7 @@ class Marks:
 def check_whole(path: str, size_bytes: int) -> int:
     """Name a file that is missing or has another size than its log says. Answers when it was last written to."""
     try:
-        found = os.stat(path)
+        found = use(path, size_bytes, os.stat)
     except (FileNotFoundError, NotADirectoryError):
         raise Vanished.at(path) from None
     except OSError as error:
@@ -81,17 +86,23 @@ def check_size(path: str, found_bytes: int, size_bytes: int) -> None:
 
 
 def tag_of(found: os.stat_result) -> int:
-    """What tells a file from another of its name and size, as a number that is not 0: here when it was last written to,
-    on an object store its ETag. Copies that keep times keep it.
+    """What tells a file from another of its name and size, as a number that is not 0: here when it was last written to.
+    Copies that keep times keep it; those of objects have the object's tag for a time (`local_copies`).
     """
-    text = str(found.st_mtime_ns).encode()
+    return tag_of_time(found.st_mtime_ns)
+
+
+def tag_of_time(time_ns: int) -> int:
+    text = str(time_ns).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") or 1
 
 
 def tag_at(path: str) -> int:
-    """Of the file that lies there."""
+    """Of the file that lies there; of an object of which there is no copy here, it is not known."""
+    if (local := at_hand(path)) is None:
+        raise Unavailable(f"{path} is not on this machine yet")
     try:
-        return tag_of(os.stat(path))
+        return tag_of(os.stat(local))
     except (FileNotFoundError, NotADirectoryError):
         raise Vanished.at(path) from None
     except OSError as error:
@@ -101,14 +112,16 @@ def tag_at(path: str) -> int:
 def look_again(read: Callable[[], T]) -> T:
     """What `read` answers, which plans anew each time, once all its files were there."""
     missed: set[str] = set()
-    for _ in range(LOOKS_MAX):
+    looks = 0
+    while looks < LOOKS_MAX:
         try:
             return read()
-        except Vanished as error:
+        except (Vanished, Damaged) as error:
             path = error.details["path"]
             if path in missed:
                 raise
             missed.add(path)
+            looks += isinstance(error, Vanished)  # of damaged copies, each is replaced once
     raise Conflict(
         f"files were removed {LOOKS_MAX} times while they were read, as vacuum does right after folds: read again, and "
         "let vacuum retain files for longer than reads take"

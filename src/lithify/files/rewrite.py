@@ -23,6 +23,8 @@ import pyarrow.compute as pc
 
 from lithify.core.arrow_rows import lookup, sort_by, take
 from lithify.errors import Corruption
+from lithify.files.addresses import is_remote, path_of
+from lithify.files.local_files import draft, upload, use
 from lithify.files.open_parquet import open_file
 from lithify.files.os_errors import translated
 from lithify.files.parquet import Layout, PartWriter, Written, batches_of, part_path
@@ -41,8 +43,12 @@ class Slice:
     length: int
 
     def read(self) -> pa.Table:
-        with translated(self.path), pa.memory_map(self.path) as source:
-            return pa.ipc.open_file(source).read_all().slice(self.start, self.length)
+        def rows(local: str) -> pa.Table:
+            with pa.memory_map(local) as source:
+                return pa.ipc.open_file(source).read_all().slice(self.start, self.length)
+
+        with translated(self.path):
+            return use(self.path, None, rows)
 
 
 @dataclass(frozen=True)
@@ -78,8 +84,12 @@ class RewriteResult:
 
 
 def write_slices(path: PurePath, table: pa.Table) -> None:
-    with translated(path), pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+    file = draft() if is_remote(path) else Path(path)
+    with translated(file), pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
+    if is_remote(path):
+        upload(file, path)
+        file.unlink()
 
 
 def rewrite(task: RewriteTask) -> RewriteResult:
@@ -88,7 +98,7 @@ def rewrite(task: RewriteTask) -> RewriteResult:
         assert rows is not None
         written = _write_all(task, iter([rows]))
         return RewriteResult(written, task.partition, None, 0, 0, 0, 0)
-    source = Path(task.source)
+    source = path_of(task.source)
     check_whole(task.source, task.source_bytes)
     hidden = task.hidden.read() if task.hidden and task.hidden.length else None
     if rows is None and (hidden is None or not _holds_any(task, source, hidden)):
@@ -123,7 +133,7 @@ def _write_all(task: RewriteTask, tables: Iterator[pa.Table]) -> Written | None:
             if writer is None:
                 writer = PartWriter(part_path(task.root, folder, name), task.layout.columns, task.layout)
             writer.write(table.cast(task.layout.columns))
-        return writer.close(Path(task.root)) if writer else None
+        return writer.close(path_of(task.root)) if writer else None
     except BaseException:
         if writer is not None:
             writer.abandon()
@@ -144,7 +154,7 @@ def _groups_ascend(source: PurePath, task: RewriteTask) -> bool:
     name = task.by[0]
     if name in task.constants or open_file(source, task.source_bytes).num_row_groups < 2:
         return True
-    ranges = ranges_of(source, name)
+    ranges = ranges_of(source, name, task.source_bytes)
     return ranges is not None and all(before.high <= after.low for before, after in pairwise(ranges))
 
 

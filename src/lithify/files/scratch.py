@@ -79,6 +79,14 @@ def links_to(paths: Iterable[str], folder: PurePath) -> None:
             os.symlink(path, folder / f"{number:06d}.parquet")
 
 
+def write_out(path: PurePath, data: bytes) -> None:
+    """A new file in such a folder. It need not last."""
+    with translated(path):
+        os.makedirs(path.parent, exist_ok=True)
+        with open(path, "xb") as file:
+            file.write(data)
+
+
 def discard(folder: PurePath) -> None:
     """As far as it goes: what stays is swept when its process is gone."""
     shutil.rmtree(folder, ignore_errors=True)

@@ -122,9 +122,9 @@ class Range(NamedTuple):
     nulls: int | None
 
 
-def ranges_of(path: PurePath, column: str) -> list[Range] | None:
+def ranges_of(path: PurePath, column: str, size_bytes: int | None = None) -> list[Range] | None:
     """Of each row group of a file; None where its footer does not say or is not believed."""
-    footer = footer_of(read_footer(path), path)
+    footer = footer_of(read_footer(path, size_bytes), path)
     metadata = footer.metadata
     column_index = next((i for i in range(metadata.num_columns) if metadata.schema.column(i).path == column), None)
     if column_index is None or not believed(footer)[column_index]:

@@ -19,7 +19,7 @@ let one grow. Who needs that asks `locks`, `links` or `grows`, or keeps what it 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path, PurePath
 
@@ -34,6 +34,7 @@ class Storage(ABC):
     locks = False
     links = False
     grows = False
+    remote = False  # engines cannot read it where it lies: `local` brings it here
 
     @property
     @abstractmethod
@@ -78,6 +79,11 @@ class Storage(ABC):
     def copy(self, path: PurePath, target: PurePath) -> None:
         """The same bytes under a second name, without taking them through this process where that is possible."""
 
+    def copy_all(self, targets: Mapping[PurePath, PurePath]) -> None:
+        """The second name for each object."""
+        for path, target in targets.items():
+            self.copy(path, target)
+
     @abstractmethod
     def upload(self, file: PurePath, path: PurePath) -> None:
         """Take in a local file; it is seen once it is whole."""
@@ -85,6 +91,11 @@ class Storage(ABC):
     @abstractmethod
     def download(self, path: PurePath, file: PurePath) -> None:
         """A new local file with the object's content, in a folder that is made for it if need be."""
+
+    def download_all(self, files: Mapping[PurePath, PurePath]) -> None:
+        """The local file for each object."""
+        for path, file in files.items():
+            self.download(path, file)
 
     @abstractmethod
     def move(self, path: PurePath, target: PurePath, *, sync: bool = True) -> None:
@@ -94,18 +105,29 @@ class Storage(ABC):
     def delete(self, path: PurePath) -> None:
         """What is not there is gone already."""
 
+    def delete_all(self, paths: Iterable[PurePath]) -> None:
+        """In this order, where there is one."""
+        for path in paths:
+            self.delete(path)
+
     @abstractmethod
     def delete_folder(self, path: PurePath) -> None:
         """With all that is below it."""
 
     @abstractmethod
-    def touch_ms(self, path: PurePath, at_ms: int | None = None) -> float:
-        """Give an object another time, or make an empty one. By default now, by the storage's clock, which is told."""
+    def touch_ms(self, path: PurePath, at_ms: int | None = None, *, empty: bool = False) -> float:
+        """Give an object another time, or make an empty one. By default now, by the storage's clock, which is told.
+        Where a server gives the time, the time is now in any case. `empty`: it never holds anything.
+        """
 
     # -- reading
 
     @abstractmethod
     def read(self, path: PurePath) -> bytes: ...
+
+    def read_all(self, paths: Iterable[PurePath]) -> list[bytes]:
+        """Of many, at the pace of a few where each takes its time."""
+        return [self.read(path) for path in paths]
 
     @abstractmethod
     def read_range(self, path: PurePath, start: int, length: int) -> bytes:
@@ -121,6 +143,9 @@ class Storage(ABC):
     @abstractmethod
     def size(self, path: PurePath) -> int: ...
 
+    def sizes(self, paths: Iterable[PurePath]) -> list[int]:
+        return [self.size(path) for path in paths]
+
     @abstractmethod
     def modified_ms(self, path: PurePath) -> float:
         """By the storage's clock."""
@@ -130,8 +155,16 @@ class Storage(ABC):
         """What tells this object from any other that has been there or will be. None: there is none."""
 
     @abstractmethod
-    def names(self, folder: PurePath) -> list[str]:
-        """What lies in a folder, sorted; nothing where there is none."""
+    def names(self, folder: PurePath, after: str = "") -> list[str]:
+        """What lies in a folder, sorted; nothing where there is none. `after`: only names behind this one."""
+
+    def beginning(self, folder: PurePath) -> tuple[list[str], bool]:
+        """`names`, as far as one request tells, and whether that is all of them."""
+        return self.names(folder), True
+
+    def entries(self, folder: PurePath) -> list[DiskFile]:
+        """The objects that lie in a folder, in the order of their names."""
+        return [found for name in self.names(folder) if (found := self.look_at(folder, name)) is not None]
 
     @abstractmethod
     def below(self, folder: PurePath) -> Iterator[str]:
@@ -171,13 +204,20 @@ class Storage(ABC):
         """Put an object in doubt there once more."""
         self.put(path, data)
 
+    def probe(self, folder: PurePath, rounds: int = 1) -> None:  # noqa: B027
+        """See that whoever keeps the objects keeps what is promised here, as a file system does; else `Unavailable`.
+        Nothing stays in the folder. `rounds`: how often many try at a time.
+        """
+
     def give_modes(self, root: PurePath, file_mode: int) -> None:  # noqa: B027
         """Who may read and write what is made below `root` from now on."""
 
     # -- what some can do
 
-    def lock(self, path: PurePath, wait_s_max: float, what: str) -> AbstractContextManager[None]:
-        """Hold others off for rare and short work. It ends with the process."""
+    def lock(
+        self, path: PurePath, wait_s_max: float, what: str, *, often: bool = False
+    ) -> AbstractContextManager[None]:
+        """Hold others off for short work. It ends with the process. `often`: for work of about a millisecond."""
         raise NotImplementedError
 
     def link(self, path: PurePath, target: PurePath) -> bool:

@@ -7,16 +7,30 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePath
 
-from lithify.errors import NotFound
+from lithify.errors import InvalidRequest, NotFound
+from lithify.files.addresses import address_of, folder_of, is_remote, path_of
+from lithify.files.open_storage import storage_of
 from lithify.files.os_errors import translated
+
+AT_ONCE = 16
+_ADDRESS = re.compile(r"(?!file:)[a-z][a-z0-9+.-]+://|s3[an]?:/", re.IGNORECASE)
 
 
 def user_path(text: PurePath | str) -> Path:
     """From the root, with `~` for the user's own folder."""
+    if _ADDRESS.match(str(text)):
+        raise InvalidRequest(f"{text} is an address: name a file or folder of this machine; copy what lies elsewhere")
     return Path(text).expanduser().absolute()
+
+
+def named_place(text: PurePath | str) -> PurePath:
+    """The folder, or the place in a bucket, that a user means."""
+    return address_of(str(text)) or user_path(folder_of(str(text)))
 
 
 def real_path(path: PurePath) -> str:
@@ -25,6 +39,8 @@ def real_path(path: PurePath) -> str:
 
 
 def is_folder(path: PurePath | str) -> bool:
+    if is_remote(path):
+        return storage_of(path).is_folder(path_of(path))
     with translated(path):
         return Path(path).is_dir()
 
@@ -41,11 +57,24 @@ def size_and_time_ns(path: PurePath | str) -> tuple[int, int]:
 
 
 def size_bytes(path: PurePath | str) -> int:
+    if is_remote(path):
+        return storage_of(path).size(path_of(path))
     return size_and_time_ns(path)[0]
 
 
-def parquet_files(folder: PurePath, *, below: bool = False) -> list[Path]:
+def sizes_bytes(paths: Sequence[PurePath]) -> list[int]:
+    """Many at once where each is a request."""
+    if not any(map(is_remote, paths)):
+        return [size_bytes(path) for path in paths]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(size_bytes, paths))
+
+
+def parquet_files(folder: PurePath, *, below: bool = False) -> list[PurePath]:
     """Those in a folder, or also in the folders below it, sorted."""
+    if is_remote(folder):
+        names = (name for name in storage_of(folder).below(folder) if name.endswith(".parquet"))
+        return sorted(folder / name for name in names if below or "/" not in name)
     with translated(folder):
         found = Path(folder).rglob("*.parquet") if below else Path(folder).glob("*.parquet")
         return sorted(found)
@@ -61,7 +90,7 @@ def find_files(paths: str | Sequence[str]) -> list[str]:
 
 
 def _behind(path: str) -> Iterator[str]:
-    text = str(Path(path).expanduser())
+    text = str(user_path(path))
     matches = [text] if Path(text).exists() else sorted(glob.glob(text, recursive=True))
     if not matches:
         raise NotFound(f"{path} matches no file")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from lithify.core.arrow_rows import take
+from lithify.files.addresses import path_of
 from lithify.files.key_checksum import added, fingerprint_of_file
+from lithify.files.local_files import bring
 from lithify.files.merge_sorted import MergeResult, MergeSource, OrderTask
 from lithify.files.parquet import PartWriter, Written, part_path, read
 from lithify.files.zorder_values import quantiles, z_values
@@ -31,7 +32,8 @@ class ClusterTask(OrderTask):
 
 def cluster_here(task: ClusterTask) -> MergeResult:
     columns = task.layout.columns
-    parts = [read(Path(s.path), columns, dict(s.constants), s.size_bytes) for s in task.sources]
+    bring((source.path, source.size_bytes) for source in task.sources)
+    parts = [read(path_of(s.path), columns, dict(s.constants), s.size_bytes) for s in task.sources]
     rows = pa.concat_tables([columns.empty_table(), *parts])
     order = np.argsort(z_values(rows, quantiles(rows, task.by)), kind="stable")
     share = -(-rows.num_rows // task.files) or 1
@@ -40,7 +42,8 @@ def cluster_here(task: ClusterTask) -> MergeResult:
         for number, start in enumerate(range(0, rows.num_rows, share))
     ]
     checks = [fingerprint_of_source(source, task.check_columns) for source in task.sources]
-    again = [fingerprint_of_file(Path(task.root) / file.path, task.check_columns) for file in written]
+    root, check = path_of(task.root), task.check_columns
+    again = [fingerprint_of_file(root / file.path, check, size_bytes=file.size_bytes) for file in written]
     return MergeResult(tuple(written), task.partition, rows.num_rows, added(checks), added(again))
 
 
@@ -49,11 +52,11 @@ def write_part(task: ClusterTask, tables: Iterable[pa.Table], name: str) -> Writ
     try:
         for table in tables:
             writer.write(table.cast(task.layout.columns))
-        return writer.close(Path(task.root))
+        return writer.close(path_of(task.root))
     except BaseException:
         writer.abandon()
         raise
 
 
 def fingerprint_of_source(source: MergeSource, columns: pa.Schema) -> int:
-    return fingerprint_of_file(Path(source.path), columns, dict(source.constants), source.size_bytes)
+    return fingerprint_of_file(path_of(source.path), columns, dict(source.constants), source.size_bytes)

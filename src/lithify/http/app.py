@@ -25,7 +25,19 @@ from lithify.http.errors import add_handlers
 from lithify.http.hosts import Hosts
 from lithify.http.logs import Frame
 from lithify.http.metrics import MeasureRequests, Metrics
-from lithify.http.routes import cache, health, history, maintenance, query, rows, table_maintenance, tables, tags
+from lithify.http.routes import (
+    cache,
+    feed,
+    health,
+    history,
+    maintenance,
+    query,
+    rows,
+    statements,
+    table_maintenance,
+    tables,
+    tags,
+)
 from lithify.http.service import Service
 from lithify.http.tokens import Tokens
 from lithify.lake.lake import Lake
@@ -35,7 +47,10 @@ V1 = "/v1"
 MAINTENANCE, ITS_EARLIER_NAME = f"{V1}/maintenance", f"{V1}/compaction"
 # They are tried in this order: what is called most comes first. No path of one matches another's.
 ROUTERS: tuple[tuple[APIRouter, str], ...] = (
-    *((module.router, V1) for module in (rows, query, tables, cache, history, tags, table_maintenance)),
+    *(
+        (module.router, V1)
+        for module in (rows, feed, statements, query, tables, cache, history, tags, table_maintenance)
+    ),
     *((maintenance.router, prefix) for prefix in (MAINTENANCE, ITS_EARLIER_NAME)),
     (health.router, ""),
     (describe.router, ""),

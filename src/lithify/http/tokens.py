@@ -26,6 +26,7 @@ from typing import Any, Literal, TypeVar, get_args
 from lithify.core.names import CONTROL_FOLDER, parse_table_name
 from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
 from lithify.files.local import LocalStorage
+from lithify.files.open_storage import storage_of
 from lithify.files.storage import Storage
 
 Scope = Literal["read", "write", "maintain", "admin"]
@@ -85,7 +86,7 @@ class Token:
 
 class Tokens:
     def __init__(self, lake: PurePath, store: Storage | None = None, clock: Callable[[], float] = time.time) -> None:
-        self._folder, self._store, self._clock = lake / CONTROL_FOLDER, store or LocalStorage(), clock
+        self._folder, self._store, self._clock = lake / CONTROL_FOLDER, store or storage_of(lake), clock
         self._lock = threading.Lock()
         self._looked_at = float("-inf")
         self._stamp: str | None = None

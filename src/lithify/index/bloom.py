@@ -88,7 +88,7 @@ class Blooms:
             group = self._groups[number]
             offset, flags = int(chunks.bloom_offset[group]), int(stats.flags[group])
             if offset and not flags & ABSENT and flags & needed == needed:
-                keep[number] = _may_hold(PurePath(self._path_of(number)), offset, wanted)
+                keep[number] = _may_hold(self._path_of(number), offset, wanted)
         return keep
 
 
@@ -102,7 +102,7 @@ def _values_in(asked: Predicate) -> int:
             return 0
 
 
-def _may_hold(path: PurePath, offset: int, values: Sequence[bytes]) -> bool:
+def _may_hold(path: str, offset: int, values: Sequence[bytes]) -> bool:
     try:
         return may_hold(path, offset, values)
     except LithifyError:  # whoever reads the file says what is wrong with it
@@ -112,7 +112,7 @@ def _may_hold(path: PurePath, offset: int, values: Sequence[bytes]) -> bool:
 # -- one filter
 
 
-def may_hold(path: PurePath, offset: int, values: Sequence[bytes]) -> bool:
+def may_hold(path: PurePath | str, offset: int, values: Sequence[bytes]) -> bool:
     """Whether the filter at `offset` of a file may hold one of the values, each as `bloom_bytes` spells it."""
     if offset >= _OFFSET_MAX:
         return True

@@ -17,6 +17,8 @@ from collections.abc import Iterator, Sequence
 from typing import IO, NamedTuple
 
 from lithify.errors import Corruption, InvalidRequest, LithifyError, NotFound, Unavailable
+from lithify.files.addresses import is_remote
+from lithify.files.local_files import copies
 from lithify.files.open_parquet import encrypted
 from lithify.files.os_errors import translated
 
@@ -78,7 +80,15 @@ def _read_by_one(files: Sequence[Named], folder: str) -> Iterator[Examined]:
         number.truncate(NUMBER_BYTES)
         try:
             child = subprocess.Popen(
-                [sys.executable, "-P", "-m", "lithify.index.examine_main", folder, str(number.fileno())],
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "lithify.index.examine_main",
+                    folder,
+                    str(number.fileno()),
+                    *_copies(files),
+                ],
                 stdin=asked,
                 stdout=subprocess.PIPE,
                 stderr=said,
@@ -96,6 +106,11 @@ def _read_by_one(files: Sequence[Named], folder: str) -> Iterator[Examined]:
             died_of = files[int.from_bytes(number.read(), "little")]
             problem = _death(f"{folder}/{died_of[0]}" if folder else died_of[0], child.returncode, said)
             yield Examined([died_of], None, {died_of[0]: problem})
+
+
+def _copies(files: Sequence[Named]) -> list[str]:
+    """Where the child finds and keeps copies of objects, if it is to look at some."""
+    return [str(copies().folder)] if any(is_remote(path) for path, _ in files) else []
 
 
 def _answer(answers: IO[bytes], files: Sequence[Named]) -> Examined | None:

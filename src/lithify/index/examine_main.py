@@ -9,10 +9,12 @@ import resource
 import signal
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pyarrow as pa
 
 from lithify.errors import Corruption, InvalidRequest, LithifyError, NotFound, Unavailable
+from lithify.files.local_files import keep_copies_in
 from lithify.files.open_parquet import Footer, corrupt
 from lithify.index.examine import BATCH_FILES, NUMBER_BYTES
 from lithify.index.footer_reader import Read, entries_of, footers_of, path_of
@@ -62,4 +64,6 @@ def _told(problem: LithifyError, path: str) -> dict[str, str]:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 3:
+        keep_copies_in(Path(sys.argv[3]))
     main(sys.argv[1], int(sys.argv[2]))

@@ -10,6 +10,7 @@ from pathlib import PurePath
 
 from lithify.core.snapshot import DataFile
 from lithify.errors import LithifyError
+from lithify.files import addresses
 from lithify.files.open_parquet import Footer, column_orders, footer_of, read_tagged_footer
 from lithify.index.examine import Named, examine
 from lithify.index.footers import Entries
@@ -31,7 +32,7 @@ class FooterTask:
 
 
 def read_footers(task: FooterTask) -> EntriesRead:
-    return read_entries(PurePath(task.data), task.files, examined=task.examined)
+    return read_entries(addresses.path_of(task.data), task.files, examined=task.examined)
 
 
 def read_entries(data: PurePath, files: Sequence[DataFile], *, examined: bool = False) -> EntriesRead:
@@ -87,7 +88,8 @@ def footers_of(folder: str, files: Sequence[Named]) -> Iterator[Read]:
     """Read ahead by threads, which only wait for the disk: in handfuls, or passing them on would take longer, and no
     more than one for each thread, as some footers are large.
     """
-    handfuls = [files[first : first + HANDFUL] for first in range(0, len(files), HANDFUL)]
+    size = 1 if addresses.is_remote(folder) else HANDFUL  # each is a request
+    handfuls = [files[first : first + size] for first in range(0, len(files), size)]
     if len(handfuls) < 2:
         yield from _read(folder, files)
         return

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lithify.core.ops import Op
+from lithify.core.ops import WHOLE
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import Bounds, DataFile
 
@@ -90,7 +90,8 @@ def solid_prefix(
     """(the oldest change files that stand beside base as they are, the rest).
 
     A commit's files hold one row per key, so they need no merge when nothing older can hold one of their keys. The
-    first commit that could meet an older key, deletes something, or has a file below `rows_min` ends the prefix.
+    first commit that could meet an older key, deletes or updates something, or has a file below `rows_min` ends the
+    prefix.
     """
     groups: dict[int, list[DataFile]] = {}
     for file in changes:
@@ -104,7 +105,7 @@ def solid_prefix(
         open_ended = False
     taken = Intervals(known)
     for _, group in sorted(groups.items()):
-        if any(file.op is Op.DELETE or file.rows < rows_min for file in group):
+        if any(file.op not in WHOLE or file.rows < rows_min for file in group):
             break
         if first:
             bounds = [file.bound(first) for file in group]

@@ -22,6 +22,7 @@ from weakref import WeakValueDictionary
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import DataFile
 from lithify.errors import Corruption, LithifyError, NotFound
+from lithify.files.local import LocalStorage
 from lithify.files.open_parquet import footer_of
 from lithify.files.parquet import Written
 from lithify.files.read_proof import tag_at
@@ -58,6 +59,11 @@ class Indexes:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        # An index grows and is mapped into memory: it lies on this machine, wherever the lake does.
+        self.store = runtime.store
+        if runtime.store.remote:
+            self.store = LocalStorage()
+            self.store.path_guard.trust(runtime.settings.index_folder or runtime.settings.copies_folder)
         self._lock = threading.Lock()
         self._open: WeakValueDictionary[tuple[PurePath, str], TableIndex] = WeakValueDictionary()
         self._closed = False
@@ -87,6 +93,7 @@ class TableIndex:
     def __init__(self, runtime: Runtime, table: str, table_id: str, path: PurePath, data: PurePath) -> None:
         self.path, self.data, self.table = path, data, table
         self._runtime, self._table_id = runtime, table_id
+        self._store = runtime.indexes.store
         self._lock = threading.RLock()
         self._sidecar: Sidecar | None = None
         # Entries that could not be written, or not yet.
@@ -111,7 +118,7 @@ class TableIndex:
                 if file.footer:
                     tag = tag_at(f"{self.data}/{file.path}")
                     entries.add(footer_of(file.footer, file.path), file.path, file.size_bytes, tag)
-            if entries.files or (removed and self._runtime.store.exists(self.path)):
+            if entries.files or (removed and self._store.exists(self.path)):
                 self.add(version, [entries.block()] if entries.files else [], [file.path for file in removed])
                 self._rewrite_if_worth_it()
         except Exception as error:
@@ -125,7 +132,7 @@ class TableIndex:
 
     def add(self, version: int, blocks: Sequence[bytes], removed: Sequence[str] = ()) -> None:
         """Make entries durable, in a new index if there is none that can be used. Raises what the store raises."""
-        store = self._runtime.store
+        store = self._store
         with self._lock:
             try:
                 append(store, self.path, self._table_id, version, blocks, removed, self._sidecar)
@@ -140,13 +147,13 @@ class TableIndex:
         with self._lock:
             view = self.look(lambda sidecar: sidecar.view())
             if view is not None and len(view.blocks) > GATHERED_BLOCKS_MAX:
-                rewrite(self._runtime.store, self.path, self._table_id)
+                rewrite(self._store, self.path, self._table_id)
 
     def _rewrite_if_worth_it(self) -> None:
         with self._lock:
             sidecar = self._opened()
             if sidecar is not None and worth_rewriting(sidecar):
-                rewrite(self._runtime.store, self.path, self._table_id)
+                rewrite(self._store, self.path, self._table_id)
 
     # -- reading
 
@@ -219,8 +226,8 @@ class TableIndex:
         with self._lock:
             self._sidecar, self._beside = None, []
             self._tried.clear()
-            if self._runtime.store.exists(self.path):
-                self._runtime.store.delete(self.path)
+            if self._store.exists(self.path):
+                self._store.delete(self.path)
 
     def _look_up(self, version: int | None, files: Files, positions: Sequence[int]) -> Block | None:
         """Read a few footers now. `version`: of the head, where the entries are worth keeping."""
@@ -266,7 +273,7 @@ class TableIndex:
             self._note("corrupt", error)
             self._sidecar = None
             try:
-                self._runtime.store.delete(self.path)
+                self._store.delete(self.path)
             except Exception as failure:
                 self.failed("removed", failure)
 
@@ -341,13 +348,13 @@ class TableIndex:
                     return
                 batch = files[first : first + BATCH_FILES]
                 entries, _ = read_entries(self.data, batch)
-                self._runtime.store.step("index.read")
+                self._store.step("index.read")
                 if entries is not None:
                     self.add(version, [entries])
                 with self._lock:
                     self._newest()
                     self._tried.update(file.path for file in batch)
-                self._runtime.store.step("index.built")
+                self._store.step("index.built")
             self.gather()
             logger.info("the index of %s was built in the background: %d files", self.table, len(files))
         except Exception as error:

@@ -5,15 +5,12 @@ A manifest exists before the first output byte, and a job writes only into its o
 deletes the folder; the owner, should it wake up, finds the fence at the version it wants to swap and gives up.
 
 The manifest's state says how far its owner, and nobody else, has come: `writing` its files, `committing` them after
-they were verified, `cleaning` up behind the commit. What recovery does is decided by the log, not by the state:
+they were verified, `cleaning` up behind the commit. What becomes of a job that was left behind is decided by the log,
+not by the state (`recovery`).
 
-| state found                            | what recovery does                                |
-|----------------------------------------|---------------------------------------------------|
-| committed in the log                   | make it durable, clean up, remove the manifest    |
-| fenced in the log                      | delete the folder, remove the manifest            |
-| not in the log, owner may be alive     | leave it, unless its lease has a newer holder     |
-| not in the log, owner gone             | fence, delete the folder, remove the manifest     |
-| manifest unreadable or out of bounds   | set aside, never deleted                          |
+Whether an owner is gone is a guess: its process is looked up on this machine, on others it has a day, and where the
+storage has no locks it gives signs of life (`tables/presence.py`). A wrong guess costs the work of the job, and nothing
+else: fence and commit are two swaps of the same name, and one of them comes first.
 
 Only an owner that gives up itself, before it came to its commit, may delete its files before the fence: where they fill
 the disk, the fence finds no room.
@@ -26,21 +23,27 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import PurePath
 from typing import Any
 
 from lithify.core.disk_files import lies_inside
 from lithify.core.names import is_job_folder, parse_table_name
+from lithify.core.ops import ORDERED_DELETES
+from lithify.core.snapshot import DataFile
 from lithify.delta.actions import LogChange
-from lithify.delta.changes import ChangesLog, job_txn
+from lithify.delta.base import BaseLog
+from lithify.delta.changes import FORGOTTEN, job_txn
 from lithify.delta.commit import Build, Committed, commit
 from lithify.delta.commit_outcome import Lost
 from lithify.delta.log import DeltaLog
 from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
 from lithify.files.parquet import Written
 from lithify.jobs.journal import Journal
+from lithify.merge.late import kept
 from lithify.metrics.events import tell
-from lithify.tables.handles import Handles, table_folder
+from lithify.tables import presence
+from lithify.tables.handles import Handles
 from lithify.tables.runtime import Owner, Runtime
 
 logger = logging.getLogger(__name__)
@@ -49,7 +52,7 @@ COMMITTED, FENCED = 1, 2
 FOREIGN_JOB_HOURS_MAX = 24
 LOOKS_MAX = 20
 # Jobs that bring rows in or fold them; all others merge files into fewer ones, and their kind is the tier.
-NO_TIERS = frozenset({"fold", "bulk", "spool", "adopt", "attach"})
+NO_TIERS = frozenset({"fold", "bulk", "spool", "adopt", "attach", "columns"})
 WRITING, COMMITTING = "writing", "committing"
 # Jobs of this process that are under way. One of ours that is not here was left behind, e.g. by a full disk.
 _under_way: set[str] = set()
@@ -83,8 +86,11 @@ def begin(
     *,
     lease: int | None = None,
     why: str = "",
+    outlives_us: bool = False,
 ) -> Job:
-    """`log` is 'base' or 'changes': where the job writes and commits. `inputs`: files that no other job should take."""
+    """`log` is 'base' or 'changes': where the job writes and commits. `inputs`: files that no other job should take.
+    `outlives_us`: its owner is another process, for which this one can give no sign of life.
+    """
     job_id = runtime.new_id()
     job = Job(
         job_id,
@@ -101,12 +107,19 @@ def begin(
     runtime.store.make_folder(runtime.control / "jobs")
     _under_way.add(job.id)
     try:
+        if not outlives_us:
+            presence.begin(runtime, job.id)
         _write(runtime, job)
     except BaseException:
-        _under_way.discard(job.id)
+        _no_longer_under_way(runtime, job)
         raise
     runtime.store.step(f"{kind}.manifest")
     return job
+
+
+def _no_longer_under_way(runtime: Runtime, job: Job) -> None:
+    _under_way.discard(job.id)
+    presence.end(runtime, job.id)
 
 
 class RunningJob:
@@ -141,7 +154,7 @@ class RunningJob:
         try:
             act(self.handles)
         except Exception as error:
-            leave(self.job, error)
+            leave(self.handles.runtime, self.job, error)
             self.left = True
 
 
@@ -201,8 +214,8 @@ def drop_leftovers(runtime: Runtime, root: PurePath, job: Job, paths: Iterable[s
 
 def check_outputs(runtime: Runtime, root: PurePath, files: Iterable[Written]) -> None:
     """What a task says it wrote lies there, all of it."""
-    for file in files:
-        found = runtime.store.size(root / file.path)
+    told = list(files)
+    for file, found in zip(told, runtime.store.sizes(root / file.path for file in told), strict=True):
         if found != file.size_bytes:
             raise Corruption(
                 f"{root / file.path} has {found} of the {file.size_bytes} bytes that were written: nothing was "
@@ -212,7 +225,7 @@ def check_outputs(runtime: Runtime, root: PurePath, files: Iterable[Written]) ->
 
 def finish(runtime: Runtime, job: Job, outcome: str = "done", **facts: Any) -> None:
     """The log has decided. A manifest that cannot be removed now is recovery's: the job has not failed for that."""
-    _under_way.discard(job.id)
+    _no_longer_under_way(runtime, job)
     try:
         runtime.store.delete(_manifest(runtime, job.id))
     except Exception as error:
@@ -231,16 +244,16 @@ def _count(runtime: Runtime, job: Job, outcome: str, facts: dict[str, Any]) -> N
     tell(logger, f"{job.kind} {outcome}", table=job.table, job=job.id, **facts, seconds=seconds, why=job.why)
 
 
-def leave(job: Job, error: BaseException) -> None:
+def leave(runtime: Runtime, job: Job, error: BaseException) -> None:
     """The commit stands, and recovery will find that and clean up behind it."""
-    _under_way.discard(job.id)
+    _no_longer_under_way(runtime, job)
     logger.warning("cleaning up after %s %s of %s is left to recovery: %s", job.kind, job.id, job.table, error)
 
 
 def abandon(runtime: Runtime, job: Job, log: DeltaLog, outcome: str = "given up", **facts: Any) -> None:
     """Give up our own job: nothing was committed, and after the fence nothing can be."""
     if fence(runtime, job, log):
-        _delete_folder(runtime, job, log)
+        delete_folder(runtime, job, log)
         finish(runtime, job, outcome, **facts)
 
 
@@ -249,7 +262,7 @@ def put_away(runtime: Runtime, job: Job, log: DeltaLog) -> None:
     try:
         abandon(runtime, job, log)
     except Exception as error:
-        leave(job, error)
+        leave(runtime, job, error)
 
 
 def give_up(runtime: Runtime, job: Job, log: DeltaLog, error: BaseException) -> None:
@@ -267,7 +280,7 @@ def give_up(runtime: Runtime, job: Job, log: DeltaLog, error: BaseException) -> 
         logger.warning("%s %s of %s is left to recovery: %s", job.kind, job.id, job.table, second)
         return
     finally:
-        _under_way.discard(job.id)
+        _no_longer_under_way(runtime, job)
     if taken and isinstance(error, Exception):
         raise given_up(job) from error
 
@@ -277,7 +290,7 @@ def _make_room(runtime: Runtime, job: Job, log: DeltaLog) -> None:
     job has not come to its commit: only we could commit them, and we will not.
     """
     if job.state == WRITING and _outcome(job, log) is None:
-        _delete_folder(runtime, job, log)
+        delete_folder(runtime, job, log)
 
 
 def check_not_fenced(job: Job, log: DeltaLog) -> None:
@@ -329,7 +342,11 @@ def unfinished(runtime: Runtime, table: str | None = None, *, set_aside: bool = 
 
 def under_way(runtime: Runtime, table: str | None = None) -> list[Job]:
     """Unfinished jobs whose process may still be at work."""
-    return [job for job in unfinished(runtime, table) if _may_go_on(runtime, job)]
+    return [job for job in unfinished(runtime, table) if may_go_on(runtime, job)]
+
+
+def owner_may_be_alive(runtime: Runtime, job: Job) -> bool:
+    return job.owner.may_be_alive() if runtime.store.locks else may_go_on(runtime, job)
 
 
 def job_history(runtime: Runtime, limit: int | None = None) -> list[dict[str, Any]]:
@@ -337,100 +354,63 @@ def job_history(runtime: Runtime, limit: int | None = None) -> list[dict[str, An
     return _journal(runtime).read(limit)
 
 
-# -- recovery
-
-
-def recover(runtime: Runtime, table: str | None = None, lease: int | None = None) -> list[str]:
-    """Settle every unfinished job whose owner is gone, or whose lease has a newer holder (`lease`). Returns what was
-    done, a line each.
-    """
-    done = []
-    for name in runtime.store.names(runtime.control / "jobs"):
-        if name.startswith("."):
-            _remove_unborn(runtime, runtime.control / "jobs" / name)
-    for job in unfinished(runtime, table, set_aside=True):
-        overtaken = lease is not None and job.lease is not None and job.lease < lease
-        if _may_go_on(runtime, job) and not overtaken:
-            continue
-        try:
-            done.append(_recover_one(runtime, job))
-        except NotFound as error:
-            if _table_is_gone(runtime, job):
-                finish(runtime, job, "table dropped")
-                done.append(f"{job.kind} of {job.table}: the table is gone, nothing to do")
-            else:
-                logger.warning("%s of %s cannot be recovered now: %s", job.kind, job.table, error)
-        except LithifyError as error:
-            # One damaged table is no reason to leave the others' jobs unsettled.
-            logger.warning("%s of %s cannot be recovered now: %s", job.kind, job.table, error)
-    return done
-
-
-def _may_go_on(runtime: Runtime, job: Job) -> bool:
+def may_go_on(runtime: Runtime, job: Job) -> bool:
     """A hint only: fencing a job that lives does no harm, it merely has to be done again."""
     if job.owner == runtime.owner:
         return job.id in _under_way
+    if not runtime.store.locks:
+        silent_s_max = presence.job_silent_s_max(runtime)
+        return presence.may_be_alive(runtime, job.owner, silent_s_max, job.created_ms, FOREIGN_JOB_HOURS_MAX)
     if job.owner.host != runtime.owner.host:
         # Nobody can look there; a host that was renamed or is gone must not hold its files for ever.
         return runtime.now_ms() - job.created_ms < FOREIGN_JOB_HOURS_MAX * 3_600_000
     return job.owner.may_be_alive()
 
 
-def _table_is_gone(runtime: Runtime, job: Job) -> bool:
-    name = parse_table_name(job.table)
-    try:
-        return ChangesLog.open(table_folder(runtime, name) / "changes", runtime.store, job.table, 20).dropped
-    except NotFound:
-        return True
-
-
-def _recover_one(runtime: Runtime, job: Job) -> str:
-    handles = Handles(runtime, parse_table_name(job.table))
-    log = handles.base.log if job.log == "base" else handles.changes.log
-    runtime.store.step("recover.start")
-    runtime.counters.jobs_recovered.labels(job.kind).inc()
-    if fence(runtime, job, log):
-        runtime.store.step("recover.fenced")
-        _delete_folder(runtime, job, log)
-        finish(runtime, job, "recovered", reason="its process was gone before it committed")
-        return f"{job.kind} of {job.table} had not committed: its files were deleted"
-    log.make_durable()
-    if job.kind == "fold":
-        forget_folded(handles)
-    finish(runtime, job, "done", reason="committed; its process was gone before it cleaned up")
-    return f"{job.kind} of {job.table} had committed: its manifest was removed"
-
-
 def forget_folded(handles: Handles) -> None:
     """Remove changes that base holds durably, as far as these handles have come. Anyone may do this, any number of
-    times.
+    times. What keeps late events out stays for `late_hours` after its fold (`merge/late.py`).
     """
     changes, base = handles.changes, handles.base
 
+    def unneeded() -> list[DataFile]:
+        live = changes.files()
+        folded = [file for file in live if file.seq <= watermark]
+        if not any(file.op in ORDERED_DELETES for file in folded):
+            return folded
+        cutoff_ms = changes.log.next_ms() - round(changes.schema.options["late_hours"] * 3_600_000)
+        pending = [file for file in live if file.seq > watermark]
+        young = partial(_is_late, base, cutoff_ms)
+        late = {file.log_path for file in kept(changes.schema, folded, pending, young)}
+        return [file for file in folded if file.log_path not in late]
+
     def build() -> LogChange | None:
-        folded = [file for file in changes.files() if file.seq <= watermark]
-        info = {"operation": "remove folded", "seq": changes.seq, "watermark": watermark}
+        folded = unneeded()
+        info: dict[str, Any] = {"operation": "remove folded", "seq": changes.seq, "watermark": watermark}
+        if forgotten := sum(file.rows for file in folded if file.op in ORDERED_DELETES):
+            info[FORGOTTEN] = forgotten
         return LogChange(info, removes=folded) if folded else None
 
     with changes.log.lock:
         watermark = base.watermark
-        if any(file.seq <= watermark for file in changes.files()):
+        if unneeded():
             base.log.make_durable()
             handles.commit(changes.log, "removing folded changes of", build)
 
 
-def _delete_folder(runtime: Runtime, job: Job, log: DeltaLog) -> None:
+def _is_late(base: BaseLog, cutoff_ms: int, file: DataFile) -> bool:
+    """Whether a tombstone was written or folded after the cutoff, by the times of the logs."""
+    if file.time_ms > cutoff_ms:
+        return True
+    folded_ms = base.folded_ms(file.seq)
+    return folded_ms is not None and folded_ms > cutoff_ms
+
+
+def delete_folder(runtime: Runtime, job: Job, log: DeltaLog) -> None:
     referenced = next((f.path for f in log.files(()) if PurePath(f.path).parts[0] == job.folder), None)
     if referenced is not None:
         raise Conflict(f"job {job.id} is fenced, but the log names {referenced}: nothing was deleted")
     runtime.store.delete_folder(log.path / job.folder)
-
-
-def _remove_unborn(runtime: Runtime, path: PurePath) -> None:
-    """A manifest that was never renamed into place: its job died before it began, and wrote nothing."""
-    with contextlib.suppress(ValueError, TypeError, KeyError, LithifyError):
-        if not _parsed(runtime, path).owner.may_be_alive():
-            runtime.store.delete(path)
 
 
 # -- manifests
@@ -450,7 +430,7 @@ def _write(runtime: Runtime, job: Job) -> None:
     runtime.store.put(_manifest(runtime, job.id), json.dumps(asdict(job)).encode())
 
 
-def _parsed(runtime: Runtime, path: PurePath) -> Job:
+def parsed_manifest(runtime: Runtime, path: PurePath) -> Job:
     fields = json.loads(runtime.store.read(path))
     job = Job(**{**fields, "owner": Owner(**fields["owner"]), "inputs": tuple(fields.get("inputs", ()))})
     parse_table_name(job.table)
@@ -466,7 +446,7 @@ def _parsed(runtime: Runtime, path: PurePath) -> Job:
 
 def _read(runtime: Runtime, path: PurePath, set_aside: bool) -> Job | None:
     try:
-        return _parsed(runtime, path)
+        return parsed_manifest(runtime, path)
     except NotFound:
         return None
     except (ValueError, TypeError, KeyError, AttributeError, InvalidRequest) as error:

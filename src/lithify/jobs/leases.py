@@ -5,8 +5,13 @@ saves double work and is never what keeps rows safe: a holder that sleeps past i
 is overtaken, and whatever it commits afterwards is decided by the log. Each new holder gets the next token, so that
 a job which notes its token can be told from those of the holder after it.
 
-Clocks may jump. Forward: leases end early, and somebody takes over. Backward: an end that lies further ahead than
-twice the length the lease was granted for cannot be true, and is not honoured, so that no lease lasts forever.
+When it ends is told by the lake's clock, which all processes share. That may jump. Forward: leases end early, and
+somebody takes over. Backward: an end that lies further ahead than twice the length the lease was granted for cannot be
+true, and is not honoured, so that no lease lasts forever.
+
+Where the storage has no locks, processes are on several machines, and no time in a lease is believed: it has ended when
+an observer has seen it unchanged for its length (`tables/presence.py`). Each writing has a nonce, so that a lease that
+was renewed is never the same again.
 """
 
 from __future__ import annotations
@@ -17,18 +22,21 @@ import json
 import logging
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import PurePath
 from types import TracebackType
 from typing import Any
 
-from lithify.errors import Conflict, InvalidRequest, LithifyError, NotFound
+from lithify.compute.processes import machine
+from lithify.errors import Conflict, InvalidRequest, LithifyError, NotFound, Unavailable
+from lithify.tables.presence import unchanged_s
 from lithify.tables.runtime import Owner, Runtime
 
 logger = logging.getLogger(__name__)
 
 LEASE_S_MAX = 3600
+PAUSE_S = 0.1
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 
@@ -48,11 +56,20 @@ class Lease:
     expires_ms: int
     length_ms: int
     what: str = ""
+    machine: str = ""
+    nonce: str = ""
 
     def holds_at(self, now_ms: int) -> bool:
         """Whether to respect it. An owner that is surely gone holds nothing."""
         left_ms = self.expires_ms - now_ms
         return 0 < left_ms <= 2 * min(self.length_ms, LEASE_S_MAX * 1000) and self.owner.may_be_alive()
+
+    def document(self) -> bytes:
+        fields = asdict(self)
+        for name in ("machine", "nonce"):
+            if not fields[name]:
+                del fields[name]
+        return json.dumps(fields).encode()
 
     @property
     def holder(self) -> str:
@@ -77,9 +94,9 @@ def acquire(runtime: Runtime, name: str, lease_id: str, length_s: float, what: s
     length_ms = int(length_s * 1000)
 
     def take(found: Lease | None, token: int) -> Lease | None:
-        now_ms = runtime.now_ms()
-        if found is not None and found.holds_at(now_ms):
+        if found is not None and _holds(runtime, found):
             return None
+        now_ms = runtime.now_ms()
         if found is not None and found.expires_ms > 0:
             logger.info("lease %s is taken over from %s, token %d", name, found.holder, found.token)
         return Lease(name, lease_id, runtime.owner, token + 1, now_ms, now_ms + length_ms, length_ms, what)
@@ -134,7 +151,16 @@ def release(runtime: Runtime, lease: Lease) -> None:
 def current(runtime: Runtime, name: str) -> Lease | None:
     """The lease that holds now, if any."""
     found, _ = _look(runtime, name)
-    return found if found is not None and found.holds_at(runtime.now_ms()) else None
+    return found if found is not None and _holds(runtime, found) else None
+
+
+def _holds(runtime: Runtime, lease: Lease) -> bool:
+    if runtime.store.locks:
+        return lease.holds_at(runtime.now_ms())
+    if not lease.expires_ms or (lease.machine == machine() and not lease.owner.may_be_alive()):
+        return False
+    length_s = min(lease.length_ms / 1000, LEASE_S_MAX)
+    return unchanged_s(runtime, _path(runtime, lease.name), lease) < length_s
 
 
 def current_token(runtime: Runtime, name: str) -> int:
@@ -187,6 +213,24 @@ class RenewedLease:
             logger.warning("lease %s could not be %s: %s", self.lease.name, done, problem)
 
 
+@contextlib.contextmanager
+def waited_for(runtime: Runtime, name: str, length_s: float, wait_s_max: float, what: str) -> Iterator[None]:
+    """In place of a lock, for short work that a second holder cannot spoil."""
+    until_s, lease_id = runtime.monotonic_s() + wait_s_max, runtime.new_id()
+    while True:
+        ours, lease = acquire(runtime, name, lease_id, length_s, what)
+        if ours:
+            break
+        if runtime.monotonic_s() > until_s:
+            raise Unavailable(
+                f"another process ({lease.holder}) has held the lease for {lease.what or what} for {wait_s_max:.0f} s: "
+                "try again later"
+            )
+        runtime.pause(PAUSE_S)
+    with RenewedLease(runtime, lease):
+        yield
+
+
 def _swap(
     runtime: Runtime, name: str, change: Callable[[Lease | None, int], Lease | None]
 ) -> tuple[Lease | None, Lease | None]:
@@ -197,8 +241,11 @@ def _swap(
     def changed(content: bytes | None) -> bytes | None:
         nonlocal seen
         found, token = _told(runtime, name, content, set_aside=True)
-        seen = found, change(found, token)
-        return None if seen[1] is None else json.dumps(asdict(seen[1])).encode()
+        after = change(found, token)
+        if after is not None and not store.locks:
+            after = replace(after, machine=machine(), nonce=runtime.new_id())
+        seen = found, after
+        return None if after is None else after.document()
 
     store.make_folder(path.parent)
     store.swap(path, changed, runtime.settings.lock_wait_s_max, f"lease {name}")
@@ -237,7 +284,7 @@ def _told(runtime: Runtime, name: str, content: bytes | None, *, set_aside: bool
 def _parsed(fields: dict[str, Any]) -> Lease:
     lease = Lease(**{**fields, "owner": Owner(**fields["owner"])})
     numbers = (lease.token, lease.started_ms, lease.expires_ms, lease.length_ms, lease.owner.pid)
-    texts = (lease.name, lease.id, lease.what, lease.owner.host, lease.owner.started)
+    texts = (lease.name, lease.id, lease.what, lease.owner.host, lease.owner.started, lease.machine, lease.nonce)
     if not all(type(number) is int for number in numbers) or not all(isinstance(text, str) for text in texts):
         raise TypeError("a field has the wrong type")
     return lease

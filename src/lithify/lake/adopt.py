@@ -28,11 +28,14 @@ from lithify.delta.changes import BASE_PATH, plain_types
 from lithify.delta.commit import commit
 from lithify.delta.log import DeltaLog
 from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
+from lithify.files.addresses import is_remote
+from lithify.files.local_files import bring
 from lithify.files.open_parquet import footer_of, hive_partitions, open_file, read_footer
+from lithify.files.open_storage import storage_of
 from lithify.files.parquet import Layout, Written
 from lithify.files.statistics import stats_json
 from lithify.files.storage import Storage
-from lithify.files.user_files import is_folder, parquet_files, size_bytes
+from lithify.files.user_files import is_folder, parquet_files, sizes_bytes
 from lithify.index.examine import examine
 from lithify.index.rebuild import build_after_adoption
 from lithify.lake.catalog import Catalog, owner_of
@@ -58,13 +61,14 @@ def adopt(
     """
     if not is_folder(path):
         raise NotFound(f"{path} is no folder: adopt takes a Delta table or a folder of Parquet files")
+    _check_reach(runtime, path)
     if path.is_relative_to(runtime.root):
         raise InvalidRequest(f"{path} lies inside this lake: adopt takes tables from elsewhere")
     runtime.store.path_guard.allow(path)  # whoever adopts names it
     runtime.store.path_guard.trust(path)
     if catalog.exists(name):
         raise Conflict(f"table {name} exists already: drop it first, or choose another name")
-    is_delta = DeltaLog.exists(path, runtime.store)
+    is_delta = is_remote(path) == runtime.store.remote and DeltaLog.exists(path, runtime.store)
     found = (_delta_table if is_delta else _parquet_folder)(runtime, name, path, key, order_by)
     if verify:
         _verify_keys(runtime, path, found.sources, found.schema)
@@ -77,6 +81,17 @@ def adopt(
         logger.warning("no index was built of %s, which cannot be opened now: %s", name, error)
     else:
         build_after_adoption(handles)
+
+
+def _check_reach(runtime: Runtime, path: PurePath) -> None:
+    """A Delta table stays where it is, and files in a bucket stay in a bucket."""
+    if is_remote(path) and not runtime.store.remote:
+        raise InvalidRequest(f"{path} lies in a bucket, and this lake does not: adopt it in a lake that does")
+    if runtime.store.remote and not is_remote(path) and DeltaLog.exists(path, storage_of(path)):
+        raise InvalidRequest(
+            f"{path} lies on this machine, and this lake in a bucket: a Delta table is adopted where it is; copy it "
+            "into the bucket first"
+        )
 
 
 @dataclass(frozen=True)
@@ -107,10 +122,11 @@ def _delta_table(runtime: Runtime, name: TableName, path: PurePath, key: Any, or
     ]
     for file in files:
         check_removable(file, path)
-    for source in sources:
-        if not runtime.store.exists(PurePath(source.path)):
+    listed = set(runtime.store.below(path)) if runtime.store.remote else None
+    for file in files:
+        if file.path not in listed if listed is not None else not runtime.store.exists(path / file.path):
             raise Corruption(
-                f"{source.path} is missing although the log of {path} names it: restore it, then adopt the table"
+                f"{path}/{file.path} is missing although the log of {path} names it: restore it, then adopt the table"
             )
     _refuse_problems(path, sources)
     owner = owner_of(runtime, name)
@@ -136,16 +152,17 @@ def _parquet_folder(runtime: Runtime, name: TableName, path: PurePath, key: Any,
     ]
     if not paths:
         raise NotFound(f"{path} holds neither a Delta table nor Parquet files")
-    sources = [Source(str(f), -1, size_bytes(f)) for f in paths]
+    sizes = dict(zip(paths, sizes_bytes(paths), strict=True))
+    sources = [Source(str(f), -1, sizes[f]) for f in paths]
     _refuse_problems(path, sources)
-    columns, partition_by, constants = _parquet_columns(path, paths)
+    columns, partition_by, constants = _parquet_columns(path, sizes)
     schema = define(columns, key, order_by, None, partition_by)
-    runtime.store.path_guard.check_files(path, [f.relative_to(path).as_posix() for f in paths])
+    if is_remote(path) == runtime.store.remote:
+        runtime.store.path_guard.check_files(path, [f.relative_to(path).as_posix() for f in paths])
     sources = [
-        Source(str(f), -1, runtime.store.size(f), tuple((n, constants[f][n]) for n in partition_by), foreign=True)
-        for f in paths
+        Source(str(f), -1, sizes[f], tuple((n, constants[f][n]) for n in partition_by), foreign=True) for f in paths
     ]
-    return _Found(schema, sources, lambda base: _link_into(runtime, base, schema, path, paths, constants))
+    return _Found(schema, sources, lambda base: _link_into(runtime, base, schema, path, sizes, constants))
 
 
 def _link_into(
@@ -153,7 +170,7 @@ def _link_into(
     base: BaseLog,
     schema: TableSchema,
     path: PurePath,
-    paths: Sequence[PurePath],
+    sizes: Mapping[PurePath, int],
     constants: dict[PurePath, dict[str, Any]],
 ) -> None:
     root, opened_at = base.log.path, base.log.version
@@ -162,7 +179,7 @@ def _link_into(
     def build() -> LogChange:
         if base.log.version != opened_at:
             raise Conflict(f"the base of {base.table} was changed while it was filled: adopt again")
-        adds = _linked(runtime.store, root, folder, schema, paths, constants)
+        adds = _linked(runtime.store, root, folder, schema, sizes, constants)
         info = {
             "operation": "adopt",
             "detail": str(path),
@@ -183,21 +200,22 @@ def _linked(
     root: PurePath,
     folder: str,
     schema: TableSchema,
-    paths: Sequence[PurePath],
+    sizes: Mapping[PurePath, int],
     constants: dict[PurePath, dict[str, Any]],
 ) -> list[tuple[Written, Mapping[str, str | None]]]:
     """Second names for the files, durable, in a folder below `root`."""
     layout = Layout.of(schema)
     adds: list[tuple[Written, Mapping[str, str | None]]] = []
     store.make_folder(root / folder)
-    for number, source in enumerate(paths):
+    for number, source in enumerate(sizes):
         target = f"{folder}/part-{number:05d}.parquet"
-        store.upload(source, root / target)
+        (store.copy if is_remote(source) else store.upload)(source, root / target)
         store.sync_file(root / target)
         footer = read_footer(source)
         known = footer_of(footer, source)
         stats = stats_json(known, schema.columns, layout.stats_columns)
-        written = Written(target, store.size(root / target), known.metadata.num_rows, stats, footer)
+        size = sizes[source] if store.remote else store.size(root / target)
+        written = Written(target, size, known.metadata.num_rows, stats, footer)
         adds.append((written, partition_strings(schema, constants[source])))
     store.sync_folder(root / folder)
     store.sync_folder(root)
@@ -205,12 +223,14 @@ def _linked(
 
 
 def _parquet_columns(
-    root: PurePath, paths: Sequence[PurePath]
+    root: PurePath, sizes: Mapping[PurePath, int]
 ) -> tuple[pa.Schema, list[str], dict[PurePath, dict[str, Any]]]:
     merged: dict[str, pa.Field] = {}
+    paths = list(sizes)
+    bring(sizes.items())
     for path in paths:
         try:
-            with open_file(path) as file:
+            with open_file(path, sizes[path]) as file:
                 found = file.schema_arrow
         except Corruption as error:
             raise Corruption(f"{path} cannot be read as Parquet: remove or repair it, then adopt the folder") from error

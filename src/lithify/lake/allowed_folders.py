@@ -12,6 +12,7 @@ import logging
 from pathlib import PurePath
 
 from lithify.errors import LithifyError, NotFound
+from lithify.files.addresses import is_remote, path_of
 from lithify.files.local import LocalStorage
 from lithify.files.paths import not_allowed
 from lithify.files.user_files import real_path
@@ -25,7 +26,7 @@ LOCK_WAIT_S_MAX = 10.0
 
 def remembered(lake: PurePath) -> list[PurePath]:
     try:
-        return [PurePath(folder) for folder in _read().get(real_path(lake), ())]
+        return [path_of(folder) for folder in _read().get(_named(lake), ())]
     except LithifyError as error:
         logger.warning("what was allowed before is not known: %s", error)
         return []
@@ -33,7 +34,7 @@ def remembered(lake: PurePath) -> list[PurePath]:
 
 def remember(lake: PurePath, folder: PurePath) -> None:
     """Where that cannot be written down, the next to open the lake is told what to set."""
-    path, store, real = _path(), LocalStorage(), real_path(lake)
+    path, store, real = _path(), LocalStorage(), _named(lake)
 
     def with_folder(content: bytes | None) -> bytes | None:
         known = {} if content is None else _parsed(content)
@@ -47,6 +48,10 @@ def remember(lake: PurePath, folder: PurePath) -> None:
         store.swap(path, with_folder, LOCK_WAIT_S_MAX, "allowed folders", mode=0o600)
     except LithifyError as error:
         logger.warning("%s could not be written (%s): %s", path, error, not_allowed(folder, "the adopted table"))
+
+
+def _named(lake: PurePath) -> str:
+    return str(lake) if is_remote(lake) else real_path(lake)
 
 
 def _read() -> dict[str, list[str]]:

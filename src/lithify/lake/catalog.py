@@ -1,7 +1,14 @@
 """Which tables a lake has: creating, dropping, listing.
 
-These rare operations hold one advisory lock per lake. Dropping is a commit, and creating again at the same path
-goes on with the next version, so that a writer that slept through both is refused by its compare-and-swap.
+These rare operations hold one advisory lock per lake, or a lease where the storage has no locks. Dropping is a commit,
+and creating again at the same path goes on with the next version, so that a writer that slept through both is refused
+by its compare-and-swap.
+
+Neither lock nor lease is what keeps tables whole: who slept past the end of a lease does no harm. Creating is told in
+`lake/creation.py`. Who clears a dropped table away looks, after it has listed what is to go and before it deletes or
+empties anything, whether the drop is still the newest commit to the changes: who creates the table anew commits there
+first, and what it writes then has names that are not in the list. A log is emptied at exactly the version at which that
+was seen.
 """
 
 from __future__ import annotations
@@ -15,19 +22,24 @@ from pathlib import PurePath
 from typing import Any
 
 from lithify.core.names import CONTROL_FOLDER, TableName
-from lithify.core.schema import TableSchema
+from lithify.core.schema import FORMAT, TableSchema
 from lithify.core.type_text import type_name
 from lithify.delta.actions import LogChange
 from lithify.delta.base import OWNER, WATERMARK_TXN, BaseLog
-from lithify.delta.changes import BASE_PATH, CREATED_AT_SEQ, CREATED_AT_VERSION, DROPPED, ChangesLog
+from lithify.delta.changes import BASE_PATH, CLAIMED, DROPPED, ChangesLog
 from lithify.delta.commit import commit
-from lithify.delta.commit_outcome import Lost
 from lithify.delta.folder import LOG_FOLDER, commit_name
 from lithify.delta.log import DeltaLog
-from lithify.errors import CommitUnknown, Conflict, Corruption, InvalidRequest, LithifyError, NotFound, Unavailable
+from lithify.delta.remote_log import clock_s
+from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
+from lithify.files.addresses import path_of
+from lithify.files.at_once import at_once
+from lithify.files.open_storage import storage_of
 from lithify.files.paths import is_link
 from lithify.files.storage import Storage
-from lithify.options.table_options import stored
+from lithify.jobs.leases import waited_for
+from lithify.lake.creation import Creation, check_newest, create_logs, overtaken
+from lithify.tables.doomed import forget_lists
 from lithify.tables.handles import (
     adopted_folder,
     base_folder,
@@ -37,22 +49,24 @@ from lithify.tables.handles import (
     table_folder,
 )
 from lithify.tables.runtime import Runtime
-from lithify.tables.tags import forget_tags
-from lithify.write.options import parsed_options
+from lithify.tables.tags import left_of_tags
+from lithify.write.options import parsed_options, properties_of
 
 logger = logging.getLogger(__name__)
 
 LAKE_FORMAT = 1
+MARKER = "lake.json"
 LOOKS_MAX = 10_000
+LEASE_S = 15.0
 
 
 def open_lake(root: PurePath, store: Storage, *, create: bool) -> None:
     """Check that `root` is a lake this version can use; make it one if it is empty."""
-    marker = root / CONTROL_FOLDER / "lake.json"
+    marker = root / CONTROL_FOLDER / MARKER
     _check_control(root / CONTROL_FOLDER, store)
-    if store.exists(marker):
+    if (content := _marker_at(marker, store)) is not None:
         try:
-            described = json.loads(store.read(marker))
+            described = json.loads(content)
             version = int(described["format"])
         except (ValueError, KeyError, TypeError) as error:
             raise Corruption(
@@ -70,13 +84,30 @@ def open_lake(root: PurePath, store: Storage, *, create: bool) -> None:
         raise NotFound(f"{root} is no lake: create one with `lithify init {root}`")
     # A control folder without a marker: a creation that was cut off, or one going on in another process.
     if any(name != CONTROL_FOLDER for name in store.names(root)):
-        raise InvalidRequest(f"{root} is no lake and not empty: give an empty or a new folder")
+        what = "prefix" if store.remote else "folder"
+        raise InvalidRequest(f"{root} is no lake and not empty: give an empty or a new {what}")
+    store.probe(root / CONTROL_FOLDER)
     store.make_folder(root / CONTROL_FOLDER / "jobs")
     store.put(marker, json.dumps({"format": LAKE_FORMAT}).encode())
 
 
+def _marker_at(path: PurePath, store: Storage) -> bytes | None:
+    if not store.remote and not store.exists(path):  # or something in its way that is no folder
+        return None
+    try:
+        return store.read(path)
+    except NotFound:
+        return None
+
+
+def is_lake(place: PurePath) -> bool:
+    return storage_of(place).exists(place / CONTROL_FOLDER / MARKER)
+
+
 def _check_control(folder: PurePath, store: Storage) -> None:
     """No link lies in the control folder, nor in the folders in it; what streams keep deeper is looked at when used."""
+    if store.remote:
+        return  # which has none
     store.path_guard.check_entries(folder)
     for name in store.names(folder):
         store.path_guard.check_entries(folder / name)
@@ -113,8 +144,12 @@ class Catalog:
 
     @contextlib.contextmanager
     def _exclusive(self, what: str) -> Iterator[None]:
-        path = self._runtime.control / "catalog.lock"
-        with self._runtime.store.lock(path, self._runtime.settings.lock_wait_s_max, what):
+        wait_s = self._runtime.settings.lock_wait_s_max
+        if self._runtime.store.locks:
+            lock = self._runtime.store.lock(self._runtime.control / "catalog.lock", wait_s, what)
+        else:
+            lock = waited_for(self._runtime, "catalog", LEASE_S, wait_s, what)
+        with lock:
             yield
 
     def create(
@@ -131,7 +166,7 @@ class Catalog:
         parsed = parsed_options({} if options is None else options, schema, self._runtime.settings)
         own = {name: value for name, value in parsed.items() if value is not None}
         with self._exclusive(f"creating {name}"):
-            return self._create(name, schema, if_not_exists, {**(settings or {}), **stored(own)}, fill)
+            return self._create(name, schema, if_not_exists, {**(settings or {}), **properties_of(own, FORMAT)}, fill)
 
     def _create(
         self,
@@ -141,10 +176,13 @@ class Catalog:
         settings: Mapping[str, str],
         fill: Callable[[BaseLog], None] | None,
     ) -> bool:
-        store, every = self._runtime.store, self._runtime.settings.checkpoint_every
-        folder = checked_table_folder(self._runtime, name)
+        store, folder = self._runtime.store, checked_table_folder(self._runtime, name)
         created_at_seq = 0
-        changes = self._changes_of(name)
+        base_path = folder / "base"
+        if BASE_PATH in settings:
+            base_path = adopted_folder(self._runtime, path_of(settings[BASE_PATH]), f"the base of table {name}")
+        looked_s = clock_s()
+        changes, base = self._logs_of(name, base_path)
         if changes is not None:
             if not changes.dropped:
                 if not if_not_exists:
@@ -153,49 +191,30 @@ class Catalog:
                 changes.log.make_durable()  # whoever created it may not have come so far
                 return False
             created_at_seq = changes.seq
-        base_path = folder / "base"
-        if BASE_PATH in settings:
-            base_path = adopted_folder(self._runtime, PurePath(settings[BASE_PATH]), f"the base of table {name}")
         # Another lake may have folded into this base: seqs go on above its watermark, or writes would count as folded.
-        with contextlib.suppress(NotFound):
-            base = BaseLog.open(base_path, store, str(name), every)
-            created_at_seq = max(created_at_seq, base.watermark)
+        base_version = -1
+        if base is not None:
+            created_at_seq, base_version = max(created_at_seq, base.watermark), base.log.version
         store.step("create.start")
-        info = {
-            "operation": "create table",
-            "seq": created_at_seq,
-            "watermark": created_at_seq,
-            "actor": self._runtime.settings.actor,
-        }
-        with _nothing_created_yet(name):
-            if BASE_PATH not in settings:
-                write_id = self._runtime.new_id()
-                DeltaLog.create(base_path, store, schema.base_columns, schema.partitions, {}, info, write_id, every)
-                store.step("create.base")
-            if fill is not None:
-                fill(BaseLog.open(base_path, store, str(name), every))
-            store.make_folder(folder / "changes")
-            for parent in (folder, folder.parent, self._runtime.root):
-                store.sync_folder(parent)
-        properties = {
-            **schema.properties(),
-            **settings,
-            CREATED_AT_SEQ: str(created_at_seq),
-            CREATED_AT_VERSION: str(changes.log.version + 1 if changes is not None else 0),
-            # A tombstone may go by any column, and its statistics tell which: none may be left out.
-            "delta.dataSkippingNumIndexedCols": "-1",
-            # Every fold removes all the files it took; for a week, they would fill the checkpoints. Vacuum does not
-            # need them: it reads the commits.
-            "delta.deletedFileRetentionDuration": "interval 0 seconds",
-        }
-        columns, partitions = schema.changes_columns, ["_seq", "_op"]
-        try:
-            write_id = self._runtime.new_id()
-            DeltaLog.create(folder / "changes", store, columns, partitions, properties, info, write_id, every)
-        except Lost as error:
-            raise Conflict(f"{folder / 'changes'} was written to meanwhile: look at it, then create {name}") from error
-        store.step("create.changes")
+        versions = (-1 if changes is None else changes.log.version) + 1, base_version + 1
+        create_logs(
+            self._runtime, Creation(name, schema, settings, base_path, created_at_seq, *versions, looked_s, fill)
+        )
         return True
+
+    def _logs_of(self, name: TableName, base_path: PurePath) -> tuple[ChangesLog | None, BaseLog | None]:
+        """At once where that takes requests. What is decided on them, their next commits decide again."""
+
+        def open_base() -> BaseLog | None:
+            with contextlib.suppress(NotFound):
+                every = self._runtime.settings.checkpoint_every
+                return BaseLog.open(base_path, self._runtime.store, str(name), every)
+            return None
+
+        if self._runtime.store.remote:
+            return at_once(lambda: self._changes_of(name), open_base)
+        changes = self._changes_of(name)
+        return changes, None if changes is not None and not changes.dropped else open_base()
 
     def _changes_of(self, name: TableName) -> ChangesLog | None:
         path = table_folder(self._runtime, name) / "changes"
@@ -209,27 +228,28 @@ class Catalog:
         interrupted. `only_at_seq`: refuse if anything was written since.
         """
         with self._exclusive(f"dropping {name}"):
-            checked_table_folder(self._runtime, name)
-            changes = self._changes_of(name)
+            folder = checked_table_folder(self._runtime, name)
+            changes, base = self._logs_of(name, folder / "base")
             if changes is None:
                 raise not_found(name)
             base_path = base_folder(self._runtime, name, changes.schema)
-            cleared = changes.dropped and not self._remains(name, changes, base_path)
+            cleared = changes.dropped and not changes.claimed and not self._remains(name, changes, base_path)
 
             def mark() -> LogChange | None:
-                if changes.dropped:
+                if changes.dropped and not changes.claimed:
                     return None
                 if only_at_seq is not None and changes.seq != only_at_seq:
                     raise Conflict(f"table {name} was written to meanwhile: it was not dropped")
                 info = {"operation": "drop table", "actor": self._runtime.settings.actor, "seq": changes.seq}
-                return LogChange(info, properties={DROPPED: "true"})
+                return LogChange(info, properties={DROPPED: "true", **({CLAIMED: ""} if changes.claimed else {})})
 
-            commit(self._runtime, changes.log, f"dropping {name}", mark)
+            # Opened a moment ago, where a look takes a request: if it has moved on since, this loses, and looks.
+            commit(self._runtime, changes.log, f"dropping {name}", mark, look=not self._runtime.store.remote)
             if cleared:
                 raise not_found(name)
             self._runtime.store.step("drop.changes")
             try:
-                self._clear(name, changes, base_path)
+                self._clear(name, changes, base_path, base)
             except Exception as error:
                 logger.warning(
                     "table %s is dropped, but not all is cleared away: %s; maintenance will do it, or drop it again",
@@ -237,37 +257,62 @@ class Catalog:
                     error,
                 )
 
-    def _clear(self, name: TableName, changes: ChangesLog, base_path: PurePath) -> None:
-        """Take away what a dropped table has left; no file before its log has forgotten it."""
+    def _clear(self, name: TableName, changes: ChangesLog, base_path: PurePath, opened: BaseLog | None = None) -> None:
+        """Take away what a dropped table has left; no file before its log has forgotten it. `opened`: its own base."""
         store, folder = self._runtime.store, table_folder(self._runtime, name)
         info = {"operation": "drop table", "actor": self._runtime.settings.actor}
+
+        def check() -> None:
+            check_newest(name, changes.log, at)
+
+        def check_own() -> None:
+            """Of the log that is committed to, whose next version decides: who loses that looks, and comes here."""
+            if changes.log.version != at:
+                raise overtaken(name)
+
+        at = changes.log.version
         if base_path == folder / "base":
             # A fold that slept through this must find base moved on, at whatever version it comes back.
             with contextlib.suppress(NotFound):
-                base = DeltaLog.open(base_path, store)
-                self._empty(base, {**info, "watermark": changes.seq}, {WATERMARK_TXN: changes.seq})
+                base = opened.log if opened is not None else DeltaLog.open(base_path, store)
+                self._empty(base, {**info, "watermark": changes.seq}, {WATERMARK_TXN: changes.seq}, check)
         elif (owned := self._owned_base(name, base_path)) is not None:
-            self._give_back(owned)
-        self._empty(changes.log, {**info, "seq": changes.seq}, {})
+            self._give_back(owned, check)
+        own_check = check_own if store.remote else check
+        at = self._empty(changes.log, {**info, "seq": changes.seq}, {}, own_check)
         store.step("drop.emptied")
         changes.log.forget_archive()
-        for own in ("changes", "base"):
-            self._delete_data(folder / own)
-        for derived in self._derived(folder, changes):
-            store.delete_folder(derived)
-        forget_tags(self._runtime, name)
+        if store.remote:
+            left, tagged = at_once(lambda: self._left(folder), lambda: left_of_tags(self._runtime, name))
+        else:
+            left, tagged = self._left(folder), left_of_tags(self._runtime, name)
+        store.step("drop.listed")
+        check()
+        if store.remote:
+            at_once(lambda: store.delete_all([*left, *tagged]), lambda: forget_lists(self._runtime, name))
+        else:
+            for path in (*left, *tagged):
+                store.delete_folder(path)
+        index = index_folder(self._runtime, folder, changes.log.id)
+        (storage_of(index) if store.remote else store).delete_folder(index)
 
     def _remains(self, name: TableName, changes: ChangesLog, base_path: PurePath) -> bool:
         """Whether a dropped table is not cleared away altogether."""
         folder, store = table_folder(self._runtime, name), self._runtime.store
+        index = index_folder(self._runtime, folder, changes.log.id)
         return (
-            any(entry != LOG_FOLDER for own in ("changes", "base") for entry in store.names(folder / own))
-            or any(store.exists(derived) for derived in self._derived(folder, changes))
+            bool(self._left(folder))
+            or (not store.remote and store.exists(index))
             or self._owned_base(name, base_path) is not None
         )
 
-    def _derived(self, folder: PurePath, changes: ChangesLog) -> tuple[PurePath, ...]:
-        return folder / "index", folder / "quarantine", index_folder(self._runtime, folder, changes.log.id)
+    def _left(self, folder: PurePath) -> list[PurePath]:
+        """What lies in a table's folder and can go with it: only the logs stay, for the version numbers."""
+        store, own = self._runtime.store, ("changes", "base")
+        if store.remote:
+            return [folder / path for path in store.below(folder) if LOG_FOLDER not in path.split("/")[:2]]
+        data = [folder / log / entry for log in own for entry in store.names(folder / log) if entry != LOG_FOLDER]
+        return data + [folder / name for name in ("index", "quarantine") if store.exists(folder / name)]
 
     def _owned_base(self, name: TableName, base_path: PurePath) -> DeltaLog | None:
         """An adopted base that is still this table's."""
@@ -278,22 +323,25 @@ class Catalog:
             return base if base.properties.get(OWNER) == owner_of(self._runtime, name) else None
         return None
 
-    def _give_back(self, base: DeltaLog) -> None:
+    def _give_back(self, base: DeltaLog, check: Callable[[], None]) -> None:
         """An adopted base may be adopted again."""
-        change = LogChange({"operation": "give back"}, properties={OWNER: ""})
-        commit(self._runtime, base, f"giving back {base.path}", lambda: change)
 
-    def _empty(self, log: DeltaLog, info: Mapping[str, object], txns: Mapping[str, int]) -> None:
         def build() -> LogChange:
+            check()
+            return LogChange({"operation": "give back"}, properties={OWNER: ""})
+
+        commit(self._runtime, base, f"giving back {base.path}", build)
+
+    def _empty(
+        self, log: DeltaLog, info: Mapping[str, object], txns: Mapping[str, int], check: Callable[[], None]
+    ) -> int:
+        def build() -> LogChange:
+            check()
             return LogChange(info, removes=log.files(()), txns=txns, data_change=True)
 
-        commit(self._runtime, log, f"emptying {log.path}", build)
-
-    def _delete_data(self, folder: PurePath) -> None:
-        """Nothing of a dropped table can be asked for any more; only its logs stay, for the version numbers."""
-        for entry in self._runtime.store.names(folder):
-            if entry != LOG_FOLDER:
-                self._runtime.store.delete_folder(folder / entry)
+        done = commit(self._runtime, log, f"emptying {log.path}", build, look=not self._runtime.store.remote)
+        assert done is not None
+        return done.version
 
     def finish_drops(self, problem: Callable[[str], None]) -> list[str]:
         """Clear away what interrupted drops have left. What was done is answered; what cannot be done now is told."""
@@ -319,7 +367,7 @@ class Catalog:
             return False
         with self._exclusive(f"clearing {name} away"):
             changes = self._changes_of(name)
-            if changes is None or not changes.dropped:
+            if changes is None or not changes.dropped or changes.claimed:
                 return False
             base_path = base_folder(self._runtime, name, changes.schema)
             if not self._remains(name, changes, base_path):
@@ -371,18 +419,11 @@ def owner_of(runtime: Runtime, name: TableName) -> str:
     return f"{name} in {runtime.root}"
 
 
-@contextlib.contextmanager
-def _nothing_created_yet(name: TableName) -> Iterator[None]:
-    """A table comes into being with the first commit to its changes. Whatever became of base before, there is none."""
-    try:
-        yield
-    except (CommitUnknown, Lost) as error:
-        raise Unavailable(
-            f"table {name} was not created, its base cannot be written now: {error}; try again"
-        ) from error
-
-
 def _check_same(name: TableName, present: TableSchema, wanted: TableSchema) -> None:
+    if present.merge_rules != wanted.merge_rules:
+        raise Conflict(
+            f"table {name} exists with other merge rules: it has {_rules(present)}, asked for was {_rules(wanted)}"
+        )
     for what in ("key", "order_by", "time", "partition_by"):
         has, asked = getattr(present, what), getattr(wanted, what)
         if has != asked:
@@ -397,6 +438,10 @@ def _check_same(name: TableName, present: TableSchema, wanted: TableSchema) -> N
 
 def _listed(names: tuple[str, ...] | str | None) -> str:
     return ", ".join([names] if isinstance(names, str) else names or ()) or "none"
+
+
+def _rules(schema: TableSchema) -> str:
+    return ", ".join(f"{name}: {rule}" for name, rule in schema.merge_rules.items()) or "none"
 
 
 def _columns(schema: TableSchema) -> str:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from lithify.core.position import Position, seq_of
 from lithify.errors import InvalidRequest, LithifyError
-from lithify.files.local import LocalStorage
+from lithify.files.addresses import address_of, folder_of, path_of
+from lithify.files.open_storage import storage_of
 from lithify.spark.datasource.options import Mode, SourceOptions
 from lithify.spark.datasource.source import TableSource
 from lithify.spark.datasource.table import Spooled, SpoolTarget
@@ -71,8 +72,8 @@ class LakeTable:
     def position_of(self, seq: int) -> str:
         return str(Position(self._table.name, self._internals.incarnation, seq))
 
-    def feed(self, since: int, until: int) -> pa.Table:
-        return self._table.feed(since, until)
+    def feed(self, since: int, until: int, *, before: bool) -> pa.Table:
+        return self._table.feed(since, until, before=before)
 
     def feed_until(self, since: int, rows_max: int) -> int:
         return self._table.feed_until(since, rows_max)
@@ -124,7 +125,8 @@ def _query_in(checkpoint: str | None) -> str | None:
     if checkpoint is None:
         return None
     try:
-        found = json.loads(LocalStorage().read(PurePath(checkpoint.removeprefix("file://")) / "metadata"))
+        checkpoint = str(address_of(checkpoint) or folder_of(checkpoint))
+        found = json.loads(storage_of(checkpoint).read(path_of(checkpoint) / "metadata"))
         return str(found["id"])
     except (LithifyError, ValueError, KeyError, TypeError):
         return None

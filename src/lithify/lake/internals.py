@@ -25,10 +25,12 @@ from lithify.core.read_plan import PlannedTable
 from lithify.core.results import Commit
 from lithify.core.schema import TableSchema
 from lithify.errors import Forbidden, InvalidRequest, LithifyError, NotFound
+from lithify.files.addresses import is_remote
 from lithify.files.clock import LakeClock
-from lithify.files.local import LocalStorage
+from lithify.files.local_files import keep_copies_in
+from lithify.files.open_storage import storage_of
 from lithify.files.storage import Storage
-from lithify.files.user_files import user_path
+from lithify.files.user_files import named_place
 from lithify.lake.allowed_folders import remembered
 from lithify.lake.catalog import Catalog, open_lake
 from lithify.lake.open_tables import AsOf, OpenTable, OpenTables
@@ -43,6 +45,7 @@ from lithify.sql.isolated.pool import ProcessLimits
 from lithify.sql.limits import Limits
 from lithify.sql.query_queue import RunningQueries
 from lithify.sql.query_run import QueryRun
+from lithify.sql.statements.travel import traveled
 from lithify.tables.handles import Handles, dropped
 from lithify.tables.runtime import Runtime
 from lithify.write.conditions import Write, conditions_of
@@ -50,8 +53,6 @@ from lithify.write.queue import QueueClosed
 from lithify.write.small_writes import Request
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
     from lithify.compute.compute import Compute
@@ -77,18 +78,21 @@ class LakeInternals:
 
     def __init__(
         self,
-        path: Path,
+        path: PurePath,
         spark: SparkSession | None = None,
         *,
         create: bool = False,
         settings: Settings | None = None,
         store: Storage | None = None,
     ) -> None:
-        settings, store = settings or load_settings(of_lake=path), store or LocalStorage()
+        settings = settings or load_settings(of_lake=None if is_remote(path) else path)
+        store = store or storage_of(path)
         LithifyError.all_frames |= settings.all_frames
         policy_of(settings)  # tiers that cannot be, said now and not in the middle of the night
         if settings.file_mode is not None:
             store.give_modes(path, settings.file_mode)
+        if store.remote:
+            keep_copies_in(settings.copies_folder, settings.copies_bytes_max)
         _trust(path, store, settings)
         open_lake(path, store, create=create)
         self.shared_spark, self._starting = spark, threading.RLock()
@@ -133,6 +137,11 @@ class LakeInternals:
         """The table that has this name now."""
         return self.table_of(self.open_tables.current(parse_table_name(name)))
 
+    def drop(self, name: TableName) -> None:
+        self.catalog.drop(name)
+        self.runtime.hot.evict(str(name))
+        self.open_tables.forget(name)
+
     def table_of(self, opened: OpenTable) -> TableInternals:
         return TableInternals(self.open_tables, opened.handles.name, opened.handles.incarnation)
 
@@ -162,6 +171,20 @@ class LakeInternals:
                 return None
 
         return table_of
+
+    def planned_in(
+        self, query: str, as_of: AsOf, may_read: MayRead | None = None, only: str | None = None
+    ) -> tuple[str, Callable[[str, str], PlannedTable | None]]:
+        """The same for a query that may name tables as they were (VERSION AS OF), and the query to ask then."""
+        found = traveled(query)
+        if not found.tables:
+            return query, self.planned(as_of, may_read, only)
+
+        def table_of(namespace: str, table: str) -> PlannedTable | None:
+            ref, moment = found.tables.get((namespace, table), ((namespace, table), as_of))
+            return self.planned(moment, may_read, only)(*ref)
+
+        return found.query, table_of
 
     @cached_property
     def pipelines(self) -> Context:
@@ -206,6 +229,8 @@ class LakeInternals:
 
     def _folders(self) -> dict[str, tuple[str, ...]]:
         """Where the files of tables lie, as far as that can be told without opening them."""
+        if self.runtime.store.remote:
+            return {}
         names, root = self.catalog.tables()[:TABLES_KNOWN_MAX], self.runtime.root
         return {str(name): tuple(f"{root}/{name.namespace}/{name.table}/{part}" for part in DATA) for name in names}
 
@@ -228,8 +253,13 @@ class LakeInternals:
             from lithify.spark.session import SparkOptions, is_alive, local_session
 
             if self._own_spark is None or not is_alive(self._own_spark):
-                chosen = spark_choice(self.runtime.settings, "spark_")
-                self._own_spark = local_session(SparkOptions(**chosen, extra_conf=self.runtime.settings.spark_conf))
+                settings = self.runtime.settings
+                chosen, conf = spark_choice(settings, "spark_"), settings.spark_conf
+                if self.runtime.store.remote and settings.spark_remote is None:
+                    from lithify.spark.s3a import launch_conf
+
+                    conf = launch_conf(settings.s3a, conf)
+                self._own_spark = local_session(SparkOptions(**chosen, extra_conf=conf))
             return self._own_spark
 
     def _on_session(self) -> Compute:
@@ -243,8 +273,9 @@ def _trust(path: PurePath, store: Storage, settings: Settings) -> None:
     for named in (path, settings.index_folder):
         if named is not None:
             store.path_guard.trust(named)
-    for allowed in (*settings.allowed_paths, *remembered(path)):
-        store.path_guard.allow(allowed)
+    for allowed in (*map(named_place, settings.allowed_paths), *remembered(path)):
+        if is_remote(allowed) == is_remote(path):  # a lake refers to what lies in the same storage
+            store.path_guard.allow(allowed)
 
 
 class TableInternals:
@@ -312,4 +343,4 @@ class TableInternals:
 
 def reopened_table(path: PurePath, name: str, spark: SparkSession) -> TableInternals:
     """A table in the process that its writer was sent to, on a lake of its own that lasts as long as the process."""
-    return LakeInternals(user_path(path), spark).table(name)
+    return LakeInternals(named_place(path), spark).table(name)

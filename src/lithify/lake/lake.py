@@ -8,40 +8,43 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
 from lithify.core.arguments import check_text
 from lithify.core.html import ROWS_MAX, Listed, table_html
-from lithify.core.lake_methods import LakeMethods
+from lithify.core.lake_methods import LakeMethods, counts
 from lithify.core.names import TableName, parse_table_name
 from lithify.core.optional import need
 from lithify.core.read_plan import PlannedTable
-from lithify.core.results import TableExplanation
+from lithify.core.results import Executed, TableExplanation
 from lithify.core.schema import TableSchema
 from lithify.errors import CommitUnknown, InvalidRequest, LithifyError, NotFound
 from lithify.files.storage import Storage
 from lithify.files.text_input import check_encoding
-from lithify.files.user_files import find_files, user_path
+from lithify.files.user_files import find_files, named_place
 from lithify.lake.allowed_folders import remember
 from lithify.lake.cache import Cache
+from lithify.lake.catalog_queries import catalog_answer
 from lithify.lake.internals import LakeInternals, internals
 from lithify.lake.open_tables import AsOf, Listener
-from lithify.lake.table import Table
+from lithify.lake.statements import execute
+from lithify.lake.table import Table, who
 from lithify.options.tiers import TierNames
 from lithify.settings import Settings
 from lithify.sql.explain import explanation_of
 from lithify.sql.isolated.cage import MayRead
 from lithify.sql.limits import Answer, RunningQuery
+from lithify.sql.parameters import Parameters, bound
 from lithify.sql.query_run import QueryRun
+from lithify.sql.statements.first_word import is_statement
 from lithify.write.ingest import IngestReport, Progress, format_of, ingest
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from pathlib import PurePath
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from lithify.lake.maintenance import Maintenance
     from lithify.maintenance.reports import CycleReport, RunningJob
@@ -49,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class Lake(LakeMethods[Table]):
-    """Open a lake, or create one in an empty or new folder.
+    """Open a lake, or create one in an empty or new folder, or at `s3://bucket/prefix`.
 
     Pass `spark` to share a running session; otherwise one is started when bulk work first needs it, and given
     back by `close`.
@@ -57,14 +60,14 @@ class Lake(LakeMethods[Table]):
 
     def __init__(
         self,
-        path: str | Path,
+        path: str | PurePath,
         spark: SparkSession | None = None,
         *,
         create: bool = True,
         settings: Settings | None = None,
         store: Storage | None = None,
     ) -> None:
-        self.path = _local_path(path)
+        self.path = named_place(path)
         self._internals = LakeInternals(self.path, spark, create=create, settings=settings, store=store)
         self._runtime, self._loaded = self._internals.runtime, self._internals.open_tables
         self._catalog, self._serving = self._internals.catalog, self._runtime.serving
@@ -134,9 +137,7 @@ class Lake(LakeMethods[Table]):
     def drop_table(self, name: str) -> None:
         parsed = parse_table_name(name)
         self._loaded.check_open()
-        self._catalog.drop(parsed)
-        self._runtime.hot.evict(str(parsed))
-        self._loaded.forget(parsed)
+        self._internals.drop(parsed)
 
     def on_change(self, listener: Listener) -> Callable[[], None]:
         """Call `listener(name, snapshot)` when an open table has changed, wherever that was committed.
@@ -149,7 +150,7 @@ class Lake(LakeMethods[Table]):
     def adopt(
         self,
         name: str,
-        path: str | Path,
+        path: str | PurePath,
         key: str | Iterable[str] | None = None,
         order_by: str | None = None,
         verify: bool = True,
@@ -159,7 +160,7 @@ class Lake(LakeMethods[Table]):
 
         parsed = parse_table_name(name)
         allowed = partial(remember, self.path)
-        adopt(self._runtime, self._catalog, parsed, _local_path(path), key, order_by, verify=verify, allowed=allowed)
+        adopt(self._runtime, self._catalog, parsed, named_place(path), key, order_by, verify=verify, allowed=allowed)
         return self._created(name)
 
     def ingest(
@@ -301,11 +302,56 @@ class Lake(LakeMethods[Table]):
 
     # -- SQL
 
-    def sql(self, query: str, as_of: AsOf = None) -> pa.Table:
-        """Run a SELECT on the serving engine. Every table is read fresh, each from one snapshot."""
+    def sql(self, query: str, as_of: AsOf = None, *, parameters: Parameters = None) -> pa.Table:
+        """Run a SELECT on the serving engine. Every table is read fresh, each from one snapshot. Of a statement that
+        writes (`execute`) the answer is one row of counts. `parameters`: values for $1, $2, … or :name.
+        """
         self._loaded.check_open()
         check_text("a query", query)
-        return self._serving.sql(query, self._internals.planned(as_of), self._internals.names)
+        if is_statement(query):
+            if as_of is not None:
+                raise InvalidRequest("as_of is for reading: a statement that writes goes by the newest rows")
+            return counts(self.execute(query, parameters))
+        if (answer := catalog_answer(self._internals, query)) is not None:
+            return answer
+        query, table_of = self._internals.planned_in(bound(query, parameters), as_of)
+        return self._serving.sql(query, table_of, self._internals.names)
+
+    def _execute(
+        self,
+        statement: str,
+        parameters: Parameters,
+        *,
+        dry_run: bool,
+        batch_id: str | None,
+        actor: str | None,
+        reason: str | None,
+    ) -> Executed:
+        self._loaded.check_open()
+        info = who(actor, reason)
+        return execute(self._internals, statement, parameters, dry_run=dry_run, batch_id=batch_id, info=info)
+
+    def spark_sql(
+        self,
+        text: str,
+        parameters: Parameters = None,
+        *,
+        dry_run: bool = False,
+        batch_id: str | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+        **frames: DataFrame,
+    ) -> DataFrame | Executed:
+        """SQL on Spark: a SELECT, which is answered with a DataFrame, or a statement that writes, as `execute` takes
+        it. Tables of the lake go by their full names, DataFrames by those that they are given here (`df=frame`), and
+        views and tables of the session by theirs. A statement is one commit, whatever its size.
+        """
+        from lithify.dml.run import Wish
+        from lithify.lake.spark_sql import spark_sql
+
+        self._loaded.check_open()
+        wish = Wish(dry_run, batch_id, who(actor, reason) or None)
+        return spark_sql(self._internals, text, parameters, frames, wish)
 
     def query(
         self,
@@ -336,9 +382,10 @@ class Lake(LakeMethods[Table]):
             may_read=may_read,
             owner=owner,
         ) as within:
-            outcome = self._serving.run(
-                query, self._internals.planned(as_of, may_read, only), self._internals.names, within
-            )
+            if (told := catalog_answer(self._internals, query, may_read)) is not None:
+                return Answer(within.id, told, False, time.monotonic() - within.started_at, "answer", {})
+            query, table_of = self._internals.planned_in(query, as_of, may_read, only)
+            outcome = self._serving.run(query, table_of, self._internals.names, within)
             seconds = time.monotonic() - within.started_at
             self._runtime.activity.answered(outcome.source, outcome.rows.num_rows, seconds, cut=outcome.cut)
             return Answer(within.id, outcome.rows, outcome.cut, seconds, outcome.source, outcome.snapshots)
@@ -382,19 +429,3 @@ class Lake(LakeMethods[Table]):
     def spark(self) -> SparkSession:
         """The Spark session of this lake; starts one if none was given."""
         return self._internals.spark()
-
-
-def _local_path(path: str | Path) -> Path:
-    text = str(path)
-    if "://" in text:
-        parts = urlsplit(text)
-        if parts.scheme in ("http", "https"):
-            raise InvalidRequest(
-                f"{text} is an address, not a folder: for a service use lithify.connect, or --server in place of --lake"
-            )
-        if parts.scheme != "file":
-            raise InvalidRequest(
-                f"{text}: only local folders (and file:// addresses) can be lakes so far, not {parts.scheme}://"
-            )
-        text = unquote(parts.path)
-    return user_path(text)

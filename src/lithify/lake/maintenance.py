@@ -264,7 +264,7 @@ def unfinished_jobs(lake: Lake) -> list[RunningJob]:
             job.kind,
             job.state,
             f"{job.owner.host}-{job.owner.pid}",
-            job.owner.may_be_alive(),
+            jobs.owner_may_be_alive(runtime, job),
             max(now_ms - job.created_ms, 0) / 1000,
             len(job.inputs),
             job.why,

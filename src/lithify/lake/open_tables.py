@@ -29,8 +29,8 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -40,6 +40,7 @@ from lithify.core.names import TableName
 from lithify.core.read_plan import PlannedTable
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import Snapshot
+from lithify.delta.checkpoints import wait_for_checkpoints
 from lithify.errors import InvalidRequest, NotFound, Unavailable
 from lithify.files.read_proof import look_again
 from lithify.read.reader import Reader
@@ -110,23 +111,27 @@ class OpenTable(Opened):
         """One snapshot, ready to be asked which files a predicate leaves."""
         snapshot = self.handles.snapshot(as_of)
         if as_of is not None:
-            self.handles.check_present(snapshot)
+            self.handles.check_present(snapshot, to_read=True)
         return self.reader.planned(snapshot)
 
-    def frame(self, session: SparkSession, as_of: AsOf, where: str | None) -> DataFrame:
+    def frame(
+        self, session: SparkSession, as_of: AsOf, where: str | None, columns: Sequence[str] | None = None
+    ) -> DataFrame:
         """Rows over native Parquet scans of Spark; files that can hold none that `where` holds for are not listed."""
-        from lithify.spark.read import frame_of
+        from lithify.spark.read import frame_of, only
         from lithify.sql.spark_conditions import spark_predicate
 
         def read() -> DataFrame:
             planned = self.planned(as_of)
             predicate = None if where is None else spark_predicate(where, planned.schema.columns)
-            return frame_of(
-                session, planned.plan(predicate), self.handles.folder / "index", self.handles.runtime.owner_label
-            )
+            runtime = self.handles.runtime
+            plan, index = planned.plan(predicate), self.handles.folder / "index"
+            wanted = None if columns is None else _asked(planned.schema, columns, where)
+            return frame_of(session, plan, index, runtime.owner_label, runtime.settings.s3a, wanted)
 
         frame = look_again(read)
-        return frame if where is None else frame.where(where)
+        kept = frame if where is None else frame.where(where)
+        return kept if columns is None else only(kept, columns)
 
     def row(self, key_of: Callable[[TableSchema], Any]) -> pa.Table | None:
         """A row by its key, which `key_of` tells, or refuses, for the table as it is now. None: there is none."""
@@ -140,6 +145,17 @@ class OpenTable(Opened):
     def retire(self) -> bool:
         self.retired = self.writes.close_if_idle()
         return self.retired
+
+
+def _asked(schema: TableSchema, columns: Sequence[str], where: str | None) -> list[str]:
+    """These columns, and whatever a condition may name: what it names stands in its text, or it names all (`*`). At
+    least one: rows are counted by it.
+    """
+    if (unknown := next((name for name in columns if name not in schema.names), None)) is not None:
+        raise InvalidRequest(f"the table has no column {unknown!r}: it has {', '.join(schema.names)}", column=unknown)
+    text = "" if where is None else where.replace("``", "`").casefold()
+    found = [name for name in schema.names if name in columns or name.casefold() in text or "*" in text]
+    return found or [schema.names[0]]
 
 
 class _Set(Generic[Kind]):
@@ -179,9 +195,10 @@ class OpenTables:
         """What a read or a write says of the table that has this name today. It looks at the logs itself, and tells
         when the table that is open has been dropped: then it is asked of the one that was created anew.
         """
-        found = self.get(name)
+        found, new = self._obtained(self._tables, name)
         try:
-            return what(found)
+            with found.handles.as_opened() if new else nullcontext():
+                return what(found)
         except NotFound:
             if (current := self.current(name)) is found:
                 raise
@@ -223,6 +240,10 @@ class OpenTables:
             found.maintenance_lock.release()
 
     def _get(self, those: _Set[Kind], name: TableName) -> Kind:
+        return self._obtained(those, name)[0]
+
+    def _obtained(self, those: _Set[Kind], name: TableName) -> tuple[Kind, bool]:
+        """The open table, and whether this call has opened it."""
         deadline_s = time.monotonic() + self.runtime.settings.queue_wait_s_max
         with self._changed:
             while True:
@@ -230,7 +251,7 @@ class OpenTables:
                 if (found := those.tables.get(name)) is not None:
                     those.tables.move_to_end(name)
                     found.used_s = self._clock()
-                    return found
+                    return found, False
                 if name in those.opening:
                     self._changed.wait()
                 elif self._has_room(those, deadline_s):
@@ -247,12 +268,13 @@ class OpenTables:
             with self._changed:
                 those.opening.discard(name)
                 self._changed.notify_all()
-        return opened
+        return opened, True
 
     def _current(self, those: _Set[Kind], name: TableName) -> Kind:
-        found = self._get(those, name)
+        found, new = self._obtained(those, name)
         try:
-            found.handles.schema()
+            with found.handles.as_opened() if new else nullcontext():
+                found.handles.schema()
             return found
         except NotFound:
             self.forget(name, found.handles.incarnation)
@@ -400,6 +422,7 @@ class OpenTables:
         self._stop.set()
         for opened in leaving:
             opened.writes.join()
+        wait_for_checkpoints()
         if self._refresher is not None and self._refresher is not threading.current_thread():
             self._refresher.join()
         self.runtime.indexes.close()

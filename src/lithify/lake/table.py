@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lithify.core.arguments import check_count, check_names, check_path, check_text
+from lithify.core.column_changes import ColumnChange
 from lithify.core.html import Listed, table_html
 from lithify.core.ops import Op
 from lithify.core.optional import need
+from lithify.core.ordered_deletes import deletes_at
 from lithify.core.read_plan import ReadPlan
 from lithify.core.results import (
     Commit,
@@ -24,6 +26,7 @@ from lithify.core.results import (
     FoldReport,
     HistoryEntry,
     PartitionStats,
+    RestorePlan,
     TableStats,
     Tag,
     VacuumReport,
@@ -31,11 +34,20 @@ from lithify.core.results import (
 from lithify.core.rows import rows_of_newest
 from lithify.core.schema import TableSchema, check_key_type
 from lithify.core.snapshot import DataFile, Snapshot
-from lithify.core.table_methods import Columns, OnReport, TableMethods, check_keyed, is_spark_frame, keys_to_delete
+from lithify.core.table_methods import (
+    Columns,
+    OnMissing,
+    OnReport,
+    TableMethods,
+    check_keyed,
+    is_spark_frame,
+    keys_to_delete,
+)
 from lithify.errors import Conflict, InvalidRequest
 from lithify.files.read_proof import Vanished, look_again
 from lithify.index.partitions import FileFacts, facts_in, partitions_of
 from lithify.index.rebuild import IndexBuild, IndexCheck, IndexInspection, Progress, build, check, inspect, quiet
+from lithify.lake.columns import add_column, change_column
 from lithify.lake.internals import TableInternals
 from lithify.lake.open_tables import AsOf
 from lithify.maintenance.fold import FoldJob
@@ -51,11 +63,10 @@ from lithify.tables.pins import pinned
 from lithify.tables.tags import tag, tags, untag
 from lithify.write.conditions import AtSeq, SeqMoved, Write, conditions_of
 from lithify.write.options import set_options
-from lithify.write.schema_change import add_column
 from lithify.write.small_writes import Request
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from pathlib import Path, PurePath
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -81,6 +92,7 @@ class Table(TableMethods[CompactPlan]):
         marks = dict.fromkeys(definition.key, "key")
         marks |= {name: "order_by" for name in [definition.order_by] if name}
         marks |= {name: "time" for name in [definition.time] if name}
+        marks |= definition.merge_rules
         rows = [(column.name, str(column.type), marks.get(column.name, "")) for column in definition.columns]
         pending = f"{snapshot.pending_rows:,} pending changes" if snapshot.changes else "nothing pending"
         note = f"{snapshot.base_rows:,} rows in base as of seq {snapshot.watermark}; {pending}, seq {snapshot.seq}"
@@ -105,35 +117,93 @@ class Table(TableMethods[CompactPlan]):
         return self._handles.schema()
 
     @property
-    def base_path(self) -> Path:
-        """The plain Delta table that every other engine can read: the rows as of the last fold."""
-        return self._runtime.store.local(self._handles.base_folder)
+    def base_path(self) -> PurePath:
+        """The plain Delta table that every other engine can read: the rows as of the last fold. A `Path`, or an address
+        in a bucket.
+        """
+        folder = self._handles.base_folder
+        return folder if self._runtime.store.remote else self._runtime.store.local(folder)
 
     # -- writing
 
     def _put(
-        self, operation: str, data: Any, batch_id: str | None, actor: str | None, schema_fingerprint: str | None
+        self,
+        operation: str,
+        data: Any,
+        batch_id: str | None,
+        actor: str | None,
+        schema_fingerprint: str | None,
+        if_changed: bool = False,
     ) -> Commit:
         opened = self._internals.opened
         schema = opened.handles.changes.schema
         check_keyed(self.name, schema, operation)
         self._internals.check_schema(batch_id, schema_fingerprint)
-        write = Write(operation, _who(actor, None), conditions_of(batch_id, schema_fingerprint))
+        write = Write(operation, who(actor, None), conditions_of(batch_id, schema_fingerprint))
         beats = operation == "replace"
+        if schema.rules and not beats and not if_changed:
+            from lithify.write.partial_update import contribute
+
+            return contribute(self._internals, data, write)
+        if is_spark_frame(data) and if_changed:
+            raise InvalidRequest(
+                "if_changed does not take a Spark DataFrame: leave out what is there already with a left_anti join "
+                "against to_spark(), or pass frame.toArrow() if it is small"
+            )
         if is_spark_frame(data) and not beats:
             from lithify.write.bulk import write_frame
 
             return write_frame(opened.handles, data, write)
         op = Op.REPLACE if beats and schema.order_by else Op.UPSERT
         rows = rows_of_newest(data, schema, lambda: self.definition)
+        if if_changed:
+            from lithify.write.decided import write_changed
+
+            return write_changed(self._internals, write, {op: rows})
         return self._internals.write(Request(write, {op: rows}), opened)
 
+    def _update(
+        self,
+        data: Any,
+        missing: OnMissing,
+        batch_id: str | None,
+        actor: str | None,
+        schema_fingerprint: str | None,
+    ) -> Commit:
+        from lithify.write.partial_update import update
+
+        check_keyed(self.name, self._internals.known_schema, "update")
+        self._internals.check_schema(batch_id, schema_fingerprint)
+        write = Write("update", who(actor, None), conditions_of(batch_id, schema_fingerprint))
+        return update(self._internals, data, missing, write)
+
+    def _retract(self, data: Any, batch_id: str | None, actor: str | None, schema_fingerprint: str | None) -> Commit:
+        from lithify.write.partial_update import retract
+
+        check_keyed(self.name, self._internals.known_schema, "retract")
+        self._internals.check_schema(batch_id, schema_fingerprint)
+        write = Write("retract", who(actor, None), conditions_of(batch_id, schema_fingerprint))
+        return retract(self._internals, data, write)
+
     def _delete(
-        self, keys: Any, batch_id: str | None, actor: str | None, reason: str | None, schema_fingerprint: str | None
+        self,
+        keys: Any,
+        at: Any,
+        batch_id: str | None,
+        actor: str | None,
+        reason: str | None,
+        schema_fingerprint: str | None,
     ) -> Commit:
         self._internals.check_schema(batch_id, schema_fingerprint)
-        write = Write("delete", _who(actor, reason), conditions_of(batch_id, schema_fingerprint))
-        return self._internals.write(Request(write, {Op.DELETE: keys_to_delete(keys, self._handles.changes.schema)}))
+        write = Write("delete", who(actor, reason), conditions_of(batch_id, schema_fingerprint))
+        schema = self._handles.changes.schema
+        parts = {Op.DELETE: keys_to_delete(keys, schema)}
+        if at is not None:
+            from lithify.write.allow_updates import allow_ordered_deletes
+
+            parts = {Op.DELETE_AT: deletes_at(self.name, parts[Op.DELETE], at, schema)}
+            allow_ordered_deletes(self._handles, parts)
+        return self._internals.write(Request(write, parts))
 
     def delete_where(
         self,
@@ -148,7 +218,7 @@ class Table(TableMethods[CompactPlan]):
         for in a process of its own, which is stopped at its limits or when the query is cancelled.
         """
         check_text("a condition", condition)
-        write = Write("delete where", {**_who(actor, reason), "condition": condition}, conditions_of(batch_id))
+        write = Write("delete where", {**who(actor, reason), "condition": condition}, conditions_of(batch_id))
         schema, serving = self.definition, self._runtime.serving
         by = list(schema.key) or serving.columns_of(schema.columns, condition, within)
         if not by:
@@ -164,7 +234,8 @@ class Table(TableMethods[CompactPlan]):
             if batch_id is not None and (answer := self._internals.before(write)) is not None:
                 return answer
             try:
-                keys = serving.read_where(self._reader.planned(snapshot), by, condition, within)
+                # Also of rows that have expired and are only hidden: who deletes wants all of it gone.
+                keys = serving.read_where(self._reader.planned(snapshot.unhidden), by, condition, within)
             except Vanished:
                 if self.snapshot().identity == snapshot.identity:
                     raise
@@ -183,6 +254,15 @@ class Table(TableMethods[CompactPlan]):
             "was deleted: try again"
         )
 
+    def _restore(
+        self, to: Any, batch_id: str | None, actor: str | None, reason: str | None, dry_run: bool
+    ) -> Commit | RestorePlan:
+        from lithify.write.restore import restore, restore_plan
+
+        if dry_run:
+            return restore_plan(self._internals, to)
+        return restore(self._internals, to, Write("restore", who(actor, reason), conditions_of(batch_id)))
+
     def detach(
         self, day: dt.date | str, to: Path | str, *, actor: str | None = None, reason: str | None = None
     ) -> DetachReport:
@@ -190,7 +270,7 @@ class Table(TableMethods[CompactPlan]):
         from lithify.write.detach import detach
 
         check_path("the folder to detach to", to)
-        return detach(self._internals, self.fold, day, to, _who(actor, reason))
+        return detach(self._internals, self._fold_and_drop, day, to, who(actor, reason))
 
     def attach(
         self,
@@ -204,7 +284,7 @@ class Table(TableMethods[CompactPlan]):
         from lithify.write.detach import attach
 
         check_path("the folder to attach", folder)
-        return attach(self._internals, folder, batch_id, _who(actor, reason))
+        return attach(self._internals, folder, batch_id, who(actor, reason))
 
     def stream_writer(
         self,
@@ -212,6 +292,8 @@ class Table(TableMethods[CompactPlan]):
         *,
         name: str | None = None,
         op_column: str | None = None,
+        envelope: str | None = None,
+        if_changed: bool = False,
         null_keys: OnNullKeys = "fail",
         rows_max: int | None = None,
         first_epoch: int = 0,
@@ -219,8 +301,10 @@ class Table(TableMethods[CompactPlan]):
     ) -> StreamSink:
         """For `writeStream.foreachBatch`: each micro-batch is one commit, exactly once over restarts.
 
-        `op_column` of the events says insert, update or delete. `null_keys`: records with a null in their key fail the
-        batch, or are set aside. Batches of more than `rows_max` rows are written by Spark. A query is known by its id,
+        `op_column` of the events says insert, update or delete. `envelope="debezium"`: the column `value` holds
+        messages of Debezium, as Spark's Kafka source hands them over. `if_changed`: rows that are there already are not
+        written. `null_keys`: records with a null in their key, an unknown operation or no row in them fail the batch,
+        or are set aside. Batches of more than `rows_max` rows are written by Spark. A query is known by its id,
         or by `name`, which belongs to one checkpoint. `first_epoch`: where it begins on this table.
         """
         from lithify.streams.sink import StreamSink
@@ -230,6 +314,8 @@ class Table(TableMethods[CompactPlan]):
             mode,
             name=name,
             op_column=op_column,
+            envelope=envelope,
+            if_changed=if_changed,
             null_keys=null_keys,
             rows_max=rows_max,
             first_epoch=first_epoch,
@@ -242,7 +328,10 @@ class Table(TableMethods[CompactPlan]):
 
     def add_column(self, column: pa.Field) -> None:
         """Add a nullable column; rows that are there already read null in it."""
-        add_column(self._handles, column)
+        add_column(self._internals, column)
+
+    def _change_column(self, change: ColumnChange) -> int:
+        return change_column(self._internals, change)
 
     # -- reading
 
@@ -278,7 +367,7 @@ class Table(TableMethods[CompactPlan]):
         def plan() -> ReadPlan:
             snapshot = self.snapshot(as_of)
             if as_of is not None:
-                self._handles.check_present(snapshot)
+                self._handles.check_present(snapshot, to_read=True)
             return self._reader.plan(snapshot)
 
         return look_again(plan)
@@ -317,12 +406,20 @@ class Table(TableMethods[CompactPlan]):
             check_text("where", where)
         return look_again(lambda: self._runtime.serving.count(self._internals.opened.planned(as_of), where))
 
-    def to_spark(self, spark: SparkSession | None = None, where: str | None = None, as_of: AsOf = None) -> DataFrame:
+    def to_spark(
+        self,
+        spark: SparkSession | None = None,
+        where: str | None = None,
+        as_of: AsOf = None,
+        columns: Sequence[str] | None = None,
+    ) -> DataFrame:
         """Fresh rows as a Spark DataFrame over native Parquet scans: the fast path into Spark. `where` also keeps files
-        from being listed that can hold no such row; a filter on the DataFrame comes too late for that.
+        from being listed that can hold no such row; a filter on the DataFrame comes too late for that. `columns`: only
+        these; to name them pays where tasks read for Spark (a bucket, on a cluster without s3a).
         """
         need("spark")
-        return self._internals.opened.frame(self._runtime.session(spark), as_of, where)
+        check_names("columns", columns)
+        return self._internals.opened.frame(self._runtime.session(spark), as_of, where, columns)
 
     def changes(self, since: int = 0) -> pa.Table:
         """Every change after the token `since` (a seq), in commit order, with `_seq` and `_op`; folds add nothing."""
@@ -333,13 +430,19 @@ class Table(TableMethods[CompactPlan]):
         return self._internals.feed.position(self.snapshot(as_of).seq)
 
     def feed(
-        self, since: PositionLike, until: PositionLike | None = None, columns: Sequence[str] | None = None
+        self,
+        since: PositionLike,
+        until: PositionLike | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        before: bool = False,
     ) -> pa.Table:
         """What each commit after `since` up to `until` did to the rows, with `_seq` and `_kind` (insert, update or
         delete), in the order of `_seq`, then key. A deleted row is shown as it was; what changed nothing is left out.
+        `before=True`: an update is two rows, update_before as it was, then update_after.
         """
         check_names("columns", columns)
-        return self._internals.feed.rows(since, until, columns)
+        return self._internals.feed.rows(since, until, columns, before=before)
 
     def feed_to_spark(
         self,
@@ -348,9 +451,11 @@ class Table(TableMethods[CompactPlan]):
         spark: SparkSession | None = None,
         *,
         ordered: bool = True,
+        before: bool = False,
     ) -> DataFrame:
         """As `feed`, at any size. `ordered=False` spares the sort by `_seq` where the order does not matter."""
-        return self._internals.feed.frame(self._runtime.session(spark), since, until, ordered=ordered)
+        session = self._runtime.session(spark)
+        return self._internals.feed.frame(session, since, until, ordered=ordered, before=before)
 
     def feed_until(self, since: PositionLike, rows_max: int) -> int:
         """The seq up to which a batch of about `rows_max` rows goes: whole commits, at least one if there is any."""
@@ -410,6 +515,11 @@ class Table(TableMethods[CompactPlan]):
         with self._internals.maintaining() as (handles, reader):
             return FoldJob(handles, reader).run()
 
+    def _fold_and_drop(self) -> None:
+        """So that base holds no row that has expired, in any file."""
+        with self._internals.maintaining() as (handles, reader):
+            FoldJob(handles, reader, drops_all=True).run()
+
     def _compact(self, tier: TierNames, dry_run: bool, progress: OnReport) -> list[CompactReport] | list[CompactPlan]:
         if dry_run:
             return Listed(TableMaintenance(self._handles, self._reader).compactions(self._runtime.now_ms(), tier))
@@ -434,7 +544,7 @@ class Table(TableMethods[CompactPlan]):
             return Vacuum(handles).run(retain_hours, dry_run=False)
 
 
-def _who(actor: str | None, reason: str | None) -> dict[str, str]:
+def who(actor: str | None, reason: str | None) -> dict[str, str]:
     for name, value in (("actor", actor), ("reason", reason)):
         if value is not None:
             check_text(name, value)

@@ -8,6 +8,7 @@ reported, and the rest goes on without it. Where memory runs out the files are h
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from lithify.delta.actions import Adds, LogChange
 from lithify.delta.commit import PlannedAgain
 from lithify.errors import Corruption, NotFound, OutOfResources
 from lithify.files.key_checksum import added, columns_to_check
+from lithify.files.local_files import bring
 from lithify.files.merge_sorted import MergeResult, MergeSource, MergeTask, merge_files
 from lithify.files.parquet import Layout
 from lithify.files.read_proof import Vanished, check_whole
@@ -82,6 +84,8 @@ class Compactor:
     def _without_damaged(self, plan: CompactPlan) -> tuple[CompactPlan, list[str]]:
         """Leave out what can be seen to be damaged without reading it."""
         readable, problems = [], []
+        with contextlib.suppress(Corruption):  # which of them, is found below
+            bring((self._path(file), file.size_bytes) for file in plan.files)
         for file in plan.files:
             try:
                 check_whole(self._path(file), file.size_bytes)
@@ -226,7 +230,7 @@ class Compactor:
         def build() -> LogChange:
             handles.base.check_readable(snapshot.schema)
             live = {file.log_path: file for file in handles.base.files(handles.changes.schema)}
-            if not inputs <= live.keys() or handles.changes.schema.columns != snapshot.schema.columns:
+            if not inputs <= live.keys() or not handles.has_columns_of(snapshot.schema):
                 raise PlannedAgain
             return handles.base.with_watermark(LogChange(info, adds, [live[path] for path in sorted(inputs)]))
 

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from lithify.core.wording import plural
 from lithify.errors import ComputeFailed, Conflict, LithifyError, NotFound
-from lithify.jobs import jobs
+from lithify.jobs import recovery
 from lithify.jobs.journal import Journal
 from lithify.jobs.leases import RenewedLease
 from lithify.maintenance.backoff import BackOff, Waiting, Work
@@ -144,7 +144,7 @@ class CycleRun:
 
     def _recover(self, token: int) -> list[str]:
         try:
-            recovered = jobs.recover(self._runtime, lease=token)
+            recovered = recovery.recover(self._runtime, lease=token)
         except LithifyError as error:
             # One table that cannot be recovered now is no reason to leave the others alone.
             self._problem(f"recovery: {error.message}")

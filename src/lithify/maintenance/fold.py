@@ -11,9 +11,10 @@ crash after it leaves changes that every reader ignores.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 
@@ -21,7 +22,7 @@ import pyarrow as pa
 
 from lithify.compute.compute import HereCompute, engine_for
 from lithify.core.arrow_rows import lookup
-from lithify.core.ops import Op
+from lithify.core.ops import DELETES
 from lithify.core.partitioning import output_folder
 from lithify.core.read_plan import constants_of
 from lithify.core.results import FoldPlan, FoldReport, added
@@ -29,15 +30,20 @@ from lithify.core.snapshot import DataFile, Snapshot
 from lithify.delta.actions import Adds, LogChange
 from lithify.delta.base import WATERMARK_TXN
 from lithify.delta.commit import PlannedAgain
-from lithify.errors import Conflict, Corruption, NotFound, OutOfResources
+from lithify.errors import Conflict, Corruption, LithifyError, NotFound, OutOfResources
+from lithify.files.local_files import bring
 from lithify.files.open_parquet import footer_of, read_footer
 from lithify.files.parquet import Layout, Written
-from lithify.files.read_proof import check_whole
+from lithify.files.read_proof import Damaged, check_whole
 from lithify.files.rewrite import SHOWN, RewriteResult, RewriteTask, Slice, rewrite, write_slices
+from lithify.files.scratch import Scratch
 from lithify.files.statistics import stats_json
 from lithify.index.key_ranges import split_by_keys
-from lithify.jobs import jobs
+from lithify.jobs import jobs, recovery
+from lithify.jobs.settle_columns import settle_columns
+from lithify.maintenance.expire import drop_expired
 from lithify.maintenance.fold_plan import Distribution, FoldStep, distribute, next_step
+from lithify.maintenance.merge_changes import merge_remembered
 from lithify.maintenance.read_cost import read_overhead
 from lithify.maintenance.triggers import fold_due
 from lithify.read.reader import Reader
@@ -52,10 +58,21 @@ HERE = HereCompute()
 
 
 class FoldJob:
-    def __init__(self, handles: Handles, reader: Reader, lease: int | None = None, why: str = "asked for") -> None:
-        self._handles, self._reader = handles, reader
+    """`drops_all`: rows that have expired are dropped from all files, whatever has to be rewritten for that."""
+
+    def __init__(
+        self,
+        handles: Handles,
+        reader: Reader,
+        lease: int | None = None,
+        why: str = "asked for",
+        *,
+        drops_all: bool = False,
+    ) -> None:
+        self._handles, self._reader, self._drops_all = handles, reader, drops_all
         self._lease, self._why = lease, why
         self._runtime = handles.runtime
+        self._mended: set[str] = set()  # files of which a damaged copy was taken away
 
     # -- deciding
 
@@ -101,8 +118,13 @@ class FoldJob:
     def run(self) -> FoldReport:
         """Fold what is pending now, in as many commits as it takes."""
         started = time.monotonic()
-        jobs.recover(self._runtime, str(self._handles.name))
-        snapshot = self._handles.snapshot()
+        recovery.recover(self._runtime, str(self._handles.name))
+        self._handles.snapshot()
+        settle_columns(self._handles)
+        snapshot, expired_rows = self._handles.snapshot(look=False), 0
+        if snapshot.schema.expiry is not None:
+            expired_rows = drop_expired(self._handles, self._reader, everywhere=self._drops_all)
+            snapshot = self._handles.snapshot()
         jobs.forget_folded(self._handles)
         goal, rows_max = snapshot.seq, self._runtime.settings.resolve_rows_max
         total: FoldReport | None = None
@@ -115,6 +137,7 @@ class FoldJob:
             try:
                 report = self._run_step(snapshot, step)
             except PlannedAgain:
+                settle_columns(self._handles)
                 replans += 1
                 if replans > REPLANS_MAX:
                     raise Conflict(
@@ -141,13 +164,15 @@ class FoldJob:
                 if len(step.change_files) == len(pending):
                     break
             snapshot = self._handles.snapshot()
+        if total is not None and snapshot.schema.order_by:
+            merge_remembered(self._handles, self._reader, self._lease)
         if total is None:
             total = FoldReport(
                 str(self._handles.name), snapshot.watermark, snapshot.base_rows, final_rows=snapshot.base_rows
             )
         if problem:
             logger.warning("fold of %s stopped at seq %d: %s", self._handles.name, total.seq, problem)
-        return replace(total, seconds=time.monotonic() - started, problem=problem)
+        return replace(total, seconds=time.monotonic() - started, problem=problem, expired_rows=expired_rows)
 
     def _seq_of(self, error: Corruption, pending: Sequence[DataFile]) -> int | None:
         """The seq of the change file that the error is about."""
@@ -171,10 +196,18 @@ class FoldJob:
                     tombstones=report.tombstones,
                 )
         except (Corruption, NotFound) as error:
-            if self._moved(snapshot, step):
+            if self._moved(snapshot, step) or self._may_mend(error):
                 raise PlannedAgain from error
             raise
         return report
+
+    def _may_mend(self, error: LithifyError) -> bool:
+        """Whether a copy was damaged, in whose place another is brought. Each gets one chance."""
+        path = str(error.details.get("path"))
+        if not isinstance(error, Damaged) or path in self._mended:
+            return False
+        self._mended.add(path)
+        return True
 
     def _moved(self, snapshot: Snapshot, step: FoldStep) -> bool:
         """Files that others have replaced since may be gone: that is no damage."""
@@ -191,6 +224,7 @@ class FoldJob:
         root = self._handles.base_folder
         adds: list[tuple[Written, Mapping[str, str | None]]] = []
         folders: set[PurePath] = set()
+        copies: dict[PurePath, PurePath] = {}
         layout = Layout.of(snapshot.schema)
         assert step.partitions is not None
         for number, file in enumerate(step.change_files):
@@ -201,7 +235,8 @@ class FoldJob:
                 store.make_folder(folder)
                 folders.add(folder)
             source = self._handles.changes.log.path / file.path
-            check_whole(str(source), file.size_bytes)
+            if not store.remote:  # else the request for the footer tells
+                check_whole(str(source), file.size_bytes)
             footer = read_footer(source, file.size_bytes)
             known = footer_of(footer, source)
             if (rows := known.metadata.num_rows) != file.rows:
@@ -209,9 +244,10 @@ class FoldJob:
                     f"{source} has {rows} rows instead of {file.rows}: restore this file from a copy",
                     path=str(source),
                 )
-            store.copy(source, root / target)
+            copies[source] = root / target
             stats = stats_json(known, snapshot.schema.columns, layout.stats_columns)
             adds.append((Written(target, file.size_bytes, file.rows, stats, footer), partition))
+        store.copy_all(copies)
         jobs.sync_outputs(self._runtime, root, [written.path for written, _ in adds])
         rows = sum(file.rows for file in step.change_files)
         report = FoldReport(
@@ -236,19 +272,18 @@ class FoldJob:
         by = schema.key or tuple(overlay.hidden.column_names)
         distribution = distribute(schema, self._reader.touched(snapshot, overlay.hidden), overlay, by)
         root = self._handles.base_folder
-        scratch = root / job.folder / "_scratch"
-        store.make_folder(scratch)
-        tasks = self._tasks(snapshot, job, distribution, by, scratch)
-        store.step("fold.staged")
-        read = sum(share.file.size_bytes for share in distribution.shares if share.file) + sum(
-            f.size_bytes for f in step.change_files
-        )
-        engine = self._engine(read)
-        results = self._run_tasks(tasks, engine)
+        inputs = [share.file for share in distribution.shares if share.file]
+        engine = self._engine(sum(file.size_bytes for file in (*inputs, *step.change_files)))
+        with self._scratch(root / job.folder / "_scratch", engine) as scratch:
+            tasks = self._tasks(snapshot, job, distribution, by, scratch)
+            store.step("fold.staged")
+            if engine == "local":
+                bring((root / file.path, file.size_bytes) for file in inputs)
+            results = self._run_tasks(tasks, engine)
         store.step("fold.written")
         # A fold that only deletes has no output: then nothing of its folder is left to clean up later.
-        wrote = any(result.written for result in results)
-        store.delete_folder(scratch if wrote else root / job.folder)
+        if not any(result.written for result in results):
+            store.delete_folder(root / job.folder)
         if engine != "local":
             jobs.drop_leftovers(self._runtime, root, job, [result.written.path for result in results if result.written])
         jobs.sync_outputs(self._runtime, root, [result.written.path for result in results if result.written])
@@ -272,10 +307,22 @@ class FoldJob:
             bytes_written=sum(written.size_bytes for written, _ in adds),
             engine=engine,
             change_files=len(step.change_files),
-            tombstones=sum(file.rows for file in step.change_files if file.op is Op.DELETE),
+            tombstones=sum(file.rows for file in step.change_files if file.op in DELETES),
         )
         self._verify(snapshot, report, adds, removes)
         return report, adds, removes
+
+    @contextlib.contextmanager
+    def _scratch(self, folder: PurePath, engine: str) -> Iterator[PurePath]:
+        """Where all tasks find their shares: in the job's folder, unless that is far away and they run here."""
+        store = self._runtime.store
+        if store.remote and engine == "local":
+            with Scratch("fold") as here:
+                yield here
+            return
+        store.make_folder(folder)
+        yield folder
+        store.delete_folder(folder)
 
     def _tasks(
         self,
@@ -362,7 +409,7 @@ class FoldJob:
             live = {file.log_path for file in handles.base.files(snapshot.schema)}
             # Not only its inputs: a file that another writer added could hold a key that this fold takes for new.
             moved = handles.base.watermark != snapshot.watermark or live != planned
-            if moved or handles.changes.schema.columns != snapshot.schema.columns:
+            if moved or not handles.has_columns_of(snapshot.schema):
                 raise PlannedAgain
             change = LogChange(info, adds, removes, {WATERMARK_TXN: report.seq}, data_change=True)
             return handles.base.with_watermark(change)

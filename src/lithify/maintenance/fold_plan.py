@@ -43,7 +43,7 @@ def next_step(snapshot: Snapshot, rows_max: int) -> FoldStep:
 
 
 def _link_step(snapshot: Snapshot) -> FoldStep | None:
-    solid = linkable(solid_prefix(snapshot.schema, snapshot.base, snapshot.changes)[0])
+    solid = linkable(solid_prefix(snapshot.schema, (*snapshot.base, *snapshot.remembered), snapshot.changes)[0])
     partitions: dict[str, Mapping[str, str | None]] = {}
     linked: list[DataFile] = []
     for group in _by_seq(solid):

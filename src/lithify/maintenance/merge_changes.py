@@ -1,17 +1,21 @@
 """Merging change files: a contiguous run of small changes becomes one file per operation, with one row per key.
 
 The new files carry the run's highest seq. A reader that takes them instead of the run sees the same rows, and a fold
-that has already taken a part of the run in applies that part twice without effect. The commit requires that every
+that has already taken a part of the run in applies that part twice without effect; with merge rules it would not be
+without effect, so those tables are left to the fold. The commit requires that every
 input is live still and that no other live file has a seq inside the run. Rows do not change, so the commit says
 `dataChange=false`: incremental reads go on with the original changes, and reads as of a seq inside the run with the
 versions that had them.
+
+Deletes with an order value that are kept after their fold (`merge/late.py`) are merged the same way, apart from what is
+pending: of them, and of the barriers between them, only what ends something is taken over.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from lithify.core.html import Shown
 from lithify.core.names import OP, SEQ
@@ -21,11 +25,13 @@ from lithify.core.wording import plural
 from lithify.delta.actions import LogChange
 from lithify.delta.commit import PlannedAgain
 from lithify.errors import InvalidRequest
+from lithify.files.change_files import encoded_changes
 from lithify.files.open_parquet import footer_in
-from lithify.files.parquet import Layout, Written, encode
+from lithify.files.parquet import Written
 from lithify.files.read_proof import Vanished
 from lithify.jobs import jobs
 from lithify.maintenance.plans import MinorPlan
+from lithify.merge.late import ends_of, worth_merging
 from lithify.merge.resolve import compose
 from lithify.read.reader import Reader
 from lithify.tables.handles import Handles
@@ -57,7 +63,12 @@ class ChangeMerger:
             raise InvalidRequest(
                 f"table {plan.table} has no key: its changes are told apart by nothing but their order"
             )
-        check_run(plan.files, snapshot.changes)
+        if snapshot.schema.rules:
+            raise InvalidRequest(
+                f"table {plan.table} has merge rules: each of its changes counts once, and a fold may have counted "
+                "some of them already; fold it instead"
+            )
+        check_run(plan.files, (*snapshot.remembered, *snapshot.changes))
         inputs = [file.path for file in plan.files]
         try:
             with jobs.running(self._handles, "minor", "changes", inputs, lease=self._lease, why=plan.why) as run:
@@ -77,7 +88,8 @@ class ChangeMerger:
                 run.tell((len(plan.files), len(files)), (report.bytes_read, report.bytes_written), report.rows)
         except Vanished:
             # Gone because a fold took it, and a vacuum after that, is no damage.
-            check_run(plan.files, self._handles.snapshot().changes)
+            now = self._handles.snapshot()
+            check_run(plan.files, (*now.remembered, *now.changes))
             raise
         return report
 
@@ -85,14 +97,12 @@ class ChangeMerger:
         schema, store = snapshot.schema, self._runtime.store
         root = self._handles.changes.log.path
         ordered = sorted(plan.files, key=lambda file: file.seq)
-        parts = compose(schema, [self._reader.change(file, snapshot) for file in ordered])
+        changes = self._reader.changes(ordered, snapshot)
+        parts = compose(schema, ends_of(schema, changes) if _is_folded(plan, snapshot) else changes)
         store.make_folder(root / job.folder)
         files = []
         for op, rows in parts.items():
-            layout = Layout.of(schema)
-            if op is Op.DELETE:
-                layout = replace(layout, stats_columns=schema.key)
-            data, stats = encode(rows, layout)
+            data, stats = encoded_changes(schema, op, rows)
             name = f"{job.folder}/part-{op.value}.parquet"
             store.create(root / name, data)
             files.append((Written(name, len(data), rows.num_rows, stats, footer_in(data)), op))
@@ -111,7 +121,7 @@ class ChangeMerger:
         def build() -> LogChange:
             live = changes.files()
             check_run(plan.files, live)
-            if changes.schema.columns != snapshot.schema.columns:
+            if not changes.schema.has_columns_of(snapshot.schema):
                 raise PlannedAgain
             info = {
                 "operation": "merge changes",
@@ -120,9 +130,30 @@ class ChangeMerger:
                 "seq": changes.seq,
             }
             removes = [file for file in live if file.log_path in inputs]
-            return LogChange(info, adds, removes, time_ms=min(file.time_ms for file in removes))
+            # Pending changes are as old as the oldest of them, what is remembered stays as long as the youngest.
+            oldest = max if _is_folded(plan, snapshot) else min
+            return LogChange(info, adds, removes, time_ms=oldest(file.time_ms for file in removes))
 
         run.commit("merging changes of", build)
+
+
+def merge_remembered(handles: Handles, reader: Reader, lease: int | None = None) -> MinorReport | None:
+    """Files that keep late events out become fewer, if there are many. None: nothing to do, or others do it."""
+    snapshot = handles.snapshot()
+    late_ms = round(snapshot.schema.options["late_hours"] * 3_600_000)
+    files = worth_merging(snapshot.remembered, late_ms, handles.runtime.settings.resolve_rows_max)
+    if not files:
+        return None
+    why, gain = f"{len(files)} files of folded deletes", f"{plural(len(files), 'file')} → up to 3"
+    plan = MinorPlan(snapshot.table, files, why, gain, sum(file.size_bytes for file in files))
+    try:
+        return ChangeMerger(handles, reader, lease).run(plan)
+    except PlannedAgain:
+        return None
+
+
+def _is_folded(plan: MinorPlan, snapshot: Snapshot) -> bool:
+    return all(file.seq <= snapshot.watermark for file in plan.files)
 
 
 def check_run(run: Sequence[DataFile], live: Sequence[DataFile]) -> None:

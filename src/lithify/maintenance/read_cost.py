@@ -49,7 +49,9 @@ class ReadCost:
 
 
 def read_cost(snapshot: Snapshot) -> ReadCost:
-    solid, merged = solid_prefix(snapshot.schema, snapshot.base, snapshot.changes, STANDING_ROWS_MIN)
+    solid, merged = solid_prefix(
+        snapshot.schema, (*snapshot.base, *snapshot.remembered), snapshot.changes, STANDING_ROWS_MIN
+    )
     standing = (*snapshot.base, *solid)
     return ReadCost(standing, tuple(merged), touched_files(snapshot, standing, merged), row_bytes(standing))
 

@@ -15,7 +15,8 @@ from lithify.core.snapshot import Snapshot
 from lithify.core.table_methods import OnReport, quietly
 from lithify.delta.commit import PlannedAgain
 from lithify.errors import Conflict
-from lithify.jobs import jobs
+from lithify.jobs import jobs, recovery
+from lithify.jobs.settle_columns import settle_columns
 from lithify.maintenance.compact import Compactor
 from lithify.maintenance.compact_plan import compactions
 from lithify.maintenance.disk_use import DiskUse
@@ -90,6 +91,7 @@ class TableMaintenance:
             try:
                 return self._run(wanted)
             except PlannedAgain:
+                settle_columns(self._handles)
                 wanted = self._again(wanted)
         raise Conflict(
             f"{plan.kind} of {plan.table}: other jobs changed its files meanwhile; it is planned again later"
@@ -122,7 +124,7 @@ class TableMaintenance:
 
     def compact(self, tier: TierNames, on_report: OnReport = quietly) -> list[CompactReport]:
         """All that is due, until nothing is."""
-        jobs.recover(self._runtime, str(self._handles.name))
+        self._recover()
         reports: list[CompactReport] = []
         for _ in range(ROUNDS_MAX):
             done = self._side_by_side(self.compactions(self._runtime.now_ms(), tier), on_report)
@@ -134,12 +136,19 @@ class TableMaintenance:
 
     def optimize(self, by: str | Iterable[str] | None = None, on_report: OnReport = quietly) -> list[CompactReport]:
         """Base in z-order. Where all rows are still pending they are folded first: there would be nothing to order."""
-        jobs.recover(self._runtime, str(self._handles.name))
+        self._recover()
         snapshot = self._handles.snapshot()
         columns_to_cluster(snapshot.schema, snapshot.table, by)
         if not snapshot.base_rows and snapshot.changes:
             FoldJob(self._handles, self._reader, self._lease, "all rows are pending, and base is to be ordered").run()
+        if snapshot.schema.expiry is not None:
+            why = "base is to be ordered, without rows that have expired"
+            FoldJob(self._handles, self._reader, self._lease, why, drops_all=True).run()
         return self._side_by_side(self.clusterings(by), on_report)
+
+    def _recover(self) -> None:
+        recovery.recover(self._runtime, str(self._handles.name))
+        settle_columns(self._handles)
 
     def _side_by_side(self, plans: Sequence[CompactPlan], on_report: OnReport) -> list[CompactReport]:
         """Partitions in parallel, the plans of one in order."""

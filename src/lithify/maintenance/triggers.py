@@ -44,9 +44,26 @@ def idle_tier(schema: TableSchema, policy: MaintenancePolicy, tier: str) -> str 
 
 
 def fold_due(snapshot: Snapshot, policy: MaintenancePolicy, now_ms: int) -> FoldDue | None:
-    """Whether the pending changes should be folded now; `why` names every limit that was passed."""
-    if not snapshot.changes:
+    """Whether the pending changes should be folded now, or rows be dropped that have expired; `why` names every limit
+    that was passed.
+    """
+    return _drop_due(snapshot, now_ms) or (_changes_due(snapshot, policy, now_ms) if snapshot.changes else None)
+
+
+def _drop_due(snapshot: Snapshot, now_ms: int) -> FoldDue | None:
+    if (expiry := snapshot.schema.expiry) is None:
         return None
+    cutoff = expiry.at(now_ms)
+    files = tuple(file for file in snapshot.base if expiry.worth_dropping(file.bound(expiry.column), cutoff))
+    if not files:
+        return None
+    why = f"{plural(len(files), 'file')} with rows that have expired ({expiry})"
+    return FoldDue(
+        snapshot.table, why, f"up to {sum(file.rows for file in files):,} rows less", files, _bytes(files), 0
+    )
+
+
+def _changes_due(snapshot: Snapshot, policy: MaintenancePolicy, now_ms: int) -> FoldDue | None:
     cost = read_cost(snapshot)
     reasons = list(_fold_reasons(snapshot, policy, now_ms, cost))
     if not reasons or _put_off(snapshot, policy, now_ms, cost):
@@ -134,7 +151,8 @@ def minor_due(snapshot: Snapshot, policy: MaintenancePolicy, busy: Collection[st
     times as large as its largest file, so that what one merge wrote is merged again only among its like: each byte is
     rewritten a logarithmic number of times. Nothing here depends on the time.
     """
-    if not snapshot.schema.keyed:
+    # Lines that count must not come to lie in one file with those of another side of the watermark (`merge/rules.py`).
+    if not snapshot.schema.keyed or snapshot.schema.rules:
         return None
     growth = max(2, policy.minor_files_min // 2)
     best: list[DataFile] = []

@@ -6,6 +6,10 @@ holds since the epoch: manifests and pins first, then the logs, because a job co
 Delete. Only what was listed in (1) is ever deleted, so whatever begins later is safe: small writes by the epoch, jobs
 by their manifest. A vacuum that dies leaves files for the next one, and nothing else.
 
+Between (3) and (4) nobody may pin what is about to go. Under the lock of vacuum nobody can; where the storage has none,
+what goes is listed for pinners to see before the pins are read once more, and what the lists of other vacuums name goes
+too (`tables/doomed.py`).
+
 Only names that Lithify alone gives out (`write-<uuid>.parquet`, `<origin>-<uuid>/`) and files that a commit of Lithify
 removed are touched: in an adopted base, what other writers left, and what they removed themselves, is theirs to clean
 up. `maintenance/vacuum_rules.py` holds the decision about one file.
@@ -14,11 +18,14 @@ up. `maintenance/vacuum_rules.py` holds the decision about one file.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import math
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import PurePosixPath
 
 from lithify.core.disk_files import DiskFile
@@ -29,8 +36,11 @@ from lithify.delta.actions import LogChange
 from lithify.delta.changes import EPOCH_TXN
 from lithify.delta.log import DeltaLog
 from lithify.errors import InvalidRequest, NotFound
+from lithify.files.at_once import at_once
 from lithify.files.listing import Listing
-from lithify.jobs import jobs
+from lithify.files.staging import sweep
+from lithify.jobs import jobs, recovery
+from lithify.jobs.settle_columns import settle_columns
 from lithify.maintenance.disk_watch import DiskWatches
 from lithify.maintenance.retention_limits import RetentionLimits
 from lithify.maintenance.vacuum_rules import (
@@ -44,14 +54,16 @@ from lithify.maintenance.vacuum_rules import (
     relative_path,
 )
 from lithify.read.reader import drop_cached
+from lithify.tables.doomed import Doomed, delete_listed, doomed_files
 from lithify.tables.handles import Handles, live_snapshots
 from lithify.tables.pins import HOUR_MS, forget_temporaries, note_vacuumed, pins_of, remove_pin, vacuum_lock
-from lithify.tables.tags import stored_tags
+from lithify.tables.tags import clear_cut_off, stored_tags
 
 logger = logging.getLogger(__name__)
 
 RETAIN_HOURS_MIN = 1
 PATHS_MAX = 20
+DELETES_AT_ONCE = 1000
 
 
 @dataclass
@@ -99,6 +111,8 @@ class Vacuum:
     def __init__(self, handles: Handles) -> None:
         self._handles, self._runtime = handles, handles.runtime
         self._job_ids: frozenset[str] = frozenset()
+        self._settles = False
+        self._doomed = Doomed()
         self._scans = [
             _LogScan(label, log, LogFacts(str(log.path), complete=False))
             for label, log in (("changes", handles.changes.log), ("base", handles.base.log))
@@ -110,10 +124,13 @@ class Vacuum:
         if not isinstance(retain, RetentionLimits):
             _check_retention(retain)
         name, now_ms = self._handles.name, self._runtime.now_ms()
+        self._settles = not dry_run
         if not dry_run:
-            jobs.recover(self._runtime, str(name))
+            recovery.recover(self._runtime, str(name))
         with contextlib.nullcontext() if dry_run else vacuum_lock(self._runtime, name):
             self._read_logs()
+            if not self._runtime.store.locks:
+                self._doomed = doomed_files(self._runtime, name, self._handles.incarnation)
             self._list()
             cutoff_ms = self._cutoff_ms(retain, now_ms)
             self._judge(cutoff_ms, dry_run=dry_run)
@@ -151,37 +168,51 @@ class Vacuum:
         """Bring what is known of both logs to their heads: live files, and what the commits since the last look say."""
         handles = self._handles
         handles.snapshot()
-        for scan in self._scans:
-            with scan.log.lock:
-                version, live = scan.log.version, scan.log.files(())
-            self._read_commits(scan, version)
-            root = scan.facts.root
-            scan.facts.live = frozenset(
-                path for file in live for path in (file.path, file.log_path, relative_path(file.log_path, root))
-            )
+        if self._settles:
+            settle_columns(handles)  # or what base had before would count as gone, and is read
+        self._of_each(self._read_log)
+
+    def _of_each(self, work: Callable[[_LogScan], None]) -> None:
+        """Of both logs, at once where it takes requests."""
+        if self._runtime.store.remote:
+            at_once(*(partial(work, scan) for scan in self._scans))
+        else:
+            for scan in self._scans:
+                work(scan)
+
+    def _read_log(self, scan: _LogScan) -> None:
+        with scan.log.lock:
+            version, live = scan.log.version, scan.log.files(())
+        self._read_commits(scan, version)
+        root = scan.facts.root
+        scan.facts.live = frozenset(
+            path for file in live for path in (file.path, file.log_path, relative_path(file.log_path, root))
+        )
 
     def _read_commits(self, scan: _LogScan, newest: int) -> None:
         facts, log = scan.facts, scan.log
+        if newest <= facts.version:
+            return
         versions = [version for version in log.versions() if facts.version < version <= newest]
         if facts.version < 0:
             facts.complete = versions[:1] == [0]
-        for version in versions:
-            try:
-                record = log.commit_record(version)
-                time_ms = int(self._runtime.store.modified_ms(log.commit_path(version)))
-            except NotFound:
+        for version, found in zip(versions, log.dated_records(versions), strict=True):
+            if found is None:
                 facts.complete = False  # trimmed a moment ago
                 continue
+            record, time_ms = found
             adds, removes = ([str(entry["path"]) for entry in some] for some in (record.adds, record.removes))
             facts.note(version, time_ms, adds, removes, ours=bool(record.info))
 
     def _list(self) -> None:
-        for scan in self._scans:
-            scan.listing = self._runtime.store.own(scan.log.path)
-            elsewhere = (path for path in sorted(scan.facts.removed_by_us) if not is_ours(path))
-            found = (self._runtime.store.look_at(scan.log.path, path) for path in elsewhere)
-            scan.listing.files += [file for file in found if file is not None]
-            scan.listed = tuple(scan.listing.files)
+        self._of_each(self._list_one)
+
+    def _list_one(self, scan: _LogScan) -> None:
+        scan.listing = self._runtime.store.own(scan.log.path)
+        elsewhere = (path for path in sorted(scan.facts.removed_by_us) if not is_ours(path))
+        found = (self._runtime.store.look_at(scan.log.path, path) for path in elsewhere)
+        scan.listing.files += [file for file in found if file is not None]
+        scan.listed = tuple(scan.listing.files)
 
     def _judge(self, cutoff_ms: int, *, dry_run: bool) -> None:
         """What was listed, by what holds now. The manifests have to be read before the logs."""
@@ -192,7 +223,7 @@ class Vacuum:
         pinned = self._pinned(dry_run=dry_run)
         self._read_logs()
         for scan in self._scans:
-            protection = Protection(pinned[scan.label], self._job_ids, inputs)
+            protection = Protection(pinned[scan.label], self._job_ids, inputs, self._doomed_in(scan))
             scan.verdicts = {file.path: judge(file, scan.facts, protection, cutoff_ms) for file in scan.listing.files}
 
     def _unfinished_ids(self) -> frozenset[str]:
@@ -255,20 +286,60 @@ class Vacuum:
                 scan.keep_candidates()
             self._judge(cutoff_ms, dry_run=False)
         store.step("vacuum.delete")
-        emptied: list[tuple[_LogScan, str]] = []
-        for scan in self._scans:
-            for file in scan.going():
-                seen = store.look_at(scan.log.path, file.path)
-                if seen is None or seen.inode != file.inode:
-                    continue
-                store.delete(scan.log.path / file.path)
-                scan.gone.add(file.path)
-                tally.add(scan, file, file.size_bytes if seen.links == 1 else 0)
-                emptied += [(scan, str(parent)) for parent in PurePosixPath(file.path).parents]
-        self._remove_folders([*old, *emptied])
+        if store.locks:
+            self._remove_folders([*old, *self._delete(tally, self._going())])
+        else:
+            self._delete_listed(tally)
         forget_temporaries(self._runtime, self._handles.name, cutoff_ms)
+        clear_cut_off(self._handles)
+        if store.remote:
+            sweep(self._handles.folder / "index")
         store.step("vacuum.done")
         return tally
+
+    def _going(self) -> frozenset[str]:
+        return frozenset(f"{scan.label}/{file.path}" for scan in self._scans for file in scan.going())
+
+    def _doomed_in(self, scan: _LogScan) -> frozenset[str]:
+        inside = f"{scan.label}/"
+        return frozenset(path.removeprefix(inside) for path in self._doomed.files if path.startswith(inside))
+
+    def _delete_listed(self, tally: _Tally) -> None:
+        spared = (Verdict.LIVE, Verdict.FOREIGN)
+        there = {f"{s.label}/{path}" for s in self._scans for path, found in s.verdicts.items() if found not in spared}
+        doomed = replace(self._doomed, files=self._doomed.files & there)
+
+        def pinned() -> frozenset[str]:
+            found = self._pinned(dry_run=False)
+            return frozenset(f"{label}/{path}" for label, paths in found.items() for path in paths)
+
+        def delete(paths: AbstractSet[str]) -> None:
+            self._delete(tally, paths)
+
+        name, table_id = self._handles.name, self._handles.incarnation
+        delete_listed(self._runtime, name, table_id, self._going(), doomed, pinned, delete)
+
+    def _delete(self, tally: _Tally, paths: AbstractSet[str]) -> list[tuple[_LogScan, str]]:
+        """Of what is going; folders that may be empty now are answered. Names that only we give out stand for one file
+        for ever, so that many can go at once where files have no second names to be counted.
+        """
+        store, emptied = self._runtime.store, list[tuple[_LogScan, str]]()
+        for scan in self._scans:
+            going = (file for file in scan.going() if f"{scan.label}/{file.path}" in paths)
+            while some := list(itertools.islice(going, 1 if store.links else DELETES_AT_ONCE)):
+                seen = [file if is_ours(file.path) and not store.links else self._same(scan, file) for file in some]
+                found = [file for file in seen if file is not None]
+                store.delete_all(scan.log.path / file.path for file in found)
+                for file in found:
+                    scan.gone.add(file.path)
+                    tally.add(scan, file, file.size_bytes if file.links == 1 else 0)
+                    emptied += [(scan, str(parent)) for parent in PurePosixPath(file.path).parents]
+        return emptied
+
+    def _same(self, scan: _LogScan, file: DiskFile) -> DiskFile | None:
+        """As it is now, if it is still the one that was judged."""
+        seen = self._runtime.store.look_at(scan.log.path, file.path)
+        return seen if seen is not None and seen.inode == file.inode else None
 
     def _commit_epoch(self, cutoff_ms: int) -> None:
         changes = self._handles.changes
@@ -296,7 +367,7 @@ class Vacuum:
 
 
 def _add_files(paths: dict[str, set[str]], snapshot: Snapshot) -> None:
-    paths["changes"].update(file.path for file in snapshot.changes)
+    paths["changes"].update(file.path for file in (*snapshot.remembered, *snapshot.changes))
     paths["base"].update(file.path for file in snapshot.base)
 
 

@@ -76,11 +76,14 @@ class LogFacts:
 
 @dataclass(frozen=True)
 class Protection:
-    """What must stay whatever the log says: paths of pinned snapshots, unfinished jobs by id, and what these read."""
+    """What must stay whatever the log says: paths of pinned snapshots, unfinished jobs by id, and what these read.
+    `doomed`: what an earlier vacuum found old enough and was about to delete.
+    """
 
     pinned: frozenset[str] = frozenset()
     job_ids: frozenset[str] = frozenset()
     inputs: frozenset[str] = frozenset()
+    doomed: frozenset[str] = frozenset()
 
 
 def judge(file: DiskFile, facts: LogFacts, protection: Protection, cutoff_ms: int) -> Verdict:
@@ -88,7 +91,7 @@ def judge(file: DiskFile, facts: LogFacts, protection: Protection, cutoff_ms: in
         return Verdict.LIVE
     if not is_ours(file.path) and file.path not in facts.removed_by_us:
         return Verdict.FOREIGN
-    if max(file.mtime_ms, facts.removed_ms.get(file.path, 0)) >= cutoff_ms:
+    if max(file.mtime_ms, facts.removed_ms.get(file.path, 0)) >= cutoff_ms and file.path not in protection.doomed:
         return Verdict.YOUNG
     if job_id_of(file.path) in protection.job_ids or file.path in protection.inputs:
         return Verdict.IN_JOB

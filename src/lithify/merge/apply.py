@@ -20,9 +20,11 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lithify.core.arrow_rows import anti_join, nullable
+from lithify.core.arrow_rows import anti_join
 from lithify.core.names import quoted
-from lithify.core.schema import TableSchema
+from lithify.core.schema import TableSchema, nullable
+from lithify.merge.late import without_late_sql
+from lithify.merge.partial_sql import merged_sql
 
 
 def standing(rows: pa.Table, hidden: pa.Table, by: Sequence[str]) -> pa.Table:
@@ -53,16 +55,31 @@ def hiding_sql(rows: str, shown: str, hidden_rows: str, hidden: str, by: Mapping
     return f"SELECT * FROM {rows} {shown} WHERE NOT EXISTS (SELECT 1 FROM {hidden_rows} {hidden} WHERE {same})"
 
 
-def distributed_sql(schema: TableSchema, base: str, changes: str, row_key: Sequence[str] = (), quote: str = '"') -> str:
+def distributed_sql(
+    schema: TableSchema,
+    base: str,
+    changes: str,
+    row_key: Sequence[str] = (),
+    quote: str = '"',
+    *,
+    partial: bool = False,
+    remembered: str | None = None,
+) -> str:
     """The same merge as one SQL text for both engines, for changes too large for one machine's memory.
 
-    `base` has the user's columns; `changes` also has _seq and _op.
+    `base` has the user's columns; `changes` also has _seq and _op. `partial`: some changes give some columns alone;
+    then `changes` also tells which (null: all of them), and the order of lines within a commit. `remembered`: keys and
+    order values of deletes that keep some of them out (`late.tombstone_columns`).
     """
 
     def q(name: str) -> str:
         return quoted(name) if quote == '"' else f"`{name}`"
 
     columns = ", ".join(q(name) for name in schema.names)
+    if remembered is not None:
+        changes = f"({without_late_sql(schema, changes, remembered, quote)}) z"
+    if partial:
+        return merged_sql(schema, base, changes, q)
     union = (
         f"SELECT {columns}, CAST(0 AS BIGINT) AS _seq, 'base' AS _op FROM {base} "
         f"UNION ALL SELECT {columns}, _seq, _op FROM {changes}"
@@ -77,13 +94,15 @@ def distributed_sql(schema: TableSchema, base: str, changes: str, row_key: Seque
             f"FROM ({union}) u) w WHERE _op <> 'delete' AND _seq > _gone"
         )
     order = f"{q(schema.order_by)} DESC NULLS LAST, " if schema.order_by else ""
+    gone = "'delete'"
     if schema.order_by:
+        gone = "'delete', 'delete_at', 'gone_at'"
         union = (
-            "SELECT * FROM (SELECT *, max(CASE WHEN _op IN ('delete', 'replace') THEN _seq ELSE -1 END) OVER "
-            f"(PARTITION BY {by}) "
+            "SELECT * FROM (SELECT *, max(CASE WHEN _op IN ('delete', 'replace', 'gone_at') THEN _seq ELSE -1 END) "
+            f"OVER (PARTITION BY {by}) "
             f"AS _gone FROM ({union}) u) b WHERE _op <> 'delete' AND _seq >= _gone"
         )
     return (
         f"SELECT {columns} FROM (SELECT *, row_number() OVER (PARTITION BY {by} ORDER BY {order}_seq DESC) AS _rank "
-        f"FROM ({union}) u) w WHERE _rank = 1 AND _op <> 'delete'"
+        f"FROM ({union}) u) w WHERE _rank = 1 AND _op NOT IN ({gone})"
     )

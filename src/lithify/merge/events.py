@@ -9,7 +9,11 @@ wins, the last one where the table has no order_by. So:
 - a delete, then at least one upsert: a replace, which wins against whatever is there (without order_by an upsert does);
 - a delete last: a delete.
 
-Duplicates of an event change nothing. Events may be resolved in portions: the outcomes are composed (`compose`).
+On a table with order_by, a delete that carries a value of that column is no barrier: it wins or loses by
+(order_by, arrival) as an upsert does (`delete_at`). One without is the barrier that it always was.
+
+On a table with merge rules an event is a contribution, and all after the last delete count (`merge/rules.py`);
+otherwise duplicates of an event change nothing. Events may be resolved in portions: the outcomes are composed.
 """
 
 from __future__ import annotations
@@ -21,17 +25,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lithify.core.column_types import type_of
-from lithify.core.ops import WORDS, Op
+from lithify.core.ops import WORDS, Change, Op
+from lithify.core.partial_rows import insertable_rows_of
 from lithify.core.rows import check_rows, conform
-from lithify.core.schema import TableSchema
+from lithify.core.schema import TableSchema, nullable
 from lithify.errors import InvalidRequest
-from lithify.merge.resolve import OPS, compose_lines
+from lithify.merge.partial import compose_events
+from lithify.merge.resolve import OPS, compose_lines, lines_of
+from lithify.merge.rules import contributions, whole_lines
 
 
-def resolve_events(schema: TableSchema, rows: pa.Table, op_column: str | None) -> dict[Op, pa.Table]:
-    """At most one table per operation, sorted by key and with no key in two of them. Deletes have key columns only.
+def resolve_events(
+    schema: TableSchema, rows: pa.Table, op_column: str | None, *, partial: bool = False
+) -> dict[Op, pa.Table]:
+    """At most one table per operation, sorted by key and with no key in two of them. Deletes have key columns only, and
+    the order value if they carry one.
 
-    `rows` in order of arrival; without `op_column` all are upserts. Of a delete only the key is looked at.
+    `rows` in order of arrival; without `op_column` all are upserts. Of a delete nothing else is looked at. `partial`:
+    they give the columns that they have and leave the others as they are (`merge/partial.py`).
     """
     check_events(schema, rows.schema, op_column)
     if not rows.num_rows:
@@ -40,14 +51,30 @@ def resolve_events(schema: TableSchema, rows: pa.Table, op_column: str | None) -
     if op_column is not None:
         rows = rows.drop_columns([op_column])
     written = rows if not deleted.any() else rows.filter(pa.array(~deleted))
+    at = _deleted_at(schema, rows) if schema.order_by and deleted.any() else None
+    if partial:
+        keys = conform(rows.select(list(schema.key)), schema.select(schema.key))
+        return compose_events(schema, deleted, keys, contributions(insertable_rows_of(written, schema), schema), at)
     fitted = conform(written, schema.columns) if written.num_rows else schema.columns.empty_table()
     check_rows(fitted, schema)
-    if not deleted.any():
-        keys = fitted.select(list(schema.key))
-    else:
-        keys = conform(rows.select(list(schema.key)), schema.select(schema.key))
+    if not deleted.any() and not schema.rules:
+        return compose_lines(schema, *lines_of(schema, [Change(0, Op.UPSERT, fitted)]))
+    keys = conform(rows.select(list(schema.key)), schema.select(schema.key))
+    if schema.rules:
+        return compose_events(schema, deleted, keys, whole_lines(fitted, schema))
     ops = np.where(deleted, OPS.index(Op.DELETE), OPS.index(Op.UPSERT))
-    return compose_lines(schema, ops, keys.combine_chunks(), fitted)
+    if at is not None:
+        ops[deleted & ~pc.is_null(at).to_numpy()] = OPS.index(Op.DELETE_AT)
+    return compose_lines(schema, ops, keys.combine_chunks(), fitted, at)
+
+
+def _deleted_at(schema: TableSchema, rows: pa.Table) -> pa.ChunkedArray:
+    """The order value of each event, null where it has none."""
+    assert schema.order_by
+    wanted = nullable(schema.select([schema.order_by]))
+    if schema.order_by not in rows.column_names:
+        return pa.chunked_array([pa.nulls(rows.num_rows, wanted.field(0).type)])
+    return conform(rows.select([schema.order_by]), wanted).column(0)
 
 
 def check_events(schema: TableSchema, given: pa.Schema, op_column: str | None) -> None:

@@ -4,7 +4,8 @@
 lines of each group. Without order_by the last operation on a key says everything. With order_by a delete or replace is
 a barrier: what came before it is forgotten, and what came after it competes by (order_by, arrival), nulls lowest. A
 winner behind a barrier is a replace, because it must also win against base; one with no barrier before it stays an
-upsert, and base still takes part.
+upsert, and base still takes part. A delete that has an order value itself is no barrier, but a row that says there is
+none: where it wins the key is gone, where it loses nothing happens. Behind a barrier it is `gone_at`.
 
 `compose` makes one change of many: one row and one operation per key. Applying the result is applying the sequence one
 by one, whatever base holds.
@@ -13,6 +14,7 @@ by one, whatever base holds.
 instead. A table's rows are its base rows that no change touches, plus the winner of each changed key unless the winner
 is a tombstone, so every reader then does the same simple thing (`apply`): base ANTI JOIN hidden UNION ALL rows.
 Contests that a base row takes part in are returned in `contested`; `without_losers` drops the changes that lost them.
+Lines that give some columns alone (`partial`) are returned in `patches`; `with_patches` completes them from base.
 
 A table with no key has appended rows and tombstones by one set of row-key columns (nulls compare equal). A tombstone
 hides base rows and rows with a lower seq, never newer ones.
@@ -29,11 +31,12 @@ import pyarrow.compute as pc
 
 from lithify.core.arrow_rows import anti_join, lookup, order_of, take
 from lithify.core.names import SEQ
-from lithify.core.ops import Change, Op, Overlay
+from lithify.core.ops import ORDERED_DELETES, WHOLE, Change, Op, Overlay
 from lithify.core.schema import TableSchema
+from lithify.merge import partial
 
-OPS = (Op.UPSERT, Op.REPLACE, Op.DELETE)
-_UPSERT, _REPLACE, _DELETE = range(len(OPS))
+OPS = (Op.UPSERT, Op.REPLACE, Op.DELETE, Op.DELETE_AT, Op.GONE_AT)
+_UPSERT, _REPLACE, _DELETE, _DELETE_AT, _GONE_AT = range(len(OPS))
 
 
 @dataclass(frozen=True)
@@ -69,29 +72,30 @@ def by_order(keys: pa.Table) -> Groups:
 
 
 def winners(ops: np.ndarray, groups: Groups, order_values: pa.ChunkedArray | None) -> tuple[np.ndarray, np.ndarray]:
-    """What is done to each key (an index into OPS), and the row that says so (-1: a delete).
+    """What is done to each key (an index into OPS), and the line that says so (-1: a delete).
 
-    Of lines in the order of arrival, at least one: `ops` has one for each; rows, and so `order_values`, are those of
-    the lines that are no delete.
+    Of lines in the order of arrival, at least one. With order_by there is a value for each, which of a delete is not
+    looked at.
     """
     lines, order, starts = np.arange(len(ops)), groups.lines, groups.starts
-    has_row = ops != _DELETE
-    row = np.where(has_row, np.cumsum(has_row) - 1, -1)
     if order_values is None:
         winner = np.maximum.reduceat(order, starts)
-        return ops[winner], row[winner]
+        return ops[winner], np.where(ops[winner] == _DELETE, -1, winner)
     ranking = pc.sort_indices(
-        pa.table({"order": order_values.take(pa.array(row, mask=~has_row)), "line": pa.array(lines)}),
+        pa.table({"order": order_values, "line": pa.array(lines)}),
         sort_keys=[("order", "ascending", "at_start"), ("line", "ascending")],
     ).to_numpy()
     rank = np.empty(len(ops), np.int64)
     rank[ranking] = lines
-    last_barrier = np.maximum.reduceat(np.where(ops != _UPSERT, lines, -1)[order], starts)
+    barrier = (ops == _REPLACE) | (ops == _DELETE) | (ops == _GONE_AT)
+    last_barrier = np.maximum.reduceat(np.where(barrier, lines, -1)[order], starts)
     since = np.repeat(last_barrier, np.diff(np.append(starts, len(ops))))
-    best = np.maximum.reduceat(np.where(has_row[order] & (order >= since), rank[order], -1), starts)
-    shown = best >= 0
-    op = np.where(shown, np.where(last_barrier < 0, _UPSERT, _REPLACE), _DELETE)
-    return op, np.where(shown, row[ranking[best]], -1)
+    best = np.maximum.reduceat(np.where((ops != _DELETE)[order] & (order >= since), rank[order], -1), starts)
+    found = best >= 0
+    winner = np.where(found, ranking[best], -1)
+    gone = (ops[winner] == _DELETE_AT) | (ops[winner] == _GONE_AT)
+    open_contest, behind = np.where(gone, _DELETE_AT, _UPSERT), np.where(gone, _GONE_AT, _REPLACE)
+    return np.where(found, np.where(last_barrier < 0, open_contest, behind), _DELETE), winner
 
 
 def compose(schema: TableSchema, changes: Sequence[Change]) -> dict[Op, pa.Table]:
@@ -102,38 +106,77 @@ def compose(schema: TableSchema, changes: Sequence[Change]) -> dict[Op, pa.Table
     assert schema.keyed, "rows of a table with no key are not told apart"
     if not any(change.rows.num_rows for change in changes):
         return {}
+    if partial.has_patches(changes):
+        return partial.compose(schema, changes)
     return compose_lines(schema, *lines_of(schema, changes))
 
 
-def lines_of(schema: TableSchema, changes: Sequence[Change]) -> tuple[np.ndarray, pa.Table, pa.Table]:
-    """Operations and keys of all lines of the changes, and the rows of those that are no delete."""
+def lines_of(
+    schema: TableSchema, changes: Sequence[Change]
+) -> tuple[np.ndarray, pa.Table, pa.Table, pa.ChunkedArray | None]:
+    """Operations, keys and order values of all lines of the changes, and the rows of those that have one."""
     ops = np.repeat([OPS.index(change.op) for change in changes], [change.rows.num_rows for change in changes])
     keys = _below([change.rows for change in changes], schema.select(schema.key)).combine_chunks()
-    rows = _below([change.rows for change in changes if change.op is not Op.DELETE], schema.columns)
-    return ops, keys, rows
+    rows = _below([change.rows for change in changes if change.op in WHOLE], schema.columns)
+    return ops, keys, rows, order_values(schema, changes)
 
 
-def compose_lines(schema: TableSchema, ops: np.ndarray, keys: pa.Table, rows: pa.Table) -> dict[Op, pa.Table]:
-    """The same of single lines and their keys, as `winners` takes them."""
+def order_values(schema: TableSchema, changes: Sequence[Change]) -> pa.ChunkedArray | None:
+    """For each line, null where it has none; None where the table has no order_by."""
+    if not schema.order_by:
+        return None
+    kind = schema.columns.field(schema.order_by).type
+    chunks: list[pa.Array] = []
+    for change in changes:
+        if change.op is Op.DELETE:
+            chunks.append(pa.nulls(change.rows.num_rows, kind))
+        else:
+            chunks += change.rows.column(schema.order_by).cast(kind).chunks
+    return pa.chunked_array(chunks, kind)
+
+
+def compose_lines(
+    schema: TableSchema, ops: np.ndarray, keys: pa.Table, rows: pa.Table, values: pa.ChunkedArray | None
+) -> dict[Op, pa.Table]:
+    """The same of single lines: operation, key and order value of each, and the rows of those that have one."""
     groups = by_order(keys)
-    done, row = winners(ops, groups, rows.column(schema.order_by) if schema.order_by else None)
+    done, line = winners(ops, groups, values)
+    row = _row_of_line(ops)
     result = {}
-    for number, name in enumerate(OPS):
+    for number, op in enumerate(OPS):
         chosen = np.flatnonzero(done == number)
-        if len(chosen):
-            result[name] = take(groups.keys, chosen) if name is Op.DELETE else take(rows, row[chosen])
+        if not len(chosen):
+            continue
+        if op in WHOLE:
+            result[op] = take(rows, row[line[chosen]])
+        else:
+            result[op] = take(groups.keys, chosen)
+            if op in ORDERED_DELETES:
+                assert schema.order_by
+                assert values is not None
+                at = values.take(pa.array(line[chosen]))
+                result[op] = result[op].append_column(schema.columns.field(schema.order_by), at)
     return result
 
 
+def _row_of_line(ops: np.ndarray) -> np.ndarray:
+    row: np.ndarray = np.cumsum((ops == _UPSERT) | (ops == _REPLACE)) - 1
+    return row
+
+
 def latest_per_key(schema: TableSchema, rows: pa.Table, op: Op) -> pa.Table:
-    """One row per key of rows that come with one operation, sorted by key. Deletes have key columns only."""
+    """One row per key of rows that come with one operation, sorted by key. Deletes have key columns only, and the order
+    value if they have one. Updates of a table with order_by may need several lines for a key.
+    """
     if not rows.num_rows:
         return rows
-    keys = rows.select(list(schema.key)).combine_chunks()
-    written = schema.columns.empty_table() if op is Op.DELETE else rows
-    if op is not Op.DELETE:
+    if op is Op.UPDATE:
+        return partial.compose(schema, [Change(0, op, rows)])[op]
+    if op is Op.REPLACE:
         op = Op.UPSERT  # against each other they compete as such
-    return compose_lines(schema, np.full(rows.num_rows, OPS.index(op)), keys, written)[op]
+    elif op is Op.GONE_AT:
+        op = Op.DELETE_AT
+    return compose_lines(schema, *lines_of(schema, [Change(0, op, rows)]))[op]
 
 
 def _below(tables: Sequence[pa.Table], columns: pa.Schema) -> pa.Table:
@@ -150,17 +193,39 @@ def resolve(schema: TableSchema, changes: Sequence[Change]) -> Overlay:
         return _resolve_keyless(schema, ordered)
     if not any(change.rows.num_rows for change in ordered):
         return Overlay(schema.select(schema.key).empty_table(), schema.columns.empty_table())
+    if partial.has_patches(ordered):
+        return _resolve_partial(schema, ordered)
     if len(ordered) == 1 and not schema.order_by:
         # Each key stands once in a commit already.
         return Overlay(ordered[0].rows.select(list(schema.key)), _written_rows(schema, ordered))
-    ops, keys, rows = lines_of(schema, ordered)
+    ops, keys, rows, values = lines_of(schema, ordered)
     groups = by_hash(keys, only_last=not schema.order_by)
-    done, row = winners(ops, groups, rows.column(schema.order_by) if schema.order_by else None)
-    shown = take(rows, np.sort(row[row >= 0]))
-    if not schema.order_by:
+    done, line = winners(ops, groups, values)
+    brought = line[(done == _UPSERT) | (done == _REPLACE)]
+    shown = take(rows, np.sort(_row_of_line(ops)[brought]))
+    if values is None:
         return Overlay(groups.keys, shown)
-    open_contests = row[done == OPS.index(Op.UPSERT)]
-    return Overlay(groups.keys, shown, take(rows.select([*schema.key, schema.order_by]), open_contests))
+    open_contests = line[(done == _UPSERT) | (done == _DELETE_AT)]
+    return Overlay(groups.keys, shown, take(keys.append_column(schema.order_by, values), open_contests))
+
+
+def _resolve_partial(schema: TableSchema, ordered: Sequence[Change]) -> Overlay:
+    parts, key = partial.compose(schema, ordered), list(schema.key)
+    hidden = [rows.select(key).cast(schema.select(key)) for rows in parts.values()]
+    keys = pa.concat_tables(hidden).group_by(key).aggregate([]).select(key).cast(schema.select(key))
+    rows = [rows for op, rows in parts.items() if op in WHOLE]
+    contested = None
+    if schema.order_by and (lines := [parts[op] for op in (Op.UPSERT, Op.DELETE_AT) if op in parts]):
+        columns = schema.select([*key, schema.order_by])
+        contested = pa.concat_tables([part.select(columns.names).cast(columns) for part in lines])
+    return Overlay(keys, pa.concat_tables([schema.columns.empty_table(), *rows]), contested, parts.get(Op.UPDATE))
+
+
+def with_patches(schema: TableSchema, overlay: Overlay, base: pa.Table) -> Overlay:
+    """Complete the lines that give some columns alone. `base`: the rows that their keys have, where they have one."""
+    assert overlay.patches is not None
+    whole = partial.completed(schema, overlay.patches, base)
+    return Overlay(overlay.hidden, pa.concat_tables([overlay.rows, whole]), overlay.contested)
 
 
 def _written_rows(schema: TableSchema, changes: Sequence[Change]) -> pa.Table:
@@ -171,7 +236,8 @@ def _written_rows(schema: TableSchema, changes: Sequence[Change]) -> pa.Table:
 def without_losers(schema: TableSchema, overlay: Overlay, losers: pa.Table) -> Overlay:
     """Drop the changes that lost against base: their keys keep the base row."""
     key = list(schema.key)
-    return Overlay(anti_join(overlay.hidden, losers, key), anti_join(overlay.rows, losers, key))
+    hidden, rows = anti_join(overlay.hidden, losers, key), anti_join(overlay.rows, losers, key)
+    return Overlay(hidden, rows, patches=overlay.patches)
 
 
 def _resolve_keyless(schema: TableSchema, changes: Sequence[Change]) -> Overlay:

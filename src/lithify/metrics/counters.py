@@ -36,6 +36,7 @@ class Counters:
         self.index_failures = counter("lithify_index_failures", "Times that a table's index could not be written.")
         fallbacks = "Times that a read had to do without a part of a table's index, by cause."
         self.index_fallbacks = counter("lithify_index_fallbacks", fallbacks, ["cause"])
+        self.rows_expired = counter("lithify_expired_rows", "Rows that were dropped because they had expired.")
         self.leases_lost = counter("lithify_leases_lost", "Times that another process took a lease over.")
 
     def text(self) -> bytes:

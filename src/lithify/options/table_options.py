@@ -5,7 +5,7 @@ An option is kept as a Delta table property `lithify.<name>` of the changes log;
 setting of the same name, or else its own default. `parse` turns what a user gives (a value, or its text) into a checked
 value; `stored` and `effective` go to the properties and back. Delta has no way to take a property away, so an empty
 text means "not set". A stored value that this version cannot read counts as not set too: options decide how work is
-done, never which rows a table has.
+done, never which rows a table has. The one that does, `expires`, is read by `TableSchema.expiry`, which refuses then.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, get_type_hints
 
 from lithify.errors import InvalidRequest
+from lithify.options.expiry_text import FORM as EXPIRY_FORM
+from lithify.options.expiry_text import expiry_text, parse_expiry
 from lithify.options.tiers import parse_declarations
 
 PREFIX = "lithify."
@@ -97,7 +99,12 @@ class TableOptions(MaintenanceOptions):
     compression_level: Annotated[int, Option("ZSTD level of data files.", 1, 19)] = 3
     bloom_fpp: Annotated[float, Option("Wanted share of false positives of a bloom filter.", 0.0001, 0.5)] = 0.01
     stats_columns_max: Annotated[int, Option("Further columns with statistics in the log.", 0, 1_000)] = 32
-    checkpoint_every: Annotated[int, Option("Commits between two checkpoints of a log.", 2, 100_000)] = 20
+    late_hours: Annotated[
+        float, Option("Hours after a fold in which a delete with an order value keeps late events out.", 0, 87_600)
+    ] = 24
+    checkpoint_every: Annotated[
+        int, Option("Commits between two checkpoints of a log, more while they come fast.", 2, 100_000)
+    ] = 20
     log_retain_hours: Annotated[float, Option("Age at which commits may leave the log.", 1, 87_600)] = 168
     log_commits_max: Annotated[int, Option("Commits that a log keeps at most.", 100, 10_000_000)] = 10_000
     vacuum_retain_hours: Annotated[float, Option("Hours that removed files are kept at most.", 1, 87_600)] = 168
@@ -125,6 +132,7 @@ class OwnOptions(TableOptions):
     sort_by: Annotated[
         tuple[str, ...] | None, Option("Columns that compactions sort rows by; default the key, else the time column.")
     ] = None
+    expires: Annotated[str | None, Option("When a row expires: a column of times, or one + interval 'N days'.")] = None
     tiers: Annotated[tuple[Mapping[str, Any], ...], Option("Changes to the lake's tiers for this table, by name.")] = ()
 
 
@@ -229,11 +237,18 @@ def _names(value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def _expiry(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return expiry_text(*parse_expiry(value))
+
+
 _KINDS: dict[Any, tuple[str, Callable[[Any], Any]]] = {
     int: ("a whole number", _integer),
     int | None: ("a whole number", _integer),
     float: ("a number", _number),
     tuple[str, ...] | None: ("column names with commas between them, or none", _names),
+    str | None: (EXPIRY_FORM, _expiry),
     tuple[Mapping[str, Any], ...]: ("a list of tiers", parse_declarations),
 }
 OPTIONS: dict[str, Option] = _declared()

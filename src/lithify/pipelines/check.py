@@ -186,6 +186,11 @@ def _check_kind(step: Step, what: str, source: TableSchema, target: TableSchema,
             f"{what}: target {step.target} has order_by {target.order_by}, by which rows of this step could lose "
             "against older ones: keep a table without it"
         )
+    if target.rules:
+        raise InvalidRequest(
+            f"{what}: target {step.target} has merge rules, by which rows of this step would be added to older ones: "
+            "keep a table without them"
+        )
     if step.kind != "rows":
         return
     if (why := not_row_by_row(step.sql)) is not None:

@@ -9,12 +9,13 @@ are never pruned.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from lithify.cache.rows import HotRows
+from lithify.core.ops import Op
 from lithify.core.predicates import Predicate, both, columns_of, conjuncts
 from lithify.core.read_plan import PruningReport, ReadPlan, Source
 from lithify.core.schema import TableSchema
@@ -27,8 +28,11 @@ Answer = TypeVar("Answer")
 
 
 def usable(plan: ReadPlan, predicate: Predicate | None) -> Predicate | None:
-    """The part of a predicate that base may be pruned by."""
-    if predicate is None or plan.overlay is not None or not plan.schema.order_by:
+    """The part of a predicate that base may be pruned by. Where a base row still decides what a change comes to, it has
+    to be read even if it does not fit itself.
+    """
+    decides = bool(plan.schema.order_by) or any(change.op is Op.UPDATE for change in plan.changes)
+    if predicate is None or plan.overlay is not None or not decides:
         return predicate
     key = set(plan.schema.key)
     return both(part for part in conjuncts(predicate) if columns_of(part) <= key)
@@ -44,7 +48,7 @@ def pruned(plan: ReadPlan, selections: Iterable[Selection]) -> ReadPlan:
         reports.append(selection.report)
         for source in selection.sources:
             (touched if source.path in touched_before else clean).append(source)
-    return ReadPlan(plan.snapshot, tuple(clean), tuple(touched), plan.overlay, plan.changes, _together(reports))
+    return replace(plan, clean=tuple(clean), touched=tuple(touched), pruning=_together(reports))
 
 
 def _together(reports: list[PruningReport]) -> PruningReport:
@@ -81,11 +85,15 @@ class SnapshotPlanner:
     set_aside: Callable[[Snapshot, Corruption], None]
     hot_rows: Callable[[Snapshot, Sequence[str] | None], HotRows | None]
     want: Callable[[Snapshot, Sequence[str] | None], None]
+    fetch_of: Callable[[Snapshot], None]
     folders: tuple[str, ...]
 
     @property
     def schema(self) -> TableSchema:
         return self.snapshot.schema
+
+    def fetch(self) -> None:
+        self.fetch_of(self.snapshot)
 
     def plan(self, predicate: Predicate | None = None) -> ReadPlan:
         return self.plan_of(self.snapshot, predicate)
@@ -101,10 +109,19 @@ class SnapshotPlanner:
             return None
         try:
             coverage = self.coverage_of(self.snapshot)
-            return IndexSummary(coverage, self._damaged) if coverage.complete else None
+            summary = IndexSummary(coverage, self._damaged) if coverage.complete else None
+            return summary if summary is not None and self._shows_all(summary) else None
         except Corruption as error:
             self._damaged(error)
             return None
+
+    def _shows_all(self, summary: IndexSummary) -> bool:
+        """Whether no row has expired."""
+        cutoff = self.snapshot.cutoff
+        if cutoff is None:
+            return True
+        bounds = summary.bounds(cutoff.column)
+        return bounds is not None and (bounds[0] is None or bool(bounds[0] > cutoff.scalar.as_py()))
 
     def _damaged(self, error: Corruption) -> None:
         self.set_aside(self.snapshot, error)

@@ -7,10 +7,12 @@ files. Which files and row groups a query has to read is asked of the table's in
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -22,21 +24,25 @@ import pyarrow.compute as pc
 from lithify.cache.rows import HotRows
 from lithify.core.arrow_rows import lookup
 from lithify.core.column_types import type_of
-from lithify.core.ops import Change, Op, Overlay
+from lithify.core.ops import WHOLE, Change, Overlay
 from lithify.core.predicates import UNKNOWN, Compare, Predicate, both
 from lithify.core.read_plan import PlannedTable, ReadPlan, Source, source_of
 from lithify.core.rows import keys_of
 from lithify.core.snapshot import DataFile, Snapshot
 from lithify.errors import Corruption, LithifyError
 from lithify.files.footer_cache import Footers
+from lithify.files.local_files import bring, bring_soon, is_far
 from lithify.files.open_parquet import corrupt
 from lithify.files.parquet import completed, read
 from lithify.index.key_ranges import solid_prefix, split_by_keys
 from lithify.index.lookup import Coverage, Files, Flags, Selection
 from lithify.index.table_index import SOLID_ROWS_MIN, TableIndex
-from lithify.merge.resolve import resolve, without_losers
+from lithify.merge.late import remembered, remembering, without_late
+from lithify.merge.partial import line_columns
+from lithify.merge.resolve import resolve, with_patches, without_losers
 from lithify.read.base_part import BasePart
-from lithify.read.history import incremental_up_to
+from lithify.read.base_rows import BaseRows
+from lithify.read.history import incremental_up_to, originals
 from lithify.read.planned_table import SnapshotPlanner, pruned, usable
 from lithify.sql.lookup import Lookup
 from lithify.tables.handles import Handles, forget_snapshots
@@ -71,6 +77,8 @@ class Reader:
         self._changes_bytes = 0
         self._changes_version = -1
         self._base: BasePart | None = None
+        self._base_rows = BaseRows()
+        self._tombstones: tuple[tuple[str, ...], pa.Table] | None = None
         # Not the lock of the logs: whoever reads files must not keep a writer waiting.
         self._lock = threading.RLock()
         _readers[id(self)] = self
@@ -87,6 +95,7 @@ class Reader:
             self._set_aside,
             self._hot_rows,
             self._want_hot,
+            self._fetch,
             self._handles.data_folders,
         )
 
@@ -100,8 +109,16 @@ class Reader:
     def _want_hot(self, snapshot: Snapshot, columns: Sequence[str] | None) -> None:
         self._handles.runtime.hot.want(self, snapshot, columns)
 
+    def _fetch(self, snapshot: Snapshot) -> None:
+        """Of a base that was read before, whoever reads it brings what is missing: that is looked for once."""
+        known = self._base is not None and self._base.is_of(snapshot.base, snapshot.schema)
+        if self._handles.runtime.store.remote and not known:
+            changes, base = self._handles.changes.log.path, self._handles.base_folder
+            files = [(changes / file.path, file.size_bytes) for file in snapshot.changes]
+            bring_soon([*files, *((base / file.path, file.size_bytes) for file in snapshot.base)])
+
     def plan(self, snapshot: Snapshot) -> ReadPlan:
-        """Of everything."""
+        """Of everything, also of rows that have expired; those hides who asks `planned` for a plan."""
         return self._made(snapshot).plan
 
     def plan_for(self, snapshot: Snapshot, keys: Sequence[pa.Table]) -> ReadPlan:
@@ -117,8 +134,11 @@ class Reader:
         return replace(made.plan, clean=clean, touched=touched)
 
     def _pruned(self, snapshot: Snapshot, predicate: Predicate | None) -> ReadPlan:
-        made = self._made(snapshot)
-        return pruned(made.plan, self._selections(made, usable(made.plan, predicate)))
+        made, cutoff = self._made(snapshot), snapshot.cutoff
+        if cutoff is None:
+            return pruned(made.plan, self._selections(made, usable(made.plan, predicate)))
+        shown = cutoff.shown if predicate is None else both((predicate, cutoff.shown))
+        return replace(pruned(made.plan, self._selections(made, usable(made.plan, shown))), snapshot=snapshot)
 
     def _selections(self, made: _Made, predicate: Predicate | None) -> list[Selection]:
         base, beside, snapshot = made.base, made.beside, made.plan.snapshot
@@ -157,7 +177,7 @@ class Reader:
                 plans.move_to_end(snapshot.identity)
                 return cached
             self._forget_folded(snapshot)
-            made = self._make(snapshot)
+            made = self._make(snapshot.unhidden)
             plans[snapshot.identity] = made
             while len(plans) > PLANS_CACHED_MAX:
                 plans.popitem(last=False)
@@ -179,12 +199,25 @@ class Reader:
         standing = [*base.sources, *beside.sources] if beside.sources else base.sources
         if sum(file.rows for file in rest) > self._handles.runtime.settings.resolve_rows_max:
             changes = tuple(self.change_source(file, snapshot) for file in rest)
-            return _Made(ReadPlan(snapshot, (), tuple(source for _, source in standing), None, changes), base, beside)
-        overlay = self.overlay(snapshot, rest, standing)
+            touched, remembered = tuple(source for _, source in standing), self.remembered(snapshot)
+            return _Made(ReadPlan(snapshot, (), touched, None, changes, remembered=remembered), base, beside)
+        with self._looking_at_base(base, snapshot):
+            overlay = self.overlay(snapshot, rest, standing)
         met = [source for _, source in self._touched(base, beside, snapshot, overlay.hidden)]
         paths = {source.path for source in met}
         clean = tuple(source for _, source in standing if source.path not in paths)
         return _Made(ReadPlan(snapshot, clean, tuple(met), overlay), base, beside)
+
+    @contextlib.contextmanager
+    def _looking_at_base(self, base: BasePart, snapshot: Snapshot) -> Iterator[None]:
+        """Meanwhile the index is asked for base for the first time, where that takes requests for footers."""
+        if not self._handles.runtime.store.remote or base.coverage is not None or not base.sources:
+            yield
+            return
+        with ThreadPoolExecutor(1) as beside:
+            # What it fails at is told to whoever needs it.
+            beside.submit(self._coverage, self._handles.base_index, base, snapshot)
+            yield
 
     def overlay(
         self, snapshot: Snapshot, changes: Sequence[DataFile], standing: Sequence[tuple[DataFile, Source]]
@@ -192,31 +225,66 @@ class Reader:
         """Latest per key over `changes`, contests against what is standing already decided."""
         schema = snapshot.schema
         with self._lock:
-            resolved = resolve(schema, [self.change(file, snapshot) for file in changes])
-        if resolved.contested is None:
-            return resolved
-        files, _ = split_by_keys([file for file, _ in standing], resolved.contested.select(list(schema.key)))
-        paths = {file.path for file in files}
-        sources = [source for file, source in standing if file.path in paths]
-        assert schema.order_by
+            tombstones = self.remembered(snapshot) if changes and snapshot.remembered else None
+            resolved = resolve(schema, without_late(schema, self.changes(changes, snapshot), tombstones))
         key_queries = self._handles.runtime.serving.key_queries
-        losers = key_queries.losers(sources, resolved.contested, schema.key, schema.order_by)
-        return without_losers(schema, resolved, losers)
+        if resolved.contested is not None:
+            assert schema.order_by
+            sources = _holding_sources(standing, resolved.contested.select(list(schema.key)))
+            losers = key_queries.losers(sources, resolved.contested, schema.key, schema.order_by)
+            resolved = without_losers(schema, resolved, losers)
+        if resolved.patches is not None:
+            keys = resolved.patches.select(list(schema.key)).cast(schema.select(schema.key))
+            keys = keys.group_by(keys.column_names).aggregate([]).cast(keys.schema)
+            base = (snapshot.base_version, tuple(file.path for file, _ in standing if file.seq), tuple(schema.columns))
+            met = self._base_rows.of(
+                base,
+                keys,
+                schema.columns,
+                lambda new: key_queries.rows(_holding_sources(standing, new), new, schema.columns),
+            )
+            return with_patches(schema, resolved, met)
+        self._base_rows.forget()
+        return resolved
+
+    def changes(self, files: Sequence[DataFile], snapshot: Snapshot) -> list[Change]:
+        """The rows of change files, those that lie far away fetched together."""
+        with self._lock:
+            folder = self._handles.changes.log.path
+            bring((folder / file.path, file.size_bytes) for file in files if file.path not in self._changes)
+            return [self._change(file, snapshot) for file in files]
 
     def change(self, file: DataFile, snapshot: Snapshot) -> Change:
         with self._lock:
             return self._change(file, snapshot)
 
+    def remembered(self, snapshot: Snapshot, seq_max: int = 0) -> pa.Table | None:
+        """Keys and order values of deletes that keep late events out; None where there are none. `seq_max`: also those
+        of pending changes up to there.
+        """
+        pending = [file for file in snapshot.changes if file.seq <= seq_max] if snapshot.schema.order_by else []
+        files = remembering([*snapshot.remembered, *pending])
+        if not files:
+            return None
+        with self._lock:
+            paths = tuple(file.path for file in files)
+            if self._tombstones is None or self._tombstones[0] != paths:
+                found = remembered(snapshot.schema, self.changes(files, snapshot))
+                self._tombstones = paths, found
+            return self._tombstones[1]
+
     def written_after(self, seq: int, rows_max: int | None) -> pa.Table | None:
         """The rows of the writes after one, also of those that are folded; None if there are more than that."""
         return incremental_up_to(self.handles, seq, rows_max)
 
+    def forgets_after(self, seq: int) -> bool:
+        """Whether deletes with an order value were forgotten between two writes after one."""
+        return bool(originals(self.handles, seq).forgetting)
+
     def _change(self, file: DataFile, snapshot: Snapshot) -> Change:
         path = self._handles.changes.log.path / file.path
         cached = self._changes.get(file.path)
-        columns = snapshot.schema.select(file.columns) if file.op is Op.DELETE else snapshot.schema.columns
-        if snapshot.schema.keyed and file.op is Op.DELETE:
-            columns = snapshot.schema.select(snapshot.schema.key)
+        columns = line_columns(snapshot.schema, file.op, file.columns)
         if cached is None or cached.schema != columns:
             cached = read(path, columns, size_bytes=file.size_bytes)
             self._keep(file.path, cached)
@@ -235,7 +303,7 @@ class Reader:
         if snapshot.changes_version < self._changes_version:
             return
         self._changes_version = snapshot.changes_version
-        live = {file.path for file in snapshot.changes}
+        live = {file.path for file in (*snapshot.remembered, *snapshot.changes)}
         for path in [path for path in self._changes if path not in live]:
             self._changes_bytes -= self._changes.pop(path).nbytes
 
@@ -289,6 +357,8 @@ class Reader:
     def get(self, snapshot: Snapshot, key: Any) -> pa.Table | None:
         """The row with this key, all columns."""
         found = self._row(snapshot, key)
+        if found is not None and (cutoff := snapshot.cutoff) is not None:
+            found = cutoff.standing(found)
         return found.select(snapshot.schema.names) if found is not None and found.num_rows else None
 
     def _row(self, snapshot: Snapshot, key: Any) -> pa.Table | None:
@@ -326,7 +396,8 @@ class Reader:
             return None
         inside = {name: wanted.column(name)[0] for name in schema.key if name not in fixed}
         raw_bytes = source.size_bytes * RAW_SHARE if source.raw_bytes is None else source.raw_bytes
-        if inside and raw_bytes > _decoded_bytes_max(source) and _LOOKUP.can_read(source):
+        near = not is_far(source.path, source.size_bytes)
+        if near and inside and raw_bytes > _decoded_bytes_max(source) and _LOOKUP.can_read(source):
             columns = pa.schema([f for f in schema.columns if f.name not in fixed])
             try:
                 found = _LOOKUP.rows(source.path, source.size_bytes, columns, inside)
@@ -368,6 +439,12 @@ class _Made:
         return {entry.path for _, entry in entries}
 
 
+def _holding_sources(standing: Sequence[tuple[DataFile, Source]], keys: pa.Table) -> list[Source]:
+    """Of the files that can hold one of the keys, by the log."""
+    paths = {file.path for file in split_by_keys([file for file, _ in standing], keys)[0]}
+    return [source for file, source in standing if file.path in paths]
+
+
 def _chosen(entries: Sequence[tuple[DataFile, Source]], chosen: Flags) -> list[tuple[DataFile, Source]]:
     return [entries[number] for number in np.flatnonzero(chosen).tolist()]
 
@@ -375,9 +452,12 @@ def _chosen(entries: Sequence[tuple[DataFile, Source]], chosen: Flags) -> list[t
 def _solid(snapshot: Snapshot) -> tuple[list[DataFile], list[DataFile]]:
     """The files that stand beside base, and the rest. A look at the oldest commit often tells that there are none."""
     oldest = min((file.seq for file in snapshot.changes), default=0)
-    if any(file.op is Op.DELETE or file.rows < SOLID_ROWS_MIN for file in snapshot.changes if file.seq == oldest):
+    first = (file for file in snapshot.changes if file.seq == oldest)
+    if any(file.op not in WHOLE or file.rows < SOLID_ROWS_MIN for file in first):
         return [], list(snapshot.changes)
-    return solid_prefix(snapshot.schema, snapshot.base, snapshot.changes, SOLID_ROWS_MIN)
+    # What a remembered delete may keep out has to be looked at line by line.
+    standing = (*snapshot.base, *snapshot.remembered) if snapshot.remembered else snapshot.base
+    return solid_prefix(snapshot.schema, standing, snapshot.changes, SOLID_ROWS_MIN)
 
 
 def _decoded_bytes_max(source: Source) -> int:

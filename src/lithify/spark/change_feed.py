@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from pathlib import PurePath
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from lithify.core.names import OP, SEQ
-from lithify.core.ops import Op
+from lithify.core.column_changes import ColumnChange, Reshape, stood_as
+from lithify.core.names import GIVEN, NTH, OP, SEQ
+from lithify.core.ops import DELETES, Op
+from lithify.core.partial_rows import PATCH_FIELDS
 from lithify.core.schema import TableSchema
 from lithify.merge.change_feed import (
     BEFORE,
@@ -28,9 +31,12 @@ from lithify.merge.change_feed import (
     event_columns,
     feed_schema,
     feed_sql,
+    is_partial,
     row_keys_of,
 )
+from lithify.merge.late import without_late_sql
 from lithify.spark.parquet import no_rows, scan_files
+from lithify.spark.read import tombstones_frame
 from lithify.spark.schemas import spark_schema
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed
 
@@ -58,31 +64,90 @@ def feed_frame(
     before: DataFrame | None,
     *,
     ordered: bool,
+    with_before: bool = False,
+    tombstones: pa.Table | None = None,
 ) -> DataFrame:
-    """`before`: all rows as of `since`, None if there are none or none is asked about."""
+    """`before`: all rows as of `since`, None if there are none or none is asked about. `with_before`: each update comes
+    with the row before it, one behind the other where it is `ordered`.
+    """
     try:
         shown = spark_schema(feed_schema(schema)).names
         one_commit = len({file.seq for file in files}) == 1
-        if before is None and one_commit and schema.keyed:
-            written = _scan(spark, schema, [file for file in files if file.op is not Op.DELETE])
+        partial = is_partial(files)
+        late = tombstones is not None and tombstones.num_rows > 0
+        if before is None and one_commit and schema.keyed and not partial and not late:
+            written = _scan(spark, schema, [file for file in files if file.op not in DELETES])
             return written.withColumn(KIND, F.lit(INSERT)).select(*map(_column, shown))
         row_keys = row_keys_of(schema, files)
         changes = events = _scan(spark, schema, files, row_keys)
         if before is not None and row_keys:
             labels = [F.lit(since).cast("long").alias(SEQ), F.lit(BEFORE).alias(OP), F.lit(None).cast("int").alias(BY)]
-            for met in _met(schema, before, changes, row_keys, deletes=any(file.op is Op.DELETE for file in files)):
+            if partial:
+                labels += [F.lit(None).cast("string").alias(GIVEN), F.lit(0).alias(NTH)]
+            deletes = any(file.op in DELETES for file in files)
+            for met in _met(schema, before, changes, row_keys, deletes=deletes, whole=with_before or partial):
                 events = events.unionAll(_with_columns(met, schema).select("*", *labels))
-        found = spark.sql(feed_sql(schema, "{events}", schema.names, row_keys, quote="`"), events=events)
+        source = "{events}"
+        more: dict[str, Any] = {}
+        if late:
+            assert tombstones is not None
+            source = f"({without_late_sql(schema, source, '{tombstones}', '`')}) n"
+            more = {"tombstones": tombstones_frame(spark, schema, tombstones)}
+        text = feed_sql(schema, source, schema.names, row_keys, quote="`", before=with_before, partial=partial)
+        found = spark.sql(text, events=events, **more)
+        if ordered and with_before and schema.keyed:
+            # "update_before" comes behind "update_after" in the alphabet.
+            return found.orderBy(SEQ, *map(_column, schema.key), F.col(KIND).desc())
         return found.orderBy(SEQ) if ordered and not one_commit else found
     except SPARK_ERRORS as error:
         raise compute_failed(error) from error
 
 
+def as_now(rows: DataFrame, columns: pa.Schema, later: Sequence[ColumnChange], labels: Sequence[str] = ()) -> DataFrame:
+    """Rows from before some changes of a table's columns, in its columns of now."""
+    there, chosen = set(rows.columns), []
+    for column, field in zip(columns, spark_schema(columns).fields, strict=True):
+        origin = stood_as(column, later)
+        found = F.lit(None) if origin is None or origin.name not in there else _column(origin.name)
+        if column.name == GIVEN:
+            for change in (change for change in later if change.kind in ("rename", "drop")):
+                given = f",{change.to}," if change.kind == "rename" else ","
+                found = F.replace(found, F.lit(f",{change.column},"), F.lit(given))
+        chosen.append(found.cast(field.dataType).alias(column.name))
+    return rows.select(*chosen, *labels)
+
+
 def _scan(
     spark: SparkSession, schema: TableSchema, files: Sequence[ChangeFile], row_keys: Sequence[Sequence[str]] = ()
 ) -> DataFrame:
-    """Their rows with the seq and operation of their commit."""
-    columns = spark_schema(schema.columns)
+    """Their rows with the seq and operation of their commit. Files from before the columns changed are read by the
+    columns that they have.
+    """
+    partial = is_partial(files)
+    columns = pa.schema([*schema.columns, *(PATCH_FIELDS if partial else ())])
+    alike: dict[tuple[ColumnChange, ...], list[ChangeFile]] = {}
+    for file in files:
+        alike.setdefault(file.later, []).append(file)
+    parts = []
+    for later, group in (alike or {(): []}).items():
+        if not later:
+            parts.append(_scan_alike(spark, schema, columns, group, row_keys, partial))
+            continue
+        stored = Reshape.of(columns, later).stored
+        found = _scan_alike(spark, schema, stored, group, row_keys, partial)
+        parts.append(as_now(found, columns, later, [SEQ, OP, BY]))
+    return _nth_known(reduce(DataFrame.unionAll, parts), schema, partial)
+
+
+def _scan_alike(
+    spark: SparkSession,
+    schema: TableSchema,
+    inside: pa.Schema,
+    files: Sequence[ChangeFile],
+    row_keys: Sequence[Sequence[str]],
+    partial: bool,
+) -> DataFrame:
+    columns = spark_schema(inside)
     if not files:
         return no_rows(spark, StructType([*columns.fields, *_LABELS]))
     groups: dict[tuple[int, str, int | None], list[ChangeFile]] = {}
@@ -100,10 +165,16 @@ def _scan(
         return reduce(DataFrame.unionAll, parts)
     labels = [(PurePath(file.path).name, seq, op, by) for (seq, op, by), group in groups.items() for file in group]
     assert len({name for name, *_ in labels}) == len(labels), "names of change files hold an id"
-    rows = scan_files(spark, files, columns)
-    named = rows.select("*", rows.metadataColumn("_metadata")["file_name"].alias(_FILE))
+    named = scan_files(spark, files, columns, name_as=_FILE)
     told = spark.createDataFrame(labels, StructType([StructField(_FILE, StringType()), *_LABELS]))
     return named.join(F.broadcast(told), _FILE).select(*map(_column, columns.names), SEQ, OP, BY)
+
+
+def _nth_known(rows: DataFrame, schema: TableSchema, partial: bool) -> DataFrame:
+    """Lines that do not say where they stand in their commit are alone there."""
+    if not partial:
+        return rows
+    return rows.select(*map(_column, schema.names), SEQ, OP, BY, GIVEN, F.coalesce(F.col(NTH), F.lit(0)).alias(NTH))
 
 
 def _with_columns(rows: DataFrame, schema: TableSchema) -> DataFrame:
@@ -115,15 +186,24 @@ def _with_columns(rows: DataFrame, schema: TableSchema) -> DataFrame:
 
 
 def _met(
-    schema: TableSchema, before: DataFrame, changes: DataFrame, row_keys: Sequence[Sequence[str]], *, deletes: bool
+    schema: TableSchema,
+    before: DataFrame,
+    changes: DataFrame,
+    row_keys: Sequence[Sequence[str]],
+    *,
+    deletes: bool,
+    whole: bool,
 ) -> Iterator[DataFrame]:
     """The rows that a change can meet, each once. Only a delete shows the row that it met: of the others it is enough
-    to know that it was there, and its order value.
+    to know that it was there, and its order value, unless they are wanted `whole`.
     """
     rest = before
+    if schema.keyed and whole:
+        yield _joined(rest, changes, schema.key, "left_semi", null_safe=False)
+        return
     if deletes:
         for number, by in enumerate(row_keys):
-            gone = changes.where(F.col(OP) == Op.DELETE.value)
+            gone = changes.where(F.col(OP).isin([op.value for op in DELETES]))
             if not schema.keyed:
                 gone = gone.where(F.col(BY) == number)
             yield _joined(rest, gone, by, "left_semi", null_safe=not schema.keyed)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import PurePath
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +18,12 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lithify.core.ops import Change, Op
+from lithify.core.arrow_rows import sort_by
+from lithify.core.ops import DELETES, Change, Op
+from lithify.core.partial_rows import PATCH_FIELDS
 from lithify.core.rows import conform
 from lithify.core.schema import TableSchema
+from lithify.files.addresses import path_of
 from lithify.files.parquet import Layout, PartWriter, Written, part_path
 from lithify.merge.events import check_events, resolve_events
 from lithify.merge.resolve import compose
@@ -39,6 +41,8 @@ class EventTask:
     folder: str
     op_column: str | None = None
     order: tuple[str, ...] = ()  # columns that go before the position in the frame in the order of arrival
+    partial: bool = False  # columns that the frame does not have stay as they are
+    wins: bool = False  # rows win against what is there, whatever order_by says
 
 
 def write_resolved(frame: DataFrame, task: EventTask) -> list[tuple[Written, Op]]:
@@ -78,7 +82,10 @@ class _EventWriter:
     def _take(self, events: pa.Table) -> None:
         """Write what is resolved for good: all but the last key, of which more may follow."""
         schema = self.task.schema
-        parts = resolve_events(schema, events, self.task.op_column)
+        parts = resolve_events(schema, events, self.task.op_column, partial=self.task.partial)
+        if self.task.wins and Op.UPSERT in parts:
+            upserts = [parts.pop(Op.UPSERT), *([parts[Op.REPLACE]] if Op.REPLACE in parts else ())]
+            parts[Op.REPLACE] = sort_by(pa.concat_tables(upserts), schema.key)
         if any(_of_key(rows, self._key_of(events, 0)).any() for rows in self.carried.values()):
             earlier, later = self.carried.items(), parts.items()
             parts = compose(schema, [Change(0, op, rows) for op, rows in (*earlier, *later)])
@@ -100,10 +107,16 @@ class _EventWriter:
         for op, rows in parts.items():
             if not rows.num_rows:
                 continue
+            if op is Op.UPDATE:
+                first = self.rows.get(op, 0) if op in self.writers else 0
+                rows = rows.append_column(PATCH_FIELDS[1], pa.array(range(first, first + rows.num_rows), pa.int32()))
             if op not in self.writers:
                 layout = Layout.of(self.task.schema)
-                if op is Op.DELETE:
+                if op in DELETES:
                     layout = replace(layout, stats_columns=tuple(rows.column_names))
+                elif op is Op.UPDATE:
+                    schema = self.task.schema
+                    layout = replace(layout, stats_columns=(*schema.key, *filter(None, (schema.order_by,))))
                 path = part_path(self.task.root, self.task.folder, f"part-{uuid.uuid4().hex}.parquet")
                 self.writers[op], self.rows[op] = PartWriter(path, rows.schema, layout), 0
             self.writers[op].write(rows)
@@ -112,7 +125,7 @@ class _EventWriter:
                 self._close(op)
 
     def _close(self, op: Op) -> None:
-        self.done.append((self.writers.pop(op).close(PurePath(self.task.root)), op))
+        self.done.append((self.writers.pop(op).close(path_of(self.task.root)), op))
 
 
 def _of_key(rows: pa.Table, key: pa.Table) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What executors need before they work on a lake: Lithify's code, and the lake's folder.
+"""What executors need before they work on a lake: Lithify's code, and the lake's folder or bucket.
 
 Executors of a cluster, or of a Spark Connect server, have a Python of their own, with pyspark, pyarrow and numpy but
 without Lithify. `prepare` ships the source of this very package to them, once per session, so that no other version
@@ -9,7 +9,10 @@ write another beside it, which this process must find. So a machine that lacks t
 same name, or may not write to it is named before any work is done. A machine that joins later is found out by its first
 task: tasks write only below a folder that the driver has made (`store.parquet.part_path`).
 
-In local mode executors are part of this process's own JVM and interpreter, and nothing of this is done.
+In a bucket it is objects instead of files: so a machine without keys, or with other ones, is named too.
+
+In local mode executors are part of this process's own JVM and interpreter, and nothing of this is done. Only a bucket
+is asked for there as well: Spark's processes have the environment that the JVM was started with.
 """
 
 from __future__ import annotations
@@ -31,12 +34,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
-from lithify.errors import ComputeFailed, LithifyError, Unavailable
-from lithify.files.local import LocalStorage
-from lithify.files.paths import discard_tree
-from lithify.files.staging import sweep
+from lithify.errors import ComputeFailed, LithifyError, NotFound, Unavailable
+from lithify.files.addresses import is_remote, path_of
+from lithify.files.open_storage import storage_of
+from lithify.files.staging import discard, sweep
 from lithify.spark.java import cache_folder
-from lithify.spark.target import is_local
+from lithify.spark.target import identity, is_connect, runs_here
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed, run_tasks
 
 if TYPE_CHECKING:
@@ -53,6 +56,12 @@ _PROBE_S_MAX = 3600
 _ROUNDS_MAX = 3
 _ROWS_COUNTED = 10_000
 _EPOCH = (1980, 1, 1, 0, 0, 0)
+_IN_A_FOLDER = "mount the same folder at this path on every machine, writable for the user that Spark runs as"
+_IN_A_BUCKET = (
+    "tasks take keys and endpoint (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL, AWS_REGION) from the "
+    "environment that Spark was started in, or from the role of their machine; set them before Spark starts, and on a "
+    "cluster for each of its workers"
+)
 
 _lock = threading.Lock()
 _reached: OrderedDict[tuple[str, str], set[PurePath]] = OrderedDict()
@@ -63,38 +72,23 @@ def prepare(spark: SparkSession, root: PurePath, wait_s_max: float = WAIT_S_MAX)
 
     Done once for each session and lake. `wait_s_max`: how long executors may take to come.
     """
-    if runs_here(spark):
+    here = runs_here(spark)
+    if here and not is_remote(root):
         return
     with _lock:
-        roots = _reached.setdefault(_identity(spark), set())
+        roots = _reached.setdefault(identity(spark), set())
         if root in roots:
             return
         while len(_reached) > _SESSIONS_REMEMBERED_MAX:
             _reached.popitem(last=False)
-        if not roots:
+        if not roots and not here:
             ship(spark)
         with _bounded(spark, wait_s_max) as session:
-            slots = cores(session)
+            slots = 1 if here else cores(session)
             _probe(session, root, min(slots, PROBES_MAX))
-        if not roots and spark.conf.get(PARTITIONS_BY_CORES, "false") == "true":
+        if not roots and not here and spark.conf.get(PARTITIONS_BY_CORES, "false") == "true":
             spark.conf.set("spark.sql.shuffle.partitions", str(max(_PARTITIONS_MIN, 2 * slots)))
         roots.add(root)
-
-
-def runs_here(spark: SparkSession) -> bool:
-    """Whether tasks run on this process's own JVM and interpreter."""
-    return not is_connect(spark) and is_local(spark.conf.get("spark.master", "") or "")
-
-
-def _identity(spark: SparkSession) -> tuple[str, str]:
-    """What its executors belong to: an application, and on Spark Connect one client's session of it. Spark hands out
-    further session objects of the same application, one for each micro-batch among them.
-    """
-    return spark.conf.get("spark.app.id", "") or "", str(getattr(spark, "session_id", ""))
-
-
-def is_connect(spark: SparkSession) -> bool:
-    return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 # -- the code
@@ -169,27 +163,30 @@ def _probe(spark: SparkSession, root: PurePath, tasks: int) -> None:
     token = uuid.uuid4().hex
     folder = root / "_lithify" / f"probe-{token}"
     sweep(folder.parent, ("probe-",), _PROBE_S_MAX)  # of processes that were killed meanwhile
-    store = LocalStorage()
+    store = storage_of(root)
     store.make_folder(folder)
     try:
         store.create(folder / "driver", token.encode())
         seen = run_tasks(spark, _look, [_Look(str(folder), token)] * tasks)
         unseen = [found for found in seen if found.problem is None and not store.exists(folder / found.wrote)]
     except ComputeFailed as error:
+        packages = (
+            "pyspark, pyarrow, numpy, pandas and obstore" if store.remote else "pyspark, pyarrow, numpy and pandas"
+        )
         raise Unavailable(
             f"the executors of Spark could not run a first task: {error.message}. They need Python "
-            f"{platform.python_version_tuple()[0]}.{platform.python_version_tuple()[1]} with pyspark, pyarrow, numpy "
-            "and pandas (set spark.pyspark.python in spark_conf to choose it)"
+            f"{platform.python_version_tuple()[0]}.{platform.python_version_tuple()[1]} with {packages} "
+            "(set spark.pyspark.python in spark_conf to choose it)"
         ) from error
     finally:
-        discard_tree(folder)
+        discard(folder)
     blind = {found.host: found.problem for found in seen if found.problem is not None}
     blind |= {found.host: "what it writes does not arrive here" for found in unseen}
     if blind:
         hosts = "; ".join(f"{host}: {problem}" for host, problem in sorted(blind.items()))
+        what = _IN_A_BUCKET if store.remote else _IN_A_FOLDER
         raise Unavailable(
-            f"not every machine of the cluster reaches the lake at {root} ({hosts}). Nothing was done: mount the same "
-            "folder at this path on every machine, writable for the user that Spark runs as",
+            f"not every machine that Spark works on reaches the lake at {root} ({hosts}). Nothing was done: {what}",
             path=str(root),
             hosts=sorted(blind),
         )
@@ -197,16 +194,26 @@ def _probe(spark: SparkSession, root: PurePath, tasks: int) -> None:
 
 def _look(task: _Look) -> _Seen:
     """On an executor. Problems are answers: all hosts that have one are to be named."""
-    host = socket.gethostname()
-    folder, store = PurePath(task.folder), LocalStorage()
+    host, folder = socket.gethostname(), path_of(task.folder)
     try:
+        store = storage_of(folder)
         if store.read(folder / "driver") != task.token.encode():
             return _Seen(host, "another folder has this name")
         mine = folder / f"executor-{uuid.uuid4().hex}"
         store.create(mine, host.encode())
     except LithifyError as error:
-        return _Seen(host, error.message if store.is_folder(folder.parent) else "it is not there")
+        return _Seen(host, _why(error, folder))
     return _Seen(host, wrote=mine.name)
+
+
+def _why(error: LithifyError, folder: PurePath) -> str:
+    if not is_remote(folder):
+        return error.message if storage_of(folder).is_folder(folder.parent) else "it is not there"
+    if isinstance(error, NotFound):
+        from lithify.files.bucket.client import server
+
+        return f"it looks at another bucket of this name, at {server() or 'AWS'}"
+    return error.message
 
 
 @contextlib.contextmanager

@@ -18,7 +18,8 @@ from pyspark.sql import functions as F
 
 from lithify.core import strict_json
 from lithify.errors import InvalidRequest
-from lithify.files.local import LocalStorage
+from lithify.files.addresses import path_of
+from lithify.files.open_storage import storage_of
 from lithify.files.staging import write_lines
 from lithify.files.text_files import (
     EXAMPLES_MAX,
@@ -32,11 +33,13 @@ from lithify.files.text_files import (
     text_batches,
     value_types,
 )
-from lithify.spark.parquet import literal, whole_files
+from lithify.spark.parquet import whole_files
+from lithify.spark.paths import literal
+from lithify.spark.remote_files import TaskCopies
 from lithify.spark.schemas import arrow_schema, spark_schema
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed, run_tasks
 from lithify.text.inferred_types import Seen, columns_of, json_columns, kinds_of, merged
-from lithify.text.text_rows import BadRecord, Target
+from lithify.text.text_rows import BadRecord, Target, bad_line
 
 FILE, MODIFIED = "_lithify_file", "_lithify_modified"
 # Less than this is read at once, without a task.
@@ -83,11 +86,12 @@ class TextFiles:
         columns = present(self.pieces, self._target)
         if with_origin:
             columns = columns.append(pa.field(FILE, pa.string())).append(pa.field(MODIFIED, pa.timestamp("us", "UTC")))
-        schema = spark_schema(columns)
+        schema, copies = spark_schema(columns), TaskCopies.of(self._spark)
         pickled = [pickle.dumps(task) for task in self._tasks]
         arrow = arrow_schema(schema)
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            copies.use()
             for batch in batches:
                 for number in batch.column(0).to_pylist():
                     yield from _batches(pickle.loads(pickled[number]), arrow, with_origin)
@@ -97,23 +101,13 @@ class TextFiles:
 
     def write_bad(self, folder: PurePath) -> list[PurePath]:
         """Records that do not fit as JSON lines: file, line, column, why, record."""
-        LocalStorage().make_folder(folder)
+        storage_of(folder).make_folder(folder)
         tasks = [(number, str(folder), *task) for number, task in enumerate(self._tasks)]
         written = [_write_bad(task) for task in tasks] if self.small else run_tasks(self._spark, _write_bad, tasks)
-        return [PurePath(file) for file in written if file is not None]
+        return [path_of(file) for file in written if file is not None]
 
     def _looks(self, ranges: Sequence[Range]) -> list[Look]:
         return run_tasks(self._spark, look, list(ranges))
-
-
-def bad_line(record: BadRecord) -> dict[str, object]:
-    return {
-        "file": record.file,
-        "line": record.line,
-        "column": record.column,
-        "why": record.reason,
-        "record": record.record,
-    }
 
 
 def _packed(pieces: Sequence[Piece]) -> list[list[Piece]]:
@@ -164,7 +158,7 @@ def _write_bad(task: tuple[int, str, Sequence[Piece], Target]) -> str | None:
     number, folder, pieces, target = task
     bad = (record for piece in pieces for batch in text_batches(piece, target) for record in batch.bad)
     path = f"{folder}/part-{number:05}.json"
-    return path if write_lines(path, (strict_json.dumps(bad_line(record)) for record in bad)) else None
+    return path if write_lines(path_of(path), (strict_json.dumps(bad_line(record)) for record in bad)) else None
 
 
 # -- columns

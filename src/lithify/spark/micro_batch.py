@@ -19,9 +19,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from lithify.core.arrow_rows import order_of, take
 from lithify.core.ops import WORDS, Op
-from lithify.files.staging import json_files
 from lithify.spark.event_write import ARRIVAL
 from lithify.spark.ingest import FILE, MODIFIED, local_name, parquet_rows
+from lithify.spark.json_lines import write_json
 from lithify.spark.schemas import arrow_schema
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed
 
@@ -95,15 +95,16 @@ def null_keyed(frame: DataFrame, key: Sequence[str]) -> tuple[DataFrame, DataFra
     return frame.where(missing), frame.where(~missing)
 
 
+def strange_events(frame: DataFrame, op_column: str) -> tuple[DataFrame, DataFrame]:
+    """(events whose operation is not known, the others)."""
+    known = F.coalesce(F.lower(F.trim(F.col(f"`{op_column}`"))).isin(*WORDS), F.lit(False))
+    return frame.where(~known), frame.where(known)
+
+
 def write_records(frame: DataFrame, why: str, folder: PurePath) -> list[PurePath]:
     """Records set aside as JSON lines, in place of what the folder held; no files where there are none."""
     record = F.to_json(F.struct(*[F.col(f"`{name}`") for name in frame.columns]))
-    try:
-        lines = frame.select(F.lit(why).alias("why"), record.alias("record"))
-        lines.write.mode("overwrite").json(str(folder))
-    except SPARK_ERRORS as error:
-        raise compute_failed(error) from error
-    return json_files(folder, empty=False)
+    return write_json(frame.select(F.lit(why).alias("why"), record.alias("record")), folder, empty=False)
 
 
 # -- files as a stream
@@ -171,11 +172,7 @@ def bad_rows(frame: DataFrame, rows_max: int) -> list[str]:
 
 def write_bad_rows(frame: DataFrame, folder: PurePath) -> list[PurePath]:
     """Bad rows as JSON lines: file, why, record."""
-    try:
-        _explained(frame).write.mode("errorifexists").json(str(folder))
-    except SPARK_ERRORS as error:
-        raise compute_failed(error) from error
-    return json_files(folder)
+    return write_json(_explained(frame), folder)
 
 
 def _explained(frame: DataFrame) -> DataFrame:

@@ -27,11 +27,12 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DateType, StructField, StructType, TimestampType
+from pyspark.sql.types import ArrayType, DateType, LongType, StructField, StructType, TimestampType
 
 from lithify.core.column_types import Family, type_of
+from lithify.files.addresses import is_remote
 from lithify.files.staging import stage_folder
-from lithify.spark.parquet import literal, no_rows, read_files, whole_files
+from lithify.spark.parquet import no_rows, staged_rows
 
 MAX_BITS = 1 << 29  # a bitmap of 64 MB
 FREE_BITS = 1 << 24  # 2 MB are broadcast in no time, however few keys they stand for
@@ -164,7 +165,7 @@ def merge(
     if touched is not None:
         parts.append(_hide(spark, touched, staged, schema, key))
     if staged.rows_path is not None:
-        parts.append(read_files(spark, [staged.rows_path], schema))
+        parts.append(staged_rows(spark, staged.rows_path, schema))
     if not parts:
         return no_rows(spark, schema)
     columns = [_column(name) for name in schema.names]
@@ -178,7 +179,7 @@ def _hide(
         return touched
     if staged.kind is FilterKind.JOIN:
         return _anti_join(spark, touched, staged, schema, key, "left_anti")
-    one_row = whole_files(spark).schema(f"{_WORDS} array<bigint>").parquet(literal(staged.filter_path))
+    one_row = staged_rows(spark, staged.filter_path, StructType([StructField(_WORDS, ArrayType(LongType()))]))
     words, source = one_row.scalar(), touched
     if staged.kind is FilterKind.POSITIONS:
         source = _with_position(touched, schema.names)
@@ -231,7 +232,7 @@ def _anti_join(
     how: str,
 ) -> DataFrame:
     assert staged.filter_path is not None
-    keys = whole_files(spark).schema(StructType([schema[name] for name in key])).parquet(literal(staged.filter_path))
+    keys = staged_rows(spark, staged.filter_path, StructType([schema[name] for name in key]))
     names = [f"__lithify_k{i}" for i in range(len(key))]  # no name may mean a column on both sides
     keys = keys.select(*[_column(old).alias(new) for old, new in zip(key, names, strict=True)])
     sides = [(_column(old), F.col(new)) for old, new in zip(key, names, strict=True)]
@@ -282,7 +283,7 @@ def _one_row(words: _Ints) -> pa.Table:
 
 
 def _uri(path: PurePath) -> str:
-    return f"file://{path}"
+    return str(path) if is_remote(path) else f"file://{path}"
 
 
 def _column(name: str) -> Column:

@@ -1,8 +1,8 @@
 """A read plan as a Spark DataFrame: native Parquet scans, and the overlay as a filter plus one small file.
 
-The overlay is laid down once per snapshot in the table's `index` folder, where every executor sees it. It is
-derived data: what this process laid down goes when it ends, and what a dead one left behind goes with the next
-overlay.
+The overlay is laid down once per snapshot where every executor sees it (`remote_files.shared_folder`). It is derived
+data: what this process laid down goes when it ends, and what a dead one left behind goes with the next
+overlay, or, in a bucket, with a vacuum after a day in which nobody has said that it is still needed.
 
 A plan whose files were pruned by a predicate shares the overlay of its snapshot: hiding a key is right in any part of
 the files. The other way round it is not: where in the files the hidden rows are is only ever looked up in all of them.
@@ -11,29 +11,44 @@ the files. The other way round it is not: where in the files the hidden rows are
 from __future__ import annotations
 
 import atexit
+import logging
 import socket
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lithify.compute.processes import is_gone
-from lithify.core.names import OP, SEQ
+from lithify.core.expiry import Cutoff
+from lithify.core.names import GIVEN, NTH, OP, SEQ
+from lithify.core.ops import Op
+from lithify.core.partial_rows import PATCH_FIELDS
 from lithify.core.read_plan import ReadPlan, Source, by_constants
-from lithify.files.paths import discard_tree
-from lithify.files.staging import is_staged, staged_folders
+from lithify.core.schema import TableSchema
+from lithify.errors import LithifyError
+from lithify.files.addresses import is_remote
+from lithify.files.staging import UNUSED_HOURS_MAX, discard, is_staged, staged_folders, still_needed
 from lithify.merge.apply import distributed_sql
+from lithify.merge.late import tombstone_columns
+from lithify.spark import s3a
 from lithify.spark.overlay import FilterKind, StagedOverlay, locate, merge, stage
 from lithify.spark.parquet import no_rows, scan_files
+from lithify.spark.remote_files import names_again, shared_folder
 from lithify.spark.schemas import spark_schema
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed
+
+if TYPE_CHECKING:
+    from lithify.settings import S3aChoice
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -48,21 +63,55 @@ _staged: OrderedDict[PurePath, StagedOverlay] = OrderedDict()
 _reads: dict[PurePath, int] = {}
 _frames: OrderedDict[tuple[Any, ...], _Frame] = OrderedDict()
 _lock = threading.Lock()
+RENEWED_S = UNUSED_HOURS_MAX * 3600 / 4
 READS_BEFORE_LOCATING = 2
 OVERLAYS_STAGED_MAX = 16
 FRAMES_CACHED_MAX = 32
 FILES_CACHED_MAX = 100_000  # in all kept frames: Spark holds a status of each
 
 
-def frame_of(spark: SparkSession, plan: ReadPlan, index: PurePath, owner: str) -> DataFrame:
+def frame_of(
+    spark: SparkSession,
+    plan: ReadPlan,
+    index: PurePath,
+    owner: str,
+    s3a_choice: S3aChoice = "off",
+    wanted: Sequence[str] | None = None,
+) -> DataFrame:
     """The fresh rows of the plan's files. The same files of a snapshot that is read again get the same DataFrame: they
-    are listed and analysed.
+    are listed and analysed. `wanted`: the columns that are of use, None: all of them; others may come along.
     """
-    columns = plan.schema.columns
+    with s3a.chosen(s3a_choice):
+        frame, cutoff = _frame_of(spark, plan, index, owner, wanted), plan.snapshot.cutoff
+        return frame if cutoff is None else frame.where(_shown(cutoff))
+
+
+def _shown(cutoff: Cutoff) -> Column:
+    """That a row has not expired, whatever the session's time zone."""
+    time = F.col("`" + cutoff.column.replace("`", "``") + "`")
+    if pa.types.is_date(cutoff.kind):
+        value = F.date_from_unix_date(F.lit(cutoff.value))
+    elif cutoff.kind.tz is None:
+        value = F.lit(f"{cutoff.scalar.as_py():%Y-%m-%d %H:%M:%S.%f}").cast("timestamp_ntz")
+    else:
+        value = F.timestamp_micros(F.lit(cutoff.value))
+    return time.isNull() | (time > value)
+
+
+def _frame_of(
+    spark: SparkSession, plan: ReadPlan, index: PurePath, owner: str, wanted: Sequence[str] | None
+) -> DataFrame:
+    columns, index = plan.schema.columns, shared_folder(spark, index)
     try:
         if plan.overlay is None:
             return _distributed(spark, plan)
-        key = (id(spark), *plan.snapshot.identity, _selected(plan))
+        files = [*plan.clean, *plan.touched]
+        names = "s3a" if s3a.reads(spark, files) else names_again(spark, files)
+        key: tuple[Any, ...] = (id(spark), *plan.snapshot.identity, _selected(plan), names)
+        if names is None and any(is_remote(file.path) for file in files):
+            # Tasks are told what to read: nothing of it reaches them later on.
+            columns = _needed(columns, wanted, plan)
+            key += (tuple(columns.names), tuple(file.groups for file in files))
         cached = _frames.get(key)
         touched = cached.touched if cached else scan(spark, plan.touched, columns) if plan.touched else None
         staged = _stage_once(spark, plan, touched, index, owner)
@@ -76,6 +125,15 @@ def frame_of(spark: SparkSession, plan: ReadPlan, index: PurePath, owner: str) -
         raise compute_failed(error) from error
 
 
+def _needed(columns: pa.Schema, wanted: Sequence[str] | None, plan: ReadPlan) -> pa.Schema:
+    """With what tells hidden rows."""
+    if wanted is None:
+        return columns
+    cutoff = plan.snapshot.cutoff
+    needed = {*wanted, *plan.by, *(() if cutoff is None else (cutoff.column,))}
+    return pa.schema([field for field in columns if field.name in needed])
+
+
 def _keep(key: tuple[Any, ...], frame: _Frame) -> None:
     with _lock:
         _frames[key] = frame
@@ -83,6 +141,10 @@ def _keep(key: tuple[Any, ...], frame: _Frame) -> None:
         files = sum(cached.files for cached in _frames.values())
         while len(_frames) > FRAMES_CACHED_MAX or (files > FILES_CACHED_MAX and len(_frames) > 1):
             files -= _frames.popitem(last=False)[1].files
+
+
+def only(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+    return frame.select(*[F.col("`" + name.replace("`", "``") + "`") for name in columns])
 
 
 def _is_whole(plan: ReadPlan) -> bool:
@@ -118,13 +180,15 @@ def _stage_once(
         if staged is None or not is_staged(folder):
             if not _staged:
                 atexit.register(_remove_all)
+            if is_remote(folder):
+                _keep_alive()
             _sweep(index)
-            discard_tree(folder)
+            discard(folder)
             staged = stage(folder, plan.overlay.hidden, plan.overlay.rows, null_safe=not plan.schema.keyed)
         elif _worth_locating(plan, staged, folder):
             assert touched is not None
             located = folder.with_name(f"{folder.name}-located")
-            discard_tree(located)
+            discard(located)
             staged = locate(spark, touched, staged, spark_schema(plan.schema.columns), plan.by, located)
         _staged[folder] = staged
         _staged.move_to_end(folder)
@@ -145,11 +209,35 @@ def _forget_old(index: PurePath) -> None:
 
 def _worth_locating(plan: ReadPlan, staged: StagedOverlay, folder: PurePath) -> bool:
     """Looking the rows up costs about what it saves in a few reads of everything, and needs scans that say which file
-    a row is of. What is found must serve every choice of files, so it is looked up in all of them.
+    a row is of, by names that stay for ever. What is found must serve every choice of files, so it is looked up in all
+    of them.
     """
-    plain = bool(plan.touched) and not any(source.constants for source in plan.touched)
+    plain = bool(plan.touched) and not any(source.constants or is_remote(source.path) for source in plan.touched)
     often = _reads.get(folder, 0) >= READS_BEFORE_LOCATING
     return staged.kind is FilterKind.JOIN and plain and often and _is_whole(plan)
+
+
+@cache
+def _keep_alive() -> None:
+    """A DataFrame may wait for days before it is run, and no vacuum can tell from elsewhere that this process lives."""
+
+    def work() -> None:
+        while True:
+            time.sleep(RENEWED_S)
+            renew()
+
+    threading.Thread(target=work, name="lithify-overlays", daemon=True).start()
+
+
+def renew() -> None:
+    """Say of all overlays of this process in buckets that they are still needed."""
+    with _lock:
+        folders = [folder for folder in _staged if is_remote(folder)]
+    for folder in folders:
+        try:
+            still_needed(folder)
+        except LithifyError as error:
+            logger.warning("%s may be taken away by a vacuum: %s", folder, error)
 
 
 def _sweep(index: PurePath) -> None:
@@ -158,7 +246,7 @@ def _sweep(index: PurePath) -> None:
     for folder in staged_folders(index, f"overlay-{host}-"):
         pid = folder.name.removeprefix(f"overlay-{host}-").split("-")[0]
         if pid.isdigit() and is_gone(int(pid)):
-            discard_tree(folder)
+            discard(folder)
 
 
 def _remove_all() -> None:
@@ -167,8 +255,8 @@ def _remove_all() -> None:
 
 
 def _remove(folder: PurePath) -> None:
-    discard_tree(folder)
-    discard_tree(folder.with_name(f"{folder.name}-located"))
+    discard(folder)
+    discard(folder.with_name(f"{folder.name}-located"))
 
 
 def _distributed(spark: SparkSession, plan: ReadPlan) -> DataFrame:
@@ -179,10 +267,29 @@ def _distributed(spark: SparkSession, plan: ReadPlan) -> DataFrame:
     groups: dict[tuple[int, str], list[Source]] = {}
     for source in plan.changes:
         groups.setdefault((source.seq, source.op.value), []).append(source)
-    parts = [
-        scan(spark, group, columns).withColumn(SEQ, F.lit(seq).cast("long")).withColumn(OP, F.lit(op))
-        for (seq, op), group in groups.items()
-    ]
+    partial = any(op == Op.UPDATE for _, op in groups)
+    parts = []
+    for (seq, op), group in groups.items():
+        given = op == Op.UPDATE
+        part = scan(spark, group, pa.schema([*columns, *PATCH_FIELDS]) if given else columns)
+        beside = {SEQ: F.lit(seq).cast("long"), OP: F.lit(op)}
+        if partial and not given:
+            beside |= {GIVEN: F.lit(None).cast("string"), NTH: F.lit(0).cast("int")}
+        part = part.withColumns(beside)
+        names = [*columns.names, SEQ, OP, *((GIVEN, NTH) if partial else ())]
+        parts.append(part.select(*[F.col(f"`{name}`") for name in names]))
     changes = reduce(DataFrame.unionAll, parts)
-    query = distributed_sql(plan.schema, "{base}", "{changes}", plan.snapshot.row_key, quote="`")
-    return spark.sql(query, base=base, changes=changes)
+    late: str | None = None
+    more: dict[str, Any] = {}
+    if plan.remembered is not None and plan.remembered.num_rows:
+        late, more = "{remembered}", {"remembered": tombstones_frame(spark, plan.schema, plan.remembered)}
+    query = distributed_sql(
+        plan.schema, "{base}", "{changes}", plan.snapshot.row_key, quote="`", partial=partial, remembered=late
+    )
+    return spark.sql(query, base=base, changes=changes, **more)
+
+
+def tombstones_frame(spark: SparkSession, schema: TableSchema, tombstones: pa.Table) -> DataFrame:
+    """Remembered deletes, under names that no column of a table has."""
+    renamed = tombstones.rename_columns(tombstone_columns(schema)).combine_chunks()
+    return spark.createDataFrame(renamed, spark_schema(renamed.schema))

@@ -139,6 +139,7 @@ def _start(options: SparkOptions) -> SparkSession:
     cache = cache_folder()
     scratch = Scratch("spark")
     atexit.register(_clean_up, scratch)
+    (scratch.path / "tmp").mkdir()
     environment = {"JAVA_HOME": str(launcher_home(java, cache))}
     if is_local(options.master):
         environment |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
@@ -153,8 +154,12 @@ def _start(options: SparkOptions) -> SparkSession:
         with _environment(environment):
             session = builder.getOrCreate()
     except Exception as error:
+        fetched = "spark.jars.packages" in options.extra_conf
+        hint = (
+            ". Are the packages to be had that spark.jars.packages (or s3a = packages) has it fetch?" if fetched else ""
+        )
         raise Unavailable(
-            f"Spark did not start on Java {java.version} at {java.home}, master {options.master}: {error}",
+            f"Spark did not start on Java {java.version} at {java.home}, master {options.master}: {error}{hint}",
             master=options.master,
         ) from error
     _handle_interrupts(session, handler)
@@ -291,6 +296,8 @@ def _launch_conf(options: SparkOptions, java: JavaHome, cache: Path, scratch: Pa
     conf |= _sql_conf(options)
     conf |= options.extra_conf
     jvm_options = [f"-Dlog4j2.configurationFile={_log4j_file(cache)}"]
+    # Libraries unpack themselves there, and a JVM that is killed leaves them behind.
+    jvm_options += [f"-Djava.io.tmpdir={scratch / 'tmp'}"]
     asked = options.extra_conf.get("spark.driver.extraJavaOptions", "")
     if class_archive.RECORD_FLAG not in asked:
         jvm_options += class_archive.jvm_options(java, cache)

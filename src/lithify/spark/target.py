@@ -17,9 +17,13 @@ import os
 import re
 import socket
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from lithify.errors import InvalidRequest, Unavailable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _GIB = 2**30
 CONNECT_PORT = 15002
@@ -29,6 +33,22 @@ _CONNECT_PACKAGES = {"grpc": "grpcio", "grpc_status": "grpcio-status", "google.r
 
 def is_local(master: str) -> bool:
     return master == "local" or master.startswith("local[")
+
+
+def is_connect(spark: SparkSession) -> bool:
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def runs_here(spark: SparkSession) -> bool:
+    """Whether tasks run on this process's own JVM and interpreter."""
+    return not is_connect(spark) and is_local(spark.conf.get("spark.master", "") or "")
+
+
+def identity(spark: SparkSession) -> tuple[str, str]:
+    """What its executors belong to: an application, and on Spark Connect one client's session of it. Spark hands out
+    further session objects of the same application, one for each micro-batch among them.
+    """
+    return spark.conf.get("spark.app.id", "") or "", str(getattr(spark, "session_id", ""))
 
 
 def local_cores(master: str) -> int:

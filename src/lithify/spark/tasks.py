@@ -26,6 +26,7 @@ from pyspark.errors import PySparkException
 
 from lithify.core.compute_errors import as_error, classify
 from lithify.errors import ComputeFailed, LithifyError, OutOfResources
+from lithify.spark.remote_files import TaskCopies
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,11 +56,12 @@ def run_tasks(
     if not tasks:
         return []
     pickled = [pickle.dumps(task) for task in tasks]
-    bytes_max = int(spark.conf.get(TASK_BYTES_MAX, "0") or 0)
+    bytes_max, copies = int(spark.conf.get(TASK_BYTES_MAX, "0") or 0), TaskCopies.of(spark)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
+        copies.use()
         if bytes_max:
             limit_memory(bytes_max)
         for batch in batches:
@@ -86,9 +88,12 @@ def run_tasks(
 
 def run_partitions(frame: DataFrame, function: Callable[[Iterator[pa.RecordBatch]], R]) -> list[R]:
     """`function` of the rows of each partition; or the first error among them, a LithifyError as itself."""
+    copies = TaskCopies.of(frame.sparkSession)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
+
+        copies.use()
 
         result: Any
         try:

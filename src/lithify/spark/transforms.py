@@ -25,8 +25,8 @@ from pyspark.sql.types import MapType
 from lithify.core.expectation import Expectation
 from lithify.core.query_text import with_relations
 from lithify.errors import InvalidRequest
-from lithify.files.staging import json_files
 from lithify.spark.ingest import FILE, MODIFIED
+from lithify.spark.json_lines import write_json
 from lithify.spark.parquet import no_rows
 from lithify.spark.schemas import arrow_schema, spark_schema
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed
@@ -122,11 +122,7 @@ def write_set_aside(frame: DataFrame, folder: PurePath) -> list[PurePath]:
     names = [name for name in frame.columns if name != FAILED]
     record = F.to_json(F.struct(*[F.col(_quoted(name)) for name in names]))
     why = F.concat(F.lit("does not hold: "), F.concat_ws(", ", FAILED))
-    try:
-        frame.select(why.alias("why"), record.alias("record")).write.mode("overwrite").json(str(folder))
-    except SPARK_ERRORS as error:
-        raise compute_failed(error) from error
-    return json_files(folder)
+    return write_json(frame.select(why.alias("why"), record.alias("record")), folder)
 
 
 @contextlib.contextmanager

@@ -32,6 +32,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 from lithify.compute import processes, wire
 from lithify.core.compute_errors import JVM_ENDED, as_error, classify, classify_exit
 from lithify.errors import OutOfResources
+from lithify.files.addresses import path_of
+from lithify.files.local_files import keep_copies_in
 from lithify.settings import memory_bytes
 
 if TYPE_CHECKING:
@@ -148,7 +150,7 @@ class Worker:
                 self._options, self._budget = _spark_options(self._config)
             self._current = local_session(self._options)
             if self._config.root is not None:
-                prepare(self._current, Path(self._config.root), self._config.wait_s_max)
+                prepare(self._current, path_of(self._config.root), self._config.wait_s_max)
             return self._current
 
     def _jvm_death(self, error: BaseException) -> OutOfResources | None:
@@ -289,6 +291,8 @@ def main() -> NoReturn:
     orders, answers = _move_pipes()
     config = wire.Config.read(orders.readline())
     _use_scratch(config)
+    if config.copies_folder is not None:
+        keep_copies_in(Path(config.copies_folder), config.copies_bytes_max)
     worker = Worker(config, answers)
     threading.Thread(target=worker.beat, name="heartbeat", daemon=True).start()
     for line in orders:

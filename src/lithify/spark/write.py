@@ -18,7 +18,6 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,8 @@ from lithify.core.partitioning import partition_rows
 from lithify.core.rows import check_rows, conform
 from lithify.core.schema import TableSchema
 from lithify.errors import InvalidRequest
-from lithify.files.local import LocalStorage
+from lithify.files.addresses import path_of
+from lithify.files.open_storage import storage_of
 from lithify.files.parquet import Layout, PartWriter, Written, part_path
 from lithify.spark.schemas import in_order_of
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed, run_partitions
@@ -82,7 +82,7 @@ def write_parts(frame: DataFrame, task: WriteTask) -> list[Written]:
             if all(part.in_order for part in parts) and _disjoint([part.span for part in parts if part.span]):
                 return _files(parts)
             for file in _files(parts):
-                LocalStorage().delete(PurePath(task.root) / file.path)
+                storage_of(task.root).delete(path_of(task.root) / file.path)
         keys = in_order_of(frame, schema.select(schema.key))
         by = [schema.order_by] if schema.order_by and task.ordered else []
         order = [column.asc_nulls_first() for column in in_order_of(frame, schema.select(by))]
@@ -236,4 +236,4 @@ class _PartitionWriter:
             self._close(values)
 
     def _close(self, values: tuple[Any, ...]) -> None:
-        self.done.append(self.writers.pop(values).close(PurePath(self.task.root)))
+        self.done.append(self.writers.pop(values).close(path_of(self.task.root)))

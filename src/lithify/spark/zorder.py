@@ -27,6 +27,7 @@ from lithify.files.parquet import Written
 from lithify.files.zorder import ClusterTask, fingerprint_of_source, write_part
 from lithify.files.zorder_values import Quantiles, quantiles, z_values
 from lithify.spark.read import scan
+from lithify.spark.remote_files import TaskCopies
 from lithify.spark.schemas import spark_schema
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed, run_tasks
 
@@ -78,8 +79,11 @@ def _write(frame: DataFrame, task: ClusterTask, by: list[Quantiles]) -> list[lis
             ranked = table.append_column(Z_VALUE, pa.array(z_values(table, by), pa.int64()))
             yield from ranked.combine_chunks().to_batches()
 
+    copies = TaskCopies.of(frame.sparkSession)
+
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         result: Any
+        copies.use()
         tables = (conform(pa.Table.from_batches([b]).drop_columns([Z_VALUE]), columns) for b in batches if b.num_rows)
         try:
             first = next(tables, None)

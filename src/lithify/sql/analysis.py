@@ -17,6 +17,7 @@ from datafusion import DataFrame, SessionContext, SQLOptions
 from datafusion.plan import LogicalPlan
 
 from lithify.cache.rows import RowsInMemory
+from lithify.core.expiry import Cutoff
 from lithify.core.names import TableRef
 from lithify.core.predicates import UNKNOWN
 from lithify.core.read_plan import ReadPlan
@@ -101,13 +102,22 @@ class QueryAnalysis:
         planned, request = self._catalog.opened[ref], self.requests[ref]
         if request.note == NOT_READ:
             return None
-        hot = planned.hot(request.columns)
+        columns = self._told_by(ref)
+        hot = planned.hot(columns)
         if hot is None:
             if reads_most(self.plan(ref)):
-                planned.want_hot(request.columns)
+                planned.want_hot(columns)
             return None
         selective = hot.rows > SCANNED_ROWS_MAX and request.predicate != UNKNOWN
         return None if selective and reads_little(self.plan(ref)) else hot
+
+    def _told_by(self, ref: TableRef) -> tuple[str, ...] | None:
+        """The columns that are asked for, and the one that tells which rows have expired."""
+        columns, cutoff = self.requests[ref].columns, self.cutoff(ref)
+        return columns if columns is None or cutoff is None else tuple(dict.fromkeys((*columns, cutoff.column)))
+
+    def cutoff(self, ref: TableRef) -> Cutoff | None:
+        return self._catalog.opened[ref].snapshot.cutoff
 
     @property
     def uses_hot(self) -> bool:
@@ -122,8 +132,10 @@ class QueryAnalysis:
     def plan(self, ref: TableRef) -> ReadPlan:
         plans = self._catalog.plans
         if ref not in plans:
-            predicate = self.requests[ref].predicate
-            plans[ref] = self._catalog.opened[ref].plan(None if predicate == UNKNOWN else predicate)
+            planned, request = self._catalog.opened[ref], self.requests[ref]
+            if request.predicate == UNKNOWN and request.note != NOT_READ:
+                planned.fetch()
+            plans[ref] = planned.plan(None if request.predicate == UNKNOWN else request.predicate)
         return plans[ref]
 
     def shortcut(self) -> pa.Table | None:

@@ -36,7 +36,7 @@ from lithify.sql.empty_catalog import CATALOG, NAMESPACE, EmptyCatalog, EmptyTab
 from lithify.sql.errors import is_exhausted, translated_errors
 from lithify.sql.guard import check_condition, check_text, normalised
 from lithify.sql.hot_views import ONE_THREAD_ROWS_MAX, HotViews
-from lithify.sql.isolated.messages import Columns, Explain, Read, Select, Task
+from lithify.sql.isolated.messages import Columns, Explain, Parse, Read, Select, Task
 from lithify.sql.isolated.pool import Isolated, ProcessLimits, QueryProcesses
 from lithify.sql.key_queries import KeyQueries
 from lithify.sql.limits import Limits
@@ -45,6 +45,7 @@ from lithify.sql.pushdown import NOT_READ, Request
 from lithify.sql.query_run import QueryRun, collect, cut
 from lithify.sql.scan_files import memory_table, must_doubt, relation
 from lithify.sql.scan_memory import GroupReader, TooLarge, fits_memory, rows_in_memory
+from lithify.sql.statements.model import Statement
 
 ENGINE_FAULT = "Internal error"
 SPILL_BYTES_MAX = 8 * 2**30
@@ -125,6 +126,26 @@ class ServingEngine:
         """Run one SELECT in a process of its own."""
         return self._run(query, table_of, names, within, here=False)
 
+    def rows_of(
+        self, query: str, table_of: TableOf, names: Names, course: QueryRun, *, isolated: bool
+    ) -> tuple[pa.Table, bool]:
+        """Rows of one SELECT, and whether there would be more, over exactly the tables that `table_of` gives: nothing
+        is kept of it, and files that vanish are the caller's to look for again.
+        """
+        if not isolated and is_cheap_to_plan(check_text(query)):
+            found = self.run_here(query, table_of, names, course.limits)
+            return found.rows, found.cut
+        answer = self._isolated(Select(query, course.limits.rows_max), table_of, names, course)
+        assert answer.rows is not None
+        return answer.rows, bool(answer.answer[0])
+
+    def parsed(self, text: str, within: QueryRun | None = None) -> Statement:
+        """What a statement that writes says. `within`: it is parsed in a process of its own."""
+        if within is None:
+            return parsed_here(text)
+        statement: Statement = self._isolated(Parse(text), lambda namespace, name: None, dict, within).answer
+        return statement
+
     def _run(self, query: str, table_of: TableOf, names: Names, course: QueryRun, *, here: bool) -> Outcome:
         """Files that vanish under it mean new snapshots."""
         return look_again(lambda: self._outcome(query, table_of, names, course, here=here))
@@ -152,7 +173,9 @@ class ServingEngine:
             found = Found(isolated.rows, *isolated.answer)
             opened = {ref: opened[ref] for ref in isolated.used}
         snapshots = {f"{namespace}.{name}": planned.snapshot.seq for (namespace, name), planned in opened.items()}
-        if found.repeatable and key is not None:
+        # What is in an answer today may have expired tomorrow.
+        lasting = all(planned.snapshot.cutoff is None for planned in opened.values())
+        if found.repeatable and lasting and key is not None:
             identities = {ref: planned.snapshot.identity for ref, planned in opened.items()}
             self.answers.keep(key, found.rows, found.cut, identities, snapshots)
         return Outcome(found.rows, found.cut, "hot" if found.hot else "files", snapshots)
@@ -332,7 +355,8 @@ class ServingEngine:
         narrowed, small = False, True
         for ref, request in analysis.requests.items():
             if narrow and (hot := analysis.hot_rows(ref)) is not None:
-                tables[ref] = self._hot.table(hot, lambda: session.ctx, plain=analysis.plain)
+                cutoff = analysis.cutoff(ref)
+                tables[ref] = self._hot.table(hot, lambda: session.ctx, plain=analysis.plain, cutoff=cutoff)
                 narrowed |= len(hot.columns) < len(analysis.schema(ref)) or hot.has_dictionaries
                 small &= hot.rows <= ONE_THREAD_ROWS_MAX
                 continue
@@ -388,6 +412,12 @@ class ServingEngine:
         self._contexts.close()
 
 
+def parsed_here(text: str) -> Statement:
+    from lithify.sql.statements.grammar import parse  # whoever only reads does not wait for it
+
+    return parse(text)
+
+
 class _Doubted(Exception):
     """Files of the plan have statistics that the engine must not see."""
 
@@ -423,6 +453,9 @@ class _Fixed(PlannedTable):
     @property
     def snapshot(self) -> Snapshot:
         return self.made.snapshot
+
+    def fetch(self) -> None:
+        """It is planned already."""
 
     def plan(self, predicate: Predicate | None = None) -> ReadPlan:
         return self.made

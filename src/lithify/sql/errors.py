@@ -11,8 +11,10 @@ import pyarrow as pa
 from lithify.core.names import CATALOG
 from lithify.core.read_plan import Source
 from lithify.errors import ComputeFailed, Corruption, InvalidRequest, LimitExceeded, LithifyError, NotFound, Unavailable
+from lithify.files.addresses import is_remote
+from lithify.files.local_files import forget
 from lithify.files.open_parquet import open_file
-from lithify.files.read_proof import check_whole
+from lithify.files.read_proof import Damaged, check_whole
 from lithify.sql.empty_catalog import EmptyCatalog
 
 
@@ -122,13 +124,15 @@ def _damage(files: Sequence[Source], said: str) -> LithifyError | None:
     if (broken := first_broken(files)) is None:
         return None
     public = f"{broken} cannot be read as Parquet: restore this file from a copy"
-    return Corruption(f"{public} ({said})", public=public)
+    kind = Damaged if is_remote(broken) else Corruption
+    forget(broken)
+    return kind(f"{public} ({said})", public=public, path=broken)
 
 
 def first_broken(files: Sequence[Source]) -> str | None:
     for source in files:
         try:
-            file = open_file(source.path)
+            file = open_file(source.path, source.size_bytes)
             for group in range(file.num_row_groups):
                 file.read_row_group(group)
         except (LithifyError, pa.ArrowException, OSError, ValueError):

@@ -42,7 +42,7 @@ def check_text(query: str) -> Words:
     for kind, text in words.tokens:
         if kind in ("word", "quoted") and text.strip('"').lower() in _REFUSED:
             raise InvalidRequest(f"there is no function {text} here")
-    if _depth(words) > DEPTH_MAX:
+    if depth_of(words) > DEPTH_MAX:
         raise InvalidRequest(f"the query is nested more than {DEPTH_MAX} levels deep: name its parts in a WITH")
     end = len(words.tokens)
     while end and words.tokens[end - 1] == ("symbol", ";"):
@@ -52,7 +52,7 @@ def check_text(query: str) -> Words:
     return words
 
 
-def _depth(words: Words) -> int:
+def depth_of(words: Words) -> int:
     depth = deepest = 0
     for kind, text in words.tokens:
         if kind == "symbol":

@@ -14,11 +14,13 @@ from collections.abc import Callable
 import pyarrow as pa
 from datafusion import SessionContext, col
 from datafusion.catalog import Table
+from datafusion.expr import Expr
 
 from lithify.cache.rows import RowsInMemory
+from lithify.core.expiry import Cutoff
 from lithify.core.names import quoted
 from lithify.core.read_plan import ReadPlan
-from lithify.sql.scan_files import table_of_batches
+from lithify.sql.scan_files import shown, table_of_batches
 from lithify.sql.scan_memory import fits_memory
 
 # Up to so many rows, a scan in memory takes less time than it takes to find out whether files would be faster.
@@ -37,25 +39,38 @@ class HotViews:
         self._tables: weakref.WeakKeyDictionary[RowsInMemory, Table] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
 
-    def table(self, hot: RowsInMemory, ctx_of: Callable[[], SessionContext], *, plain: bool) -> Table:
-        """`ctx_of` gives the context in which a view of it is built, if one is needed."""
+    def table(
+        self, hot: RowsInMemory, ctx_of: Callable[[], SessionContext], *, plain: bool, cutoff: Cutoff | None = None
+    ) -> Table:
+        """`ctx_of` gives the context in which a view of it is built, if one is needed. `cutoff`: without the rows that
+        have expired.
+        """
         with self._lock:
             table = self._tables.get(hot)
             if table is None:
                 # In parts, so that the engine need not deal them out first.
                 parts = PARTS_PER_THREAD * self._threads if hot.rows > ONE_THREAD_ROWS_MAX else 1
                 table = self._tables[hot] = table_of_batches(self._scratch, hot.batches(), hot.columns, parts)
-        return _with_strings(ctx_of(), table, hot) if plain and hot.has_dictionaries else table
+        strings = plain and hot.has_dictionaries
+        return _view(ctx_of(), table, hot, cutoff, strings=strings) if strings or cutoff is not None else table
 
 
-def _with_strings(ctx: SessionContext, table: Table, hot: RowsInMemory) -> Table:
+def _view(ctx: SessionContext, table: Table, hot: RowsInMemory, cutoff: Cutoff | None, *, strings: bool) -> Table:
     name = f"lithify_hot_{id(hot)}"
-    ctx.register_table(name, table)
-    columns = [
-        col(quoted(f.name)).cast(pa.string()).alias(f.name) if pa.types.is_dictionary(f.type) else col(quoted(f.name))
-        for f in hot.columns
-    ]
-    return Table(ctx.table(f"datafusion.public.{name}").select(*columns).into_view())
+    if not ctx.table_exist(name):
+        ctx.register_table(name, table)
+    frame = ctx.table(f"datafusion.public.{name}")
+    if cutoff is not None:
+        frame = shown(frame, cutoff)
+    if strings:
+        frame = frame.select(
+            *[_as_string(f) if pa.types.is_dictionary(f.type) else col(quoted(f.name)) for f in hot.columns]
+        )
+    return Table(frame.into_view())
+
+
+def _as_string(field: pa.Field) -> Expr:
+    return col(quoted(field.name)).cast(pa.string()).alias(field.name)
 
 
 def reads_most(plan: ReadPlan) -> bool:

@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 from datafusion import DataFrame, SessionContext
 
-from lithify.core.arrow_rows import lookup, nullable
+from lithify.core.arrow_rows import lookup
 from lithify.core.names import RESERVED_PREFIX, quoted
 from lithify.core.read_plan import ReadPlan, Source
+from lithify.core.schema import nullable
 from lithify.merge.apply import same_sql, standing
 from lithify.sql.analysis import READ_ONLY
 from lithify.sql.cheap_to_plan import check_cheap_condition
@@ -66,6 +67,17 @@ class KeyQueries:
             )
             target = contested.select(list(key)).schema
             return _result(frame).cast(nullable(target)).cast(target)
+
+    def rows(self, base: Sequence[Source], keys: pa.Table, columns: pa.Schema) -> pa.Table:
+        """The base rows with these keys."""
+        if not base or not keys.num_rows:
+            return columns.empty_table()
+        inside = nullable(columns)
+        with self._contexts.session(sources=base) as session, translated_errors(sources=base):
+            session.ctx.sql("SET datafusion.execution.parquet.pushdown_filters = true").collect()
+            session.ctx.register_view("b", scan(session.ctx, base, inside, session.links, careful=session.careful))
+            found = list(_equal(session.ctx, columns.names, [keys]))
+        return pa.concat_tables([inside.empty_table(), *(part.cast(inside) for part in found)]).cast(columns)
 
     def matching(self, plan: ReadPlan, keys: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
         """Rows of a plan that are equal to a line of one of `keys` in all its columns; nulls compare equal. A table of

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -52,12 +52,13 @@ class Spot:
 def fixed(tokens: Sequence[Token]) -> list[Spot]:
     """What is written in one way, whatever stands beside it."""
     found = []
+    brackets = Brackets.of(tokens)
     for position, token in enumerate(tokens):
         if token.kind == "number" and _NUMBER.fullmatch(token.text) and _exact(token.text) is None:
             found.append(_spot(token, _double(token.text)))
         elif token.kind == "word" and token.word in ("timestamp", "timestamptz"):
             text = _text_after(tokens, position)
-            if (text is not None and not _is_finer(text.text)) or _is_cast_to(tokens, position):
+            if (text is not None and not _is_finer(text.text)) or _is_cast_to(brackets, position):
                 zone = " with time zone" if token.word == "timestamptz" else ""
                 found.append(_spot(token, f"timestamp(6){zone}"))
         elif token.kind == "text" and is_far(token.text):
@@ -73,13 +74,14 @@ def numbers(tokens: Sequence[Token]) -> list[list[Spot]]:
     list are written alike.
     """
     groups: list[list[Spot]] = []
+    brackets = Brackets.of(tokens)
     last = -1
     for position, token in enumerate(tokens):
         exact = _exact(token.text) if token.kind == "number" else None
         if exact is None or (token.text.isdigit() and len(token.text) < LONG_DIGITS):
             continue
         double, wide = _double(token.text), _wide(exact)
-        if _is_divided(tokens, position) or ("e" in token.text.lower() and not _is_compared(tokens, position)):
+        if _is_divided(brackets, position) or ("e" in token.text.lower() and not _is_compared(brackets, position)):
             spot = _spot(token, double, wide, exact)
         else:
             spot = _spot(token, exact, wide, double)
@@ -199,14 +201,15 @@ def _is_finer(text: str) -> bool:
     return found is not None and len((found[4] or "").partition(".")[2].rstrip("0")) > 6
 
 
-def _is_cast_to(tokens: Sequence[Token], position: int) -> bool:
+def _is_cast_to(brackets: Brackets, position: int) -> bool:
     """Whether a type stands here, of which nothing but its name is told."""
+    tokens = brackets.tokens
     before, after = _at(tokens, position - 1), _at(tokens, position + 1)
     if before is None or (after is not None and after.text == "("):
         return False
     if before.text == ":":
         return True
-    opened = _opening(tokens, position) if before.word == "as" else None
+    opened = brackets.around[position] if before.word == "as" else None
     called = _at(tokens, opened - 1) if opened is not None else None
     return called is not None and called.word in ("cast", "try_cast")
 
@@ -225,13 +228,59 @@ def _has_type(tokens: Sequence[Token], position: int) -> bool:
 # -- what is around a number
 
 
-def _is_divided(tokens: Sequence[Token], position: int) -> bool:
+@dataclass(frozen=True)
+class Brackets:
+    """Words with their brackets looked for once: a list of thousands of numbers has as many looks at them."""
+
+    tokens: Sequence[Token]
+    # For each position where the innermost brackets around it open, and for each bracket where its partner is.
+    around: Sequence[int | None]
+    partner: Mapping[int, int]
+
+    @classmethod
+    def of(cls, tokens: Sequence[Token]) -> Brackets:
+        open_now: list[int] = []
+        around: list[int | None] = []
+        partner = {}
+        for position, token in enumerate(tokens):
+            closes = token.kind == "symbol" and token.text in ")]"
+            if closes and open_now:
+                opened = open_now.pop()
+                partner[opened], partner[position] = position, opened
+            around.append(open_now[-1] if open_now else None)
+            if token.kind == "symbol" and token.text in "([":
+                open_now.append(position)
+        return cls(tokens, around, partner)
+
+    def reach(self, position: int, step: int) -> int:
+        """Where the expression around this position ends, in one direction; brackets in it count as one."""
+        tokens = self.tokens
+        if step > 0 and _is_bracket(tokens[position], "(["):
+            # Of brackets we are given the position where they open.
+            position = self.partner.get(position, len(tokens))
+        position += step
+        while 0 <= position < len(tokens):
+            token = tokens[position]
+            if _is_bracket(token, "([" if step > 0 else ")]"):
+                position = self.partner.get(position, len(tokens) if step > 0 else -1)
+            elif _is_bracket(token, ")]" if step > 0 else "([") or token.word in _ENDS:
+                return position
+            position += step
+        return max(-1, min(position, len(tokens)))
+
+
+def _is_bracket(token: Token, kinds: str) -> bool:
+    return token.kind == "symbol" and token.text in kinds
+
+
+def _is_divided(brackets: Brackets, position: int) -> bool:
     """Whether a number goes into a quotient or an average, through brackets and functions around it."""
+    tokens = brackets.tokens
     while True:
-        left, right = _reach(tokens, position, -1), _reach(tokens, position, 1)
+        left, right = brackets.reach(position, -1), brackets.reach(position, 1)
         if any(token.text == "/" for token in tokens[left + 1 : right]):
             return True
-        opened = None if _is_compared(tokens, position) else _opening(tokens, position)
+        opened = None if _is_compared(brackets, position) else brackets.around[position]
         if opened is None:
             return False
         called = _at(tokens, opened - 1)
@@ -243,47 +292,16 @@ def _is_divided(tokens: Sequence[Token], position: int) -> bool:
         position = opened
 
 
-def _is_compared(tokens: Sequence[Token], position: int) -> bool:
+def _is_compared(brackets: Brackets, position: int) -> bool:
     """Whether the expression around this position is a side of a comparison, or in a list of what may be equal."""
-    left, right = _reach(tokens, position, -1), _reach(tokens, position, 1)
+    tokens = brackets.tokens
+    left, right = brackets.reach(position, -1), brackets.reach(position, 1)
     before, after = _at(tokens, left), _at(tokens, right)
     if any(end is not None and end.word in _COMPARING for end in (before, after)):
         return True
     if before is not None and before.word in ("and", "from"):  # BETWEEN … AND, IS DISTINCT FROM
-        earlier = _at(tokens, _reach(tokens, left, -1))
+        earlier = _at(tokens, brackets.reach(left, -1))
         return earlier is not None and earlier.word in ("between", "distinct")
-    opened = _opening(tokens, position)
+    opened = brackets.around[position]
     called = _at(tokens, opened - 1) if opened is not None else None
     return called is not None and called.word == "in"
-
-
-def _reach(tokens: Sequence[Token], position: int, step: int) -> int:
-    """Where the expression around this position ends, in one direction; brackets in it count as one."""
-    opens, closes = ("([", ")]") if step > 0 else (")]", "([")
-    # Of brackets we are given the position where they open.
-    depth = int(step > 0 and tokens[position].text in "([")
-    position += step
-    while 0 <= position < len(tokens):
-        token = tokens[position]
-        if token.kind == "symbol" and token.text in opens:
-            depth += 1
-        elif token.kind == "symbol" and token.text in closes:
-            depth -= 1
-            if depth < 0:
-                return position
-        elif depth == 0 and token.word in _ENDS:
-            return position
-        position += step
-    return position
-
-
-def _opening(tokens: Sequence[Token], position: int) -> int | None:
-    """Where the innermost brackets around this position open."""
-    depth = 0
-    for earlier in range(position - 1, -1, -1):
-        token = tokens[earlier]
-        if token.kind == "symbol":
-            depth += (token.text in ")]") - (token.text in "([")
-            if depth < 0:
-                return earlier
-    return None

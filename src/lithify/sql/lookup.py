@@ -17,7 +17,8 @@ from datafusion import SessionContext, col, lit
 
 from lithify.core.names import quoted
 from lithify.core.read_plan import Source
-from lithify.files.read_proof import Marks
+from lithify.files.local_files import use
+from lithify.files.read_proof import Marks, Vanished
 from lithify.sql.scan_files import must_doubt, scanning_config
 
 # Others mean something in the address of a file: a pattern, an escape, a query.
@@ -31,10 +32,23 @@ class Lookup:
 
     @staticmethod
     def can_read(source: Source) -> bool:
-        return _PLAIN_PATH.fullmatch(source.path) is not None and not must_doubt([source])
+        is_plain = use(source.path, source.size_bytes, _PLAIN_PATH.fullmatch) is not None
+        return is_plain and not must_doubt([source])
 
     def rows(self, path: str, size_bytes: int, columns: pa.Schema, key: Mapping[str, pa.Scalar]) -> pa.Table:
         """The rows with these values, in DataFusion's spelling of the columns' types."""
+
+        def rows(local: str) -> pa.Table:
+            try:
+                return self._rows(local, size_bytes, columns, key)
+            except Vanished as error:
+                if local == path:
+                    raise
+                raise FileNotFoundError(local) from error  # a copy, of which there can be another
+
+        return use(path, size_bytes, rows)
+
+    def _rows(self, path: str, size_bytes: int, columns: pa.Schema, key: Mapping[str, pa.Scalar]) -> pa.Table:
         marks = Marks()
         marks.add(path, size_bytes)
         frame = self._context().read_parquet(path, schema=pa.schema([f.with_nullable(True) for f in columns]))

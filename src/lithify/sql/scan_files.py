@@ -2,8 +2,8 @@
 
 DataFusion scans folders natively and fast, but not lists of files. So the files of a plan are linked into a private
 folder of this process, and that folder is scanned. It passes over a link whose file is gone and over an empty file, so
-whoever has the rows asks `LinkFolder.check` whether all files are still there. The links go when the plan is
-forgotten; the files are never touched.
+whoever has the rows asks `LinkFolder.check` whether all files are still there. Of what lies in a bucket there are local
+copies, which stay for as long as the links. The links go when the plan is forgotten; the files are never touched.
 """
 
 from __future__ import annotations
@@ -16,14 +16,19 @@ import pyarrow as pa
 from datafusion import DataFrame, SessionConfig, SessionContext, col, lit
 from datafusion.catalog import Table
 
-from lithify.core.names import OP, RESERVED_PREFIX, SEQ, quoted
+from lithify.core.expiry import Cutoff
+from lithify.core.names import GIVEN, OP, RESERVED_PREFIX, SEQ, quoted
+from lithify.core.ops import Op
+from lithify.core.partial_rows import PATCH_FIELDS
 from lithify.core.read_plan import ReadPlan, Source, by_constants
 from lithify.errors import LithifyError
+from lithify.files.local_files import LocalNames, bring
 from lithify.files.open_parquet import INT96_UNIT
 from lithify.files.read_proof import Marks
 from lithify.files.scratch import discard, links_to
 from lithify.files.statistics import doubtful
 from lithify.merge.apply import distributed_sql, hiding_sql
+from lithify.merge.late import tombstone_columns
 
 _SHOWN, _HIDDEN = f"{RESERVED_PREFIX}_shown", f"{RESERVED_PREFIX}_hidden"
 _numbers = itertools.count(1)
@@ -36,7 +41,9 @@ def scanning_config() -> SessionConfig:
 
 def must_doubt(sources: Iterable[Source]) -> bool:
     """Whether the engine must not see statistics of these files: it believes them all, in whatever order they are."""
-    return any(source.foreign and _doubtful(source) for source in sources)
+    foreign = [source for source in sources if source.foreign]
+    bring((source.path, source.size_bytes) for source in foreign)
+    return any(map(_doubtful, foreign))
 
 
 def _doubtful(source: Source) -> bool:
@@ -52,14 +59,15 @@ class LinkFolder:
     def __init__(self, root: PurePath) -> None:
         self.path = root / f"plan-{next(_numbers)}"
         self._made = False
-        self._marks = Marks()
+        self._marks, self._names = Marks(), LocalNames()
 
     def of(self, sources: Sequence[Source]) -> str:
         folder = self.path / str(next(_numbers))
         self._made = True
-        for source in sources:
-            self._marks.add(source.path, source.size_bytes)
-        links_to((source.path for source in sources), folder)
+        names = self._names.of([(source.path, source.size_bytes) for source in sources])
+        for name, source in zip(names, sources, strict=True):
+            self._marks.add(name, source.size_bytes)
+        links_to(names, folder)
         return f"{folder}/"
 
     def check(self) -> None:
@@ -69,10 +77,23 @@ class LinkFolder:
     def remove(self) -> None:
         if self._made:
             discard(self.path)
+        self._names.close()
 
 
 def relation(ctx: SessionContext, plan: ReadPlan, links: LinkFolder, *, careful: bool = False) -> DataFrame:
     """The fresh rows of a table, columns in the table's order. `careful`: statistics of files rule nothing out."""
+    whole, cutoff = _merged(ctx, plan, links, careful=careful), plan.snapshot.cutoff
+    return whole if cutoff is None else shown(whole, cutoff)
+
+
+def shown(frame: DataFrame, cutoff: Cutoff) -> DataFrame:
+    """Rows that have not expired."""
+    time = col(quoted(cutoff.column))
+    return frame.filter((time > lit(cutoff.scalar)) | time.is_null())
+
+
+def _merged(ctx: SessionContext, plan: ReadPlan, links: LinkFolder, *, careful: bool) -> DataFrame:
+    bring((source.path, source.size_bytes) for source in (*plan.clean, *plan.touched, *plan.changes))
     if plan.overlay is None:
         return _distributed(ctx, plan, links, careful=careful)
     parts = []
@@ -120,12 +141,23 @@ def _distributed(ctx: SessionContext, plan: ReadPlan, links: LinkFolder, *, care
     groups: dict[tuple[int, str], list[Source]] = {}
     for source in plan.changes:
         groups.setdefault((source.seq, source.op.value), []).append(source)
-    parts = [
-        scan(ctx, group, columns, links, careful=careful).with_column(SEQ, lit(seq)).with_column(OP, lit(op))
-        for (seq, op), group in groups.items()
-    ]
-    changes = _register(ctx, _union(parts, [*plan.schema.names, SEQ, OP]))
-    return ctx.sql(distributed_sql(plan.schema, base, changes, plan.snapshot.row_key))
+    partial = any(op == Op.UPDATE for _, op in groups)
+    beside = PATCH_FIELDS if partial else ()
+    parts = []
+    for (seq, op), group in groups.items():
+        given = op == Op.UPDATE
+        inside = pa.schema([*columns, *PATCH_FIELDS]) if given else columns
+        part = scan(ctx, group, inside, links, careful=careful).with_column(SEQ, lit(seq)).with_column(OP, lit(op))
+        for column in beside if not given else ():
+            part = part.with_column(column.name, lit(pa.scalar(None if column.name == GIVEN else 0, column.type)))
+        parts.append(part)
+    changes = _register(ctx, _union(parts, [*plan.schema.names, SEQ, OP, *(column.name for column in beside)]))
+    remembered = None
+    if plan.remembered is not None and plan.remembered.num_rows:
+        tombstones = plan.remembered.rename_columns(tombstone_columns(plan.schema))
+        remembered = _register(ctx, in_memory(ctx, tombstones))
+    row_key = plan.snapshot.row_key
+    return ctx.sql(distributed_sql(plan.schema, base, changes, row_key, partial=partial, remembered=remembered))
 
 
 def _register(ctx: SessionContext, frame: DataFrame) -> str:

@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -19,11 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lithify.core.arrow_rows import nullable
 from lithify.core.column_types import Family, type_of
-from lithify.core.predicates import And, Compare, In, IsNull, Or, Predicate, Prefix, columns_of
+from lithify.core.predicates import And, Compare, In, IsNull, Or, Predicate, Prefix, both, columns_of
 from lithify.core.read_plan import ReadPlan, Source
+from lithify.core.schema import nullable
 from lithify.files.footer_cache import Footers
+from lithify.files.local_files import bring, is_far
 from lithify.files.open_parquet import corrupt
 from lithify.files.parquet import completed
 from lithify.merge.apply import standing
@@ -37,6 +39,8 @@ RAW_BYTES_PER_THREAD = 2 * 2**20
 RAW_BYTES_AT_ONCE = 512 * 2**10
 # Rows are picked out where at most one in so many may match.
 PICKED_SHARE = 8
+# Of a file in a bucket so small a share is read from blocks of it.
+LITTLE_SHARE = 4
 
 
 def fits_memory(plan: ReadPlan) -> bool:
@@ -52,6 +56,16 @@ def fits_memory(plan: ReadPlan) -> bool:
     return total <= RAW_BYTES_MAX
 
 
+def bring_most(sources: Sequence[Source]) -> None:
+    """All but what little is read of: of that, no more than its row groups is brought when they are read."""
+    bring((source.path, source.size_bytes) for source in sources if not _little_of(source))
+
+
+def _little_of(source: Source) -> bool:
+    is_little = source.raw_bytes is not None and source.raw_bytes * LITTLE_SHARE <= source.size_bytes
+    return is_little and is_far(source.path, source.size_bytes)
+
+
 class GroupReader:
     """Reads row groups; keeps the footers of the files it read last, or the parts of them that it needed."""
 
@@ -63,6 +77,7 @@ class GroupReader:
         """Rows of the sources' row groups that may satisfy the predicate, in the order of the sources. Raises TooLarge
         if they turn out to be too many.
         """
+        bring_most(sources)
         raw_bytes = sum(source.raw_bytes or 0 for source in sources)
         visit = _Visit(columns, predicate, at_once=raw_bytes <= RAW_BYTES_AT_ONCE)
         if len(sources) < 2 or raw_bytes < RAW_BYTES_PER_THREAD or self._threads < 2:
@@ -135,7 +150,13 @@ def rows_in_memory(reader: GroupReader, plan: ReadPlan, names: Sequence[str], pr
     """
     overlay = plan.overlay
     assert overlay is not None
+    if (cutoff := plan.snapshot.cutoff) is not None:
+        wanted_too = list(dict.fromkeys([*names, cutoff.column]))
+        shown = replace(plan, snapshot=plan.snapshot.unhidden)
+        rows = rows_in_memory(reader, shown, wanted_too, both((predicate, cutoff.shown)))
+        return cutoff.standing(rows).select(list(names))
     columns = nullable(plan.schema.select(names))
+    bring_most((*plan.clean, *plan.touched))
     parts = [reader.read(plan.clean, columns, predicate)]
     if plan.touched:
         by = plan.by if overlay.hidden.num_rows else ()

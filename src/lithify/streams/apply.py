@@ -5,7 +5,8 @@ A portion is resolved to one row and one operation per key (`merge/events.py`) a
 fetched from Spark and take the way of every small write; others are written by Spark's executors. Either way it is one
 commit with the same outcome. A portion with no rows is a commit too: it says how far the feed has come.
 
-Records with a null in their key belong to no row. They fail the portion, or are set aside in the table's `quarantine`
+Records with a null in their key belong to no row, and an event whose operation nobody knows does nothing that could be
+done. They fail the portion, or are set aside in the table's `quarantine`
 folder under the feed's name and number, before the commit: done again, the same files are written again.
 """
 
@@ -16,19 +17,23 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lithify.core.json_out import dumps
-from lithify.core.ops import Op
+from lithify.core.ops import WORDS, Op
 from lithify.core.results import Commit
 from lithify.core.rows import check_convertible, check_rows, conform
-from lithify.core.schema import TableSchema
+from lithify.core.schema import TableSchema, nullable
 from lithify.core.wording import plural
-from lithify.errors import InvalidRequest
+from lithify.errors import InvalidRequest, LimitExceeded
 from lithify.merge.events import check_events, resolve_events, with_null_key
 from lithify.streams.exactly_once import Checkpoint, check_feed, recall
 from lithify.tables.handles import Handles
+from lithify.write.allow_updates import allow_ordered_deletes, allow_updates
 from lithify.write.conditions import Write
+from lithify.write.decided import write_changed
 from lithify.write.quarantine import set_aside
 from lithify.write.small_writes import Request
 
@@ -39,8 +44,9 @@ if TYPE_CHECKING:
 
     Portion: TypeAlias = pa.Table | DataFrame
 
-BatchMode = Literal["append", "upsert"]
+BatchMode = Literal["append", "upsert", "update"]
 OnNullKeys = Literal["fail", "quarantine"]
+_STRANGE = "its operation is not known"
 
 
 def checkpoint_of(table: TableInternals, feed: str) -> int | None:
@@ -65,12 +71,14 @@ def apply_batch(
     operation: str = "stream",
     info: Mapping[str, Any] | None = None,
     order: Sequence[str] = (),
+    if_changed: bool = False,
 ) -> Commit:
     """Commit a portion of a feed, exactly once. More than `rows_max` rows of a DataFrame are written by Spark.
 
     Who has asked how far the feed has come has looked at the table; the commit looks at it again if it has moved since.
     A function as `data` is called only if the portion is new, and may still add to `info`. `order`: columns of a
-    DataFrame that go before the place of a row in it in the order of arrival, and are not stored.
+    DataFrame that go before the place of a row in it in the order of arrival, and are not stored. `if_changed`: rows
+    that are there already are not written.
     """
     handles = table.handles
     schema = handles.changes.schema
@@ -80,25 +88,34 @@ def apply_batch(
             return answer
     said = {"feed": checkpoint.feed, "portion": checkpoint.after, "detail": f"{checkpoint.feed} {checkpoint.after}"}
     portion = data() if callable(data) else data
-    arrival = _Arrival(
-        handles, schema, checkpoint, op_column, null_keys, tuple(order), operation, {**said, **(info or {})}
-    )
+    info = {**said, **(info or {})}
+    arrival = _Arrival(handles, schema, checkpoint, op_column, null_keys, tuple(order), operation, info, mode)
+    if arrival.partial:
+        allow_updates(handles)
     if not isinstance(portion, pa.Table):
         limit = handles.runtime.settings.stream_rows_max if rows_max is None else rows_max
         rows = arrival.fetched(portion, limit)
         if rows is None:
+            if if_changed:
+                raise LimitExceeded(
+                    f"a portion of {checkpoint.feed} has more than {limit:,} rows, which if_changed does not compare: "
+                    "let the source hand over fewer at a time, or raise rows_max (the setting stream_rows_max)",
+                    limit="rows",
+                )
             return arrival.bulk(portion)
         portion = rows
-    return table.write(arrival.request(portion))
+    request = arrival.request(portion)
+    allow_ordered_deletes(handles, request.parts)
+    return write_changed(table, request.write, request.parts) if if_changed else table.write(request)
 
 
 def check_batch(schema: TableSchema, table: str, mode: str, op_column: str | None, null_keys: str) -> None:
     if mode not in get_args(BatchMode):
-        raise InvalidRequest(f"mode {mode!r} is not known: use {' or '.join(get_args(BatchMode))}")
+        raise InvalidRequest(f"mode {mode!r} is not known: use {', '.join(get_args(BatchMode)[:-1])} or update")
     if null_keys not in get_args(OnNullKeys):
         raise InvalidRequest(f"null_keys {null_keys!r} is not known: use {' or '.join(get_args(OnNullKeys))}")
-    if mode == "upsert" and not schema.keyed:
-        raise InvalidRequest(f"table {table} has no key, so there is nothing to upsert by: use mode append")
+    if mode != "append" and not schema.keyed:
+        raise InvalidRequest(f"table {table} has no key, so there is nothing to {mode} by: use mode append")
     if mode == "append" and op_column is not None:
         raise InvalidRequest(f"op_column {op_column!r} says which events delete, and mode append only adds: use upsert")
 
@@ -115,6 +132,11 @@ class _Arrival:
     order: tuple[str, ...]
     operation: str
     info: Mapping[str, Any]
+    mode: BatchMode
+
+    @property
+    def partial(self) -> bool:
+        return self.mode == "update"
 
     def fetched(self, frame: DataFrame, rows_max: int) -> pa.Table | None:
         """The rows, if they are few; what does not fit by its type alone is refused first."""
@@ -125,7 +147,8 @@ class _Arrival:
         if self.op_column is not None:
             check_events(self.schema, columns, self.op_column)
             passing.append(self.op_column)
-        check_convertible(pa.schema([f for f in columns if f.name not in passing]), self.schema.columns)
+        wanted = nullable(self.schema.columns) if self.partial else self.schema.columns
+        check_convertible(pa.schema([f for f in columns if f.name not in passing]), wanted)
         return fetched(frame, rows_max, self.order, ordered=self.schema.keyed)
 
     def request(self, rows: pa.Table) -> Request:
@@ -137,8 +160,20 @@ class _Arrival:
                 raise _refused(str(self.handles.name), self.checkpoint, records)
             lines = [{"why": self._why, "record": dumps(row)} for row in records.to_pylist()]
             rows = rows.filter(pa.array(~bad))
+        if self.null_keys == "quarantine" and (strange := self._strange(rows)).any():
+            records = rows.filter(pa.array(strange))
+            lines += [{"why": _STRANGE, "record": dumps(row)} for row in records.to_pylist()]
+            rows = rows.filter(pa.array(~strange))
         write = self._write(set_aside(self.handles, _folder_name(self.checkpoint), lines))
         return Request(write, self._parts(rows))
+
+    def _strange(self, rows: pa.Table) -> np.ndarray:
+        """Which events say something that is no operation."""
+        if self.op_column is None or self.op_column not in rows.column_names:
+            return np.zeros(rows.num_rows, np.bool_)
+        words = rows.column(self.op_column).cast(pa.string())
+        known = pc.is_in(pc.utf8_lower(pc.utf8_trim_whitespace(words)), pa.array(list(WORDS)))
+        return ~np.asarray(known.to_numpy(), np.bool_)
 
     def _write(self, aside: Mapping[str, Any]) -> Write:
         info, count = self.info, self.info.get("quarantined", 0) + aside.get("quarantined", 0)
@@ -149,7 +184,7 @@ class _Arrival:
 
     def _parts(self, rows: pa.Table) -> Mapping[Op, pa.Table]:
         if self.schema.keyed:
-            return resolve_events(self.schema, rows, self.op_column)
+            return resolve_events(self.schema, rows, self.op_column, partial=self.partial)
         if not rows.num_rows:
             return {}
         fitted = conform(rows, self.schema.columns)
@@ -157,7 +192,7 @@ class _Arrival:
         return {Op.UPSERT: fitted}
 
     def bulk(self, frame: DataFrame) -> Commit:
-        from lithify.spark.micro_batch import null_keyed, write_records
+        from lithify.spark.micro_batch import null_keyed, strange_events, write_records
         from lithify.write.bulk import write_events, write_frame
 
         if not self.schema.keyed:
@@ -165,9 +200,14 @@ class _Arrival:
         aside: Mapping[str, Any] = {}
         if self.null_keys == "quarantine":
             bad, frame = null_keyed(frame, self.schema.key)
-            records = partial(write_records, bad.drop(*self.order), self._why)
+            if self.op_column is not None:
+                strange, frame = strange_events(frame, self.op_column)
+                bad = bad.unionAll(strange)
+            why = self._why if self.op_column is None else f"{self._why}, or {_STRANGE}"
+            records = partial(write_records, bad.drop(*self.order), why)
             aside = set_aside(self.handles, _folder_name(self.checkpoint), records)
-        return write_events(self.handles, frame, self._write(aside), self.op_column, self.order)
+        write = self._write(aside)
+        return write_events(self.handles, frame, write, self.op_column, self.order, partial=self.partial)
 
     @property
     def _why(self) -> str:

@@ -24,12 +24,15 @@ import pyarrow.compute as pc
 
 from lithify.core.optional import need
 from lithify.errors import InvalidRequest, LithifyError, NotFound, Unavailable
+from lithify.files.addresses import address_of
+from lithify.files.open_storage import storage_of
 from lithify.files.text_files import EXAMPLES_MAX, refused
 from lithify.files.text_input import check_encoding
 from lithify.files.user_files import find_files, is_file, is_folder, user_path
 from lithify.streams.apply import BatchMode, Checkpoint, OnNullKeys
 from lithify.streams.sink import OnBatch, StreamSink, TakenBatch
-from lithify.text.text_rows import Target
+from lithify.text.debezium import envelope_of
+from lithify.text.text_rows import Target, bad_line
 from lithify.write.ingest import format_of
 from lithify.write.quarantine import set_aside
 
@@ -104,8 +107,13 @@ class FileSink(StreamSink):
         name = f"{checkpoint.feed}-{checkpoint.after}-unfit"
         kind = format_of(files, self._kind)
         if kind == "parquet":
+            if self.envelope is not None:
+                raise InvalidRequest("messages in an envelope are JSON, one on each line, not Parquet: leave it out")
             return self._parquet_rows(table, data.sparkSession, files, Target(columns, required), name, info)
-        target = Target(columns, required, op_column=self.op_column)
+        if self.envelope is not None and kind != "json":
+            raise InvalidRequest(f"messages in an envelope are JSON, one on each line, not {kind}: say format json")
+        opener = envelope_of(self.envelope, schema.columns, schema.key, schema.order_by)
+        target = Target(columns, required, op_column=self.op_column, envelope=opener)
         return self._text_rows(table, data.sparkSession, files, kind, target, name, info)
 
     def _text_rows(
@@ -119,7 +127,7 @@ class FileSink(StreamSink):
         info: dict[str, Any],
     ) -> Portion:
         """Few rows as they are, many as a DataFrame; bad records are refused, or set aside under `name`."""
-        from lithify.spark.ingest import TextFiles, bad_line
+        from lithify.spark.ingest import TextFiles
 
         text = TextFiles(spark, files, kind, target, self._encoding)
         rows = None
@@ -175,12 +183,19 @@ class FileStream:
         encoding: str | None = None,
         mode: BatchMode = "upsert",
         op_column: str | None = None,
+        envelope: str | None = None,
+        if_changed: bool = False,
         checkpoint: str | PurePath | None = None,
         null_keys: OnNullKeys = "fail",
         files_max: int = FILES_MAX,
         rows_max: int | None = None,
         on_batch: OnBatch | None = None,
     ) -> None:
+        if mode == "update":
+            raise InvalidRequest(
+                "files of a folder are read with all columns of the table, so that what a record does not name would "
+                "become null: update from a DataFrame (stream_writer(mode='update')), or with `lithify write --update`"
+            )
         self._source = _source_path(source)
         self._table, self._runtime, self._files_max, self._told = table, table.runtime, files_max, on_batch
         self._sink = FileSink(
@@ -189,19 +204,28 @@ class FileStream:
             format,
             encoding,
             op_column=op_column,
+            envelope=envelope,
+            if_changed=if_changed,
             null_keys=null_keys,
             rows_max=rows_max,
             on_batch=self._taken,
         )
-        self._label = Label(str(table.name), table.incarnation, self._source, mode, op_column)
-        self.checkpoint = (
-            user_path(checkpoint)
-            if checkpoint is not None
-            else self._runtime.control / "streams" / _folder_name(self._label)
-        )
-        if checkpoint is not None:
-            self._runtime.store.path_guard.trust(self.checkpoint)
-        self._runtime.store.path_guard.check_tree(self.checkpoint)
+        how = op_column if envelope is None else f"of {envelope}"
+        self._label = Label(str(table.name), table.incarnation, self._source, mode, how)
+        self._store = self._runtime.store
+        if checkpoint is not None and address_of(str(checkpoint)) is None:
+            self.checkpoint: PurePath = user_path(checkpoint)
+            if self._store.remote:
+                self._store = storage_of(self.checkpoint)
+            self._store.path_guard.trust(self.checkpoint)
+        elif checkpoint is not None or self._store.remote:
+            raise InvalidRequest(
+                "a stream keeps what it has taken on this machine, not in a bucket: name a folder for that "
+                "(--checkpoint DIR), and keep it"
+            )
+        else:
+            self.checkpoint = self._runtime.control / "streams" / _folder_name(self._label)
+        self._store.path_guard.check_tree(self.checkpoint)
         self._check_label()
         if format is None:
             self._check_format()
@@ -215,8 +239,8 @@ class FileStream:
 
         started = time.monotonic()
         spark = self._runtime.session()
-        self._runtime.store.make_folder(self.checkpoint)
-        self._runtime.store.put(self.checkpoint / LABEL, json.dumps(asdict(self._label)).encode())
+        self._store.make_folder(self.checkpoint)
+        self._store.put(self.checkpoint / LABEL, json.dumps(asdict(self._label)).encode())
         query = start_file_query(
             spark, self._source, self.checkpoint, self._sink, every_s=every_s, files_max=self._files_max
         )
@@ -255,7 +279,7 @@ class FileStream:
 
     def _check_label(self) -> None:
         """Before anything is started: Spark would go on with a checkpoint wherever its rows went before."""
-        path, store = self.checkpoint / LABEL, self._runtime.store
+        path, store = self.checkpoint / LABEL, self._store
         try:
             known = Label(**json.loads(store.read(path)))
         except NotFound:

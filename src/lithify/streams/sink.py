@@ -21,7 +21,7 @@ Spark Connect sends the function to the server. It is then without its table, an
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -31,7 +31,9 @@ from lithify.core.results import Commit
 from lithify.errors import InvalidRequest
 from lithify.streams.apply import BatchMode, Checkpoint, OnNullKeys, apply_batch, check_batch, checkpoint_of
 from lithify.streams.exactly_once import check_feed
+from lithify.streams.messages import Opening
 from lithify.tables.handles import dropped
+from lithify.text.debezium import OP, envelope_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from lithify.lake.internals import TableInternals
     from lithify.streams.apply import Portion
 
-_MODES: tuple[BatchMode, ...] = ("upsert", "append")
+_MODES: Mapping[BatchMode, int] = {"upsert": 0, "append": 1, "update": 2**34}
 
 
 @dataclass(frozen=True)
@@ -88,11 +90,21 @@ class StreamSink:
         *,
         name: str | None = None,
         op_column: str | None = None,
+        envelope: str | None = None,
+        if_changed: bool = False,
         null_keys: OnNullKeys = "fail",
         rows_max: int | None = None,
         first_epoch: int = 0,
         on_batch: OnBatch | None = None,
     ) -> None:
+        if envelope is not None:
+            if op_column is not None:
+                raise InvalidRequest("an envelope says itself what each message does: leave out op_column")
+            schema = table.handles.schema()
+            envelope_of(envelope, schema.columns, schema.key, schema.order_by)
+            op_column = OP
+        if if_changed and mode != "upsert":
+            raise InvalidRequest(f"if_changed goes with mode upsert, not with {mode}: leave it out")
         check_batch(table.handles.schema(), str(table.name), mode, op_column, null_keys)
         if name is not None:
             check_feed(f"stream.{name}")
@@ -104,6 +116,7 @@ class StreamSink:
         self.mode, self.name, self.op_column, self.null_keys = mode, name, op_column, null_keys
         self.rows_max = runtime.settings.stream_rows_max if rows_max is None else rows_max
         self.first_epoch, self.on_batch = first_epoch, on_batch
+        self.envelope, self.if_changed = envelope, if_changed
         self.error: Exception | None = None
         self._table: TableInternals | None = table
         self._opened_as = (runtime.root, str(table.name), table.incarnation)
@@ -143,16 +156,20 @@ class StreamSink:
             rows_max=self.rows_max,
             info=info,
             order=self.order,
+            if_changed=self.if_changed,
         )
 
     def _portion(self, table: TableInternals, data: Portion, checkpoint: Checkpoint, info: dict[str, Any]) -> Portion:
         """The rows of a batch that is new. `info` is what its commit will say besides."""
-        return data
+        if self.envelope is None:
+            return data
+        opening = Opening(table.handles, self.envelope, checkpoint, self.null_keys, self.rows_max, info)
+        return opening.events(data)
 
     def _settings(self) -> int:
         """What must not change while a query lives, as one number. How null keys are treated may."""
         op_column = crc32(self.op_column.encode()) + 1 if self.op_column is not None else 0
-        return _MODES.index(self.mode) + 2 * op_column
+        return _MODES[self.mode] + 2 * op_column
 
     def _query(self, frame: DataFrame) -> str | None:
         from lithify.spark.micro_batch import query_id

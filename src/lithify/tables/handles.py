@@ -9,8 +9,11 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import re
+import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import PurePath
@@ -23,10 +26,14 @@ from lithify.delta.actions import LogChange
 from lithify.delta.base import BaseLog
 from lithify.delta.changes import BASE_PATH, ChangesLog
 from lithify.delta.commit import Build, Committed, commit
+from lithify.delta.commit_files import NoLog
 from lithify.delta.commit_outcome import Lost
 from lithify.delta.log import DeltaLog
 from lithify.errors import Corruption, InvalidRequest, NotFound
+from lithify.files.addresses import is_remote, path_of
+from lithify.files.local_files import names_folder
 from lithify.files.paths import not_allowed
+from lithify.merge.late import remembering
 from lithify.options.table_options import defaults_of
 from lithify.tables.runtime import Runtime
 
@@ -41,16 +48,12 @@ class Handles:
     def __init__(self, runtime: Runtime, name: TableName) -> None:
         self.runtime, self.name = runtime, name
         self.folder = checked_table_folder(runtime, name)
-        every = runtime.settings.checkpoint_every
-        if not DeltaLog.exists(self.folder / "changes", runtime.store):
-            raise not_found(name)
-        defaults = defaults_of(runtime.settings)
-        self.changes = ChangesLog.open(self.folder / "changes", runtime.store, str(name), every, defaults)
-        if self.changes.dropped:
-            raise not_found(name)
-        self.incarnation = self.changes.log.id
-        self.base_folder = base_folder(runtime, name, self.changes.schema)
-        self.base = BaseLog.open(self.base_folder, runtime.store, str(name), every)
+        self._opened_at_head, self._seen_by = False, 0
+        if runtime.store.remote:
+            self._open_at_once()
+        else:
+            self._open_changes()
+            self.base = self._opened_base(self.base_folder)
         self.base.log.limits = partial(self.changes.base_limits, ours=self.base_folder == self.folder / "base")
         self.changes.log.now_ms = self.base.log.now_ms = runtime.now_ms
         # One lock for both logs: whoever validates and commits holds still what every other thread would move.
@@ -63,11 +66,62 @@ class Handles:
         self.base.log.after_commit = self.base_index.after_commit
         self.changes.log.after_commit = self.changes_index.after_solid
         self._snapshot: Snapshot | None = None
+        # Snapshots whose files were seen.
+        self._present: weakref.WeakValueDictionary[int, Snapshot] = weakref.WeakValueDictionary()
         _handles[id(self)] = self
+
+    def _open_changes(self, listed: Callable[[], object] = lambda: None) -> None:
+        runtime, name = self.runtime, self.name
+        every, defaults = runtime.settings.checkpoint_every, defaults_of(runtime.settings)
+        try:
+            self.changes = ChangesLog.open(self.folder / "changes", runtime.store, str(name), every, defaults, listed)
+        except NotFound as error:
+            if not isinstance(error, NoLog) and DeltaLog.exists(self.folder / "changes", runtime.store):
+                raise
+            raise not_found(name) from error
+        if self.changes.dropped:
+            raise not_found(name)
+        self.incarnation = self.changes.log.id
+        self.base_folder = base_folder(runtime, name, self.changes.schema)
+
+    def _opened_base(self, folder: PurePath, listed: Callable[[], object] = lambda: None) -> BaseLog:
+        every = self.runtime.settings.checkpoint_every
+        return BaseLog.open(folder, self.runtime.store, str(self.name), every, listed)
+
+    def _open_at_once(self) -> None:
+        """Both logs at the same time, base where it mostly lies. What base has is asked once it is known which version
+        of changes is read: then it is as new as a look at both would find it.
+        """
+        listed, usual = threading.Event(), self.folder / "base"
+        with ThreadPoolExecutor(1) as beside:
+            ahead = beside.submit(self._opened_base, usual, listed.wait)
+            try:
+                self._open_changes(listed.set)
+            finally:
+                listed.set()
+        if self.base_folder == usual:
+            self.base = ahead.result()
+            self._opened_at_head = self.changes.log.opened_as_listed
+        else:
+            ahead.exception()
+            self.base = self._opened_base(self.base_folder)
+
+    @contextlib.contextmanager
+    def as_opened(self) -> Iterator[None]:
+        """For the rest of the call that has opened it: what it saw then is what its first look would find."""
+        self._seen_by = threading.get_ident() if self._opened_at_head else 0
+        try:
+            yield
+        finally:
+            self._seen_by = 0
 
     @property
     def data_folders(self) -> tuple[str, ...]:
-        """All that data files lie in: those of both logs, and where links in them lead."""
+        """All that data files lie in: those of both logs, and where links in them lead; of a lake in a bucket, where
+        local names of them lie that other processes are given.
+        """
+        if self.runtime.store.remote:
+            return (names_folder(self.incarnation),)
         own = str(self.changes.log.path), str(self.base_folder)
         linked = self.runtime.store.path_guard.linked
         return (*own, *(target for folder in own for target in sorted(linked.get(folder, ()))))
@@ -76,6 +130,10 @@ class Handles:
         """The table that this handle was opened on must not have been dropped (or dropped and created anew)."""
         if self.changes.dropped or self.changes.log.id != self.incarnation:
             raise NotFound(f"table {self.name} was dropped: open it again if it was created anew")
+
+    def has_columns_of(self, schema: TableSchema) -> bool:
+        """Whether both logs are at the columns that something was planned with."""
+        return self.changes.schema.has_columns_of(schema) and self.base.generation == schema.generation
 
     def commit(
         self,
@@ -90,12 +148,24 @@ class Handles:
         """One commit to one of the two logs, of a table that is still there."""
 
         def checked() -> LogChange | None:
-            if log is self.base.log:
+            if at_once:
+                self._look()
+            elif log is self.base.log:
                 self.changes.log.refresh()
             self.check_alive()
             return build()
 
-        return commit(self.runtime, log, f"{what} {self.name}", checked, discard=discard, point=point, look=look)
+        # A commit to base depends on both logs, which are asked at once where that takes requests.
+        at_once = look and log is self.base.log and self.runtime.store.remote
+        return commit(
+            self.runtime,
+            log,
+            f"{what} {self.name}",
+            checked,
+            discard=discard,
+            point=point,
+            look=look and not at_once,
+        )
 
     def snapshot(self, as_of: int | str | dt.datetime | Snapshot | None = None, *, look: bool = True) -> Snapshot:
         """Without `look` it is one that the handles know, who have been moved to the head before."""
@@ -103,7 +173,10 @@ class Handles:
             if as_of.table_id != self.incarnation:
                 raise InvalidRequest(f"as_of is a snapshot of another table than {self.name}: take one of this table")
             return as_of
-        return self._noted(lambda: self._take(as_of), look)
+        snapshot = self._noted(lambda: self._take(as_of), look)
+        if as_of is not None or snapshot.schema.expiry is None:
+            return snapshot
+        return self._noted(lambda: replace(snapshot, moment_ms=self.runtime.now_ms()), look=False)
 
     def snapshot_before(self, seq: int, *, look: bool = True) -> Snapshot:
         """The table as the write with this seq found it, also where the log no longer tells of the write before."""
@@ -118,15 +191,38 @@ class Handles:
         for number in range(LOOKS_MAX):
             # Trimmed or archived under us, a version has newer ones in its place: look again.
             with contextlib.suppress(Lost), self.changes.log.lock:
-                if look or number:
-                    self.changes.log.refresh()
-                    self.check_alive()
-                    self.runtime.store.step("snapshot.between")
-                    self.base.log.refresh()
+                if (look and not self._has_just_looked()) or number:
+                    self._look()
                 return take()
         raise Corruption(
             f"the log of table {self.name} cannot be read at its newest version: restore its commits from a copy"
         )
+
+    def _has_just_looked(self) -> bool:
+        """This thread, for the call that it is in. True once."""
+        if self._seen_by != threading.get_ident():
+            return False
+        self._seen_by = 0
+        return True
+
+    def _look(self) -> None:
+        """Changes first: what a fold has taken from there is in base by then. Where a look is a request, both go out at
+        once, and base is looked at again if there was anything new in changes.
+        """
+        changes, base, store = self.changes.log, self.base.log, self.runtime.store
+        if store.remote:
+            before = changes.version
+            with ThreadPoolExecutor(1) as beside:
+                ahead = beside.submit(base.is_newest)
+                changes.refresh()
+            self.check_alive()
+            if ahead.result() and changes.version == before:
+                return
+        else:
+            changes.refresh()
+            self.check_alive()
+        store.step("snapshot.between")
+        base.refresh()
 
     def _take(self, as_of: int | str | dt.datetime | None) -> Snapshot:
         if as_of is not None:
@@ -151,10 +247,17 @@ class Handles:
 
     def _build(self, changes: ChangesLog, base: BaseLog, seq_max: int | None = None) -> Snapshot:
         schema = changes.schema
+        if base.generation > schema.generation:
+            # New columns are in base first, and count once changes say so: until then it is read as it was before.
+            version = base.version_up_to(max(changes.seq, base.watermark), schema.generation)
+            base = BaseLog(base.log.at(version), str(self.name))
         base.check_readable(schema)
         watermark = base.watermark
-        pending: list[DataFile] = [f for f in changes.files() if f.seq > watermark]
+        live = changes.files()
+        pending: list[DataFile] = [f for f in live if f.seq > watermark]
         pending.sort(key=lambda f: (f.seq, f.op, f.path))
+        folded: list[DataFile] = [f for f in live if f.seq <= watermark] if schema.order_by else []
+        folded.sort(key=lambda f: (f.seq, f.op, f.path))
         return Snapshot(
             table=str(self.name),
             schema=schema,
@@ -165,6 +268,7 @@ class Handles:
             changes=tuple(pending),
             base=base.files(schema),
             table_id=self.incarnation,
+            remembered=remembering(folded),
         )
 
     def snapshot_saved_in(self, folder: PurePath, seq: int, changes_version: int, base_version: int) -> Snapshot:
@@ -178,26 +282,44 @@ class Handles:
 
         if isinstance(as_of, str) and is_tag_name(as_of):
             return tagged(self, as_of)
-        seq = self.resolve_as_of(as_of)
-        return self._snapshot_at(seq, self._newest_version_of(seq))
+        moment = self._parsed_as_of(as_of)
+        seq = self.resolve_as_of(moment)
+        snapshot = self._snapshot_at(seq, self._newest_version_of(seq))
+        if snapshot.schema.expiry is None:
+            return snapshot
+        # What has expired by then is hidden: by the time that was asked for, or by when the write was committed.
+        if isinstance(moment, dt.datetime):
+            return replace(snapshot, moment_ms=min(int(moment.timestamp() * 1000), self.runtime.now_ms()))
+        return replace(snapshot, moment_ms=self.changes.record_of_seq(seq).timestamp_ms)
 
     def _snapshot_at(self, seq: int, version: int) -> Snapshot:
         """`version`: one of the changes log, with everything up to `seq`."""
         changes = ChangesLog(self.changes.log.at(version), str(self.name))
-        base = BaseLog(self.base.log.at(self.base.version_up_to(seq)), str(self.name))
-        if base.watermark > seq:
+        base = BaseLog(self.base.log.at(self.base.version_up_to(seq, changes.schema.generation)), str(self.name))
+        if base.watermark > seq or base.generation > changes.schema.generation:
             raise NotFound(f"table {self.name} can no longer be read as of seq {seq}: its base log was trimmed")
         return self._build(changes, base, seq)
 
-    def check_present(self, snapshot: Snapshot) -> None:
-        """Every file of a snapshot of the past must still be there."""
-        for folder, files in ((self.changes.log.path, snapshot.changes), (self.base_folder, snapshot.base)):
-            gone = next((file.path for file in files if not self.runtime.store.exists(folder / file.path)), None)
+    def check_present(self, snapshot: Snapshot, *, to_read: bool = False) -> None:
+        """Every file of a snapshot of the past must still be there. `to_read`: whoever reads it notices by itself if
+        one goes later, so that in a bucket it is asked once for each snapshot.
+        """
+        store = self.runtime.store
+        if to_read and store.remote and self._present.get(id(snapshot)) is snapshot:
+            return
+        changes = (*snapshot.remembered, *snapshot.changes)
+        for folder, files in ((self.changes.log.path, changes), (self.base_folder, snapshot.base)):
+            if store.remote and files:  # one list instead of a request for each
+                there = set(store.below(folder))
+                gone = next((file.path for file in files if file.path not in there), None)
+            else:
+                gone = next((file.path for file in files if not store.exists(folder / file.path)), None)
             if gone is not None:
                 raise NotFound(
                     f"table {self.name} as of {snapshot.seq} can no longer be read: vacuum has removed "
                     f"{folder / gone}; choose a newer seq"
                 )
+        self._present[id(snapshot)] = snapshot
 
     def _newest_version_of(self, seq: int) -> int:
         """The newest version with exactly the rows and columns of `seq`: vacuum may have removed what a rewrite of
@@ -210,7 +332,7 @@ class Handles:
             version = record.version
         return version
 
-    def resolve_as_of(self, as_of: int | str | dt.datetime) -> int:
+    def _parsed_as_of(self, as_of: int | str | dt.datetime) -> int | dt.datetime:
         if isinstance(as_of, bool) or not isinstance(as_of, int | str | dt.datetime):
             raise InvalidRequest(
                 f"as_of is a seq (int), a time (datetime or ISO text) or the name of a tag, not {type(as_of).__name__}"
@@ -224,17 +346,23 @@ class Handles:
                 raise InvalidRequest(
                     f"as_of {as_of!r} is neither a seq, nor a time like 2026-11-15T12:00:00, nor a tag"
                 ) from None
+        if isinstance(as_of, dt.datetime):
+            return as_of if as_of.tzinfo else as_of.replace(tzinfo=dt.UTC)
+        return as_of
+
+    def resolve_as_of(self, as_of: int | str | dt.datetime) -> int:
+        as_of = self._parsed_as_of(as_of)
         newest, oldest = self.changes.seq, self.changes.created_at_seq
         if isinstance(as_of, dt.datetime):
-            moment = as_of if as_of.tzinfo else as_of.replace(tzinfo=dt.UTC)
-            return max(self.changes.seq_at_time(moment), oldest)
+            return max(self.changes.seq_at_time(as_of), oldest)
         if not oldest <= as_of <= newest:
             raise NotFound(f"table {self.name} has no seq {as_of}: it has {oldest} to {newest}")
         return as_of
 
     def schema(self) -> TableSchema:
         with self.changes.log.lock:
-            self.changes.log.refresh()
+            if not self._has_just_looked():
+                self.changes.log.refresh()
             self.check_alive()
             return self.changes.schema
 
@@ -271,20 +399,22 @@ def base_folder(runtime: Runtime, name: TableName, schema: TableSchema) -> PureP
     adopted = schema.settings.get(BASE_PATH)
     if adopted is None:
         return table_folder(runtime, name) / "base"
-    return adopted_folder(runtime, PurePath(adopted), f"the base of table {name}")
+    return adopted_folder(runtime, path_of(adopted), f"the base of table {name}")
 
 
 def adopted_folder(runtime: Runtime, path: PurePath, what: str) -> PurePath:
     path_guard = runtime.store.path_guard
-    if not path.is_absolute() or not path_guard.allows(path):
+    if not (path.is_absolute() or is_remote(path)) or not path_guard.allows(path):
         raise not_allowed(path, what)
     path_guard.trust(path)
     return path
 
 
 def index_folder(runtime: Runtime, folder: PurePath, table_id: str) -> PurePath:
-    """Where the indexes of a table lie."""
+    """Where the indexes of a table lie: on this machine, if the lake does not."""
     local = runtime.settings.index_folder
+    if local is None and runtime.store.remote:
+        local = runtime.settings.copies_folder / "index"
     if local is None:
         return folder / "index"
     # The id stands in the log, where it may be any text.

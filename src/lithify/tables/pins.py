@@ -3,11 +3,13 @@
 A pin is a file `_lithify/pins/<table>-<id>.json` that names its owner and the files of its snapshot. It is durable
 before the snapshot's files are looked at, and these are looked at before the snapshot is handed out, so a vacuum
 either sees the pin or the pin's owner sees what is missing. A vacuum holds the table's lock while it reads the pins
-and deletes; a snapshot of the past, whose files may be on its list already, is pinned under the same lock.
+and deletes; a snapshot of the past, whose files may be on its list already, is pinned under the same lock. Where the
+storage has no locks, the list is written down for the pinner to see (`tables/doomed.py`).
 
 A pin lasts as long as its owner: on this host its process, on another host `pin_hours_max` hours after its owner has
-written it last, which it does four times in that time. Pins of owners that are gone are removed by vacuum. A pin that
-cannot be read might protect anything, so the table is not vacuumed until it is removed by hand.
+written it last, which it does four times in that time, or was last seen alive (`tables/presence.py`). Pins of owners
+that are gone are removed by vacuum. A pin that cannot be read might protect anything, so the table is not vacuumed
+until it is removed by hand.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from lithify.compute.background import repeating
 from lithify.core.names import TableName
 from lithify.core.snapshot import Snapshot
 from lithify.errors import Corruption, LithifyError, NotFound
+from lithify.tables import presence
+from lithify.tables.doomed import check_spared
 from lithify.tables.handles import Handles
 from lithify.tables.runtime import Owner, Runtime
 
@@ -51,7 +55,8 @@ class SparedVersion:
     def of(cls, snapshot: Snapshot, created_ms: int, **more: Any) -> Self:
         told = ("table", "table_id", "seq", "changes_version", "base_version")
         facts = {name: getattr(snapshot, name) for name in told}
-        changes, base = (tuple(file.path for file in files) for files in (snapshot.changes, snapshot.base))
+        kept = (*snapshot.remembered, *snapshot.changes)
+        changes, base = (tuple(file.path for file in files) for files in (kept, snapshot.base))
         return cls(created_ms=created_ms, changes=changes, base=base, **facts, **more)
 
     @classmethod
@@ -74,50 +79,74 @@ class Pin(SparedVersion):
     owner: Owner
     renewed_ms: int
 
+    @property
+    def files(self) -> frozenset[str]:
+        """Of both logs, each below its name."""
+        return frozenset({*(f"changes/{path}" for path in self.changes), *(f"base/{path}" for path in self.base)})
+
     def holds(self, runtime: Runtime) -> bool:
+        if not runtime.store.locks:
+            hours = runtime.settings.pin_hours_max
+            return presence.may_be_alive(runtime, self.owner, hours * 3600, self.renewed_ms, hours)
         if self.owner.host != runtime.owner.host:
             return runtime.now_ms() - self.renewed_ms <= runtime.settings.pin_hours_max * HOUR_MS
         return self.owner.may_be_alive()
 
 
 @contextlib.contextmanager
-def pinned(handles: Handles, as_of: int | str | dt.datetime | Snapshot | None) -> Iterator[Snapshot]:
-    runtime = handles.runtime
+def pinned(
+    handles: Handles, as_of: int | str | dt.datetime | Snapshot | None, pin_id: str | None = None
+) -> Iterator[Snapshot]:
+    runtime, name = handles.runtime, handles.name
     runtime.store.make_folder(_folder(runtime))
     # What is live now leaves the table only with a commit younger than any retention: no vacuum under way lists it.
-    lock = vacuum_lock(runtime, handles.name) if as_of is not None else contextlib.nullcontext()
+    lock = vacuum_lock(runtime, name) if as_of is not None else contextlib.nullcontext()
     with contextlib.ExitStack() as undo:
         with lock:
             snapshot = handles.snapshot(as_of)
             now_ms = runtime.now_ms()
-            pin = Pin.of(snapshot, now_ms, id=runtime.new_id(), owner=runtime.owner, renewed_ms=now_ms)
+            pin = Pin.of(snapshot, now_ms, id=pin_id or runtime.new_id(), owner=runtime.owner, renewed_ms=now_ms)
+            undo.callback(presence.end, runtime, pin.id)
+            presence.begin(runtime, pin.id)
             undo.callback(runtime.store.delete, _path(runtime, pin))
             _write(runtime, pin)
             runtime.store.step("pin.written")
+            if not runtime.store.locks:
+                check_spared(runtime, name, pin.table_id, pin.files, lambda: handles.check_present(snapshot))
             handles.check_present(snapshot)
-        undo.enter_context(_renewing(runtime, pin))
+        if runtime.store.locks:
+            undo.enter_context(_renewing(runtime, pin))
         yield snapshot
 
 
 def vacuum_lock(runtime: Runtime, name: TableName) -> contextlib.AbstractContextManager[None]:
+    """If two held it at once, a pin of the past could be written between a vacuum's look at the pins and its deletes.
+    Where there are no locks, nobody holds it, and lists of doomed files keep that from happening.
+    """
+    if not runtime.store.locks:
+        return contextlib.nullcontext()
     runtime.store.make_folder(_folder(runtime))
-    path = _folder(runtime) / f"{name}.lock"
-    return runtime.store.lock(path, runtime.settings.lock_wait_s_max, f"vacuum of {name}")
+    return runtime.store.lock(_vacuumed(runtime, name), runtime.settings.lock_wait_s_max, f"vacuum of {name}")
 
 
 def note_vacuumed(runtime: Runtime, name: TableName) -> None:
-    """Whoever holds the lock: its file's time says when the table was vacuumed last."""
-    runtime.store.touch_ms(_folder(runtime) / f"{name}.lock", runtime.now_ms())
+    """An object's time says when the table was vacuumed last."""
+    runtime.store.touch_ms(_vacuumed(runtime, name), runtime.now_ms())
 
 
 def vacuumed_ms(runtime: Runtime, name: TableName) -> float:
     """When the table was vacuumed last. One that never was counts as if it were now: there is time."""
-    path = _folder(runtime) / f"{name}.lock"
+    path = _vacuumed(runtime, name)
     try:
         return runtime.store.modified_ms(path)
     except NotFound:
         runtime.store.make_folder(_folder(runtime))
         return runtime.store.touch_ms(path, runtime.now_ms())
+
+
+def _vacuumed(runtime: Runtime, name: TableName) -> PurePath:
+    """The lock of vacuum, where there is one."""
+    return _folder(runtime) / f"{name}.{'lock' if runtime.store.locks else 'vacuumed'}"
 
 
 def pins_of(runtime: Runtime, name: TableName) -> list[Pin]:
@@ -129,6 +158,11 @@ def pins_of(runtime: Runtime, name: TableName) -> list[Pin]:
             with contextlib.suppress(NotFound):
                 found.append(_read(runtime, folder / entry))
     return found
+
+
+def is_pinned(runtime: Runtime, name: TableName, pin_id: str) -> bool:
+    """Whether this pin is there: its owner has not let go of it, and no vacuum has taken it for one of the dead."""
+    return runtime.store.tag(_folder(runtime) / f"{name}-{pin_id}.json") is not None
 
 
 def remove_pin(runtime: Runtime, pin: Pin) -> None:

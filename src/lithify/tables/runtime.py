@@ -62,6 +62,7 @@ class Runtime:
     now_ms: Callable[[], int]  # the clock of the lake, not of this process
     new_id: Callable[[], str] = lambda: uuid.uuid4().hex
     pause: Callable[[float], None] = time.sleep
+    monotonic_s: Callable[[], float] = time.monotonic  # of this process: it tells how long, never when
     owner: Owner = field(default_factory=Owner.this_process)
     activity: Activity = field(default_factory=Activity)
     # How code that was sent to another process comes by a table there: a function that can be sent along.

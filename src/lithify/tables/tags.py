@@ -4,21 +4,34 @@ A tag is a folder `_lithify/tags/<table>/<name>/`. Its `tag.json` names the file
 as it spares those of a pin, but of no process and for no time. Logs are trimmed, so the folder also holds what the
 version is read from: links to one checkpoint and to the commits after it, of both logs. `tag.json` comes last and goes
 first: a folder without one is no tag. All of it happens under the lock of vacuum.
+
+Where the storage has no locks, the version is pinned meanwhile: vacuum reads the pins before the tags, so that it sees
+one or the other. Each attempt keeps what it reads from in a folder of its own, which has the id of its pin and which
+`tag.json` names; of two at once one gets the name, because `tag.json` is created once. An attempt whose pin is gone
+when its `tag.json` stands was taken for dead, and takes it back.
+
+What an attempt leaves that dies half-way is cleared away by the next vacuum: a folder that no `tag.json` names, once
+its pin is gone. It looks in that order, folders, pins, names: whose pin is gone has the name by then, or never will.
 """
 
 from __future__ import annotations
 
+import builtins
+import contextlib
 import datetime as dt
+import json
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import PurePath
 
 from lithify.core.names import TableName
 from lithify.core.results import Tag
 from lithify.core.snapshot import Snapshot
-from lithify.errors import Conflict, Corruption, InvalidRequest, NotFound
+from lithify.errors import Conflict, Corruption, InvalidRequest, NotFound, Unavailable
+from lithify.files.os_errors import Exists
 from lithify.tables.handles import Handles
-from lithify.tables.pins import SparedVersion, vacuum_lock
+from lithify.tables.pins import SparedVersion, is_pinned, pinned, vacuum_lock
 from lithify.tables.runtime import Runtime
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
@@ -30,6 +43,13 @@ class _Stored(SparedVersion):
     name: str
     actor: str
     bytes: int
+    folder: str = ""  # below that of the tag; empty: the same
+
+    def document(self) -> builtins.bytes:
+        fields = asdict(self)
+        if not self.folder:
+            del fields["folder"]
+        return json.dumps(fields).encode()
 
     def shown(self) -> Tag:
         created = dt.datetime.fromtimestamp(self.created_ms / 1000, dt.UTC)
@@ -47,32 +67,65 @@ def tag(handles: Handles, name: str, as_of: int | str | dt.datetime | Snapshot |
             f"{name!r} is no name of a tag: a letter, then up to 63 letters, digits, underscores, dots and hyphens"
         )
     runtime = handles.runtime
-    with vacuum_lock(runtime, handles.name):
+    own = "" if runtime.store.locks else runtime.new_id()
+    with _version_to_tag(handles, name, as_of, own) as snapshot:
+        folder = _folder(runtime, handles.name) / name
+        if not own:
+            runtime.store.delete_folder(folder)  # of a tag that was cut off
+        handles.changes.log.keep(snapshot.changes_version, folder / own / "changes")
+        handles.base.log.keep(snapshot.base_version, folder / own / "base")
+        size, actor = snapshot.base_bytes + snapshot.pending_bytes, runtime.settings.actor
+        stored = _Stored.of(snapshot, runtime.now_ms(), name=name, actor=actor, bytes=size, folder=own)
+        runtime.store.step("tag.kept")
+        if not own:
+            runtime.store.put(folder / _FILE, stored.document())
+            return stored.shown()
+        try:
+            runtime.store.publish(folder / _FILE, stored.document())
+        except Exists as error:
+            runtime.store.delete_folder(folder / own)
+            found = _found(handles, name)
+            raise _taken(handles, name, "another seq" if found is None else f"seq {found.seq}") from error
+        if not is_pinned(runtime, handles.name, own):
+            runtime.store.delete(folder / _FILE)
+            raise Unavailable(
+                f"tag {name} of table {handles.name} took so long that a vacuum took this process for dead, and may "
+                "have deleted files of the version; there is no such tag: try again"
+            )
+    return stored.shown()
+
+
+@contextlib.contextmanager
+def _version_to_tag(
+    handles: Handles, name: str, as_of: int | str | dt.datetime | Snapshot | None, pin_id: str
+) -> Iterator[Snapshot]:
+    """While its files are safe from vacuum."""
+    with vacuum_lock(handles.runtime, handles.name):
         if (found := _found(handles, name)) is not None:
-            raise Conflict(f"table {handles.name} has a tag {name} of seq {found.seq}: untag it first")
+            raise _taken(handles, name, f"seq {found.seq}")
+        if not handles.runtime.store.locks:
+            with pinned(handles, as_of, pin_id) as snapshot:
+                yield snapshot
+            return
         snapshot = handles.snapshot(as_of)
         handles.check_present(snapshot)
-        folder = _folder(runtime, handles.name) / name
-        runtime.store.delete_folder(folder)  # of a tag that was cut off
-        handles.changes.log.keep(snapshot.changes_version, folder / "changes")
-        handles.base.log.keep(snapshot.base_version, folder / "base")
-        size, actor = snapshot.base_bytes + snapshot.pending_bytes, runtime.settings.actor
-        stored = _Stored.of(snapshot, runtime.now_ms(), name=name, actor=actor, bytes=size)
-        runtime.store.step("tag.kept")
-        runtime.store.put(folder / _FILE, stored.document())
-    return stored.shown()
+        yield snapshot
+
+
+def _taken(handles: Handles, name: str, what: str) -> Conflict:
+    return Conflict(f"table {handles.name} has a tag {name} of {what}: untag it first")
 
 
 def untag(handles: Handles, name: str) -> None:
     if not is_tag_name(name):  # it would be a path, and lead elsewhere
         raise _no_tag(handles, name)
     with vacuum_lock(handles.runtime, handles.name):
-        if _found(handles, name) is None:
+        if (found := _found(handles, name)) is None:
             raise _no_tag(handles, name)
         store, folder = handles.runtime.store, _folder(handles.runtime, handles.name) / name
         store.delete(folder / _FILE)
         store.sync_folder(folder)
-        store.delete_folder(folder)
+        store.delete_folder(folder / found.folder)
 
 
 def tags(handles: Handles) -> list[Tag]:
@@ -94,26 +147,55 @@ def tagged(handles: Handles, name: str) -> Snapshot:
     stored = _found(handles, name)
     if stored is None:
         raise _no_tag(handles, name)
-    folder = _folder(handles.runtime, handles.name) / name
-    return handles.snapshot_saved_in(folder, stored.seq, stored.changes_version, stored.base_version)
+    folder = _folder(handles.runtime, handles.name) / name / stored.folder
+    snapshot = handles.snapshot_saved_in(folder, stored.seq, stored.changes_version, stored.base_version)
+    return snapshot if snapshot.schema.expiry is None else replace(snapshot, moment_ms=stored.created_ms)
 
 
-def forget_tags(runtime: Runtime, name: TableName) -> None:
-    """Of a dropped table."""
-    runtime.store.delete_folder(_folder(runtime, name))
+def clear_cut_off(handles: Handles) -> None:
+    """Remove what attempts that died have left. Under the lock of vacuum, where there is one."""
+    runtime, table = handles.runtime, _folder(handles.runtime, handles.name)
+    store = runtime.store
+    for name in store.names(table):
+        if store.locks:
+            if not store.exists(table / name / _FILE):
+                store.delete_folder(table / name)
+            continue
+        attempts = [own for own in store.names(table / name) if own != _FILE]
+        ended = [own for own in attempts if not is_pinned(runtime, handles.name, own)]
+        stored = _read(runtime, handles.name, name) if ended else None
+        for own in ended:
+            if stored is None or own != stored.folder:
+                store.delete_folder(table / name / own)
+
+
+def left_of_tags(runtime: Runtime, name: TableName) -> list[PurePath]:
+    """What the tags of a dropped table have left."""
+    folder, store = _folder(runtime, name), runtime.store
+    if store.remote:
+        return [folder / path for path in store.below(folder)]
+    return [folder] if store.exists(folder) else []
 
 
 def _found(handles: Handles, name: str) -> _Stored | None:
-    path = _folder(handles.runtime, handles.name) / name / _FILE
+    stored = _read(handles.runtime, handles.name, name)
+    return stored if stored is not None and stored.table_id == handles.incarnation else None
+
+
+def _read(runtime: Runtime, table: TableName, name: str) -> _Stored | None:
+    """Also one of a table that was dropped at the same place."""
+    path = _folder(runtime, table) / name / _FILE
     try:
-        stored = _Stored.parsed(handles.runtime.store.read(path))
+        stored = _Stored.parsed(runtime.store.read(path))
     except NotFound:
         return None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise Corruption(
             f"tag {path} cannot be read, and it may protect any file: restore it from a copy, or remove its folder"
         ) from error
-    return stored if stored.table_id == handles.incarnation else None
+    if not isinstance(stored.folder, str) or not (stored.folder == "" or stored.folder.isalnum()):
+        raise Corruption(f"tag {path} names the folder {stored.folder!r}, which no tag has: restore it from a copy")
+    return stored
 
 
 def _no_tag(handles: Handles, name: str) -> NotFound:

@@ -11,7 +11,9 @@ import pyarrow as pa
 
 from lithify.core import strict_json
 from lithify.core.json_rows import RowMisfit, exact, rows_as_columns
+from lithify.core.names import GIVEN
 from lithify.errors import InvalidRequest
+from lithify.text.debezium import Envelope, NotARow
 from lithify.text.inferred_types import json_columns
 from lithify.text.json_fields import TWICE, repeated_field, repeated_in_rows, repeating_lines, repeats
 from lithify.text.text_rows import (
@@ -44,14 +46,62 @@ class _Parsed:
 def json_batches(blocks: Iterator[bytes], label: str, target: Target, line: int = 1) -> Iterator[TextBatch]:
     """Rows of JSON lines that begin on this `line`; or of one array, if the text begins with a bracket."""
     for parsed in _parsed(blocks, label, line):
-        if not parsed.rows:
-            yield TextBatch(empty(target.columns.names, target), parsed.bad, frozenset())
+        yield _batch(parsed, label, target)
+
+
+def message_batch(
+    messages: Sequence[bytes | None], label: str, target: Target, keys: Sequence[bytes | None] | None = None
+) -> TextBatch:
+    """Rows of messages in an envelope, each a JSON text; a message that is null is the end of its key. A record's line
+    is the number of its message, from 1 on.
+    """
+    parsed = _lines([(at, text) for at, text in enumerate(messages, 1) if text is not None], label)
+    return _batch(parsed, label, target, keys)
+
+
+def _batch(parsed: _Parsed, label: str, target: Target, keys: Sequence[bytes | None] | None = None) -> TextBatch:
+    if target.envelope is not None:
+        parsed = _opened(parsed, label, target.envelope, keys)
+    if not parsed.rows:
+        return TextBatch(empty(target.columns.names, target), parsed.bad, frozenset())
+    rows, bad = _judged(parsed, label, target)
+    if parsed.array:
+        bad = [replace(each, file=f"{label}, row {each.line}", line=None) for each in bad]
+    named = frozenset[str]().union(*(row for row in parsed.rows if isinstance(row, dict)))
+    named |= {GIVEN} & set(target.columns.names)
+    return TextBatch(rows, sorted([*parsed.bad, *bad], key=lambda each: each.line or 0), named)
+
+
+def _opened(parsed: _Parsed, label: str, envelope: Envelope, keys: Sequence[bytes | None] | None) -> _Parsed:
+    """Messages as the rows that they are about; what is about none is left out, what cannot be one is bad."""
+    rows, places, bad = [], [], list(parsed.bad)
+    for at, message in enumerate(parsed.rows):
+        number, text = parsed.records[at]
+        try:
+            row = envelope.opened(message, _key(keys, number))
+        except NotARow as error:
+            file, line = (f"{label}, row {number}", None) if parsed.array else (label, number)
+            bad.append(BadRecord(file, line, error.column, error.why, shown(text.strip())))
             continue
-        rows, bad = _judged(parsed, label, target)
-        if parsed.array:
-            bad = [replace(each, file=f"{label}, row {each.line}", line=None) for each in bad]
-        named = frozenset[str]().union(*(row for row in parsed.rows if isinstance(row, dict)))
-        yield TextBatch(rows, sorted([*parsed.bad, *bad], key=lambda each: each.line or 0), named)
+        if row is not None:
+            rows.append(row)
+            places.append(at)
+
+    def again() -> list[Any]:
+        digits = parsed.again()
+        return [envelope.opened(digits[at], _key(keys, parsed.records[at][0])) for at in places]
+
+    return replace(parsed, rows=rows, again=again, records=[parsed.records[at] for at in places], bad=bad)
+
+
+def _key(keys: Sequence[bytes | None] | None, number: int) -> Any:
+    text = keys[number - 1] if keys is not None else None
+    if text is None:
+        return None
+    try:
+        return strict_json.loads(text)
+    except strict_json.JSONDecodeError:
+        return None
 
 
 def json_types(blocks: Iterator[bytes], label: str) -> pa.Schema:
@@ -214,7 +264,7 @@ def _only(rows: Sequence[Any], known: set[str]) -> list[Any]:
 
 def _filled(rows: Sequence[Any], columns: pa.Schema, again: Callable[[], Sequence[Any]]) -> pa.Table:
     """With all columns, in their order: null where no row has one."""
-    if all(isinstance(row, dict) and not row for row in rows):
+    if GIVEN not in columns.names and all(isinstance(row, dict) and not row for row in rows):
         return _nulls(columns, len(rows))
     table = rows_as_columns(rows, columns, again)
     return pa.table(

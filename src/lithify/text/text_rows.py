@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lithify.core.ops import WORDS, Op
+from lithify.text.debezium import Envelope
 
 RECORD_BYTES_MAX = 64 * 2**20
 SHOWN_MAX = 60
@@ -53,6 +54,17 @@ class BadRecord:
         return ", ".join(filter(None, [*parts, f"column {self.column!r}" if self.column is not None else ""]))
 
 
+def bad_line(record: BadRecord) -> dict[str, object]:
+    """As it is set aside."""
+    return {
+        "file": record.file,
+        "line": record.line,
+        "column": record.column,
+        "why": record.reason,
+        "record": record.record,
+    }
+
+
 @dataclass(frozen=True)
 class TextBatch:
     """`names`: the columns that the records name, in whichever of them."""
@@ -66,7 +78,7 @@ class TextBatch:
 class Target:
     """What rows are wanted: `required` columns need a value, but not in a row whose `op_column` says that it deletes;
     `others`: columns that are not wanted are passed over instead of refused; `first_bad`: the first bad record is
-    enough to know.
+    enough to know; `envelope` opens messages to rows first.
     """
 
     columns: pa.Schema
@@ -74,6 +86,7 @@ class Target:
     others: bool = False
     op_column: str | None = None
     first_bad: bool = False
+    envelope: Envelope | None = None
 
 
 def shown(record: bytes) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 import statistics
 import subprocess
 import sys
@@ -17,10 +16,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
+from lithify.core.names import CONTROL_FOLDER
 from lithify.errors import ComputeFailed, InvalidRequest
+from lithify.files.addresses import is_remote
+from lithify.files.open_storage import storage_of
+from lithify.files.user_files import named_place
+from lithify.lake.internals import internals
 from lithify.lake.lake import Lake
 from lithify.lake.table import Table
 from lithify.settings import Settings
@@ -50,7 +54,7 @@ PLAIN_READER = """
 import json, os, sys
 from deltalake import DeltaTable
 import pyarrow as pa, pyarrow.compute as pc, pyarrow.dataset as ds
-table = DeltaTable(sys.argv[1])
+table = DeltaTable(sys.argv[1], storage_options=json.loads(sys.argv[2]))
 rows = pa.table(table.to_pyarrow_table(columns=["id", "amount"]))
 print(json.dumps({"version": table.version(), "files": len(table.file_uris()), "rows": rows.num_rows,
                   "revenue": str(pc.sum(rows["amount"]).as_py()), "lithify": "lithify" in sys.modules}), flush=True)
@@ -111,11 +115,11 @@ class _Note:
 
 class Demo:
     def __init__(
-        self, folder: Path, settings: Settings, rows: int = ROWS_DEFAULT, narrator: Narrator | None = None
+        self, folder: PurePath, settings: Settings, rows: int = ROWS_DEFAULT, narrator: Narrator | None = None
     ) -> None:
         if not ROWS_MIN <= rows <= ROWS_MAX:
             raise InvalidRequest(f"--rows {rows}: the demo takes {ROWS_MIN:,} to {ROWS_MAX:,} orders")
-        self._folder, self._settings, self._rows = folder.expanduser().absolute(), settings, rows
+        self._folder, self._settings, self._rows = named_place(folder), settings, rows
         self._narrator = narrator or Narrator()
         self._steps: list[Step] = []
 
@@ -124,7 +128,7 @@ class Demo:
         prepare_folder(self._folder)
         # Without a cache: a question that is asked again would be answered from memory, and its time say nothing.
         with Lake(self._folder, settings=self._settings.model_copy(update={"cache_bytes_max": 0})) as lake:
-            (self._folder / "_lithify" / MARKER).write_text(json.dumps({"rows": self._rows}) + "\n")
+            mark(lake, self._rows)
             orders = self._load(lake)
             loaded_seq = orders.snapshot().seq
             loaded = self._totals(lake)
@@ -197,7 +201,8 @@ class Demo:
             p50, p99 = statistics.median(latencies), _p99(latencies)
             title = f"one {what} of {size:,} rows, durable"
             facts = {"p50_ms": round(p50, 2), "p99_ms": round(p99, 2)}
-            self._add(Step("Change", title, p50 / 1000, f"p50 {p50:.1f} ms, p99 {p99:.1f} ms, fsynced", facts))
+            lasts = "in the bucket" if is_remote(self._folder) else "fsynced"
+            self._add(Step("Change", title, p50 / 1000, f"p50 {p50:.1f} ms, p99 {p99:.1f} ms, {lasts}", facts))
         return stream.expected
 
     def _pipeline(self, lake: Lake, title: str) -> None:
@@ -283,7 +288,8 @@ class Demo:
     def _plain_delta(self, lake: Lake, orders: Table) -> None:
         totals = self._totals(lake)
         with self._step("Open", "base with plain deltalake, no Lithify") as note:
-            command = [sys.executable, "-c", PLAIN_READER, str(orders.base_path)]
+            options = json.dumps(_told_to_deltalake(self._folder))
+            command = [sys.executable, "-c", PLAIN_READER, str(orders.base_path), options]
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
             self._check(done.returncode == 0, f"a plain Delta reader failed: {done.stderr.strip().splitlines()[-1:]}")
             plain = json.loads(done.stdout)
@@ -317,22 +323,35 @@ class Demo:
             )
 
 
-def prepare_folder(folder: Path) -> None:
+def is_free(folder: PurePath) -> bool:
+    """Whether nothing lies there."""
+    store = storage_of(folder)
+    return not store.exists(folder) or (store.is_folder(folder) and not store.names(folder))
+
+
+def mark(lake: Lake, rows: int) -> None:
+    """Say that it is of a demo, which the next may replace."""
+    internals(lake).runtime.store.put(lake.path / CONTROL_FOLDER / MARKER, f"{json.dumps({'rows': rows})}\n".encode())
+
+
+def prepare_folder(folder: PurePath) -> None:
     """Make way for a demo lake: replaces one that an earlier demo made, and nothing else."""
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+    if is_free(folder):
         return
-    if not (folder / "_lithify" / MARKER).is_file() or not (folder / "_lithify" / "lake.json").is_file():
-        raise InvalidRequest(f"{folder} is there already and was not made by a demo: pass --lake with a new folder")
+    store = storage_of(folder)
+    what = "address" if store.remote else "folder"
+    if not store.is_folder(folder) or not {MARKER, "lake.json"} <= set(store.names(folder / CONTROL_FOLDER)):
+        raise InvalidRequest(f"{folder} is there already and was not made by a demo: pass --lake with a new {what}")
     shop = folder / "shop"
-    for entry in (*folder.iterdir(), *(shop.iterdir() if shop.is_dir() else ())):
-        if entry not in (folder / "_lithify", shop, *(shop / name for name in TABLES)):
+    for entry in (*(folder / name for name in store.names(folder)), *(shop / name for name in store.names(shop))):
+        if entry not in (folder / CONTROL_FOLDER, shop, *(shop / name for name in TABLES)):
             raise InvalidRequest(
-                f"{entry} is not of the demo, and the demo would delete it: pass --lake with a new folder"
+                f"{entry} is not of the demo, and the demo would delete it: pass --lake with a new {what}"
             )
-    shutil.rmtree(folder)
+    store.delete_folder(folder)
 
 
-def try_next(folder: Path, orders: str) -> list[str]:
+def try_next(folder: PurePath, orders: str) -> list[str]:
     """Commands that work as printed, from the current folder."""
     shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
     lake = f"lithify --lake {shlex.quote(str(shown))}"
@@ -352,6 +371,15 @@ def try_next(folder: Path, orders: str) -> list[str]:
         f"{lake} pipeline history",
         f"{lake} fold {orders}",
     ]
+
+
+def _told_to_deltalake(folder: PurePath) -> dict[str, str]:
+    """It finds the keys of a bucket in the environment by itself; that http is meant it has to be told."""
+    if not is_remote(folder):
+        return {}
+    from lithify.files.bucket.client import server
+
+    return {"AWS_ALLOW_HTTP": "true"} if server().startswith("http://") else {}
 
 
 def _seconds(action: Callable[[], object]) -> float:

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import random
 from collections.abc import Iterator
 from decimal import Decimal
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 import pyarrow as pa
 
-from lithify.core.names import CONTROL_FOLDER
 from lithify.lake.lake import Lake
 from lithify.settings import Settings
 from lithify.tools import demo_data
-from lithify.tools.demo import CUSTOMERS, MARKER, ORDERS
+from lithify.tools.demo import CUSTOMERS, ORDERS, is_free, mark
 
 CUSTOMERS_COUNT, ORDERS_COUNT = 500, 20_000
 SEED = 7
 
 
-def make_if_missing(folder: Path, settings: Settings) -> bool:
+def make_if_missing(folder: PurePath, settings: Settings) -> bool:
     """Whether it was made now. A folder that holds anything is left as it is."""
-    folder = folder.expanduser().absolute()
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if not is_free(folder):
         return False
     with Lake(folder, settings=settings) as lake:
-        (folder / CONTROL_FOLDER / MARKER).write_text(json.dumps({"rows": ORDERS_COUNT}) + "\n")
+        mark(lake, ORDERS_COUNT)
         chance = random.Random(SEED)
         customers = lake.create_table(CUSTOMERS, demo_data.CUSTOMERS, key="id")
         customers.upsert(pa.Table.from_pylist(list(_customers(chance)), schema=demo_data.CUSTOMERS))

@@ -1,7 +1,4 @@
-"""Is this machine, and this lake, fit for work? Each check measures one thing and says what to do about it.
-
-`fail`: something will not work. `warn`: it works, but slowly, or not for long.
-"""
+"""Is this machine, and this lake, fit for work? Each check measures one thing and says what to do about it."""
 
 from __future__ import annotations
 
@@ -14,16 +11,19 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from enum import StrEnum
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePath
 from typing import Any
 
 from lithify.core.optional import has_spark
 from lithify.core.wording import plural
-from lithify.errors import LithifyError
+from lithify.errors import LithifyError, NotFound
+from lithify.files.addresses import is_remote
+from lithify.files.storage import Storage
 from lithify.settings import Settings
 from lithify.sql.isolated import landlock
+from lithify.tools.bucket_checks import check_bucket, check_copies
+from lithify.tools.check import Check, Status
 
 TESTED = {
     "pyspark": "4.3",
@@ -40,32 +40,22 @@ FSYNC_MS_SLOW = 10.0
 FSYNC_ROUNDS = 15
 MEMORY_BYTES_LOW = 4 * 2**30
 PENDING_FILES_MANY = 500
+LOOKS_AT_ONCE = 16  # where each is a request
 
 
-class Status(StrEnum):
-    ok = "ok"
-    warn = "warn"
-    fail = "fail"
-
-
-@dataclass(frozen=True)
-class Check:
-    """What was looked at, how it is, what was found, and what to do if it is not ok."""
-
-    name: str
-    status: Status
-    found: str
-    advice: str = ""
-    values: dict[str, Any] = field(default_factory=dict)
-
-
-def examine(settings: Settings, lake: Path | None) -> list[Check]:
-    folder = lake if lake is not None and lake.is_dir() else Path.cwd()
+def examine(settings: Settings, lake: PurePath | None) -> list[Check]:
     checks = [check_python(), *check_libraries(), check_cores(), check_memory(), check_cage()]
     if has_spark():
         checks += [check_java(), *_safely("spark", lambda: [check_spark(settings)])]
-    checks += _safely("disk", lambda: [check_disk(folder)])
-    checks += _safely("fsync", lambda: [check_fsync(folder)])
+    if lake is not None and is_remote(lake):
+        checks += _safely("copies", lambda: [check_copies(settings)])
+        checks += (reached := _safely("bucket", lambda: check_bucket(settings, lake)))
+        if any(check.status is Status.fail for check in reached):
+            return checks
+    else:
+        folder = Path(lake) if lake is not None and Path(lake).is_dir() else Path.cwd()
+        checks += _safely("disk", lambda: [check_disk(folder)])
+        checks += _safely("fsync", lambda: [check_fsync(folder)])
     if lake is not None:
         checks += _safely("lake", lambda: check_lake(settings, lake))
     return checks
@@ -252,7 +242,7 @@ def _has_links(folder: Path) -> bool:
     return True
 
 
-def check_lake(settings: Settings, path: Path) -> list[Check]:
+def check_lake(settings: Settings, path: PurePath) -> list[Check]:
     """Open every table; look whether the files that its logs name are there, and as long as they were written."""
     from lithify.lake.lake import Lake
 
@@ -281,12 +271,12 @@ def check_table(lake: Any, name: str) -> Check:
     except LithifyError as error:
         return Check(label, Status.fail, "damaged", error.message, {"code": error.code})
     changes = internals(table).handles.changes.log.path
-    damaged = [
-        problem
+    named = [
+        (folder / file.path, file.size_bytes)
         for folder, files in ((table.base_path, snapshot.base), (changes, snapshot.changes))
         for file in files
-        if (problem := _problem(folder / file.path, file.size_bytes))
     ]
+    damaged = _damaged(named, internals(lake).runtime.store)
     found = (
         f"{snapshot.base_rows:,} rows in base, {snapshot.pending_rows:,} changes pending in "
         f"{len(snapshot.changes):,} files"
@@ -311,11 +301,40 @@ def check_table(lake: Any, name: str) -> Check:
     return Check(label, Status.ok, found, values=values)
 
 
+def _damaged(named: list[tuple[PurePath, int]], store: Storage) -> list[str]:
+    """What is wrong with files that logs name with their sizes."""
+    if not store.remote:
+        return [problem for path, size_bytes in named if (problem := _problem(Path(path), size_bytes))]
+
+    def look(path: PurePath, size_bytes: int) -> str | None:
+        try:
+            return _other_size(path, store.size(path), size_bytes) or _replaced(path, store)
+        except NotFound:
+            return f"{path} is missing"
+        except LithifyError as error:
+            return f"{path} cannot be read: {error.message}"
+
+    with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
+        return [problem for problem in pool.map(look, *zip(*named, strict=True)) if problem] if named else []
+
+
+def _replaced(path: PurePath, store: Storage) -> str | None:
+    """Another object of the same size is told by the copy of the first, where there is one."""
+    from lithify.files.local_files import is_other_than_copy
+
+    if not is_other_than_copy(store, path):
+        return None
+    return f"{path} is another object than when it was read here: somebody has replaced it"
+
+
+def _other_size(path: PurePath, size: int, size_bytes: int) -> str | None:
+    return None if size == size_bytes else f"{path} has {size:,} bytes instead of {size_bytes:,}"
+
+
 def _problem(path: Path, size_bytes: int) -> str | None:
     try:
-        size = path.stat().st_size
+        return _other_size(path, path.stat().st_size, size_bytes)
     except FileNotFoundError:
         return f"{path} is missing"
     except OSError as error:
         return f"{path} cannot be read: {error.strerror}"
-    return None if size == size_bytes else f"{path} has {size:,} bytes instead of {size_bytes:,}"

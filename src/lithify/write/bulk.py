@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from lithify.core.ops import Op
+from lithify.core.ops import DELETES, Op
 from lithify.core.results import Commit
 from lithify.core.rows import check_convertible
 from lithify.core.schema import TableSchema
@@ -18,8 +18,9 @@ from lithify.delta.actions import LogChange
 from lithify.delta.changes import SEQ_TXN
 from lithify.errors import Conflict, InvalidRequest
 from lithify.files.parquet import Written
-from lithify.jobs import jobs
+from lithify.jobs import jobs, recovery
 from lithify.tables.handles import Handles
+from lithify.write.allow_updates import allow_ordered_deletes, allow_updates
 from lithify.write.conditions import Write
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ def write_frame(handles: Handles, frame: DataFrame, write: Write) -> Commit:
     from lithify.spark.write import WriteTask, write_parts
 
     check_convertible(arrow_schema(frame.schema), handles.schema().columns)
+    if handles.schema().rules:
+        return write_events(handles, frame, write, None)
     handles.runtime.session(frame.sparkSession)
 
     def produce(schema: TableSchema, root: str, folder: str) -> Files:
@@ -44,17 +47,25 @@ def write_frame(handles: Handles, frame: DataFrame, write: Write) -> Commit:
 
 
 def write_events(
-    handles: Handles, frame: DataFrame, write: Write, op_column: str | None, order: Sequence[str] = ()
+    handles: Handles,
+    frame: DataFrame,
+    write: Write,
+    op_column: str | None,
+    order: Sequence[str] = (),
+    *,
+    partial: bool = False,
 ) -> Commit:
     """Events in the order of the frame's rows (of the columns `order` before that), resolved per key: upserts, replaces
-    and deletes in one commit.
+    and deletes in one commit. `partial`: they leave columns that the frame does not have as they are.
     """
     from lithify.spark.event_write import EventTask, write_resolved
 
     handles.runtime.session(frame.sparkSession)
+    if partial:
+        allow_updates(handles)
 
     def produce(schema: TableSchema, root: str, folder: str) -> Files:
-        return write_resolved(frame, EventTask(schema, root, folder, op_column, tuple(order)))
+        return write_resolved(frame, EventTask(schema, root, folder, op_column, tuple(order), partial))
 
     return write_files(handles, write, produce)
 
@@ -65,7 +76,7 @@ def write_files(handles: Handles, write: Write, produce: Produce) -> Commit:
     schema = handles.schema()
     if (replayed := write.before(handles.changes)) is not None:
         return replayed
-    jobs.recover(runtime, str(handles.name))
+    recovery.recover(runtime, str(handles.name))
     with jobs.running(handles, "bulk", "changes") as run:
         job, root = run.job, run.log.path
         store.make_folder(root / job.folder)
@@ -77,6 +88,7 @@ def write_files(handles: Handles, write: Write, produce: Produce) -> Commit:
         jobs.drop_leftovers(runtime, root, job, [file.path for file, _ in files])
         store.sync_folder(root / job.folder)
         store.sync_folder(root)
+        allow_ordered_deletes(handles, (op for _, op in files))
         commit = _commit(handles, run, schema, files, write)
         if not commit.replayed:
             runtime.activity.committed(1, commit.rows)
@@ -85,15 +97,16 @@ def write_files(handles: Handles, write: Write, produce: Produce) -> Commit:
 
 def _commit(handles: Handles, run: jobs.RunningJob, schema: TableSchema, files: Files, write: Write) -> Commit:
     changes, table = handles.changes, str(handles.name)
-    deleted = sum(file.rows for file, op in files if op is Op.DELETE)
-    upserted = sum(file.rows for file, op in files if op is not Op.DELETE)
+    deleted = sum(file.rows for file, op in files if op in DELETES)
+    upserted = sum(file.rows for file, op in files if op not in DELETES)
     before: Commit | None = None
 
     def build() -> LogChange | None:
         nonlocal before
         if (before := write.before(changes)) is not None:
             return None
-        if changes.schema.columns.names[: len(schema.names)] != schema.names:
+        now = changes.schema
+        if now.generation != schema.generation or now.names[: len(schema.names)] != schema.names:
             raise Conflict(
                 f"the columns of table {table} changed while the rows were written; nothing was committed: write again"
             )

@@ -163,7 +163,8 @@ class Write:
             if (replay := condition.check(changes)) is not None:
                 rows, upserted, deleted = (replay.said.get(name, -1) for name in ("rows", "upserted", "deleted"))
                 did, id = replay.said.get("operation", self.operation), self._batch_id
-                return Commit(changes.table, replay.seq, did, rows, upserted, deleted, id, replayed=True)
+                skipped = replay.said.get("skipped", 0)
+                return Commit(changes.table, replay.seq, did, rows, upserted, deleted, id, True, skipped)
         return None
 
     def txns(self, seq: int) -> dict[str, int]:
@@ -188,7 +189,10 @@ class Write:
 
     def commit(self, table: str, seq: int, upserted: int, deleted: int) -> Commit:
         """The answer to it."""
-        return Commit(table, seq, self.operation, upserted + deleted, upserted, deleted, self._batch_id)
+        skipped = self.info.get("skipped", 0)
+        return Commit(
+            table, seq, self.operation, upserted + deleted, upserted, deleted, self._batch_id, skipped=skipped
+        )
 
     @property
     def _of_conditions(self) -> Mapping[str, Any]:

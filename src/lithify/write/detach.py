@@ -30,7 +30,9 @@ from lithify.core.rows import rows_of
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import DataFile, Snapshot
 from lithify.errors import Conflict, InvalidRequest, LithifyError, NotFound
+from lithify.files.addresses import path_of
 from lithify.files.local import LocalStorage
+from lithify.files.local_files import bring, copy_out
 from lithify.files.open_parquet import open_file
 from lithify.files.parquet import Layout, PartWriter, Written, batches_of, part_path, read
 from lithify.files.read_proof import check_whole
@@ -68,7 +70,7 @@ def detach(
     wanted, folder = _day(day), user_path(to)
     if (time := table.handles.schema().time) is None:
         raise InvalidRequest(f"table {table.name} has no time column, and so no days: give it one when you create it")
-    if table.runtime.store.exists(folder):
+    if OUTSIDE.exists(folder):
         raise Conflict(f"{folder} exists already: detach writes a folder of its own, give another name")
     if folder.is_relative_to(table.runtime.root):
         raise InvalidRequest(f"{folder} lies inside this lake: detach takes a day out of it, give a place elsewhere")
@@ -104,12 +106,14 @@ def detach(
 def _lay_out(table: TableInternals, files: Iterable[DataFile], folder: PurePath) -> None:
     """The day's files under names in `folder`, which appears whole or not at all."""
     root = table.handles.base_folder
+    files = list(files)
+    bring((root / file.path, file.size_bytes) for file in files)
     draft = folder.with_name(f".{folder.name}-{table.runtime.new_id()}")
     OUTSIDE.make_folder(draft)
     try:
         for number, file in enumerate(files):
             check_whole(f"{root}/{file.path}", file.size_bytes)
-            table.runtime.store.download(root / file.path, draft / f"part-{number:05d}.parquet")
+            copy_out(table.runtime.store, root / file.path, file.size_bytes, draft / f"part-{number:05d}.parquet")
             OUTSIDE.sync_file(draft / f"part-{number:05d}.parquet")
         OUTSIDE.sync_folder(draft)
         OUTSIDE.move(draft, folder)
@@ -122,7 +126,7 @@ def _keys(table: TableInternals, snapshot: Snapshot, files: Iterable[DataFile], 
     """What deletes exactly these rows: their keys, or without a key the moments of the day."""
     schema = snapshot.schema
     columns, root = schema.select(schema.key or [time]), table.handles.base_folder
-    parts = [read(root / file.path, columns, dict(constants_of(file, schema))) for file in files]
+    parts = [read(root / file.path, columns, dict(constants_of(file, schema)), file.size_bytes) for file in files]
     rows = pa.concat_tables(parts)
     return rows if schema.keyed else rows.group_by([time]).aggregate([]).select([time])
 
@@ -151,7 +155,7 @@ def attach(table: TableInternals, folder: PurePath | str, batch_id: str | None, 
 
     def produce(schema: TableSchema, root: str, target: str) -> Files:
         return [
-            (_taken(path, schema, part_path(root, target, f"part-{number:05d}.parquet"), PurePath(root)), Op.UPSERT)
+            (_taken(path, schema, part_path(root, target, f"part-{number:05d}.parquet"), path_of(root)), Op.UPSERT)
             for number, path in enumerate(paths)
         ]
 

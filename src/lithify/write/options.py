@@ -6,10 +6,12 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from lithify.core.schema import TableSchema, check_key_type
+from lithify.core.expiry import expiry_of
+from lithify.core.schema import EXPIRY_FORMAT, FORMAT_PROPERTY, TableSchema, check_key_type
 from lithify.delta.actions import LogChange
 from lithify.errors import InvalidRequest
 from lithify.files.parquet import can_have_bloom
+from lithify.options.expiry_text import EXPIRES
 from lithify.options.policy import MaintenancePolicy, policy_of
 from lithify.options.table_options import DEFAULT, PREFIX, parse_all, shown, stored
 from lithify.settings import Settings
@@ -39,6 +41,21 @@ def check_columns(options: Mapping[str, Any], schema: TableSchema) -> None:
         if name not in schema.names:
             raise InvalidRequest(f"option sort_by names {name!r}: the table has {', '.join(schema.names)}")
         check_key_type(schema.columns.field(name), "sort_by")
+    if (expires := options.get(EXPIRES)) is not None:
+        expiry_of(expires, schema.columns)
+        if schema.rules:
+            raise InvalidRequest(
+                "rows of a table with merge rules do not expire: what is added to a row that has expired would depend "
+                "on whether a fold has dropped it yet; leave expires or merge_rules out, and delete by delete_where"
+            )
+
+
+def properties_of(parsed: Mapping[str, Any], format_known: int) -> dict[str, str]:
+    """Options as properties of a log of this format, with the format that they need."""
+    if parsed.get(EXPIRES) is None or format_known >= EXPIRY_FORMAT:
+        return stored(parsed)
+    # A program that does not know of expiry would show rows that are gone.
+    return {**stored(parsed), FORMAT_PROPERTY: str(EXPIRY_FORMAT)}
 
 
 def policy_for(settings: Settings, properties: Mapping[str, str], table: str) -> MaintenancePolicy:
@@ -68,6 +85,7 @@ def set_options(handles: Handles, values: Mapping[str, Any]) -> None:
 
     def build() -> LogChange:
         check_columns(parsed, changes.schema)
-        return LogChange({**info, "seq": changes.seq}, properties=stored(parsed))
+        properties = properties_of(parsed, int(changes.log.properties.get(FORMAT_PROPERTY, "0")))
+        return LogChange({**info, "seq": changes.seq}, properties=properties)
 
     handles.commit(changes.log, "setting options of", build, point="set_options")

@@ -10,6 +10,10 @@ committed goes on: nothing is half written.
 The thread starts with the first write and ends when there has been nothing to do for a while, so that an open table
 costs none. After a group it waits a moment for the callers it has just answered, or half of them would always miss
 the next commit.
+
+Where files travel to their storage (`Writer.stages_ahead`) there are two such threads. While one commits a group the
+other takes what waits and stages its files; it begins to commit when the first is done, so that groups are committed
+in the order in which they were taken. Nobody is waited for while a commit is under way.
 """
 
 from __future__ import annotations
@@ -61,8 +65,8 @@ class WriteQueue:
         self._waiting: deque[_Waiting] = deque()
         self._committing = 0
         self._closed = False
-        self._thread: threading.Thread | None = None
-        self._thread_ended = False
+        self._threads: list[threading.Thread] = []
+        self._taking, self._committed = threading.Lock(), threading.Lock()
         self._gather_until = 0.0
         self._gather_count = 0
         self._wake_at = 1
@@ -96,7 +100,7 @@ class WriteQueue:
                     f"{self._wait_s_max:g} s; nothing was written: write fewer and larger batches, or raise "
                     "queue_commands_max or queue_wait_s_max"
                 )
-            self._ensure_thread()
+            self._ensure_threads()
             self._waiting.append(waiting)
             # A writer that gathers a group is not woken for each of it: every wake costs all of them a turn.
             if len(self._waiting) >= self._wake_at:
@@ -114,7 +118,7 @@ class WriteQueue:
 
     @property
     def running(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
+        return any(thread.is_alive() for thread in self._threads)
 
     # -- closing
 
@@ -134,52 +138,69 @@ class WriteQueue:
     def join(self) -> None:
         """Wait until a closed queue has answered everybody."""
         with self._changed:
-            thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+            threads = list(self._threads)
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join()
 
-    # -- the thread
+    # -- the threads
 
-    def _ensure_thread(self) -> None:
-        # Not alive: this process was forked from the one that started it.
-        if self._thread is None or self._thread_ended or not self._thread.is_alive():
+    def _ensure_threads(self) -> None:
+        if not all(thread.is_alive() for thread in self._threads):
+            # This process was forked from the one that started them, whichever locks they had.
+            self._threads, self._taking, self._committed = [], threading.Lock(), threading.Lock()
+            self._committing = 0
+        while len(self._threads) < (2 if self._writer.stages_ahead else 1):
             thread = threading.Thread(target=self._run, name=f"lithify-writer {self._table}", daemon=True)
             thread.start()
-            self._thread, self._thread_ended = thread, False
+            self._threads.append(thread)
 
     def _run(self) -> None:
-        while group := self._next_group():
+        while True:
+            with self._taking:
+                if not (group := self._next_group()):
+                    return
+                requests, ahead = [waiting.request for waiting in group], None
+                if not self._committed.acquire(blocking=False):
+                    if not group[0].request.alone(self._keyed):
+                        ahead = self._writer.stage(requests)
+                    self._committed.acquire()
             started = time.monotonic()
             try:
-                outcomes = self._writer.write_all([waiting.request for waiting in group])
+                outcomes = self._writer.write_all(requests, ahead)
             except BaseException as error:
                 outcomes = [error] * len(group)
-            with self._changed:
-                ended = time.monotonic()
-                self._committing = 0
-                self._gather_until = ended + min(GATHER_S_MAX, ended - started)
-                self._gather_count = len(group) + len(self._waiting)
-                idle = not self._waiting
-            for waiting, outcome in zip(group, outcomes, strict=True):
-                waiting.answer(outcome)
-            if idle:
-                self._on_idle()
+            finally:
+                self._committed.release()
+            self._answer(group, outcomes, started)
+
+    def _answer(self, group: list[_Waiting], outcomes: list[Commit | BaseException], started: float) -> None:
+        with self._changed:
+            ended = time.monotonic()
+            self._committing -= len(group)
+            self._gather_until = ended + min(GATHER_S_MAX, ended - started)
+            self._gather_count = len(group) + len(self._waiting)
+            idle = not self.busy
+        for waiting, outcome in zip(group, outcomes, strict=True):
+            waiting.answer(outcome)
+        if idle:
+            self._on_idle()
 
     def _next_group(self) -> list[_Waiting]:
         """Wait for work. An empty group ends the thread."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._waiting or self._closed, IDLE_THREAD_S) or not self._waiting:
-                self._thread_ended = True
+                self._threads.remove(threading.current_thread())
                 return []
             gather_s = self._gather_until - time.monotonic()
-            if gather_s > 0 and not self._closed:
+            if gather_s > 0 and not self._closed and not self._committed.locked():
                 self._wake_at = self._gather_count
                 self._changed.wait_for(lambda: self._closed or len(self._waiting) >= self._gather_count, gather_s)
                 self._wake_at = 1
             if not self._waiting:
                 return self._next_group()
             group = self._take()
-            self._committing = len(group)
+            self._committing += len(group)
             self._changed.notify_all()
             return group
 

@@ -1,4 +1,4 @@
-"""Adding a column. It commits to base first, then to changes; a fold that sees it plans again.
+"""Adding a column that is null in all rows. It commits to base first, then to changes; a fold that sees it plans again.
 
 A crash in between leaves a base with a column that no row has yet, which the next attempt finds and goes on from.
 """
@@ -11,9 +11,13 @@ from lithify.core.names import check_column_name
 from lithify.core.schema import normalise
 from lithify.delta.actions import LogChange
 from lithify.delta.changes import plain_types
+from lithify.delta.commit import PlannedAgain
 from lithify.delta.log import DeltaLog
 from lithify.errors import Conflict, InvalidRequest
+from lithify.jobs.settle_columns import dropped_columns, mend_base, settle_columns
 from lithify.tables.handles import Handles
+
+ROUNDS_MAX = 5
 
 
 def add_column(handles: Handles, column: pa.Field) -> None:
@@ -25,13 +29,35 @@ def add_column(handles: Handles, column: pa.Field) -> None:
             f"new column {column.name!r} must be nullable: rows that are there already have no value for it"
         )
     column = pa.field(column.name, normalise(column.type, column.name))
-    runtime = handles.runtime
-    info = {"operation": "add column", "column": f"{column.name} {column.type}", "actor": runtime.settings.actor}
+    for _ in range(ROUNDS_MAX):
+        try:
+            _add(handles, column)
+        except PlannedAgain:
+            settle_columns(handles)
+            continue
+        mend_base(handles)
+        return
+    raise Conflict(f"the columns of table {handles.name} are being changed by others: try again in a moment")
+
+
+def _add(handles: Handles, column: pa.Field) -> None:
+    info = {
+        "operation": "add column",
+        "column": f"{column.name} {column.type}",
+        "actor": handles.runtime.settings.actor,
+    }
     with handles.changes.log.lock:
         for log in (handles.base.log, handles.changes.log):
 
             def build(log: DeltaLog = log) -> LogChange | None:
                 in_base = log is handles.base.log
+                if handles.base.generation != handles.changes.schema.generation:
+                    raise PlannedAgain
+                if is_dropped(handles, column.name):
+                    raise Conflict(
+                        f"a column {column.name!r} of table {handles.name} was dropped meanwhile, and files still hold "
+                        "its values: try again"
+                    )
                 present = {name.lower(): name for name in log.columns().names}
                 if column.name.lower() in present:
                     # Left by an attempt that was interrupted, or by another writer of an adopted base.
@@ -44,10 +70,16 @@ def add_column(handles: Handles, column: pa.Field) -> None:
                             f"{_type_in(log, column.name)} already: add it with that type"
                         )
                     raise Conflict(f"table {handles.name} has a column {present[column.name.lower()]!r} already")
-                numbers = {"watermark": handles.base.watermark} if in_base else {"seq": handles.changes.seq}
-                return LogChange({**info, **numbers}, column=column)
+                if not in_base:
+                    return LogChange({**info, "seq": handles.changes.seq}, column=column)
+                return handles.base.with_watermark(LogChange(info, column=column))
 
             handles.commit(log, f"adding {column.name} to", build, point="add_column")
+
+
+def is_dropped(handles: Handles, name: str) -> bool:
+    """Whether files may hold values of an earlier column of this name."""
+    return name.lower() in map(str.lower, dropped_columns(handles.changes.log.properties))
 
 
 def _type_in(log: DeltaLog, name: str) -> pa.DataType | None:

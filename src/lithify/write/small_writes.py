@@ -22,16 +22,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lithify.core.arrow_rows import sort_by
-from lithify.core.ops import Change, Op
+from lithify.core.ops import DELETES, Change, Op
 from lithify.core.results import Commit
 from lithify.core.rows import conform
 from lithify.core.schema import TableSchema
 from lithify.delta.actions import LogChange
 from lithify.delta.changes import SEQ_TXN
 from lithify.delta.commit_outcome import Lost
-from lithify.errors import CommitUnknown, InvalidRequest, LithifyError
+from lithify.errors import CommitUnknown, Conflict, InvalidRequest, LithifyError, Unavailable
+from lithify.files.change_files import encoded_changes
 from lithify.files.open_parquet import footer_in
-from lithify.files.parquet import Layout, Written, encode
+from lithify.files.os_errors import InDoubt
+from lithify.files.parquet import Written
+from lithify.merge.partial import line_columns
 from lithify.merge.resolve import compose, latest_per_key
 from lithify.metrics.events import tell
 from lithify.tables.handles import Handles
@@ -84,14 +87,34 @@ class Writer:
         parts = {op: one_row_per_key(schema, rows, op) for op, rows in request.parts.items()}
         return replace(request, parts=parts)
 
-    def write_all(self, requests: Sequence[Request]) -> list[Commit | BaseException]:
-        """Prepared requests in one commit: an answer or an error for each, in their order. No two of them are
-        remembered by the same name.
+    @property
+    def stages_ahead(self) -> bool:
+        """Whether it is worth while to stage a group while another is being committed: where files travel."""
+        return self._runtime.store.remote
+
+    def stage(self, requests: Sequence[Request]) -> Group:
+        """Write the files of prepared requests before their commit can begin, as if all of them will be admitted and
+        nothing moves until then. `write_all` looks whether that holds, and else writes them again.
         """
-        group = [_Entry(request) for request in requests]
+        group, schema = Group.of(requests), self._handles.changes.schema
+        try:
+            for entry in group.entries:
+                entry.fit(schema)
+            self._stage(list(group.entries), schema, group.staged)
+        except Exception as error:
+            logger.info("a group of writes to %s is staged when it is committed: %s", self._handles.name, error)
+            self._discard(group.staged)
+        return group
+
+    def write_all(self, requests: Sequence[Request], ahead: Group | None = None) -> list[Commit | BaseException]:
+        """Prepared requests in one commit: an answer or an error for each, in their order. No two of them are
+        remembered by the same name. `ahead`: what was staged for them.
+        """
+        whole = ahead or Group.of(requests)
+        group = whole.entries
         with self._handles.changes.log.lock:
             try:
-                self._commit(group)
+                self._commit(group, whole.staged)
             except BaseException as error:
                 # Nothing is committed yet, so each may be tried alone: one must not fail the others.
                 split = len(group) > 1 and isinstance(error, Exception) and not isinstance(error, CommitUnknown)
@@ -99,8 +122,8 @@ class Writer:
                     entry.outcome = self.write_all([entry.request])[0] if split else error
         return [entry.answer() for entry in group]
 
-    def _commit(self, group: Sequence[_Entry]) -> None:
-        handles, staged = self._handles, _Staged()
+    def _commit(self, group: Sequence[_Entry], staged: _Staged) -> None:
+        handles = self._handles
         doing = group[0].write.operation if len(group) == 1 else f"a group of {len(group)} writes"
         done = handles.commit(
             handles.changes.log,
@@ -177,13 +200,13 @@ class Writer:
         self._discard(staged)
         staged.epoch, staged.columns, staged.members = changes.epoch, schema.columns, members
         for op, rows in _together(schema, members).items():
-            layout = Layout.of(schema)
-            if op is Op.DELETE:
-                # The log must say by which columns a tombstone goes, whichever they are.
-                layout = replace(layout, stats_columns=tuple(rows.column_names))
-            data, stats = encode(rows, layout)
+            data, stats = encoded_changes(schema, op, rows)
             name = f"write-{self._runtime.new_id()}.parquet"
-            store.create(changes.log.path / name, data)
+            try:
+                store.create(changes.log.path / name, data)
+            except InDoubt as error:
+                # Nothing names the file before the commit: one that is there after all is an orphan.
+                raise Unavailable(f"{error.__cause__ or error}; nothing was written to the table: try again") from error
             staged.files.append((Written(name, len(data), rows.num_rows, stats, footer_in(data)), op))
             staged.rows.append(rows)
         store.sync_folder(changes.log.path)
@@ -239,14 +262,19 @@ class _Entry:
     def __init__(self, request: Request) -> None:
         self.request, self.write, self.parts = request, request.write, request.parts
         self.outcome: Commit | BaseException | None = None
-        self.deleted = request.parts[Op.DELETE].num_rows if Op.DELETE in request.parts else 0
+        self.deleted = sum(rows.num_rows for op, rows in request.parts.items() if op in DELETES)
         self.upserted = request.rows - self.deleted
 
     def fit(self, schema: TableSchema) -> None:
         """Bring the rows to the columns that the table has now."""
         fitted = {}
         for op, rows in self.parts.items():
-            wanted = schema.select(rows.column_names) if op is Op.DELETE else schema.columns
+            if op is Op.DELETE and (gone := [name for name in rows.column_names if name not in schema.names]):
+                raise Conflict(
+                    f"column {gone[0]!r} of the table was renamed or dropped while rows were to be deleted by it; "
+                    "nothing was deleted: look at the columns, then delete again"
+                )
+            wanted = schema.select(rows.column_names) if op is Op.DELETE else line_columns(schema, op)
             fitted[op] = rows if rows.schema == wanted else conform(rows, wanted)
         self.parts = fitted
 
@@ -264,3 +292,15 @@ class _Staged:
     members: list[_Entry] = field(default_factory=list)
     epoch: int = -1
     columns: pa.Schema | None = None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Requests that share a commit, and what is staged for it."""
+
+    entries: Sequence[_Entry]
+    staged: _Staged = field(default_factory=_Staged)
+
+    @classmethod
+    def of(cls, requests: Sequence[Request]) -> Group:
+        return cls([_Entry(request) for request in requests])

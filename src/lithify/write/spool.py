@@ -28,10 +28,12 @@ from lithify.core.read_plan import Source
 from lithify.core.results import Commit
 from lithify.core.schema import TableSchema
 from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError
+from lithify.files.addresses import is_remote, path_of
 from lithify.files.parquet import Written, read
 from lithify.files.read_proof import check_whole
+from lithify.files.scratch import Scratch
 from lithify.files.storage import Storage
-from lithify.jobs import jobs
+from lithify.jobs import jobs, recovery
 from lithify.spark.datasource.table import Spooled, SpoolTarget
 from lithify.tables.runtime import Owner
 from lithify.write.bulk import Files, write_files
@@ -72,8 +74,13 @@ def begin(table: TableInternals, owner: Owner) -> SpoolTarget:
     handles = table.handles
     runtime = handles.runtime
     schema = handles.schema()
-    jobs.recover(runtime, str(table.name))
-    job = jobs.begin(replace(runtime, owner=owner), str(table.name), KIND, "changes")
+    if schema.rules:
+        raise InvalidRequest(
+            f"table {table.name} has merge rules, by which the order of rows counts, and the data source hands them "
+            "over in no order: use table.upsert(frame), or stream_writer for a stream"
+        )
+    recovery.recover(runtime, str(table.name))
+    job = jobs.begin(replace(runtime, owner=owner), str(table.name), KIND, "changes", outlives_us=True)
     root = handles.changes.log.path
     runtime.store.make_folder(root / job.folder)
     return SpoolTarget(schema, str(root), job.folder, job.id)
@@ -146,7 +153,7 @@ def _commit_large(
         files = [_moved(file, handles.runtime.store, root, folder) for file in written]
         if paths:
             by = [*schema.key, *([schema.order_by] if schema.order_by and target.ordered else [])]
-            spill = PurePath(root) / target.folder
+            spill = stack.enter_context(_spill(root, target))
             memory = handles.runtime.settings.query_memory_bytes_max
             sources = [Source(str(path), part.rows, part.size_bytes) for path, part in zip(paths, spooled, strict=True)]
             batches = sorted_batches(sources, schema.columns, by, spill, memory)
@@ -154,7 +161,13 @@ def _commit_large(
             files += write_batches(_counted(batches, expected), task)
         return [(file, Op.UPSERT) for file in files]
 
-    return write_files(handles, write, produce)
+    with contextlib.ExitStack() as stack:
+        return write_files(handles, write, produce)
+
+
+def _spill(root: str, target: SpoolTarget) -> contextlib.AbstractContextManager[PurePath]:
+    """What is sorted on disk goes beside the rows, unless those lie far away."""
+    return Scratch("sort") if is_remote(root) else contextlib.nullcontext(PurePath(root) / target.folder)
 
 
 def _counted(batches: Iterator[pa.RecordBatch], expected: int) -> Iterator[pa.RecordBatch]:
@@ -169,12 +182,12 @@ def _counted(batches: Iterator[pa.RecordBatch], expected: int) -> Iterator[pa.Re
 def _moved(file: Written, store: Storage, root: str, folder: str) -> Written:
     """A finished file, out of the spool and into the folder of the job that commits it."""
     path = f"{folder}/{PurePath(file.path).name}"
-    store.move(PurePath(root) / file.path, PurePath(root) / path, sync=False)
+    store.move(path_of(root) / file.path, path_of(root) / path, sync=False)
     return replace(file, path=path)
 
 
 def _paths(table: TableInternals, target: SpoolTarget, spooled: Sequence[Spooled]) -> list[PurePath]:
-    folder = PurePath(target.root) / target.folder
+    folder = path_of(target.root) / target.folder
     if not table.runtime.store.is_folder(folder):
         raise Conflict(f"{folder} was removed while Spark wrote into it, with the table, say: write again")
     for part in spooled:

@@ -35,6 +35,7 @@ def _encodable(text: str) -> str:
 Text = Annotated[str, AfterValidator(_encodable)]
 AsOf = Annotated[int, Field(ge=0, le=2**63 - 1)] | Annotated[Text, Field(min_length=1, max_length=64)]
 Sql = Annotated[Text, Field(min_length=1, max_length=SQL_LENGTH_MAX)]
+Scalar = bool | int | float | Text | None
 Reason = Annotated[Text, Field(max_length=1_000)]
 
 
@@ -85,6 +86,12 @@ class CreateTable(Order):
     )
     time: Text | None = Field(None, description="Time column: base is partitioned by its day.")
     partition_by: list[Text] = Field([], description="Partition columns of base.", max_length=100)
+    merge_rules: dict[Text, Text] = Field(
+        {},
+        description="What becomes of a column when its row is written again: first, last_non_null, min, max, sum, "
+        "count, append(n), or, and; last for all others.",
+        examples=[{"total": "sum", "seen": "max"}],
+    )
     options: dict[Text, Any] = Field({}, description="Table options, as listed in docs/settings.md.")
     if_not_exists: bool = Field(
         False, description="Answer 200 if the same table is there already, in place of 409. So does an Idempotency-Key."
@@ -125,6 +132,9 @@ class TableDocument(Document):
     order_by: str | None = Field(description="Of two rows with the same key the one with the higher value here wins.")
     time: str | None = Field(description="Time column, by whose day base is partitioned.")
     partition_by: list[str] = Field(description="Partition columns of base.")
+    merge_rules: dict[str, str] = Field(
+        {}, description="What becomes of a column when its row is written again, of those that say so."
+    )
     schema_fingerprint: str = Field(
         description="Changes with columns, types, nullability and key; send it as Lithify-Schema along with a write.",
         examples=["5f0c1d2b3a49586776859493a2b1c0de"],
@@ -191,6 +201,12 @@ class DeleteKeys(Order):
         max_length=KEYS_MAX,
         examples=[[7, 9]],
     )
+    at: Any = Field(
+        None,
+        description="When, as a value of the column order_by: one for all keys, or a list with one for each. Then no "
+        "newer row is deleted, and an older one that comes later stays deleted.",
+        examples=["2026-11-15T12:00:00Z"],
+    )
     reason: Reason | None = Field(None, description="Why; kept in the history.", examples=["erasure request 118"])
 
 
@@ -199,6 +215,14 @@ class DeleteWhere(Order):
 
     condition: Sql = Field(description="A SQL condition over the table's columns.", examples=["status = 'test'"])
     reason: Reason | None = Field(None, description="Why; kept in the history.", examples=["test data"])
+
+
+class RestoreOrder(Order):
+    """Which version's rows are to come back."""
+
+    to: AsOf = Field(description="A seq, a time in ISO 8601, or a tag.", examples=[40])
+    reason: Reason | None = Field(None, description="Why; kept in the history.", examples=["a bad import"])
+    dry_run: bool = Field(False, description="Only count what would be written and deleted.")
 
 
 class RowDocument(AboutTable):
@@ -223,6 +247,22 @@ class ChangesDocument(AboutTable):
     row_count: int = Field(description="Rows in this answer.", examples=[1])
     columns: list[AnswerColumn] = Field(description="The table's columns, then _seq and _op (upsert, replace, delete).")
     rows: list[list[Any]] = Field(description="A delete holds the key only.", examples=[[[1, "9.90", 42, "upsert"]]])
+
+
+class FeedDocument(AboutTable):
+    """What commits did to the rows, in their order."""
+
+    since: int = Field(description="The seq that was asked for.", examples=[40])
+    next: int = Field(description="Ask for `since` this the next time.", examples=[42])
+    more: bool = Field(description="There are more changes already: ask for them now.")
+    row_count: int = Field(description="Rows in this answer.", examples=[1])
+    columns: list[AnswerColumn] = Field(
+        description="The table's columns, then _seq and _kind (insert, update or delete; with `before`, update_before "
+        "and update_after)."
+    )
+    rows: list[list[Any]] = Field(
+        description="A deleted row is shown as it was.", examples=[[[1, "9.90", 42, "insert"]]]
+    )
 
 
 # -- queries
@@ -251,6 +291,26 @@ class SqlRequest(ExplainRequest):
     )
     page_rows: int | None = Field(
         None, ge=1, description="Answer in pages of so many rows; `next` is the path of the next one.", examples=[1000]
+    )
+
+
+class ExecuteRequest(Order):
+    """A statement that writes."""
+
+    sql: Sql = Field(
+        description="One INSERT, UPDATE, DELETE, MERGE, or statement about a table.",
+        examples=["update shop.orders set status = $1 where id = $2"],
+    )
+    parameters: list[Scalar] | dict[Text, Scalar] | None = Field(
+        None, description="Values for $1, $2, … or for :name; decimals and times as texts.", examples=[["paid", 7]]
+    )
+    dry_run: bool = Field(False, description="Only count.")
+    reason: Reason | None = Field(None, description="Stands in the history.", examples=["erasure request 118"])
+    timeout_s: float | None = Field(
+        None, gt=0, description="Seconds at most; it can only lower the setting query_timeout_s.", examples=[5]
+    )
+    id: str | None = Field(
+        None, pattern=QUERY_ID, description="A name of your own, to cancel it by.", examples=["report-7"]
     )
 
 

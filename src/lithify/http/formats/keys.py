@@ -7,7 +7,7 @@ are tried at once first; only if that fails are they halved until the bad ones s
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from hashlib import blake2b
@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from lithify.core.column_types import type_of
 from lithify.core.json_rows import NAME_SHOWN_MAX, Body, table_of, typed
+from lithify.core.ordered_deletes import check_count
 from lithify.core.rows import keys_of
-from lithify.core.schema import TableSchema
+from lithify.core.schema import TableSchema, nullable
 from lithify.delta.batch_ids import BoundId
 from lithify.errors import InvalidRequest
 from lithify.http.auth import Caller
@@ -94,6 +95,23 @@ def exact_keys(body: bytes) -> Sequence[Any]:
     """`keys` of a request, its numbers with all digits. It has been read once before."""
     found: Sequence[Any] = json.loads(body, parse_float=Decimal)["keys"]
     return found
+
+
+def exact_at(body: bytes, refused: Collection[int], definition: TableSchema) -> Any:
+    """`at` of a request, as the table spells it: a value, or one for each key that was not refused."""
+    document = json.loads(body, parse_float=Decimal)
+    at, order_by = document["at"], definition.order_by
+    if order_by is None:
+        return at
+    each = isinstance(at, list)
+    values = at if each else [at]
+    if each:
+        check_count(values, len(document["keys"]))
+        values = [value for index, value in enumerate(values) if index not in refused]
+    rows = [{order_by: value} for value in values]
+    columns = nullable(definition.select([order_by]))
+    found = table_of(Body(rows, lambda index: f"at {index}" if each else "at", lambda: rows), columns).column(order_by)
+    return found if each else found[0]
 
 
 def _is_text_key(definition: TableSchema) -> bool:

@@ -13,12 +13,22 @@ from lithify.errors import LithifyError, NotFound, Unavailable
 from lithify.http.auth import Caller, needs, public
 from lithify.http.metrics import CONTENT_TYPE
 from lithify.http.service import Service, ServiceDep
+from lithify.lake.catalog import MARKER
 from lithify.lake.internals import internals
 
 METRICS_EXAMPLE = {
     "schema": {"type": "string"},
     "example": 'lithify_queries_total{source="hot"} 1024.0\nlithify_pending_rows{table="shop.orders"} 310.0\n',
 }
+
+_IN_A_FOLDER = (
+    "the lake's folder is gone: mount or restore it",
+    "the lake's folder cannot be read: check the disk and the folder's owner and mode",
+)
+_IN_A_BUCKET = (
+    "the lake is no longer in its bucket: restore it",
+    "the lake's bucket cannot be reached: check the object store, the network and the service's keys",
+)
 
 router = APIRouter(tags=["health"])
 
@@ -35,7 +45,7 @@ async def live(_: Annotated[None, public()]) -> Health:
 
 @router.get("/health/ready", summary="Can requests be answered?")
 def ready(_: Annotated[None, public()], service: ServiceDep) -> Health:
-    """200 while the lake's folder is there and can be listed; 503 otherwise, and from the moment of being stopped."""
+    """200 while the lake is there and can be read; 503 otherwise, and from the moment of being stopped."""
     check_ready(service)
     return Health(status="ok")
 
@@ -54,11 +64,13 @@ def metrics(_: Annotated[Caller, needs("read", "maintain")], service: ServiceDep
 def check_ready(service: Service) -> None:
     if service.stopping:
         raise Unavailable("the service is stopping: call another one, or this one when it is back")
-    lake = service.lake
+    lake, store = service.lake, internals(service.lake).runtime.store
+    gone, unreadable = _IN_A_BUCKET if store.remote else _IN_A_FOLDER
     try:
-        internals(lake).runtime.store.size(lake.path / CONTROL_FOLDER / "lake.json")
-        internals(lake).runtime.store.names(lake.path)
+        store.size(lake.path / CONTROL_FOLDER / MARKER)
+        if not store.remote:  # of a bucket the answer to one request says it all
+            store.names(lake.path)
     except NotFound as error:
-        raise Unavailable("the lake's folder is gone: mount or restore it") from error
+        raise Unavailable(gone) from error
     except LithifyError as error:
-        raise Unavailable("the lake's folder cannot be read: check the disk and the folder's owner and mode") from error
+        raise Unavailable(unreadable) from error

@@ -10,8 +10,10 @@ from fastapi import APIRouter, Header, Query, Request, Response
 
 from lithify.core.json_rows import records
 from lithify.core.names import parse_table_name, quoted
-from lithify.core.results import Commit
+from lithify.core.partial_rows import input_columns
+from lithify.core.results import Commit, RestorePlan
 from lithify.core.schema import TableSchema
+from lithify.core.table_methods import OnMissing
 from lithify.errors import Conflict, InvalidRequest, NotFound
 from lithify.http.auth import Caller, needs
 from lithify.http.bodies import BodyDep
@@ -23,10 +25,11 @@ from lithify.http.documents.tables import (
     DeleteWhere,
     PartlyDeleted,
     RefusedKey,
+    RestoreOrder,
     RowDocument,
     answer_columns,
 )
-from lithify.http.formats.keys import bound, checked_keys, exact_keys, key_of_text
+from lithify.http.formats.keys import bound, checked_keys, exact_at, exact_keys, key_of_text
 from lithify.http.formats.negotiate import ARROW, CSV, JSON, NDJSON, answered, read_rows
 from lithify.http.json_route import JsonRoute
 from lithify.http.openapi import body_like, failing
@@ -39,7 +42,7 @@ from lithify.lake.table import Table
 from lithify.read.history import changes_page
 
 router = APIRouter(prefix="/tables/{name}", tags=["rows"], route_class=JsonRoute)
-Mode = Literal["upsert", "append", "replace"]
+Mode = Literal["upsert", "append", "replace", "update", "retract"]
 Writer = Annotated[Caller, needs("write", table=True)]
 Reader = Annotated[Caller, needs("read", table=True)]
 AsOf = Annotated[
@@ -97,8 +100,18 @@ def write(
     body: BodyDep,
     mode: Annotated[
         Mode | None,
-        Query(description="By default upsert on a table with a key, append on one without. replace beats order_by."),
+        Query(
+            description="By default upsert on a table with a key, append on one without. replace beats order_by; "
+            "update sets the columns that a row names and leaves the others. With merge rules, replace sets a row, the "
+            "others add to it, and retract takes back what was added to sums and counts."
+        ),
     ] = None,
+    missing: Annotated[
+        OnMissing | None, Query(description="What update does with keys that are not there; by default insert.")
+    ] = None,
+    if_changed: Annotated[
+        bool, Query(description="Do not write rows that are there already, value for value. For upsert.")
+    ] = False,
     content_type: Annotated[str | None, Header(include_in_schema=False)] = None,
     idempotency_key: IdempotencyKey = None,
     schema_fingerprint: SchemaFingerprint = None,
@@ -111,19 +124,29 @@ def write(
     def put(table: Table) -> Commit:
         known = internals(table).known_schema
         chosen: Mode = mode or ("upsert" if known.keyed else "append")
+        if if_changed and chosen != "upsert":
+            raise InvalidRequest(f"if_changed goes with mode upsert, not with {chosen}: leave it out")
         internals(table).check_schema(idempotency_key, schema_fingerprint)
+        if missing is not None and chosen != "update":
+            raise InvalidRequest("missing is for mode update alone: leave it out")
+        shape = input_columns if chosen in ("update", "retract") else (lambda columns: columns)
         try:
-            rows = read_rows(body, content_type, known.columns, bytes_max)
+            rows = read_rows(body, content_type, shape(known.columns), bytes_max)
         except InvalidRequest:
             # They may fit columns that another process has added since.
             if (columns := table.schema) == known.columns:
                 raise
-            rows = read_rows(body, content_type, columns, bytes_max)
-        write_rows = {"upsert": table.upsert, "append": table.append, "replace": table.replace}[chosen]
+            rows = read_rows(body, content_type, shape(columns), bytes_max)
         batch_id = bound(idempotency_key, caller, chosen, body)
-        return _committed(
-            write_rows(rows, batch_id, actor=caller.token.name, schema_fingerprint=schema_fingerprint), chosen
-        )
+        who: dict[str, Any] = {"actor": caller.token.name, "schema_fingerprint": schema_fingerprint}
+        if chosen == "update":
+            return _committed(table.update(rows, batch_id, missing=missing or "insert", **who), chosen)
+        if chosen == "retract":
+            return _committed(table.retract(rows, batch_id, **who), chosen)
+        if chosen == "upsert":
+            return _committed(table.upsert(rows, batch_id, if_changed=if_changed, **who), chosen)
+        write_rows = table.append if chosen == "append" else table.replace
+        return _committed(write_rows(rows, batch_id, **who), chosen)
 
     bytes_max = service.settings.body_bytes_max
     parts = internals(service.lake)
@@ -170,8 +193,9 @@ def delete(
         first = refused[0].error.public
         raise InvalidRequest(first if len(refused) == 1 else f"none of the {len(refused)} keys is accepted: {first}")
     batch_id = bound(idempotency_key, caller, "delete", body)
+    at = exact_at(body, {one.index for one in refused}, internals(table).known_schema) if order.at is not None else None
     done = table.delete(
-        keys, batch_id, actor=caller.token.name, reason=order.reason, schema_fingerprint=schema_fingerprint
+        keys, batch_id, at=at, actor=caller.token.name, reason=order.reason, schema_fingerprint=schema_fingerprint
     )
     commit = _committed(done, "delete")
     if not refused:
@@ -215,6 +239,32 @@ async def delete_where(
             )
 
     return _committed(await while_there(request, service, caller, run), "delete where")
+
+
+@router.post(
+    "/restore",
+    summary="Make the rows of an earlier version the newest ones",
+    responses={**_WRITING, **failing(_422="Too much has changed since for one commit.")},
+    dependencies=[TakesJson],
+)
+def restore(
+    name: TablePath,
+    order: Annotated[RestoreOrder, body_like({"Undo an import": {"to": 40, "reason": "a bad import"}})],
+    lake: LakeDep,
+    caller: Annotated[Caller, needs("read", "write", table=True, every=True)],
+    body: BodyDep,
+    idempotency_key: IdempotencyKey = None,
+) -> Commit | RestorePlan:
+    """One commit that undoes what changed since. The versions in between stay what they were, and can be restored too.
+
+    It needs both scopes: what a restore writes are rows that the caller did not send.
+    """
+    table = lake.table(name)
+    if order.dry_run:
+        return table.restore(order.to, dry_run=True)
+    batch_id = bound(idempotency_key, caller, "restore", body)
+    done = table.restore(order.to, batch_id, actor=caller.token.name, reason=order.reason)
+    return _committed(done, "restore")
 
 
 @router.get("/row", summary="Get one row by its key", responses={200: {"model": RowDocument}, **failing(_424=DAMAGED)})

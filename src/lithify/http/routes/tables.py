@@ -96,6 +96,7 @@ def create(
         order.partition_by,
         if_not_exists=order.if_not_exists or idempotency_key is not None,
         options=order.options,
+        merge_rules=order.merge_rules,
     )
     response.status_code = 201 if created else 200
     return CreatedTable(created=created, **described(lake, name).model_dump())
@@ -127,6 +128,7 @@ def described(lake: Lake, name: str) -> TableDocument:
             "order_by": definition.order_by,
             "time": definition.time,
             "partition_by": list(definition.partition_by),
+            "merge_rules": dict(definition.merge_rules),
             "schema_fingerprint": definition.fingerprint,
             "options": jsonable(chosen(definition.settings)),
             "options_effective": jsonable(definition.options),

@@ -6,7 +6,7 @@ no footer here, and is the same whoever computes it.
 
 The overlay goes along. What is small travels inside the partitions; the rest is laid down in the table's `index`
 folder, named by its snapshot, so that every read of that snapshot finds it there. The process that plans is gone before
-the tasks run, so nobody can remove it at the end: what nobody asked for in `STAGED_HOURS_MAX` goes with the next one.
+the tasks run, so nobody can remove it at the end: what nobody asked for in `UNUSED_HOURS_MAX` goes with the next one.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from uuid import uuid4
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from lithify.core.expiry import Cutoff
 from lithify.core.read_plan import ReadPlan, Source
 from lithify.errors import LimitExceeded
+from lithify.files.addresses import path_of
+from lithify.files.local_files import use
 from lithify.files.mapped import mapped
-from lithify.files.paths import discard_tree
-from lithify.files.staging import stage_arrow, stage_parquet, sweep
+from lithify.files.staging import discard, stage_arrow, stage_parquet, sweep
 
 PARTITION_BYTES_MAX = 64 * 2**20
 PARTITION_BYTES_MIN = 8 * 2**20
@@ -34,7 +36,6 @@ OPEN_BYTES = 2**20  # what opening a file costs, in bytes that could be read mea
 INLINE_BYTES_MAX = 2**20
 INLINE_ALL_BYTES_MAX = 16 * 2**20
 STAGED_GROUP_ROWS = 32_768
-STAGED_HOURS_MAX = 24
 
 
 @dataclass(frozen=True)
@@ -61,18 +62,21 @@ class Rows:
             with pa.ipc.open_stream(self.inside) as reader:
                 return reader.read_all()
         assert self.path is not None
-        with pa.ipc.open_file(mapped(PurePath(self.path))[1]) as reader:
+        with pa.ipc.open_file(use(self.path, None, lambda local: mapped(PurePath(local))[1])) as reader:
             return reader.read_all()
 
 
 @dataclass(frozen=True)
 class ScanPartition(InputPartition):
-    """What one task reads: `pieces`, without what `hidden` names by the columns `by`, and `rows` as they are."""
+    """What one task reads: `pieces`, without what `hidden` names by the columns `by`, and `rows`; of all of them those
+    that have not expired by `cutoff`.
+    """
 
     pieces: tuple[Piece, ...] = ()
     hidden: Rows | None = None
     by: tuple[str, ...] = ()
     rows: Rows | None = None
+    cutoff: Cutoff | None = None
 
 
 def partitions_of(plan: ReadPlan, index: PurePath) -> list[ScanPartition]:
@@ -98,9 +102,11 @@ def partitions_of(plan: ReadPlan, index: PurePath) -> list[ScanPartition]:
         keys = overlay.hidden.select(list(plan.by))
         small = keys.nbytes <= INLINE_BYTES_MAX and keys.nbytes * touching <= INLINE_ALL_BYTES_MAX
         hidden = Rows(inside=_ipc(keys)) if small else Rows(path=staged.arrow("hidden", keys))
-    return [
+    parts = [
         ScanPartition(tuple(part), hidden if any(piece.touched for piece in part) else None, plan.by) for part in packed
     ] + rows
+    cutoff = plan.snapshot.cutoff
+    return parts if cutoff is None else [replace(part, cutoff=cutoff) for part in parts]
 
 
 def partitions_of_rows(tables: Iterator[pa.Table], index: PurePath) -> list[ScanPartition]:
@@ -122,9 +128,9 @@ def partitions_of_rows(tables: Iterator[pa.Table], index: PurePath) -> list[Scan
 
 def forget(partitions: Iterable[ScanPartition]) -> None:
     """Remove what `partitions_of_rows` has laid down for them: no task reads it any more."""
-    for folder in {PurePath(piece.path).parent for part in partitions for piece in part.pieces}:
+    for folder in {path_of(piece.path).parent for part in partitions for piece in part.pieces}:
         if folder.name.startswith("feed-"):
-            discard_tree(folder)
+            discard(folder)
 
 
 def _chain(first: pa.Table, second: pa.Table | None, rest: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -132,6 +138,17 @@ def _chain(first: pa.Table, second: pa.Table | None, rest: Iterable[pa.Table]) -
     if second is not None:
         yield second
     yield from rest
+
+
+def packed_files(
+    files: Sequence[tuple[str, int, tuple[int, ...] | None, tuple[tuple[str, Any], ...]]],
+) -> list[ScanPartition]:
+    """The path, the size, the row groups (None: all) and the constants of each file."""
+    pieces = [
+        (Piece(path, size_bytes, groups, constants=constants), size_bytes)
+        for path, size_bytes, groups, constants in files
+    ]
+    return [ScanPartition(tuple(part)) for part in _packed(pieces)]
 
 
 def _pieces(sources: Sequence[Source], *, touched: bool) -> list[tuple[Piece, int]]:
@@ -188,7 +205,7 @@ class Stage:
 
     def _sweep(self) -> None:
         """A DataFrame that was planned so long ago is read anew."""
-        sweep(self._folder.parent, ("scan-", "feed-"), STAGED_HOURS_MAX * 3600)
+        sweep(self._folder.parent, ("scan-", "feed-"))
 
 
 def _ipc(table: pa.Table) -> bytes:

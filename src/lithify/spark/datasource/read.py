@@ -11,7 +11,7 @@ that it pushed, and takes them for every later read of the same DataFrame, and f
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,7 +21,8 @@ from pyspark.sql.types import StructType
 
 from lithify.core.predicates import UNKNOWN, Predicate
 from lithify.errors import InvalidRequest, NotFound, cut_here
-from lithify.files.open_parquet import corrupt, open_file
+from lithify.files.local_files import bring, is_far
+from lithify.files.open_parquet import corrupt, open_for
 from lithify.files.parquet import completed
 from lithify.files.read_proof import Vanished
 from lithify.merge.apply import standing
@@ -111,20 +112,27 @@ def _shape(kind: Any) -> str:
 def batches(partition: ScanPartition, columns: pa.Schema, wanted: StructType) -> Iterator[pa.RecordBatch]:
     target = to_arrow_schema(wanted, timezone="UTC")
     names = list(wanted.names)
+    bring((piece.path, piece.file_bytes) for piece in partition.pieces if not is_far(piece.path, piece.file_bytes))
+    cutoff = partition.cutoff
+    told_by = () if cutoff is None else (cutoff.column,)
+
+    def shown(table: pa.Table) -> Iterator[pa.RecordBatch]:
+        lasting = table if cutoff is None else cutoff.standing(table)
+        yield from _as_spark_wants(lasting.select(names), target)
+
     for piece in partition.pieces:
         hidden = _hidden(partition.hidden) if piece.touched and partition.hidden is not None else None
-        needed = names if hidden is None else [*names, *(name for name in partition.by if name not in names)]
+        needed = dict.fromkeys((*names, *told_by, *(() if hidden is None else partition.by)))
         for table in _tables(piece, pa.schema([columns.field(name) for name in needed])):
-            shown = table if hidden is None else standing(table, hidden, partition.by)
-            yield from _as_spark_wants(shown.select(names), target)
+            yield from shown(table if hidden is None else standing(table, hidden, partition.by))
     if partition.rows is not None:
-        yield from _as_spark_wants(partition.rows.read().select(names), target)
+        yield from shown(partition.rows.read())
 
 
 def _tables(piece: Piece, columns: pa.Schema) -> Iterator[pa.Table]:
     """One row group at a time."""
     try:
-        file = open_file(piece.path, piece.file_bytes)
+        file = open_for(piece.path, piece.file_bytes, columns.names, partial(groups_of, piece))
     except Vanished as error:
         raise NotFound(
             f"{piece.path} is gone: vacuum, or the sweep of what reads have laid down, has removed it since this "

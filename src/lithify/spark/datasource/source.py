@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamWriter,
     DataSourceWriter,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from lithify.core.names import SEQ
 from lithify.core.predicates import Predicate
@@ -32,9 +32,18 @@ from lithify.core.schema import TableSchema
 from lithify.errors import InvalidRequest, cut_here
 from lithify.files.read_proof import look_again
 from lithify.merge.change_feed import KIND, feed_schema
-from lithify.spark.datasource.options import SourceOptions, Use, check_use, parse
+from lithify.spark.datasource.options import (
+    SourceOptions,
+    Use,
+    as_remembered,
+    check_use,
+    names_table,
+    of_catalog,
+    parse,
+    remembered,
+)
 from lithify.spark.datasource.plan import ScanPartition, partitions_of, partitions_of_rows
-from lithify.spark.datasource.read import TableReader
+from lithify.spark.datasource.read import TableReader, check_wanted
 from lithify.spark.datasource.stream import FeedReader
 from lithify.spark.datasource.table import TableAccess, pages
 from lithify.spark.datasource.write import TableStreamWriter, TableWriter
@@ -62,25 +71,42 @@ class TableSource(DataSource):
             schema = table.planned(options.as_of).schema
         columns = feed_schema(schema) if options.changes else schema.columns
         if options.columns is None:
-            return spark_schema(columns)
+            return self._noted(spark_schema(columns))
         unknown = next((name for name in options.columns if name not in columns.names), None)
         if unknown is not None:
             raise InvalidRequest(f"the table has no column {unknown!r}: it has {', '.join(columns.names)}")
-        return spark_schema(pa.schema([columns.field(name) for name in options.columns]))
+        return self._noted(spark_schema(pa.schema([columns.field(name) for name in options.columns])))
+
+    def _noted(self, schema: StructType) -> StructType:
+        """Of a table that is being created in Spark's catalog: with what it is, which is all that Spark tells of it
+        when it is used.
+        """
+        if not of_catalog(self.options):
+            return schema
+        told = as_remembered(self.options)
+        return StructType([StructField(f.name, f.dataType, f.nullable, told) for f in schema.fields])
+
+    def _recall(self, schema: StructType) -> None:
+        """Which table of Spark's catalog this is, where no option says so."""
+        if not names_table(self.options):
+            known = next((remembered(f.metadata) for f in schema.fields if f.metadata), {})
+            self.options = {**known, **self.options}
 
     @cut_here
     def reader(self, schema: StructType) -> DataSourceReader:
+        self._recall(schema)
         check_use(self.options, Use.READ)
         options = self.parsed
         with self.opened() as table:
             definition = table.planned(options.as_of).schema
         if options.changes:
             return TableReader(feed_schema(definition), schema, lambda _: self._changes())
-        return TableReader(definition.columns, schema, self._scan, prunes=options.read_once)
+        return TableReader(definition.columns, schema, partial(self._scan, schema), prunes=options.read_once)
 
-    def _scan(self, predicate: Predicate) -> list[ScanPartition]:
+    def _scan(self, wanted: StructType, predicate: Predicate) -> list[ScanPartition]:
         with self.opened() as table:
             plan = look_again(lambda: table.planned(self.parsed.as_of).plan(predicate))
+            check_wanted(wanted, plan.schema.columns)  # they may have changed since the DataFrame was loaded
             return partitions_of(plan, table.index)
 
     def _changes(self) -> list[ScanPartition]:
@@ -88,10 +114,11 @@ class TableSource(DataSource):
         with self.opened() as table:
             since = table.seq_of(options.since or "earliest")
             until = table.seq_of(options.until or "latest")
-            return partitions_of_rows(pages(table, since, until), table.index)
+            return partitions_of_rows(pages(table, since, until, before=options.before), table.index)
 
     @cut_here
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        self._recall(schema)
         check_use(self.options, Use.WRITE)
         _refuse_overwrite(overwrite)
         with self.opened() as table:
@@ -140,6 +167,8 @@ def check_stream_columns(given: pa.Schema, columns: pa.Schema, op_column: str | 
 def _refuse_overwrite(overwrite: bool) -> None:
     if overwrite:
         raise InvalidRequest(
-            "mode('overwrite') is not supported: a table is changed row by row. Write with mode('append') and option "
-            "mode=upsert, or drop the table and create it again"
+            "mode('overwrite') and INSERT OVERWRITE are not supported: a table is changed row by row. Write with "
+            "mode('append') and option mode=upsert; to let a DataFrame be all of the table, in one commit: "
+            "lake.spark_sql('MERGE INTO … USING df ON … WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT * "
+            "WHEN NOT MATCHED BY SOURCE THEN DELETE', df=frame)"
         )

@@ -75,8 +75,9 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @cut_here
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
         table = self._table
+        check_wanted(self.wanted, feed_schema(table.definition))  # a column may be gone since the query began
         since, until = table.seq_of(start[POSITION]), table.seq_of(end[POSITION])
-        found = partitions_of_rows(pages(table, since, until), table.index)
+        found = partitions_of_rows(pages(table, since, until, before=self._options.before), table.index)
         self._planned.append((until, found))
         return found
 

@@ -61,7 +61,7 @@ class TableAccess(Protocol):
 
     def position_of(self, seq: int) -> str: ...
 
-    def feed(self, since: int, until: int) -> pa.Table: ...
+    def feed(self, since: int, until: int, *, before: bool) -> pa.Table: ...
 
     def feed_until(self, since: int, rows_max: int) -> int: ...
 
@@ -91,11 +91,11 @@ class Source(Protocol):
     def opened(self) -> AbstractContextManager[TableAccess]: ...
 
 
-def pages(table: TableAccess, since: int, until: int) -> Iterator[pa.Table]:
-    """Changes in (since, until], some commits at a time."""
+def pages(table: TableAccess, since: int, until: int, *, before: bool) -> Iterator[pa.Table]:
+    """Changes in (since, until], some commits at a time; updates with the row `before` them."""
     while since < until:
         upto = min(table.feed_until(since, FEED_PAGE_ROWS), until)
-        page = table.feed(since, upto)
+        page = table.feed(since, upto, before=before)
         if page.num_rows:
             yield page
         since = upto

@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,8 +17,10 @@ from lithify.cache.rows import HotRows, RowsInMemory
 from lithify.cache.shared_memory import Layout, Shared, SharedMemory
 from lithify.core.names import TableRef
 from lithify.core.ops import Overlay
-from lithify.core.read_plan import PlannedTable, ReadPlan, Summary
+from lithify.core.read_plan import PlannedTable, ReadPlan, Source, Summary
 from lithify.errors import LithifyError
+from lithify.files.addresses import is_remote
+from lithify.files.local_files import LocalNames
 from lithify.sql.empty_catalog import Names, TableOf
 from lithify.sql.isolated import cage
 from lithify.sql.isolated.cage import Folder, View, fits, folders_at
@@ -126,6 +128,7 @@ class Told:
         self._opened: dict[TableRef, PlannedTable] = {}
         self._summaries: dict[TableRef, Summary | None] = {}
         self._retained: list[Any] = []
+        self._local_names: list[LocalNames] = []
         # The tables that it is known to name.
         self.needed: dict[str, frozenset[Folder]] = {}
 
@@ -172,7 +175,10 @@ class Told:
                 return None if planned is None else Head(slim(planned.snapshot))
             case "plan":
                 ref, predicate = about
-                return self._plan(self._opened[ref].plan(predicate))
+                planned = self._opened[ref]
+                if predicate is None:
+                    planned.fetch()
+                return self._plan(self._with_local_files(planned.plan(predicate)))
             case "hot":
                 ref, columns = about
                 rows = self._opened[ref].hot(columns)
@@ -207,6 +213,26 @@ class Told:
             return HotState(number)
         blocks = tuple((segment.block.shape, tuple(segment.dead.tolist())) for segment in rows.segments)
         return HotState(number, rows.columns, blocks)
+
+    def _with_local_files(self, plan: ReadPlan) -> ReadPlan:
+        """A process cannot reach a bucket: it is given names of local copies that stay while it runs."""
+        sources = (*plan.clean, *plan.touched, *plan.changes)
+        if not any(is_remote(source.path) for source in sources):
+            return plan
+        names = LocalNames(plan.snapshot.table_id)
+        self._local_names.append(names)
+        found = names.of([(source.path, source.size_bytes) for source in sources])
+        local = {source.path: name for source, name in zip(sources, found, strict=True)}
+
+        def renamed(group: Sequence[Source]) -> tuple[Source, ...]:
+            return tuple(replace(source, path=local[source.path]) for source in group)
+
+        return replace(plan, clean=renamed(plan.clean), touched=renamed(plan.touched), changes=renamed(plan.changes))
+
+    def close(self) -> None:
+        """Nobody reads what it was told any more."""
+        for names in self._local_names:
+            names.close()
 
     def _plan(self, plan: ReadPlan) -> Plan:
         overlay = plan.overlay

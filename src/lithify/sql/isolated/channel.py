@@ -1,7 +1,7 @@
 """Messages between the service and its query processes, over a pair of sockets.
 
 A message is its length, the number of descriptors that come with it, and a pickled value. The service does not trust
-what a query process says: of its messages only plain values, predicates and our own errors are unpickled.
+what a query process says: of its messages only plain values, predicates, statements and our own errors are unpickled.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TRUSTED: dict[str, frozenset[str]] = {
     "lithify.files.read_proof": frozenset({"Vanished"}),
 }
 # Of these, whatever classes they define.
-_OURS = frozenset({"lithify.errors", "lithify.core.predicates"})
+_OURS = frozenset({"lithify.errors", "lithify.core.predicates", "lithify.sql.statements.model"})
 
 
 class Gone(EOFError):

@@ -49,7 +49,15 @@ class Columns:
     where: str
 
 
-Task = Select | Read | Explain | Columns
+@dataclass(frozen=True)
+class Parse:
+    """What a statement that writes says."""
+
+    answers_rows: ClassVar[bool] = False
+    text: str
+
+
+Task = Select | Read | Explain | Columns | Parse
 
 
 @dataclass(frozen=True)
@@ -109,7 +117,7 @@ def slim(snapshot: Snapshot) -> Snapshot:
     """As much of it as a plan that was made elsewhere needs: without files, but for one that names the row key."""
     named = next((file for file in snapshot.changes if file.op is Op.DELETE), None)
     changes = () if named is None else (replace(named, bounds={}, partition={}),)
-    return replace(snapshot, changes=changes, base=())
+    return replace(snapshot, changes=changes, base=(), remembered=())
 
 
 def sendable(plan: ReadPlan, overlay: Overlay | None) -> ReadPlan:

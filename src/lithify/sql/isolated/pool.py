@@ -103,8 +103,11 @@ class QueryProcesses:
         likely: Sequence[TableRef] = (),
     ) -> Isolated:
         """`likely`: tables that it will ask for, as it seems."""
-        told = Told(table_of, names, self._states)
-        told.open(likely)
+        with contextlib.closing(Told(table_of, names, self._states)) as told:
+            told.open(likely)
+            return self._told(told, task, course, limits)
+
+    def _told(self, told: Told, task: Task, course: QueryRun, limits: ProcessLimits) -> Isolated:
         killed = False
         while True:
             process = self._take(course, told.needed, new=killed)

@@ -30,10 +30,22 @@ from lithify.core.predicates import Predicate
 from lithify.core.read_plan import PlannedTable, ReadPlan, Summary
 from lithify.core.snapshot import Snapshot
 from lithify.errors import ComputeFailed, LithifyError
-from lithify.sql.engine import ServingEngine
+from lithify.sql.engine import ServingEngine, parsed_here
 from lithify.sql.isolated import cage
 from lithify.sql.isolated.channel import Channel, Gone
-from lithify.sql.isolated.messages import BEGUN, Columns, Explain, Head, HotState, Job, Memory, Plan, Read, Select
+from lithify.sql.isolated.messages import (
+    BEGUN,
+    Columns,
+    Explain,
+    Head,
+    HotState,
+    Job,
+    Memory,
+    Parse,
+    Plan,
+    Read,
+    Select,
+)
 from lithify.sql.limits import Limits, out_of_memory
 
 # Besides what the engine counts: the interpreter, the libraries, and what functions take.
@@ -105,6 +117,8 @@ def _answered(job: Job, engine: ServingEngine, service: Service) -> tuple[Any, p
             return engine.look_for(query, service.table_of, service.names), None
         case Columns(schema, where):
             return engine.key_queries.columns_of(schema, where, tame=False), None
+        case Parse(text):
+            return parsed_here(text), None
     raise AssertionError(f"unknown task {job.task}")
 
 
@@ -248,6 +262,9 @@ class RemoteTable(PlannedTable):
     @property
     def folders(self) -> tuple[str, ...]:
         return ()  # the service knows them, and has told the kernel
+
+    def fetch(self) -> None:
+        """The service does, when it is asked for the plan."""
 
     def plan(self, predicate: Predicate | None = None) -> ReadPlan:
         told: Plan = self.service.ask("plan", (self.ref, predicate))

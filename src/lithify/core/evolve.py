@@ -1,0 +1,49 @@
+"""Columns that rows bring and a table does not have yet: `evolve=True` adds them before the rows are written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from lithify.core.schema import TableSchema, normalise
+from lithify.errors import InvalidRequest
+
+
+def new_columns(data: Any, schema: TableSchema) -> list[pa.Field]:
+    """With the types that the data has, or that its values call for."""
+    found = _columns(data, set(schema.names))
+    for column in found:
+        if pa.types.is_null(column.type):
+            raise InvalidRequest(
+                f"column {column.name!r} is new, and null in all rows: nothing tells its type; add it with add_column"
+            )
+    return [pa.field(column.name, normalise(column.type, column.name)) for column in found]
+
+
+def _columns(data: Any, known: set[str]) -> list[pa.Field]:
+    if isinstance(data, Mapping):
+        data = [data]
+    if hasattr(data, "__arrow_c_stream__") and not isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+        data = pa.table(data)  # polars, pandas and others, whose columns stay where they are
+    if isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+        return [column for column in data.schema if column.name not in known]
+    if isinstance(data, Sequence) and all(isinstance(row, Mapping) for row in data):
+        names = dict.fromkeys(name for row in data for name in row if name not in known)
+        return [pa.field(name, _type_of(name, [row.get(name) for row in data])) for name in names]
+    raise InvalidRequest(
+        f"evolve=True looks at the rows before they are written: give a list of dicts or a table, not a "
+        f"{type(data).__name__}"
+    )
+
+
+def _type_of(name: Any, values: list[Any]) -> pa.DataType:
+    if not isinstance(name, str):
+        raise InvalidRequest(f"a column is told by its name, not by {name!r}")
+    try:
+        return pa.array(values).type
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise InvalidRequest(
+            f"column {name!r} is new, and its values are of no one type ({error}): add it with add_column"
+        ) from error

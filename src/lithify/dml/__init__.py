@@ -1,0 +1,1 @@
+"""SQL that writes: from a statement to one commit."""

@@ -1,0 +1,91 @@
+"""From columns that a query answers with to rows of a table, as an assignment in SQL means it.
+
+What fits is what fits every other way in (`core/rows.py: conform`): no text becomes a number, no digit is lost. On top
+of that go the conversions that a written constant needs: an integer is a decimal of any precision that holds it, a text
+may be a moment, and a moment with no zone is one of UTC, as everywhere in SQL (docs/sql.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lithify.core.column_types import Family, type_of
+from lithify.core.rows import check_rows, conform
+from lithify.core.schema import TableSchema
+from lithify.errors import InvalidRequest
+
+
+def assigned(rows: pa.Table, columns: Sequence[str], schema: TableSchema) -> pa.Table:
+    """Rows of the table, of which `columns` come in this order; the others are null."""
+    fields = [schema.columns.field(name) for name in columns]
+    arrays = [_converted(values, field) for values, field in zip(rows.columns, fields, strict=True)]
+    table = conform(pa.table(arrays, names=list(columns)), schema.columns)
+    check_rows(table, schema)
+    return table
+
+
+def keys_assigned(rows: pa.Table, columns: Sequence[str], schema: TableSchema) -> pa.Table:
+    """The same of some columns alone."""
+    wanted = schema.select(columns)
+    return conform(rows.rename_columns(list(columns)), wanted)
+
+
+def check_columns(columns: Sequence[str], schema: TableSchema, table: str) -> None:
+    """Columns that are written to: there, and each once."""
+    for name in columns:
+        if name not in schema.names:
+            near = next((known for known in schema.names if known.lower() == name.lower()), None)
+            hint = f'did you mean "{near}", in quotes?' if near else f"it has {', '.join(schema.names)}"
+            raise InvalidRequest(f"column {name!r} is not in table {table}: {hint}")
+        if columns.count(name) > 1:
+            raise InvalidRequest(f"column {name!r} is written to twice in one statement: once is enough")
+
+
+def _converted(values: pa.ChunkedArray, column: pa.Field) -> pa.ChunkedArray:
+    kind = values.type
+    if kind == column.type or pa.types.is_null(kind):
+        return values
+    given, wanted = type_of(kind).family, type_of(column.type).family
+    try:
+        if given is Family.INTEGER and wanted is Family.DECIMAL:
+            return values.cast(pa.decimal128(38, column.type.scale))
+        if wanted is Family.TIMESTAMP and given is Family.TEXT:
+            return _moments(values, column.type)
+        if given is wanted is Family.TIMESTAMP and (kind.tz is None) != (column.type.tz is None):
+            return values.cast(pa.timestamp(kind.unit, column.type.tz))
+        if given is Family.DATE and wanted is Family.TIMESTAMP:
+            return values.cast(pa.timestamp("us")).cast(column.type)
+    except (pa.ArrowException, ValueError):
+        return values  # what is wrong with them is said by whoever takes them
+    return values
+
+
+def _moments(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Of texts with a zone or without one."""
+    try:
+        moments = texts.cast(pa.timestamp("us"))
+    except pa.ArrowInvalid:
+        moments = texts.cast(pa.timestamp("us", "UTC"))
+    return moments.cast(kind) if moments.type.tz == kind.tz else moments.cast(pa.timestamp("us", kind.tz))
+
+
+def first_double(rows: pa.Table, by: Sequence[str]) -> pa.Table | None:
+    """One key that stands in more than one row, or None."""
+    if rows.num_rows < 2:
+        return None
+    if len(by) == 1 and pc.count_distinct(rows.column(by[0]), mode="all").as_py() == rows.num_rows:
+        return None
+    counted = rows.select(list(by)).append_column("_lithify_one", pa.array([1] * rows.num_rows, pa.int8()))
+    grouped = counted.group_by(list(by)).aggregate([("_lithify_one", "count")])
+    twice = grouped.filter(pc.greater(grouped.column("_lithify_one_count"), 1))
+    return twice.select(list(by)).slice(0, 1) if twice.num_rows else None
+
+
+def shown_key(key: pa.Table) -> str:
+    """A key as messages name it."""
+    row = key.slice(0, 1).to_pylist()[0]
+    said = ", ".join(f"{name} = {value!r}" for name, value in row.items())
+    return said if len(said) <= 200 else said[:197] + "..."

@@ -1,0 +1,208 @@
+"""What a statement writes, decided on one attempt's snapshots: rows and keys, and how many of each kind.
+
+| statement     | its rows                                                     | refused                               |
+|---------------|--------------------------------------------------------------|---------------------------------------|
+| INSERT        | those of its query                                           | keys that are there, or come twice    |
+| … ON CONFLICT | new ones; those that are there are left, or rewritten        | keys that come twice, with DO UPDATE  |
+| UPDATE        | the whole rows that its WHERE holds for, with new values     | a row that two rows of FROM want      |
+| DELETE        | the keys that its WHERE holds for                            |                                       |
+| MERGE         | source and target matched once; then one query for each WHEN | a row that two source rows change     |
+
+Values see the rows as they are before the statement. A row that is written wins against every other version of it,
+whatever `order_by` says: it was decided on the newest one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lithify.core.arrow_rows import anti_join
+from lithify.core.ops import Op
+from lithify.core.schema import TableSchema
+from lithify.dml import texts
+from lithify.dml.assign import assigned, check_columns, first_double, keys_assigned
+from lithify.dml.attempt import Attempt
+from lithify.dml.checks import (
+    changed_twice,
+    check_assignments,
+    check_conflict,
+    check_mergeable,
+    check_source,
+    check_when,
+    check_width,
+    given_twice,
+    inserted_twice,
+    not_matched,
+    spelled,
+    there_already,
+)
+from lithify.dml.keyless import delete_rows, update_rows
+from lithify.sql.statements.model import EXCLUDED, Delete, Insert, Merge, Update, Writing
+from lithify.write.bulk import Produce
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What is written, and what that is in the statement's words. `at_seq`: it holds only while nothing else is written
+    to the table. `produce` writes files of more rows than belong into memory, in place of `parts`.
+    """
+
+    parts: dict[Op, pa.Table]
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    at_seq: bool = True
+    produce: Produce | None = None
+
+
+def decide(statement: Writing, attempt: Attempt) -> Effect:
+    match statement:
+        case Insert():
+            return _insert(statement, attempt)
+        case Update():
+            return _update(statement, attempt)
+        case Delete():
+            return _delete(statement, attempt)
+        case Merge():
+            return _merge(statement, attempt)
+
+
+# -- INSERT
+
+
+def _insert(statement: Insert, attempt: Attempt) -> Effect:
+    schema, name = attempt.schema, attempt.name
+    columns = list(statement.columns) if statement.columns is not None else schema.names
+    check_columns(columns, schema, name)
+    conflict = statement.on_conflict
+    if conflict is not None:
+        check_conflict(conflict, schema, name)
+    found = attempt.ask(statement.source)
+    check_width(found.num_columns, columns, name)
+    rows = assigned(found, columns, schema)
+    if not schema.keyed:
+        parts = {Op.UPSERT: rows} if rows.num_rows else {}
+        return Effect(parts, inserted=rows.num_rows, at_seq=attempt.reads_target)
+    key = list(schema.key)
+    if conflict is not None and conflict.assignments is None:
+        rows = _first_of_each(rows, key)
+    elif (twice := first_double(rows, key)) is not None:
+        raise given_twice(name, twice)
+    rewritten = conflict is not None and conflict.assignments is not None
+    there = attempt.found(rows.select(key), dict(zip(key, key, strict=True)), schema.names if rewritten else key)
+    if there.num_rows and conflict is None:
+        raise there_already(name, there.select(key))
+    new = anti_join(rows, there, key)
+    changed = schema.columns.empty_table()
+    if there.num_rows and conflict is not None and conflict.assignments is not None:
+        attempt.check_read()
+        again = anti_join(rows, new, key)
+        excluded = again.rename_columns([EXCLUDED + column for column in again.column_names])
+        query = texts.conflicts(
+            statement.target, schema, conflict.assignments, conflict.where, [EXCLUDED + column for column in key]
+        )
+        changed = assigned(attempt.ask(query, given=excluded, found=there), schema.names, schema)
+    return Effect(written(schema, [new, changed], None), inserted=new.num_rows, updated=changed.num_rows)
+
+
+def _first_of_each(rows: pa.Table, key: list[str]) -> pa.Table:
+    if first_double(rows, key) is None:
+        return rows
+    numbered = rows.append_column("_lithify_line", pa.array(range(rows.num_rows), pa.int64()))
+    first = numbered.group_by(key).aggregate([("_lithify_line", "min")]).column("_lithify_line_min")
+    return rows.take(first.combine_chunks().sort())
+
+
+# -- UPDATE and DELETE
+
+
+def _update(statement: Update, attempt: Attempt) -> Effect:
+    schema = attempt.schema
+    check_assignments(statement.assignments, schema, attempt.name)
+    if not schema.keyed:
+        return _keyless_update(statement, attempt)
+    rows = assigned(attempt.ask(texts.update(statement, schema)), schema.names, schema)
+    _check_once(rows, schema, attempt.name)
+    return Effect(written(schema, [rows], None), updated=rows.num_rows)
+
+
+def _delete(statement: Delete, attempt: Attempt) -> Effect:
+    schema = attempt.schema
+    if not schema.keyed:
+        gone, count = delete_rows(attempt, statement)
+        return Effect({Op.DELETE: gone} if count else {}, deleted=count)
+    keys = keys_assigned(attempt.ask(texts.delete(statement, schema.key)), schema.key, schema)
+    return Effect({Op.DELETE: keys} if keys.num_rows else {}, deleted=keys.num_rows)
+
+
+def _keyless_update(statement: Update, attempt: Attempt) -> Effect:
+    gone, come, count = update_rows(attempt, statement)
+    parts = {op: rows for op, rows in ((Op.DELETE, gone), (Op.UPSERT, come)) if rows.num_rows}
+    return Effect(parts, updated=count)
+
+
+def _check_once(rows: pa.Table, schema: TableSchema, name: str) -> None:
+    if (twice := first_double(rows, schema.key)) is not None:
+        raise changed_twice(name, twice)
+
+
+# -- MERGE
+
+
+def _merge(statement: Merge, attempt: Attempt) -> Effect:
+    schema, name = attempt.schema, attempt.name
+    check_mergeable(schema, name)
+    source = attempt.ask(texts.source(statement))
+    check_source(source.column_names)
+    whens = [spelled(when, statement, source.column_names, schema) for when in statement.whens]
+    for when in whens:
+        check_when(when, schema, name)
+    by = {column: other for column, other in statement.equal if other in source.column_names}
+    given = {"given": source}
+    picked = bool(by) and not any(when.side == "not matched by source" for when in whens)
+    if picked:
+        attempt.check_read()
+        given["found"] = attempt.found(source, by, schema.names)
+    select = texts.MergeTexts(statement, schema, found=picked)
+    taken: dict[str, list[pa.Table]] = {"insert": [], "update": [], "delete": []}
+    for number, when in enumerate(whens):
+        if when.action == "nothing":
+            continue
+        found = attempt.ask(select.rows(when, whens[:number]), **given)
+        if when.action == "delete":
+            rows = keys_assigned(found, schema.key, schema)
+        else:
+            columns = when.columns if when.action == "insert" and when.columns is not None else schema.names
+            check_width(found.num_columns, list(columns), name)
+            rows = assigned(found, columns, schema)
+        taken[when.action].append(rows)
+    return _merged(taken, attempt)
+
+
+def _merged(taken: dict[str, list[pa.Table]], attempt: Attempt) -> Effect:
+    schema, key = attempt.schema, list(attempt.schema.key)
+    empty = schema.columns.empty_table()
+    new, changed = (pa.concat_tables([empty, *taken[action]]) for action in ("insert", "update"))
+    gone = pa.concat_tables([schema.select(key).empty_table(), *taken["delete"]])
+    _check_once(pa.concat_tables([changed.select(key), gone]), schema, attempt.name)
+    if (twice := first_double(new, key)) is not None:
+        raise inserted_twice(attempt.name, twice)
+    there = attempt.found(new.select(key), dict(zip(key, key, strict=True)), key) if new.num_rows else new
+    there = anti_join(there, gone, key)
+    if there.num_rows:
+        raise not_matched(attempt.name, there.select(key))
+    parts = written(schema, [new, changed], gone)
+    return Effect(parts, inserted=new.num_rows, updated=changed.num_rows, deleted=gone.num_rows)
+
+
+def written(schema: TableSchema, rows: Sequence[pa.Table], gone: pa.Table | None) -> dict[Op, pa.Table]:
+    """What goes and comes again is written anew."""
+    together = pa.concat_tables(rows)
+    if gone is not None and gone.num_rows and together.num_rows:
+        gone = anti_join(gone, together, schema.key)
+    op = Op.REPLACE if schema.order_by else Op.UPSERT
+    parts = {op: together, Op.DELETE: gone}
+    return {op: table for op, table in parts.items() if table is not None and table.num_rows}

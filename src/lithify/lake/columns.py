@@ -1,0 +1,50 @@
+"""Columns of a table that change, through whichever door it was asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lithify.core.column_changes import ColumnChange
+from lithify.core.names import quoted
+from lithify.core.schema import normalise
+from lithify.core.type_text import type_name
+from lithify.errors import Conflict
+from lithify.files.read_proof import look_again
+from lithify.maintenance.change_columns import ColumnJob, require_column
+from lithify.write.schema_change import add_column as add_null_column
+from lithify.write.schema_change import is_dropped
+
+if TYPE_CHECKING:
+    from lithify.lake.internals import TableInternals
+
+
+def change_column(table: TableInternals, change: ColumnChange) -> int:
+    """The seq from which on it counts."""
+    if change.kind == "require":
+        return require_column(table.handles, change.column, lambda: look_again(lambda: _nulls(table, change.column)))
+    with table.maintaining() as (handles, reader):
+        seq = ColumnJob(handles, reader).run(change)
+    table.handles.schema()
+    return seq
+
+
+def add_column(table: TableInternals, column: pa.Field) -> None:
+    """One that is null in all rows. Where files still hold a column of this name that was dropped, they are written
+    anew first, so that its values do not come back.
+    """
+    try:
+        add_null_column(table.handles, column)
+    except Conflict:
+        if not is_dropped(table.handles, column.name) or column.name in table.handles.changes.schema.names:
+            raise
+        change_column(table, ColumnChange("add", column.name, type_name(normalise(column.type, column.name))))
+
+
+def _nulls(table: TableInternals, column: str) -> tuple[int, int]:
+    """How many rows are null in a column, and as of which seq."""
+    opened = table.opened
+    snapshot = opened.handles.snapshot()
+    found = table.runtime.serving.count(opened.planned(snapshot), f"{quoted(column)} is null")
+    return found, snapshot.seq

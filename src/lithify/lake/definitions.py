@@ -1,0 +1,177 @@
+"""Statements about tables: each does what the method of the lake or the table does.
+
+CREATE TABLE … AS reads its rows first, then creates the table, then writes them: if they cannot be written, the table
+goes again, unless somebody wrote to it meanwhile. A crash in between leaves it empty.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lithify.core.column_changes import ColumnChange
+from lithify.core.merge_rules import rules_in
+from lithify.core.names import TableName, parse_table_name
+from lithify.core.ops import Op
+from lithify.core.results import Executed
+from lithify.core.rows import check_rows, conform
+from lithify.core.schema import TableSchema, define, normalise
+from lithify.core.type_text import parse_type, type_name
+from lithify.dml.assign import first_double, shown_key
+from lithify.dml.attempt import Reading, bounded
+from lithify.errors import CommitUnknown, Conflict, InvalidRequest, LithifyError
+from lithify.lake.columns import add_column, change_column
+from lithify.sql.statements.model import AddColumn, AlterColumn, Column, CreateTable, DropTable, SetOptions, Value
+from lithify.write.conditions import Write
+from lithify.write.options import set_options
+from lithify.write.small_writes import Request
+
+if TYPE_CHECKING:
+    from lithify.lake.internals import LakeInternals
+
+_ROLES = ("key", "order_by", "time", "partition_by")
+
+
+def define_by(
+    lake: LakeInternals,
+    statement: CreateTable | AddColumn | AlterColumn | SetOptions | DropTable,
+    reading: Reading,
+    info: Mapping[str, Any],
+) -> Executed:
+    name = parse_table_name(statement.name)
+    match statement:
+        case CreateTable(source=None):
+            _create(lake, name, statement, pa.schema([_field(column) for column in statement.columns]))
+            return Executed("create table", str(name), _seq(lake, name))
+        case CreateTable():
+            return _create_as(lake, name, statement, reading, info)
+        case AddColumn():
+            table = lake.table(statement.name)
+            if not statement.if_not_exists or statement.column.name not in table.handles.schema().names:
+                add_column(table, _field(statement.column))
+            return Executed("alter table", str(name), _seq(lake, name))
+        case AlterColumn():
+            table = lake.table(statement.name)
+            if statement.if_exists and statement.column not in table.handles.schema().names:
+                return Executed("alter table", str(name), _seq(lake, name))
+            return Executed("alter table", str(name), change_column(table, _change(statement)))
+        case SetOptions():
+            set_options(lake.table(statement.name).handles, _options(statement.settings))
+            return Executed("alter table", str(name), _seq(lake, name))
+        case DropTable():
+            if statement.if_exists and not lake.catalog.exists(name):
+                return Executed("drop table", str(name), 0)
+            seq = _seq(lake, name)
+            lake.drop(name)
+            return Executed("drop table", str(name), seq)
+
+
+def _create(lake: LakeInternals, name: TableName, statement: CreateTable, columns: pa.Schema) -> TableSchema:
+    settings = dict(statement.settings)
+    if len(settings) < len(statement.settings):
+        raise InvalidRequest("WITH names an option twice: once is enough")
+    roles = {role: settings.pop(role, None) for role in _ROLES}
+    key = _names(roles["key"]) or statement.key
+    if statement.key and tuple(key) != statement.key:
+        raise InvalidRequest("PRIMARY KEY and WITH (key = …) name two keys: say one")
+    one = {role: _one(role, roles[role]) for role in ("order_by", "time")}
+    partition_by, rules = _names(roles["partition_by"]), _rules(settings.pop("merge_rules", None))
+    definition = define(columns, key or None, one["order_by"], one["time"], partition_by, rules)
+    options = _options(tuple(settings.items()))
+    if lake.catalog.create(name, definition, if_not_exists=statement.if_not_exists, options=options):
+        lake.open_tables.forget(name)  # one whose folder was lost may still be open
+    return definition
+
+
+def _create_as(
+    lake: LakeInternals, name: TableName, statement: CreateTable, reading: Reading, info: Mapping[str, Any]
+) -> Executed:
+    assert statement.source is not None
+    if lake.catalog.exists(name):
+        if statement.if_not_exists:
+            return Executed("create table", str(name), _seq(lake, name))
+        raise Conflict(f"table {name} is there already: drop it, or INSERT INTO {name} SELECT …")
+    rows = bounded(reading, statement.source, lambda ref: reading.table_of(*ref), str(name))
+    for column in rows.schema:
+        if pa.types.is_null(column.type):
+            raise InvalidRequest(f"column {column.name!r} is NULL in all rows and has no type: write cast(NULL AS …)")
+    columns = pa.schema([pa.field(f.name, normalise(f.type, f.name)) for f in rows.schema])
+    fresh = CreateTable(name=statement.name, columns=(), key=statement.key, settings=statement.settings)
+    definition = _checked(fresh, columns)
+    rows = conform(rows, definition.columns)
+    check_rows(rows, definition)
+    if definition.keyed and (twice := first_double(rows, definition.key)) is not None:
+        raise Conflict(
+            f"two rows of the query have the key {shown_key(twice)}; nothing was created: give each key once",
+            public="two rows of the query have the same key; nothing was created: give each key once",
+        )
+    _create(lake, name, fresh, columns)
+    table = lake.table(str(name))
+    at_seq = table.handles.changes.created_at_seq
+    if not rows.num_rows:
+        return Executed("create table", str(name), at_seq)
+    try:
+        commit = table.write(Request(Write("insert", info), {Op.UPSERT: rows}))
+    except LithifyError as error:
+        if not isinstance(error, CommitUnknown):
+            with contextlib.suppress(LithifyError):
+                lake.catalog.drop(name, only_at_seq=at_seq)
+        raise
+    return Executed("create table", str(name), commit.seq, inserted=rows.num_rows)
+
+
+def _checked(statement: CreateTable, columns: pa.Schema) -> TableSchema:
+    """What it would be, before there is anything of it."""
+    settings = dict(statement.settings)
+    key = _names(settings.get("key")) or statement.key
+    return define(
+        columns,
+        key or None,
+        _one("order_by", settings.get("order_by")),
+        _one("time", settings.get("time")),
+        _names(settings.get("partition_by")),
+        _rules(settings.get("merge_rules")),
+    )
+
+
+def _seq(lake: LakeInternals, name: TableName) -> int:
+    return lake.table(str(name)).handles.snapshot().seq
+
+
+def _field(column: Column) -> pa.Field:
+    return pa.field(column.name, parse_type(column.type), column.nullable)
+
+
+def _change(statement: AlterColumn) -> ColumnChange:
+    to = statement.to
+    if statement.kind == "widen":
+        to = type_name(normalise(parse_type(to), statement.column))
+    return ColumnChange(statement.kind, statement.column, to)
+
+
+def _options(settings: tuple[tuple[str, Value], ...]) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in settings}
+
+
+def _names(value: Value) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    return value if isinstance(value, tuple) else tuple(part.strip() for part in str(value).split(","))
+
+
+def _rules(value: Value) -> dict[str, str] | None:
+    if value is None:
+        return None
+    texts = value if isinstance(value, tuple) else (value,)
+    if not all(isinstance(text, str) for text in texts):
+        raise InvalidRequest("merge_rules is a text, or a list of them: WITH (merge_rules = 'total=sum, seen=max')")
+    return rules_in(map(str, texts))
+
+
+def _one(role: str, value: Value) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise InvalidRequest(f"{role} is the name of one column")
+    return value

@@ -1,0 +1,1 @@
+"""Statements that write: what they say, told by their text alone."""

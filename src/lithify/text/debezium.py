@@ -1,0 +1,246 @@
+"""Messages of Debezium, as its connectors write them, opened to rows of a table and what each does.
+
+A message has the row `before` and `after` a change, `op` and the `source`, its position in the database's log; all of
+that may lie in a `payload` beside its `schema`. What becomes of it:
+
+    c, u, r     upsert of `after`          m           nothing: it is about no row
+    d           delete of the key in       t           no row: a table is not emptied by a stream
+                `before`, or in the        other       no row: the operation is not known
+                message's own key          null        nothing: the tombstone that follows a delete
+
+The order_by column, where `after` has no such column, is the field of `source` by its name (lsn, scn, ts_ms, …), or
+else the position that the connector orders by (`position`).
+
+Numbers in date and timestamp columns count from 1970. Their unit, and the scale of decimals in bytes, stands in the
+schema; without one, dates are days and `time_unit` tells the unit of timestamps. A column whose value was left out
+because it did not change (TOAST) is taken from `before`, or the message is no row.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+import pyarrow as pa
+
+from lithify.core.ops import WORDS, Op
+from lithify.errors import InvalidRequest
+
+# What a message does, beside the table's columns. It is not stored.
+OP = "_lithify_op"
+UNAVAILABLE = "__debezium_unavailable_value"
+TimeUnit = Literal["ms", "us", "ns"]
+_PER_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9}
+_UNITS: Mapping[str, TimeUnit] = {
+    "io.debezium.time.Timestamp": "ms",
+    "org.apache.kafka.connect.data.Timestamp": "ms",
+    "io.debezium.time.MicroTimestamp": "us",
+    "io.debezium.time.NanoTimestamp": "ns",
+}
+_DECIMALS = ("org.apache.kafka.connect.data.Decimal", "io.debezium.data.VariableScaleDecimal")
+_EPOCH, _FIRST_DAY = dt.datetime(1970, 1, 1), dt.date(1970, 1, 1)
+
+
+class NotARow(Exception):
+    """Why a message is none of the table's rows; the column that is to blame, where it is one."""
+
+    def __init__(self, why: str, column: str | None = None) -> None:
+        super().__init__(why)
+        self.why, self.column = why, column
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """What opens messages for one table. `columns` are those of the table."""
+
+    columns: pa.Schema
+    key: tuple[str, ...]
+    order_by: str | None = None
+    time_unit: TimeUnit | None = None
+
+    @cached_property
+    def _dates(self) -> frozenset[str]:
+        return frozenset(f.name for f in self.columns if pa.types.is_date(f.type))
+
+    @cached_property
+    def _times(self) -> Mapping[str, bool]:
+        """Timestamp columns, and whether they have a zone."""
+        return {f.name: f.type.tz is not None for f in self.columns if pa.types.is_timestamp(f.type)}
+
+    def opened(self, message: Any, key: Any = None) -> dict[str, Any] | None:
+        """The row with its operation under `OP`; None where the message is about no row. Raises NotARow."""
+        message, schema = _payload(message)
+        if message is None:
+            return None
+        op = _operation(message)
+        if op is None:
+            return None
+        side = "before" if op is Op.DELETE else "after"
+        image = message.get(side)
+        if image is None and op is Op.DELETE:
+            image, _ = _payload(key)
+        if not isinstance(image, dict):
+            raise NotARow(f"it has no row {side} the change" + (", and no key" if op is Op.DELETE else ""))
+        if op is Op.DELETE:
+            row = {name: image.get(name) for name in self.key}
+            if self.order_by is not None and self.order_by in image and self.order_by not in row:
+                row[self.order_by] = image[self.order_by]
+        else:
+            row = dict(image)
+        before = message.get("before")
+        for name, value in row.items():
+            if value == UNAVAILABLE:
+                row[name] = _available(name, before)
+        self._read_values(row, schema, side)
+        if self.order_by is not None and (op is Op.DELETE or self.order_by not in row):
+            self._order(row, message.get("source"), image)
+        row[OP] = op.value
+        return row
+
+    def _read_values(self, row: dict[str, Any], schema: Any, side: str) -> None:
+        named = _semantic(schema, side)
+        for name in named if named is not None else (*self._dates, *self._times):
+            value = row.get(name)
+            if value is None or (named is None and type(value) is not int):
+                continue
+            kind, scale = named[name] if named is not None else ("", None)
+            try:
+                if name in self._dates and type(value) is int:
+                    row[name] = (_FIRST_DAY + dt.timedelta(days=value)).isoformat()
+                elif name in self._times and type(value) is int:
+                    row[name] = self._moment(name, value, _UNITS.get(kind, self.time_unit))
+                elif kind in _DECIMALS:
+                    row[name] = _decimal(value, scale)
+            except (OverflowError, ValueError, TypeError, KeyError):
+                raise NotARow("the value cannot be read as its schema says", name) from None
+
+    def _moment(self, name: str, value: int, unit: TimeUnit | None) -> str:
+        if unit is None:
+            raise NotARow(
+                "a number in a timestamp column, and no schema tells its unit: say it, envelope='debezium:ms' (or us, "
+                "ns), or let the connector write schemas",
+                name,
+            )
+        micros, rest = divmod(value * 10**6, _PER_SECOND[unit])
+        if rest:
+            raise NotARow("nanoseconds do not fit a column of microseconds", name)
+        moment = (_EPOCH + dt.timedelta(microseconds=micros)).isoformat()
+        return moment + "+00:00" if self._times[name] else moment
+
+    def _order(self, row: dict[str, Any], source: Any, image: Mapping[str, Any]) -> None:
+        """By the log's position, unless the rows themselves have the column, as those of a delete may have it."""
+        name = self.order_by
+        assert name is not None
+        if name in image and name in row:
+            return
+        found = source.get(name) if isinstance(source, dict) else None
+        if found is None and isinstance(source, dict):
+            found = position(source)
+        if found is None:
+            raise NotARow("the message has neither this column nor a source position to order by", name)
+        kind = self.columns.field(name).type
+        if pa.types.is_timestamp(kind) and type(found) is int:
+            found = self._moment(name, found, "ns" if name.endswith("_ns") else "us" if name.endswith("_us") else "ms")
+        elif pa.types.is_integer(kind) and isinstance(found, str):
+            if not found.isdecimal():
+                raise NotARow("this connector's position is a text: make the order_by column a text", name)
+            found = int(found)
+        elif not pa.types.is_integer(kind) and type(found) is int and not pa.types.is_floating(kind):
+            found = f"{found:020d}"  # texts are compared from the left
+        row[name] = found
+
+
+def envelope_of(text: str | None, columns: pa.Schema, key: tuple[str, ...], order_by: str | None) -> Envelope | None:
+    """Of "debezium", or "debezium:ms" with the unit of timestamps that no schema tells."""
+    if text is None:
+        return None
+    name, _, unit = text.partition(":") if isinstance(text, str) else ("", "", "")
+    if name != "debezium" or (unit and unit not in get_args(TimeUnit)) or text.endswith(":"):
+        raise InvalidRequest(
+            f"envelope {text!r} is not known: use debezium, or debezium:ms (us, ns) to tell the unit of timestamps"
+        )
+    if not key:
+        raise InvalidRequest("the table has no key, so messages with deletes cannot be applied: give it one")
+    return Envelope(columns, key, order_by, unit or None)  # type: ignore[arg-type]
+
+
+def position(source: Mapping[str, Any]) -> int | str | None:
+    """Where in its log a database made a change, by what its connector tells: a value that only grows."""
+    for name in ("lsn", "scn", "change_lsn", "commit_lsn"):
+        if source.get(name) is not None:
+            value = source[name]
+            return int(value) if isinstance(value, str) and value.isdecimal() else value
+    file, place = source.get("file"), source.get("pos")
+    if isinstance(file, str) and type(place) is int:
+        number = file.rpartition(".")[2]
+        if number.isdecimal():
+            return (int(number) << 48) | (place << 16) | min(int(source.get("row") or 0), 2**16 - 1)
+    moment = source.get("ts_ms")
+    return moment if type(moment) is int else None
+
+
+def _payload(message: Any) -> tuple[Any, Any]:
+    """What a message says, and its schema if it brings one."""
+    if message is None:
+        return None, None
+    if not isinstance(message, dict):
+        raise NotARow("no JSON object with before, after and op")
+    if "payload" in message and "op" not in message:
+        payload = message["payload"]
+        if payload is not None and not isinstance(payload, dict):
+            raise NotARow("its payload is no JSON object")
+        return payload, message.get("schema")
+    return message, None
+
+
+def _operation(message: Mapping[str, Any]) -> Op | None:
+    word = message.get("op")
+    if word == "m":
+        return None
+    if word == "t":
+        raise NotARow(
+            "a truncate, and a table is not emptied by a stream: delete the rows (delete_where), and let the connector "
+            "skip truncates (skipped.operations=t)"
+        )
+    op = WORDS.get(word) if isinstance(word, str) else None
+    if op is None:
+        raise NotARow("its operation (op) is missing" if word is None else f"its operation {word!r:.40} is not known")
+    return op
+
+
+def _available(name: str, before: Any) -> Any:
+    value = before.get(name, UNAVAILABLE) if isinstance(before, dict) else UNAVAILABLE
+    if value == UNAVAILABLE:
+        raise NotARow(
+            "its value was left out because it did not change, and is not in before: let the database tell it "
+            "(REPLICA IDENTITY FULL)",
+            name,
+        )
+    return value
+
+
+def _semantic(schema: Any, side: str) -> dict[str, tuple[str, int | None]] | None:
+    """Of each field that has one its meaning and scale; None without a schema."""
+    if not isinstance(schema, dict):
+        return None
+    for part in schema.get("fields") or ():
+        if part.get("field") == side:
+            found = {}
+            for each in part.get("fields") or ():
+                if (name := each.get("name")) is not None:
+                    scale = (each.get("parameters") or {}).get("scale")
+                    found[each.get("field")] = name, None if scale is None else int(scale)
+            return found
+    return None
+
+
+def _decimal(value: Any, scale: int | None) -> str:
+    if isinstance(value, dict):
+        value, scale = value["value"], int(value["scale"])
+    number = int.from_bytes(base64.b64decode(value, validate=True), "big", signed=True)
+    return str(Decimal(number).scaleb(-(scale or 0)))

@@ -1,0 +1,104 @@
+"""Writes that look at the table first: their rows are chosen on one snapshot, and committed only if it is still the
+newest. Who was overtaken looks again and chooses again.
+
+`if_changed` leaves out rows that stand there already, value for value. What is left is written as ever; where nothing
+is left, and nothing has to be remembered of it, there is no commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lithify.core.ops import DELETES, Op
+from lithify.core.results import Commit
+from lithify.core.rows import conform
+from lithify.core.same_rows import same_rows
+from lithify.core.snapshot import Snapshot
+from lithify.errors import Conflict, InvalidRequest
+from lithify.files.read_proof import Vanished
+from lithify.read.reader import Reader
+from lithify.write.bulk import Produce, write_files
+from lithify.write.conditions import AtSeq, SeqMoved, Write
+from lithify.write.small_writes import Request, one_row_per_key
+
+if TYPE_CHECKING:
+    from lithify.lake.internals import TableInternals
+
+ROUNDS_MAX = 50
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to write, and what the commit says besides. `at_seq`: it holds only while nothing else is written.
+    `produce` writes the files of a bulk write, in place of `parts`.
+    """
+
+    parts: Mapping[Op, pa.Table]
+    info: Mapping[str, Any] = field(default_factory=dict)
+    at_seq: bool = True
+    produce: Produce | None = None
+
+
+def write_decided(table: TableInternals, write: Write, decide: Callable[[Snapshot], Decision]) -> Commit:
+    for _ in range(ROUNDS_MAX):
+        snapshot = table.handles.snapshot()
+        # Before looking for rows: those of the first time are there by now.
+        if write.conditions and (answer := table.before(write)) is not None:
+            return answer
+        try:
+            decision = decide(snapshot)
+        except Vanished:
+            if table.handles.snapshot().identity == snapshot.identity:
+                raise
+            continue
+        parts = {op: rows for op, rows in decision.parts.items() if rows.num_rows}
+        said = replace(write, info={**write.info, **decision.info})
+        if not parts and not decision.produce and not write.remembered_as:
+            return said.commit(str(table.name), snapshot.seq, 0, 0)
+        try:
+            if decision.at_seq:
+                said = replace(said, conditions=(*write.conditions, AtSeq(snapshot.seq)))
+            if decision.produce is not None:
+                return write_files(table.handles, said, decision.produce)
+            return table.write(Request(said, parts))
+        except SeqMoved:
+            continue
+    raise Conflict(
+        f"{write.operation} on {table.name} was overtaken by other writers {ROUNDS_MAX} times; nothing was written: "
+        "try again"
+    )
+
+
+def write_changed(table: TableInternals, write: Write, parts: Mapping[Op, pa.Table]) -> Commit:
+    """A write of a keyed table without the rows that are there already; its `skipped` tells how many."""
+    schema = table.known_schema
+    if schema.rules:
+        raise InvalidRequest(
+            f"if_changed leaves out rows that are there already, and on table {table.name} every row counts by its "
+            "merge rules: leave if_changed out"
+        )
+    distinct = {op: one_row_per_key(schema, rows, op) for op, rows in parts.items()}
+
+    def decide(snapshot: Snapshot) -> Decision:
+        reader, columns = table.reader, snapshot.schema.columns
+        left, skipped = {}, 0
+        for op, rows in distinct.items():
+            if op not in DELETES:
+                rows = rows if rows.schema == columns else conform(rows, columns)
+                there = rows_with_keys(reader, snapshot, rows.select(list(schema.key)), columns.names)
+                same = same_rows(rows, there, schema.key)
+                rows, skipped = rows.filter(pa.array(~same)), skipped + int(same.sum())
+            left[op] = rows
+        return Decision(left, {"skipped": skipped} if skipped else {})
+
+    return write_decided(table, write, decide)
+
+
+def rows_with_keys(reader: Reader, snapshot: Snapshot, keys: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """The rows of a snapshot that have one of the keys."""
+    plan = reader.plan_for(snapshot, [keys])
+    return reader.handles.runtime.serving.key_queries.matching(plan, [keys], columns)

@@ -1,0 +1,34 @@
+"""`lithify restore` and `lithify write --if-changed`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Run = Callable[..., Any]
+
+
+def test_an_earlier_version_comes_back(orders: Run) -> None:
+    orders("tag", "shop.orders", "good")
+    orders("write", "shop.orders", "--row", '{"id": 9, "amount": 1.5}')
+    plan = orders("restore", "shop.orders", "good", "--dry-run", "--json").json
+    assert (plan["to"], plan["seq"], plan["upserted"], plan["deleted"]) == (1, 2, 0, 1)
+    assert "1 deleted" in orders("restore", "shop.orders", "1", "--reason", "a test").out
+    assert orders("get", "shop.orders", "9").code == 1
+    assert "nothing was changed" in orders("restore", "shop.orders", "1").out
+    assert orders("history", "shop.orders", "--json").json["history"][0]["reason"] == "a test"
+
+
+def test_a_version_that_is_not_there_is_refused(orders: Run) -> None:
+    answer = orders("restore", "shop.orders", "99", "--json")
+    assert (answer.code, answer.json["error"]["code"]) == (1, "not_found")
+
+
+def test_rows_that_are_there_already_are_not_written(orders: Run) -> None:
+    row = ("--row", '{"id": 9, "amount": 1.5}')
+    orders("write", "shop.orders", *row)
+    assert "nothing was written" in orders("write", "shop.orders", *row, "--if-changed").out
+    done = orders("write", "shop.orders", *row, "--row", '{"id": 10}', "--if-changed", "--json").json
+    assert (done["upserted"], done["skipped"], done["seq"]) == (1, 1, 3)
+    answer = orders("write", "shop.orders", *row, "--if-changed", "--mode", "replace", "--json")
+    assert "goes with mode upsert" in answer.json["error"]["message"]

@@ -1,0 +1,215 @@
+"""Statements about tables, questions about them, and tables as they were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lithify import Conflict, InvalidRequest, Lake, NotFound
+
+
+def ids(lake: Lake, query: str) -> list[Any]:
+    return sorted(lake.sql(query).column(0).to_pylist())
+
+
+def test_create_table_says_columns_key_and_options(lake: Lake) -> None:
+    lake.execute(
+        """CREATE TABLE shop.items (
+               id bigint, line int, "Name" varchar(20) NOT NULL, price decimal(12, 2), seen timestamptz, at timestamp,
+               tags list<string>, PRIMARY KEY (id, line)
+           ) WITH (order_by = seen, partition_by = (line), sort_by = ("Name", id), row_group_rows = 32768)"""
+    )
+
+    found = lake.table("shop.items").definition
+    assert (found.key, found.order_by, found.partition_by) == (("id", "line"), "seen", ("line",))
+    assert [str(kind) for kind in found.columns.types] == [
+        *("int64", "int32", "string", "decimal128(12, 2)", "timestamp[us, tz=UTC]", "timestamp[us]"),
+        "list<element: string>",
+    ]
+    assert [f.name for f in found.columns if not f.nullable] == ["id", "line", "Name"]
+    assert (found.options["sort_by"], found.options["row_group_rows"]) == (("Name", "id"), 32768)
+
+
+def test_create_table_if_not_exists(lake: Lake) -> None:
+    text = "create table if not exists shop.again (id bigint primary key)"
+    assert [lake.execute(text).statement for _ in range(2)] == ["create table"] * 2
+    with pytest.raises(Conflict, match="exists already"):
+        lake.execute("create table shop.again (id bigint)")
+
+
+def test_create_table_as_has_the_columns_and_rows_of_its_query(lake: Lake) -> None:
+    done = lake.execute(
+        "create table shop.copy (primary key (id)) with (sort_by = status) as "
+        "select id, status, n + 1 as m from shop.orders"
+    )
+
+    assert (done.inserted, done.seq) == (2, 1)
+    found = lake.table("shop.copy")
+    assert (found.definition.names, found.definition.key) == (["id", "status", "m"], ("id",))
+    assert found.get(2) == {"id": 2, "status": "paid", "m": 3}
+    assert lake.execute("create table shop.empty as select id from shop.orders where false").inserted == 0
+    assert lake.execute("create table if not exists shop.copy as select 1 as x").inserted == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        ("create table shop.bad (primary key (id)) as select 1 as id union all select 1", Conflict, "key id = 1"),
+        ("create table shop.bad as select null as x", InvalidRequest, "'x' is NULL"),
+        ("create table shop.bad (primary key (y)) as select 1 as x", InvalidRequest, "'y'"),
+        ("create table shop.bad (primary key (x)) as select cast(null as int) as x", InvalidRequest, "'x' is null"),
+        ("create table shop.bad with (nope = 1) as select 1 as x", InvalidRequest, "no table option 'nope'"),
+        ("create table shop.bad (id nothing)", InvalidRequest, "nothing"),
+        ("create table shop.bad (id bigint, id int)", InvalidRequest, "id"),
+        ("create table shop.bad (id bigint default 5)", InvalidRequest, "DEFAULT is not known"),
+        ("create table shop.bad (id bigint primary key, primary key (id))", InvalidRequest, "two keys"),
+        ("create table shop.bad (id bigint primary key) with (key = other)", InvalidRequest, "two keys"),
+        ("create table shop.bad (id decimal)", InvalidRequest, "digits"),
+        ("create table shop.bad (id bigint) with (time = id)", InvalidRequest, "time"),
+        ("create table shop.bad (id bigint) with (order_by = (a, b))", InvalidRequest, "one column"),
+        ("create table shop.bad", InvalidRequest, "the columns"),
+        ("create table shop.bad (a int) as select 1", InvalidRequest, "of its query"),
+        ("create table bad (a int)", InvalidRequest, "namespace.table"),
+        ("create or replace table shop.bad (a int)", InvalidRequest, "OR REPLACE"),
+        ("create view shop.bad as select 1", InvalidRequest, "TABLE should stand"),
+        ("alter table shop.orders add column id int", Conflict, "id"),
+        ("alter table shop.orders add column z int not null", InvalidRequest, "without NOT NULL"),
+        ("alter table shop.orders set (nope = 1)", InvalidRequest, "nope"),
+        ("alter table shop.orders rename column n to STATUS", Conflict, "has a column 'status' already"),
+        ("alter table shop.orders rename column nope to m", NotFound, "'nope' is not in table shop.orders"),
+        ("alter table shop.orders rename to other", InvalidRequest, "keeps its name"),
+        ("alter table shop.orders rename column n m", InvalidRequest, "TO should stand"),
+        ("alter table shop.orders drop column id", InvalidRequest, "'id' cannot be dropped"),
+        ("alter table shop.orders drop column nope", NotFound, "'nope' is not in table shop.orders"),
+        ("alter table shop.orders alter column n type varchar", InvalidRequest, "does not hold all of its values"),
+        ("alter table shop.orders alter column n type smallint", InvalidRequest, "does not hold all of its values"),
+        ("alter table shop.orders alter column id drop not null", InvalidRequest, "never null"),
+        ("alter table shop.orders alter column n set default 5", InvalidRequest, "TYPE, SET NOT NULL"),
+        ("alter table shop.orders modify column n bigint", InvalidRequest, "MODIFY is not known here"),
+        ("alter table shop.none add column n int", NotFound, "shop.none"),
+        ("drop table shop.none", NotFound, "shop.none"),
+        ("drop shop.orders", InvalidRequest, "TABLE should stand"),
+        ("truncate shop.none", NotFound, "shop.none"),
+        ("drop table shop.orders; drop table shop.other", InvalidRequest, "one statement"),
+    ],
+)
+def test_what_cannot_be_leaves_every_table_as_it_is(lake: Lake, text: str, kind: type[Exception], message: str) -> None:
+    before = lake.table("shop.orders").definition
+    with pytest.raises(kind, match=message):
+        lake.execute(text)
+    assert (lake.tables(), lake.table("shop.orders").definition) == (["shop.orders"], before)
+
+
+def test_alter_table(lake: Lake) -> None:
+    default = lake.table("shop.orders").definition.options["fold_rows_min"]
+    lake.execute("alter table shop.orders add column note varchar")
+    lake.execute("alter table shop.orders add column if not exists note varchar")
+    lake.execute("alter table shop.orders set (sort_by = (n, id), fold_rows_min = 5)")
+    lake.execute("alter table shop.orders set (fold_rows_min = null)")
+    lake.execute("update shop.orders set note = 'x' where id = 1")
+
+    found = lake.table("shop.orders")
+    assert found.definition.options["sort_by"] == ("n", "id")
+    assert found.definition.options["fold_rows_min"] == default
+    assert ids(lake, "select note from shop.orders where note is not null") == ["x"]
+
+
+def test_alter_columns(lake: Lake) -> None:
+    lake.execute("create table shop.t (id bigint primary key, n int, s varchar not null, gone varchar)")
+    lake.execute("insert into shop.t values (1, 10, 'a', 'x')")
+    done = lake.execute("alter table shop.t rename column n to amount")
+    assert (done.statement, done.table, done.seq) == ("alter table", "shop.t", 2)
+    lake.execute("alter table shop.t alter column amount type bigint")
+    lake.execute("alter table shop.t alter amount set data type decimal(20, 1)")
+    lake.execute("alter table shop.t alter column s drop not null")
+    lake.execute("alter table shop.t alter column amount set not null")
+    lake.execute("alter table shop.t drop column gone")
+    lake.execute("alter table shop.t drop column if exists gone")
+    lake.execute("alter table shop.t alter column amount first")
+    lake.execute("alter table shop.t alter column s after amount")
+    lake.execute("insert into shop.t (id, amount) values (2, 3.5)")
+
+    described = [(c["column"], c["type"], c["nullable"]) for c in lake.sql("describe shop.t").to_pylist()]
+    assert described == [("amount", "decimal(20,1)", False), ("s", "string", True), ("id", "int64", False)]
+    assert ids(lake, "select cast(amount as varchar) from shop.t order by id") == ["10.0", "3.5"]
+    assert ids(lake, "select n from shop.t version as of 1") == [10]
+
+
+def test_truncate_and_drop(lake: Lake) -> None:
+    assert lake.execute("truncate table shop.orders").deleted == 2
+    assert lake.table("shop.orders").count() == 0
+    lake.execute("drop table shop.orders")
+    lake.execute("drop table if exists shop.orders")
+    assert lake.tables() == []
+
+
+def test_describe_and_show(lake: Lake) -> None:
+    lake.create_table("other.t", pa.schema([("a", pa.int64())]))
+    lake.execute("delete from shop.orders where id = 1", actor="eva")
+
+    assert lake.sql("show tables").to_pylist() == [
+        {"namespace": "other", "table": "t"},
+        {"namespace": "shop", "table": "orders"},
+    ]
+    assert lake.sql("SHOW TABLES IN other;").num_rows == 1
+    described = lake.sql("describe shop.orders").to_pylist()
+    assert described[:2] == [
+        {"column": "id", "type": "int64", "nullable": False, "role": "key"},
+        {"column": "status", "type": "string", "nullable": False, "role": None},
+    ]
+    assert lake.sql('show columns from lake.shop."orders"').to_pylist() == described
+    newest = lake.sql("show history from shop.orders limit 1").to_pylist()
+    assert [(entry["operation"], entry["seq"], entry["actor"]) for entry in newest] == [("delete", 2, "eva")]
+    for text in ("show", "show everything", "describe", "describe orders", "show history from shop.orders limit"):
+        with pytest.raises(InvalidRequest):
+            lake.sql(text)
+    with pytest.raises(NotFound):
+        lake.sql("describe shop.none")
+
+
+class TestTablesAsTheyWere:
+    @pytest.fixture(autouse=True)
+    def _later(self, lake: Lake) -> None:
+        lake.execute("insert into shop.orders (id, status) values (3, 'late')")
+        lake.execute("delete from shop.orders where id = 1")
+        lake.table("shop.orders").tag("month-end")
+
+    def test_by_seq_tag_and_time(self, lake: Lake) -> None:
+        moment = lake.table("shop.orders").history(10)[1].time.isoformat()
+        assert ids(lake, "select id from shop.orders version as of 1") == [1, 2]
+        assert ids(lake, "select orders.id from shop.orders VERSION AS OF 2 where orders.id > 1") == [2, 3]
+        assert ids(lake, "select o.id from shop.orders version as of 'month-end' o") == [2, 3]
+        assert ids(lake, f"select id from shop.orders timestamp as of timestamp '{moment}'") == [1, 2, 3]
+        assert ids(lake, "select id from shop.orders") == [2, 3]
+
+    def test_two_times_in_one_query(self, lake: Lake) -> None:
+        query = (
+            "select b.id from shop.orders version as of 2 as b left anti join shop.orders as a on a.id = b.id "
+            "union all select count(*) from lake.shop.orders version as of 1"
+        )
+        assert ids(lake, query) == [1, 2]
+
+    def test_rows_that_were_there_are_inserted_again(self, lake: Lake) -> None:
+        done = lake.execute("insert into shop.orders select * from shop.orders version as of 1 on conflict do nothing")
+        assert done.inserted == 1
+        assert ids(lake, "select id from shop.orders") == [1, 2, 3]
+
+    @pytest.mark.parametrize(
+        ("query", "kind"),
+        [
+            ("select id from shop.orders version as of 99", Exception),
+            ("select id from shop.orders version as of", InvalidRequest),
+            ("select id from shop.orders version as of x", InvalidRequest),
+            ("select id from orders version as of 1", InvalidRequest),
+            ("update shop.orders version as of 1 set n = 1", InvalidRequest),
+            ("select 1 version as of 1", InvalidRequest),
+        ],
+    )
+    def test_what_was_not_is_refused(self, lake: Lake, query: str, kind: type[Exception]) -> None:
+        with pytest.raises(kind):
+            lake.sql(query)
+
+    def test_the_words_in_a_text_mean_nothing(self, lake: Lake) -> None:
+        assert ids(lake, "select 'shop.orders version as of 1' as id") == ["shop.orders version as of 1"]
