@@ -8,9 +8,7 @@ stops there, as a machine that hangs, until somebody lets it go on.
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import socket
 import sys
 from pathlib import Path
@@ -19,14 +17,11 @@ from lithify import CommitUnknown, Lake, LithifyError, Settings
 from lithify.jobs import leases
 from support.bucket_steps import InterruptedBucket
 from support.clocks import Clock, lake_with
+from support.cycles import fall_asleep
 
 SETTINGS = Settings(lease_s=1, lock_wait_s_max=1, commit_wait_s_max=20)
 TABLE = "a.t"
 LATER = Clock(2 * 3_600_000)  # so that a vacuum of one hour finds something
-
-
-def hang() -> None:
-    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def told(*words: object) -> None:
@@ -39,7 +34,7 @@ def hanging(address: str, what: str, step: str) -> None:
     later = {"vacuum": LATER}.get(what, Clock())
     with lake_with(later, address, SETTINGS, store=store) as lake:  # type: ignore[arg-type]
         table = lake.table(TABLE)
-        store.actions[step] = hang
+        store.actions[step] = fall_asleep
         try:
             match what:
                 case "fold":
@@ -56,7 +51,7 @@ def hanging(address: str, what: str, step: str) -> None:
 def reading(address: str) -> None:
     """Pin the first version, hang, and read it then."""
     with Lake(address, settings=SETTINGS) as lake, lake.table(TABLE).pin(as_of=1) as snapshot:
-        hang()
+        fall_asleep()
         told("rows", lake.table(TABLE).to_arrow(as_of=snapshot).num_rows)
 
 
@@ -65,7 +60,7 @@ def leading(address: str) -> None:
         ours, lease = leases.acquire(lake._runtime, "cycle", "theirs", SETTINGS.lease_s)
         assert ours
         with leases.RenewedLease(lake._runtime, lease) as renewed:
-            hang()
+            fall_asleep()
             told("ours", renewed.still_ours())
 
 

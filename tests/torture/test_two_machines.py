@@ -198,7 +198,8 @@ class TestCutOff:
                 """The machine stands at its step, and goes on without a line."""
                 rule = line.fail(request.param, on, times=None)
                 other.go_on()
-                until(lambda: rule.hits)
+                until(lambda: rule.hits or other.process.poll() is not None)
+                assert rule.hits, f"it ended before it asked: {other._all()}"
 
             yield cut
 
