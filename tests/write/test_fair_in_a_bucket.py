@@ -15,7 +15,7 @@ from support.fault_proxy import FaultProxy
 pytestmark = [pytest.mark.bucket, pytest.mark.slow]
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
-WRITERS, BATCHES = 6, 12
+WRITERS, BATCHES = 6, 24
 
 
 def test_all_come_to_it_while_all_write(proxy: FaultProxy, address: str, folder: Path) -> None:
@@ -34,14 +34,17 @@ def test_all_come_to_it_while_all_write(proxy: FaultProxy, address: str, folder:
     assert [children.finish(child) for child in writing] == [0] * WRITERS
     proxy.delay_s = 0
 
-    first, half, end = WRITERS + 1, WRITERS + 1 + WRITERS * BATCHES // 2, WRITERS + 1 + WRITERS * BATCHES
+    first, end = WRITERS + 1, WRITERS + 1 + WRITERS * BATCHES
     assert sorted(seq for seq, _, _ in answers) == list(range(first, end))
     with Lake(address) as lake:
         rows = [row for row in lake.table("a.t").changes(since=0).to_pylist() if row["_seq"] >= first]
     assert sorted(row["id"] for row in rows) == sorted(
         i for writer in range(WRITERS) for batch in range(BATCHES) for i in racers.ids_of(writer, batch)
     )
-    by_seq = {row["_seq"]: row["v"] for row in rows}
-    shares = Counter(by_seq[seq] for seq in range(first, half))
-    assert len(shares) == WRITERS, f"when half is done all have come to it: {shares}"
-    assert max(shares.values()) < BATCHES, f"and nobody is through: {shares}"
+    by_seq, shares = {row["_seq"]: row["v"] for row in rows}, Counter[str]()
+    for seq in range(first, end):
+        shares[by_seq[seq]] += 1
+        if shares[by_seq[seq]] == BATCHES:
+            break
+    # About one batch behind each other; a machine with much to do may let one begin late. Without turns some get a few.
+    assert min(shares[str(writer)] for writer in range(WRITERS)) >= BATCHES * 0.4, f"all come to it: {shares}"
