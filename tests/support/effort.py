@@ -14,6 +14,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+EVERY = 6
 SOAK = os.environ.get("LITHIFY_SOAK", "") not in ("", "0")
 
 
@@ -34,16 +35,16 @@ class Thinning:
         if not point.startswith("store."):
             self._step = point
         self._seen[kind] += 1
-        return SOAK or self._seen[kind] % 4 == 1
+        return SOAK or self._seen[kind] % EVERY == 1
 
 
 def thinned(cases: Iterable[T], classes_of: Callable[[T], Iterable[Hashable]]) -> list[T]:
-    """The first case of each class, and every fourth after it: all classes, and long runs of one in the middle too."""
+    """The first case of each class, and every sixth after it: all classes, and long runs of one in the middle too."""
     seen: Counter[Hashable] = Counter()
     chosen = []
     for case in cases:
         classes = set(classes_of(case))
-        if SOAK or any(seen[name] % 4 == 0 for name in classes):
+        if SOAK or any(seen[name] % EVERY == 0 for name in classes):
             chosen.append(case)
         seen.update(classes)
     return chosen

@@ -283,7 +283,7 @@ def test_machines_that_hang_and_die_lose_nothing(machine: Callable[..., Machine]
     rng, names = random.Random(seed), ("ahead", "behind")
     notes = [tmp_path / f"notes-{name}" for name in names]
     running = [machine("working", 10 + each, notes[each], name=names[each]) for each in range(2)]
-    until_s = time.monotonic() + examples(20, 1800)
+    until_s = time.monotonic() + examples(12, 1800)
     while time.monotonic() < until_s:
         until(lambda: all(path.exists() and "done" in path.read_text() for path in notes))
         each, written = rng.randrange(2), [len(path.read_text()) for path in notes]
