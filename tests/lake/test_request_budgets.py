@@ -141,7 +141,45 @@ def test_rare_work(proxy: FaultProxy, address: str) -> None:
     assert {what: (number, budget[what]) for what, number in counts.items() if number > budget[what]} == {}
 
 
-def test_what_a_vacuum_reads_of_the_logs_is_one_request_for_each_commit(table: Table, proxy: FaultProxy) -> None:
+def test_a_cycle_with_nothing_to_do(table: Table, address: str, proxy: FaultProxy) -> None:
+    with Lake(address) as lake:
+        for name in ("shop.more", "shop.most"):
+            lake.create_table(name, pa.schema([("id", pa.int64())]), key="id").upsert([{"id": 1}])
+        lake.maintain()
+        for _ in range(2):
+            with proxy.counted() as requests:
+                assert lake.maintain().jobs == ()
+
+            assert requests.total() <= 15 + 3 * 4
+
+
+def test_the_past_is_asked_for_once(table: Table, proxy: FaultProxy) -> None:
+    table.upsert([{"id": 2, "v": "b"}])
+    table.tag("then", as_of=1)
+    first = [table.to_arrow(as_of=as_of).to_pylist() for as_of in (1, "then")]
+    commits = len(table.history())
+
+    for as_of, budget in ((1, 2), ("then", 5)):
+        with proxy.counted() as requests:
+            assert table.to_arrow(as_of=as_of).to_pylist() == first[0] == first[1] == [{"id": 1, "v": "a"}]
+        assert requests.total() <= budget
+
+    with proxy.counted() as requests:
+        assert len(table.history()) == commits
+    assert requests.total() <= 4
+
+
+def test_a_table_that_another_process_dropped_is_seen_to_be_gone(table: Table, address: str) -> None:
+    with Lake(address) as lake:
+        assert lake.tables() == ["shop.orders"]
+        with Lake(address) as other:
+            other.drop_table("shop.orders")
+
+        assert lake.tables() == []
+
+
+def test_a_vacuum_reads_each_commit_once(table: Table, proxy: FaultProxy) -> None:
+    table.vacuum()
     with proxy.counted() as before:
         table.vacuum()
     for number in range(10):

@@ -25,6 +25,10 @@ class NoLog(NotFound):
     """There is nothing at all, nor was there when it was looked for."""
 
 
+def unreadable(path: PurePath) -> Corruption:
+    return Corruption(f"commit {path} is not readable: restore it from a copy")
+
+
 class Needed(NamedTuple):
     """A checkpoint, unless all commits from the first on are there, and commits."""
 
@@ -73,7 +77,7 @@ class Commits:
         except NotFound:
             raise self.gone(version) from None
         except ValueError as error:
-            raise Corruption(f"commit {self.path(version)} is not readable: restore it from a copy") from error
+            raise unreadable(self.path(version)) from error
 
     def records(self, versions: Sequence[int]) -> Iterator[CommitRecord]:
         return map(self.record, versions)

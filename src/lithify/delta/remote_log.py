@@ -25,8 +25,9 @@ from functools import partial
 from itertools import takewhile
 from pathlib import PurePath
 
-from lithify.delta.actions import CommitRecord
-from lithify.delta.commit_files import Commits, Needed, NoLog
+from lithify.delta.actions import CommitRecord, parse_record
+from lithify.delta.commit_bodies import CommitBodies
+from lithify.delta.commit_files import Commits, Needed, NoLog, unreadable
 from lithify.delta.folder import Listing, checkpoint_name, commit_name, hinted_checkpoint
 from lithify.delta.kept_files import KEPT_BYTES_MAX, KeptFiles
 from lithify.errors import Corruption, LithifyError, NotFound
@@ -41,6 +42,7 @@ LOOK_S_MAX = 600.0
 TRIM_AGE_MS_MIN = 24 * 3_600_000
 SIDECARS = "_sidecars"
 READ_AT_ONCE = 16
+_bodies = CommitBodies()
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -58,6 +60,7 @@ class RemoteCommits(Commits):
         super().__init__(table, store)
         self._unreadable = set[int]()
         self._kept = KeptFiles()
+        self._log = object()
         self._looked_s = clock_s()
 
     def check_after(self, version: int) -> None:
@@ -74,6 +77,19 @@ class RemoteCommits(Commits):
 
     def oldest(self, live_first: int) -> int:
         return live_first
+
+    def record(self, version: int) -> CommitRecord:
+        if (body := _bodies.find(self._log, version)) is not None:
+            return parse_record(version, body)
+        try:
+            body = self.read(commit_name(version))
+            found = parse_record(version, body)
+        except NotFound:
+            raise self.gone(version) from None
+        except ValueError as error:
+            raise unreadable(self.live_path(version)) from error
+        _bodies.keep(self._log, version, body)
+        return found
 
     def records(self, versions: Sequence[int]) -> Iterator[CommitRecord]:
         """Many at a time, which are kept until they are asked for."""

@@ -16,7 +16,8 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
@@ -30,7 +31,7 @@ from lithify.delta.changes import BASE_PATH, CLAIMED, DROPPED, ChangesLog
 from lithify.delta.commit import commit
 from lithify.delta.folder import LOG_FOLDER, commit_name
 from lithify.delta.log import DeltaLog
-from lithify.delta.remote_log import clock_s
+from lithify.delta.remote_log import LOOK_S_MAX, clock_s
 from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
 from lithify.files.addresses import path_of
 from lithify.files.at_once import at_once
@@ -57,6 +58,7 @@ logger = logging.getLogger(__name__)
 LAKE_FORMAT = 1
 MARKER = "lake.json"
 LOOKS_MAX = 10_000
+LOOKS_AT_ONCE = 16
 LEASE_S = 15.0
 
 
@@ -116,25 +118,34 @@ def _check_control(folder: PurePath, store: Storage) -> None:
 @dataclass(frozen=True)
 class _Look:
     """Whether a table was dropped, as its log said at a version: true until the next commit, which two looks for files
-    find out, while opening the log costs milliseconds.
+    find out, while opening the log costs milliseconds. In a bucket one of them is enough for a while, as it is for
+    whoever follows the log (`remote_log`).
     """
 
     dropped: bool
     newest: PurePath
     tag: str | None
     following: PurePath
+    looked_s: float
     cleared: bool = False  # of a dropped one: it was found to have left nothing
 
     @classmethod
     def at(cls, changes: ChangesLog, store: Storage) -> _Look:
         newest, following = (changes.log.path / LOG_FOLDER / commit_name(changes.log.version + n) for n in (0, 1))
-        return cls(changes.dropped, newest, store.tag(newest), following)
+        looked_s = clock_s()
+        return cls(changes.dropped, newest, store.tag(newest), following, looked_s)
 
-    def holds(self, store: Storage) -> bool:
+    def still(self, store: Storage) -> _Look | None:
+        """The same, seen now, if it holds."""
+        looked_s = clock_s()
         try:
-            return self.tag is not None and store.tag(self.newest) == self.tag and not store.exists(self.following)
+            fresh = store.remote and looked_s - self.looked_s < LOOK_S_MAX
+            if self.tag is None or not (fresh or store.tag(self.newest) == self.tag):
+                return None
+            there = store.tag(self.following) is not None if store.remote else store.exists(self.following)
+            return None if there else replace(self, looked_s=looked_s)
         except LithifyError:
-            return False
+            return None
 
 
 class Catalog:
@@ -343,11 +354,13 @@ class Catalog:
         assert done is not None
         return done.version
 
-    def finish_drops(self, problem: Callable[[str], None]) -> list[str]:
-        """Clear away what interrupted drops have left. What was done is answered; what cannot be done now is told."""
+    def finish_drops(self, problem: Callable[[str], None], there: Collection[str] = ()) -> list[str]:
+        """Clear away what interrupted drops have left. What was done is answered; what cannot be done now is told.
+        `there`: tables that were there a moment ago.
+        """
         finished = []
         for name in self._named():
-            if self.exists(name):
+            if str(name) in there or self.exists(name):
                 continue
             look = self._looks.get(name)
             if look is not None and look.cleared:
@@ -377,7 +390,11 @@ class Catalog:
             return True
 
     def tables(self) -> list[TableName]:
-        return [name for name in self._named() if self.exists(name)]
+        named = self._named()
+        if not self._runtime.store.remote or len(named) < 2:
+            return [name for name in named if self.exists(name)]
+        with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
+            return [name for name, there in zip(named, pool.map(self.exists, named), strict=True) if there]
 
     def _named(self) -> list[TableName]:
         """By the folders that there are."""
@@ -398,7 +415,8 @@ class Catalog:
 
     def exists(self, name: TableName) -> bool:
         look = self._looks.get(name)
-        if look is not None and look.holds(self._runtime.store):
+        if look is not None and (seen := look.still(self._runtime.store)) is not None:
+            self._looks[name] = seen
             return not look.dropped
         self._looks.pop(name, None)
         try:

@@ -13,12 +13,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from lithify.core.wording import plural
+from lithify.delta.remote_log import clock_s
 from lithify.errors import ComputeFailed, Conflict, LithifyError, NotFound
 from lithify.jobs import recovery
 from lithify.jobs.journal import Journal
@@ -33,9 +34,10 @@ from lithify.tables.runtime import Runtime
 logger = logging.getLogger(__name__)
 
 VACUUM, POLICIES = "vacuum", "policies"
+ASK_AGAIN_S = 1.0
 Event = dict[str, Any]
 OnEvent = Callable[[Event], None]
-FinishDrops = Callable[[Callable[[str], None]], Sequence[str]]
+FinishDrops = Callable[[Callable[[str], None], Collection[str]], Sequence[str]]
 
 
 class Maintained(Protocol):
@@ -55,7 +57,7 @@ class Maintained(Protocol):
 @dataclass(frozen=True)
 class CycleParts:
     """What every cycle of a lake works with. `open_table(name, token)` opens a table for jobs under a lease's token;
-    `finish_drops(problem)` clears away what interrupted drops have left, and answers in words what it did.
+    `finish_drops(problem, there)` clears away what interrupted drops have left, and answers in words what it did.
     """
 
     runtime: Runtime
@@ -63,7 +65,7 @@ class CycleParts:
     open_table: Callable[[str, int], Maintained]
     notify: Callable[[str], None]
     counters: Counters
-    finish_drops: FinishDrops = lambda problem: []
+    finish_drops: FinishDrops = lambda problem, there: []
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,7 @@ class CycleRun:
         self._problems: list[str] = []
         self._backoff = BackOff()
         self._renewed: RenewedLease | None = None
+        self._asked_s = -ASK_AGAIN_S
 
     def run(self, renewed: RenewedLease) -> CycleReport:
         self._renewed = renewed
@@ -150,7 +153,7 @@ class CycleRun:
             self._problem(f"recovery: {error.message}")
             recovered = []
         try:
-            recovered += self._parts.finish_drops(self._problem)
+            recovered += self._parts.finish_drops(self._problem, frozenset(self.wanted.tables))
         except LithifyError as error:
             self._problem(f"recovery: {error.message}")
         for line in recovered:
@@ -181,6 +184,14 @@ class CycleRun:
     def _may_start(self) -> bool:
         if self._renewed is not None and not self._renewed.still_ours():
             self.stop("another process took over the lease")
+        self._asked_s = clock_s()
+        return self._goes_on()
+
+    def _may_look(self) -> bool:
+        """What only looks need not ask for each table whose turn it is: nobody has slept since somebody did."""
+        return self._goes_on() if clock_s() - self._asked_s < ASK_AGAIN_S else self._may_start()
+
+    def _goes_on(self) -> bool:
         with self._lock:
             return self._stopped is None
 
@@ -188,7 +199,7 @@ class CycleRun:
 
     def _table(self, name: str) -> list[PlanQueue]:
         """What comes first on a table; returns what may then run side by side."""
-        if not self._may_start():
+        if not (self._may_start() if self.wanted.vacuum else self._may_look()):
             return []
         try:
             token = self._renewed.lease.token if self._renewed is not None else 0

@@ -39,7 +39,7 @@ class Cycle:
         notify: Callable[[str], None] = lambda table: None,
         counters: Counters | None = None,
         check_tier: Callable[[str], None] = lambda tier: None,
-        finish_drops: FinishDrops = lambda problem: [],
+        finish_drops: FinishDrops = lambda problem, there: [],
     ) -> None:
         self.runtime, self.counters = runtime, counters or Counters()
         self._parts = CycleParts(runtime, tables, open_table, notify, self.counters, finish_drops)

@@ -45,7 +45,11 @@ class DiskWatches:
 
 
 class DiskWatch:
+    """What a process knows of a table from one cycle to the next."""
+
     def __init__(self) -> None:
+        self.trimmed: tuple[tuple[int, int], int] | None = None  # at which versions, and when
+        self.vacuumed_ms = 0.0
         self._lock = threading.Lock()
         self.tally = DiskTally()
         self.last: DiskUse | None = None

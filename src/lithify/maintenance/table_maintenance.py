@@ -20,7 +20,7 @@ from lithify.jobs.settle_columns import settle_columns
 from lithify.maintenance.compact import Compactor
 from lithify.maintenance.compact_plan import compactions
 from lithify.maintenance.disk_use import DiskUse
-from lithify.maintenance.disk_watch import DiskWatches
+from lithify.maintenance.disk_watch import DiskWatch, DiskWatches
 from lithify.maintenance.fold import FoldJob
 from lithify.maintenance.merge_changes import ChangeMerger, MinorReport
 from lithify.maintenance.optimize_plan import cluster_plans, columns_to_cluster
@@ -37,6 +37,7 @@ from lithify.write.options import policy_for
 
 ROUNDS_MAX = 20
 REPLANS_MAX = 3
+AGAIN_MS = 600_000
 Report = FoldReport | MinorReport | CompactReport
 
 
@@ -57,13 +58,19 @@ class TableMaintenance:
             return list(self.compactions(now_ms, tier, snapshot))
         policy = self.policy(snapshot)
         fold = fold_due(snapshot, policy, now_ms)
-        minor = minor_due(snapshot, policy, self._busy("changes")) if fold is None else None
+        minor = None
+        if fold is None and minor_due(snapshot, policy) is not None:
+            minor = minor_due(snapshot, policy, self._busy("changes"))
         first: list[Plan] = [plan for plan in (fold, minor) if plan is not None]
         return [*first, *self.compactions(now_ms, None, snapshot)]
 
     def compactions(self, now_ms: int, tier: TierNames = None, snapshot: Snapshot | None = None) -> list[CompactPlan]:
+        """Where there is nothing to do, nobody has to know who is at it."""
         snapshot = snapshot or self._handles.snapshot()
-        return compactions(snapshot, self.policy(snapshot), now_ms, self._busy("base"), tier)
+        policy = self.policy(snapshot)
+        if not compactions(snapshot, policy, now_ms, tier=tier):
+            return []
+        return compactions(snapshot, policy, now_ms, self._busy("base"), tier)
 
     def clusterings(self, by: str | Iterable[str] | None = None) -> list[CompactPlan]:
         """Z-order of all of base by the given columns, partition by partition."""
@@ -198,17 +205,28 @@ class TableMaintenance:
             pool.shutdown()
 
     def trim(self) -> None:
-        """Keep the logs short. The base of an adopted table is its owner's."""
+        """Keep the logs short. The base of an adopted table is its owner's. One that nobody has written to since has
+        little more to give away than a few minutes ago.
+        """
+        logs, now_ms = (self._handles.changes.log, self._handles.base.log), self._runtime.now_ms()
+        versions = logs[0].version, logs[1].version
+        watch = self._watch()
+        if watch.trimmed is not None and watch.trimmed[0] == versions and 0 <= now_ms - watch.trimmed[1] < AGAIN_MS:
+            return
         self.disk_use()  # before what it is told from goes
-        for log in (self._handles.changes.log, self._handles.base.log):
+        for log in logs:
             log.trim_if_due()
+        watch.trimmed = versions, now_ms
 
     def vacuum_due(self, now_ms: int) -> bool:
         """Whether a table that looks after itself is to be vacuumed. Not while all that it ever removed is gone."""
         every_ms = self._runtime.settings.vacuum_interval_s * 1000
         if not every_ms:
             return False
-        last_ms = vacuumed_ms(self._runtime, self._handles.name)
+        watch = self._watch()
+        if now_ms - watch.vacuumed_ms < every_ms:  # or later than that, by others
+            return False
+        last_ms = watch.vacuumed_ms = vacuumed_ms(self._runtime, self._handles.name)
         if now_ms - last_ms < every_ms:
             return False
         logs = (self._handles.changes.log, self._handles.base.log)
@@ -219,7 +237,10 @@ class TableMaintenance:
         return RetentionLimits.of(self._handles.schema().options)
 
     def disk_use(self) -> DiskUse:
-        return self._runtime.shared(DiskWatches).of(self._handles.incarnation).look(self._handles, self.retention())
+        return self._watch().look(self._handles, self.retention())
+
+    def _watch(self) -> DiskWatch:
+        return self._runtime.shared(DiskWatches).of(self._handles.incarnation)
 
     def vacuum(self) -> VacuumReport:
         return Vacuum(self._handles).run(self.retention(), dry_run=False)

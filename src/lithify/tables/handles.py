@@ -35,6 +35,7 @@ from lithify.files.local_files import names_folder
 from lithify.files.paths import not_allowed
 from lithify.merge.late import remembering
 from lithify.options.table_options import defaults_of
+from lithify.tables.past_snapshots import PastSnapshots
 from lithify.tables.runtime import Runtime
 
 LOOKS_MAX = 5
@@ -66,6 +67,7 @@ class Handles:
         self.base.log.after_commit = self.base_index.after_commit
         self.changes.log.after_commit = self.changes_index.after_solid
         self._snapshot: Snapshot | None = None
+        self._past = PastSnapshots()
         # Snapshots whose files were seen.
         self._present: weakref.WeakValueDictionary[int, Snapshot] = weakref.WeakValueDictionary()
         _handles[id(self)] = self
@@ -244,6 +246,7 @@ class Handles:
     def forget_snapshot(self) -> None:
         """At any time, from any thread: it is only kept for the next reader."""
         self._snapshot = None
+        self._past.forget()
 
     def _build(self, changes: ChangesLog, base: BaseLog, seq_max: int | None = None) -> Snapshot:
         schema = changes.schema
@@ -273,9 +276,11 @@ class Handles:
 
     def snapshot_saved_in(self, folder: PurePath, seq: int, changes_version: int, base_version: int) -> Snapshot:
         """A version whose logs were kept there."""
+        if (found := self._past.find(key := (folder, seq, changes_version, base_version))) is not None:
+            return found
         changes = ChangesLog(self.changes.log.saved_in(folder / "changes", changes_version), str(self.name))
         base = BaseLog(self.base.log.saved_in(folder / "base", base_version), str(self.name))
-        return self._build(changes, base, seq)
+        return self._past.keep(key, self._build(changes, base, seq))
 
     def _snapshot_as_of(self, as_of: int | str | dt.datetime) -> Snapshot:
         from lithify.tables.tags import is_tag_name, tagged
@@ -283,6 +288,14 @@ class Handles:
         if isinstance(as_of, str) and is_tag_name(as_of):
             return tagged(self, as_of)
         moment = self._parsed_as_of(as_of)
+        key = moment, self.changes.log.version, self.base.log.version
+        if (found := self._past.find(key)) is None:
+            found = self._snapshot_at_moment(moment)
+            if found.schema.expiry is None or isinstance(moment, int):  # else what is hidden depends on when it is now
+                self._past.keep(key, found)
+        return found
+
+    def _snapshot_at_moment(self, moment: int | dt.datetime) -> Snapshot:
         seq = self.resolve_as_of(moment)
         snapshot = self._snapshot_at(seq, self._newest_version_of(seq))
         if snapshot.schema.expiry is None:
