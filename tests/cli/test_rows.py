@@ -270,6 +270,24 @@ def test_delete_at_a_place_in_the_order(cli: Run) -> None:
     assert "--at goes with keys" in cli("delete", "a.t", "--where", "id = 1", "--at", "2026-11-15T11:00:00Z").err
 
 
+@pytest.mark.parametrize("order_by", [("at,lsn",), ("at", "lsn"), ("at, lsn",)])
+def test_ties_are_broken_by_a_second_column(cli: Run, order_by: tuple[str, ...]) -> None:
+    columns = ("-c", "id:int64", "-c", "at:timestamp", "-c", "lsn:int64")
+    made = cli(
+        "create", "a.t", *columns, "--key", "id", *(x for name in order_by for x in ("--order-by", name)), "--json"
+    )
+    assert made.json["order_by"] == ["at", "lsn"]
+    assert "at, lsn" in cli("describe", "a.t").out
+    noon = "2026-11-15T12:00:00Z"
+    cli("write", "a.t", *(x for n in (1, 2) for x in ("--row", f'{{"id": {n}, "at": "{noon}", "lsn": 5}}')))
+    assert cli("delete", "a.t", "1", "--at", noon, "--at", "4").code == 0
+    assert ids(cli, "a.t") == [1, 2]
+    assert cli("delete", "a.t", "1", "--at", noon, "--at", "5").code == 0
+    assert ids(cli, "a.t") == [2]
+    answer = cli("delete", "a.t", "2", "--at", noon)
+    assert (answer.code, "give a value for each of at, lsn" in answer.err) == (1, True)
+
+
 def test_delete_a_negative_key(orders: Run) -> None:
     orders("write", "shop.orders", "--row", '{"id": -5}')
     assert orders("delete", "shop.orders", "--", "-5").code == 0

@@ -311,6 +311,25 @@ class TestDeletes:
                 table.delete([1, 2], at=at)
             assert here.value.message == there.value.message
 
+    def test_at_a_place_of_several_columns(self, lake: Lake, remote: RemoteLake, name: str) -> None:
+        table = remote.create_table(name, ORDERS, key="id", order_by=["at", "amount"])
+        local = lake.table(name)
+        assert table.definition == local.definition
+        assert remote.table(name).definition.order_by == ("at", "amount")
+        local.upsert([ROW, {**ROW, "id": 2}])
+        less = ROW["amount"] - 1
+        table.delete([ROW["id"], 2], at=[(ROW["at"], less), {"amount": ROW["amount"], "at": ROW["at"]}])
+        assert local.to_arrow(["id"]).to_pylist() == [{"id": ROW["id"]}], "the first is newer than its delete"
+        table.delete([ROW["id"]], at=(ROW["at"], ROW["amount"]))
+        local.upsert([{**ROW, "amount": less}])
+        assert local.to_arrow().num_rows == 0
+        for at in (ROW["at"], (ROW["at"],), [(ROW["at"], less)], (ROW["at"], None), {}):
+            with pytest.raises(InvalidRequest) as here:
+                local.delete([1, 2], at=at)
+            with pytest.raises(InvalidRequest) as there:
+                table.delete([1, 2], at=at)
+            assert here.value.message == there.value.message
+
     def test_without_a_key_by_columns(self, lake: Lake, remote: RemoteLake, name: str) -> None:
         local, table = events(lake, remote, name)
         table.delete([{"user_id": 2}])

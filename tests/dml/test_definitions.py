@@ -32,6 +32,14 @@ def test_create_table_says_columns_key_and_options(lake: Lake) -> None:
     assert (found.options["sort_by"], found.options["row_group_rows"]) == (("Name", "id"), 32768)
 
 
+@pytest.mark.parametrize("spelled", ["'seen, line'", "(seen, line)", "'seen,line'"])
+def test_create_table_with_several_columns_that_say_what_is_newer(lake: Lake, spelled: str) -> None:
+    lake.execute(f"create table shop.t (id bigint primary key, seen timestamp, line int) with (order_by = {spelled})")
+    assert lake.table("shop.t").definition.order_by == ("seen", "line")
+    lake.execute(f"create table shop.u (primary key (id)) with (order_by = {spelled}) as select * from shop.t")
+    assert lake.table("shop.u").definition.order_by == ("seen", "line")
+
+
 def test_create_table_if_not_exists(lake: Lake) -> None:
     text = "create table if not exists shop.again (id bigint primary key)"
     assert [lake.execute(text).statement for _ in range(2)] == ["create table"] * 2
@@ -68,7 +76,8 @@ def test_create_table_as_has_the_columns_and_rows_of_its_query(lake: Lake) -> No
         ("create table shop.bad (id bigint primary key) with (key = other)", InvalidRequest, "two keys"),
         ("create table shop.bad (id decimal)", InvalidRequest, "digits"),
         ("create table shop.bad (id bigint) with (time = id)", InvalidRequest, "time"),
-        ("create table shop.bad (id bigint) with (order_by = (a, b))", InvalidRequest, "one column"),
+        ("create table shop.bad (id bigint) with (order_by = (a, b))", InvalidRequest, "order_by column 'a'"),
+        ("create table shop.bad (id bigint) with (time = (a, b))", InvalidRequest, "one column"),
         ("create table shop.bad", InvalidRequest, "the columns"),
         ("create table shop.bad (a int) as select 1", InvalidRequest, "of its query"),
         ("create table bad (a int)", InvalidRequest, "namespace.table"),

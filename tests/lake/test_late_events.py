@@ -12,7 +12,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from lithify import InvalidRequest, Lake, Settings, Table
+from lithify import Conflict, InvalidRequest, Lake, Settings, Table
 from lithify.core.schema import ORDERED_DELETES_FORMAT
 from lithify.jobs.jobs import forget_folded
 from lithify.lake.internals import internals
@@ -221,3 +221,64 @@ def test_at_needs_order_by(lake: Lake) -> None:
     with pytest.raises(InvalidRequest, match=r"a\.plain has no order_by"):
         plain.delete([1], at=1)
     assert plain.snapshot().seq == 0
+
+
+TIED = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("lsn", pa.string()), ("v", pa.string())])
+
+
+def tied(id: int, at: int | None, lsn: str | None, v: str = "") -> Row:
+    return {"id": id, "at": at, "lsn": lsn, "v": v}
+
+
+def test_ties_are_broken_by_the_next_column_and_then_by_arrival(lake: Lake) -> None:
+    table = lake.create_table("a.tied", TIED, key="id", order_by=["at", "lsn"])
+    assert table.definition.order_by == ("at", "lsn")
+    table.upsert([tied(1, 5, "b", "first"), tied(2, 5, "b", "first"), tied(3, 5, None, "first")])
+    for fold in (False, True):
+        if fold:
+            table.fold()
+        table.upsert([tied(1, 5, "a", "late"), tied(2, 4, "z", "late"), tied(3, 5, "", "newer")])
+        assert {found["id"]: found["v"] for found in rows(table)} == {1: "first", 2: "first", 3: "newer"}
+    table.upsert([tied(1, 5, "b", "same place, came later")])
+    assert table.get(1)["v"] == "same place, came later"
+    table.update([{"id": 1, "at": 5, "lsn": "a", "v": "late"}, {"id": 2, "at": 5, "lsn": "c", "v": "updated"}])
+    assert (table.get(1)["v"], table.get(2)) == ("same place, came later", tied(2, 5, "c", "updated"))
+
+
+def test_an_update_gives_every_column_that_tells_what_is_newer(lake: Lake) -> None:
+    table = lake.create_table("a.tied", TIED, key="id", order_by=["at", "lsn"])
+    with pytest.raises(InvalidRequest, match="an update lacks the column 'lsn', which tells what is newer"):
+        table.update([{"id": 1, "at": 5, "v": "x"}])
+
+
+def test_a_delete_has_a_place_among_ties_and_keeps_it_after_its_fold(lake: Lake) -> None:
+    table = lake.create_table("a.tied", TIED, key="id", order_by=["at", "lsn"])
+    table.upsert([tied(n, 5, "b") for n in (1, 2, 3)])
+    table.delete([1, 2, 3], at=[(5, "a"), (5, "b"), {"at": 6, "lsn": ""}])
+    assert [found["id"] for found in rows(table)] == [1], "of an equal place the delete came later"
+    table.delete([1], at=(5, "c"))
+    table.fold()
+    table.upsert([tied(1, 5, "b", "late"), tied(2, 5, None, "late"), tied(3, 6, "", "same place, came later")])
+    assert [found["v"] for found in rows(table)] == ["same place, came later"]
+    table.fold()
+    assert [found["v"] for found in rows(table)] == ["same place, came later"]
+
+
+def test_a_table_with_several_order_columns_is_refused_by_those_who_know_one(lake: Lake, tmp_path: Path) -> None:
+    table = lake.create_table("a.tied", TIED, key="id", order_by=("at", "lsn"))
+    properties = deltalake.DeltaTable(tmp_path / "lake/a/tied/changes").metadata().configuration
+    assert (properties[FORMAT], properties["lithify.order_columns"]) == ("7", '["at", "lsn"]')
+    table.delete([1], at=(1, ""))
+    assert deltalake.DeltaTable(tmp_path / "lake/a/tied/changes").metadata().configuration[FORMAT] == "7"
+    with pytest.raises(InvalidRequest, match=r"'lsn' cannot be dropped: table a\.tied has it in its order_by"):
+        table.drop_column("lsn")
+
+
+def test_the_same_order_is_the_same_table(lake: Lake) -> None:
+    made = lake.create_table("a.tied", TIED, key="id", order_by=["at", "lsn"])
+    assert lake.create_table("a.tied", TIED, "id", ("at", "lsn"), if_not_exists=True).definition == made.definition
+    for other in ("at", ["lsn", "at"]):
+        with pytest.raises(Conflict, match=r"another order_by: it has at, lsn"):
+            lake.create_table("a.tied", TIED, "id", other, if_not_exists=True)
+    marked = {found["column"]: found["role"] for found in lake.sql("DESCRIBE a.tied").to_pylist()}
+    assert (marked["at"], marked["lsn"], marked["v"]) == ("order_by", "order_by", None)

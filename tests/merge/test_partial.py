@@ -39,7 +39,7 @@ OPS = [Op.UPSERT, Op.UPDATE, Op.UPDATE, Op.UPDATE, Op.REPLACE, Op.DELETE]
 
 
 def needed(schema: TableSchema) -> list[str]:
-    return [*schema.key, *([schema.order_by] if schema.order_by else [])]
+    return [*schema.key, *schema.order_columns]
 
 
 @st.composite

@@ -60,6 +60,8 @@ def test_the_kind_follows_from_the_declaration() -> None:
         ({"by": ["day"]}, r"by goes with table"),
         ({"full": True}, r"full goes with table"),
         ({"sql": ""}, r"sql is a text"),
+        ({"order_by": 7}, r"order_by is a name or a list of names"),
+        ({"order_by": ["at", "at"]}, r"order_by names one twice"),
         ({"sql": "select 1"}, r"does not read its source"),
         ({"name": "Clean Orders"}, r"'Clean Orders' cannot name a step"),
         ({"name": "seq"}, r"'seq' cannot be a step's name"),
@@ -74,6 +76,11 @@ def test_the_kind_follows_from_the_declaration() -> None:
 def test_a_bad_step_is_refused_by_name(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         step(**changes)
+
+
+def test_several_columns_say_what_is_newer() -> None:
+    assert step(order_by=["at", "lsn"]).order_by == ("at", "lsn")
+    assert step(order_by=["at"]).order_by == step(order_by="at").order_by == "at"
 
 
 @pytest.mark.parametrize(

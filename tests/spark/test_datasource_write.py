@@ -105,10 +105,23 @@ def test_of_several_rows_of_a_key_the_highest_order_by_wins(
     ]
 
 
-@pytest.mark.parametrize("order_by", [None, "total"], ids=["unordered", "left out"])
+@pytest.mark.parametrize("small_rows_max", [0, 1000], ids=["sorted", "small"])
+def test_of_equal_ones_the_highest_in_the_next_column_wins(
+    lake: Lake, small_rows_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool, "SMALL_ROWS_MAX", small_rows_max)
+    table = lake.create_table("shop.orders", COLUMNS, key="id", order_by=["total", "region"])
+    writer = begun(lake)
+
+    writer.commit([task(writer, [*rows([1, 2], "b", 5), *rows([3], None, 5)]), task(writer, rows([1, 2, 3], "a", 5))])
+
+    assert {row["id"]: row["region"] for row in table.to_arrow().to_pylist()} == {1: "b", 2: "b", 3: "a"}
+
+
+@pytest.mark.parametrize("order_by", [None, "total", ["region", "total"]], ids=["unordered", "left out", "half of it"])
 @pytest.mark.parametrize("small_rows_max", [0, 1000], ids=["sorted", "small"])
 def test_several_rows_of_a_key_are_refused_without_a_value_of_order_by(
-    lake: Lake, small_rows_max: int, order_by: str | None, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, small_rows_max: int, order_by: str | list[str] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spool, "SMALL_ROWS_MAX", small_rows_max)
     orders = lake.create_table("shop.orders", COLUMNS, key="id", order_by=order_by)

@@ -23,6 +23,7 @@ from support.program import (
     ADDED,
     ALL_TABLES,
     CONDITIONS,
+    ORDERS,
     SCHEMAS,
     Driver,
     Oracle,
@@ -190,7 +191,7 @@ def feed_programs(draw: st.DrawFn, length: int = 14) -> tuple[str, list[tuple[An
         + ["delete"] * 2
         + ["delete_where", "fold", "merge_changes", "compact", "optimize", "add_column"]
     )
-    kinds += ["delete_at"] * 3 if name == "m.ordered" else []
+    kinds += ["delete_at"] * 3 if name in ORDERS else []
     steps: list[tuple[Any, ...]] = []
     for _ in range(draw(st.integers(2, length))):
         kind = draw(st.sampled_from(kinds))

@@ -46,6 +46,13 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         "key": "k",
         "order_by": "o",
     },
+    "m.ties": {
+        "schema": pa.schema(
+            [("k", pa.int64()), ("o", pa.int64()), ("v", pa.int64()), ("s", pa.string()), ("p", pa.string())]
+        ),
+        "key": "k",
+        "order_by": ["o", "p"],
+    },
     "m.keyless": {"schema": pa.schema([("x", pa.int64()), ("s", pa.string()), ("v", pa.int64())])},
     "m.timed": {
         "schema": pa.schema(
@@ -67,21 +74,26 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         "merge_rules": {"v": "sum", "s": "max", "n": "count", "f": "first"},
     },
 }
-TABLES = ("m.keyed", "m.ordered", "m.keyless", "m.ruled")
+TABLES = ("m.keyed", "m.ordered", "m.ties", "m.keyless", "m.ruled")
 ALL_TABLES = tuple(SCHEMAS)
 KEYS: dict[str, tuple[str, ...]] = {
     "m.keyed": ("a", "b"),
     "m.ordered": ("k",),
+    "m.ties": ("k",),
     "m.keyless": (),
     "m.timed": ("k",),
     "m.parts": ("k",),
     "m.ruled": ("k",),
 }
+ORDERS: dict[str, tuple[str, ...]] = {"m.ordered": ("o",), "m.ties": ("o", "p")}
 ROWS = {
     "m.keyed": st.fixed_dictionaries(
         {"a": st.integers(0, 3), "b": TEXTS.filter(lambda text: text is not None), "v": NUMBERS}, optional={"s": TEXTS}
     ),
     "m.ordered": st.fixed_dictionaries({"k": st.integers(0, 5), "o": NUMBERS, "v": NUMBERS}, optional={"s": TEXTS}),
+    "m.ties": st.fixed_dictionaries(
+        {"k": st.integers(0, 3), "o": st.none() | st.integers(0, 2), "p": TEXTS, "v": NUMBERS}, optional={"s": TEXTS}
+    ),
     "m.keyless": st.fixed_dictionaries({"x": NUMBERS, "s": TEXTS, "v": NUMBERS}),
     "m.timed": st.fixed_dictionaries({"k": st.integers(0, 7), "at": TIMES, "v": NUMBERS}, optional={"s": TEXTS}),
     "m.parts": st.fixed_dictionaries(
@@ -124,6 +136,10 @@ class Oracle:
     def rules(self) -> dict[str, Rule]:
         return {name: parse_rule(text, name) for name, text in SCHEMAS[self.name].get("merge_rules", {}).items()}
 
+    @property
+    def order(self) -> tuple[str, ...]:
+        return ORDERS.get(self.name, ())
+
     def whole(self, row: Row) -> Row:
         return {name: row.get(name) for name in self.columns}
 
@@ -148,7 +164,7 @@ class Oracle:
             elif op == "replace" or not self._beaten(row):
                 self.rows[self.key_of(row)] = row
                 self.gone.pop(self.key_of(row), None)
-            shown = "replace" if op == "replace" and self.name == "m.ordered" else "upsert"
+            shown = "replace" if op == "replace" and self.order else "upsert"
             self.log.append({**self.whole(row), "_seq": self.seq, "_op": shown})
         self.remember()
 
@@ -168,13 +184,13 @@ class Oracle:
         winners: dict[Any, Row] = {}
         for row in rows:
             rival = winners.get(self.key_of(row))
-            if rival is None or not _older(row, rival):
+            if rival is None or not _older(row, rival, self.order):
                 winners[self.key_of(row)] = row
         return list(winners.values())
 
     def _beaten(self, row: Row) -> bool:
         rival = self.rows.get(self.key_of(row)) or self.gone.get(self.key_of(row))
-        return rival is not None and _older(row, rival)
+        return rival is not None and _older(row, rival, self.order)
 
     def delete_at(self, keys: list[Row]) -> None:
         """Each key with the order value of its delete."""
@@ -204,11 +220,18 @@ class Oracle:
         return [row for row in map(self.whole, self.rows.values()) if CONDITIONS[condition](row)]
 
 
-def _older(row: Row, rival: Row) -> bool:
-    """Whether `row`, written later, loses against `rival`: only where it has a lower order value, nulls lowest."""
-    if "o" not in row:
-        return False
-    return rival["o"] is not None and (row["o"] is None or row["o"] < rival["o"])
+def _older(row: Row, rival: Row, order: Sequence[str]) -> bool:
+    """Whether `row`, written later, loses against `rival`: only where it has a lower place, nulls lowest."""
+
+    def place(of: Row) -> list[tuple[Any, ...]]:
+        return [() if of[name] is None else (_bytes_of(of[name]),) for name in order]
+
+    return place(row) < place(rival)
+
+
+def _bytes_of(value: Any) -> Any:
+    """Texts compare by their bytes."""
+    return value.encode() if isinstance(value, str) else value
 
 
 class Driver:
@@ -268,11 +291,13 @@ class Driver:
 
     def delete_at(self, name: str, lake: int, keys: list[Row]) -> None:
         oracle = self.oracles[name]
-        if name != "m.ordered":
+        if name not in ORDERS:
             with pytest.raises(InvalidRequest, match="has no order_by"):
                 self.table(name, lake).delete(keys, at=1)
             return
-        at = [key["o"] for key in keys]
+        at: list[Any] = [key["o"] for key in keys]
+        if len(oracle.order) > 1:
+            at = [tuple(key[column] for column in oracle.order) for key in keys]
         commit = self.table(name, lake).delete([key["k"] for key in keys], at=at if len(set(at)) > 1 else at[0])
         oracle.delete_at(keys)
         assert (commit.seq, commit.upserted) == (oracle.seq, 0)
@@ -383,7 +408,7 @@ def batches(draw: st.DrawFn, name: str, columns: Iterable[str]) -> list[Row]:
 @st.composite
 def updates(draw: st.DrawFn, name: str) -> list[Row]:
     """Rows that name some of their columns."""
-    needed = {*KEYS[name], *({"o"} if name == "m.ordered" else ())}
+    needed = {*KEYS[name], *ORDERS.get(name, ())}
     rows = draw(st.lists(ROWS[name], min_size=1, max_size=5))
     return [{column: row[column] for column in row if column in needed or draw(st.booleans())} for row in rows]
 
@@ -398,7 +423,8 @@ def key_batches(draw: st.DrawFn, name: str) -> list[Row]:
 def keys_with_order(draw: st.DrawFn, name: str) -> list[Row]:
     """Keys to delete, of the table with order_by each with when."""
     keys = draw(key_batches(name))
-    return [{**key, "o": draw(st.integers(-2, 5))} for key in keys] if name == "m.ordered" else keys
+    values = {"o": st.integers(-2, 5), "p": TEXTS.filter(lambda text: text is not None)}
+    return [{**key, **{column: draw(values[column]) for column in ORDERS.get(name, ())}} for key in keys]
 
 
 @st.composite
@@ -408,7 +434,7 @@ def programs(draw: st.DrawFn, length: int = 12, names: Sequence[str] = TABLES) -
     for _ in range(draw(st.integers(4, length))):
         name, lake = draw(st.sampled_from(names)), draw(lakes)
         kinds = ["write", "write", "write", "update", "update", "delete", "delete_where", "fold", "add_column"]
-        kinds += ["delete_at", "delete_at", "fold"] if name == "m.ordered" else []
+        kinds += ["delete_at", "delete_at", "fold"] if name in ORDERS else []
         kind = draw(st.sampled_from(kinds))
         argument: tuple[Any, ...] = ()
         if kind == "update":

@@ -21,7 +21,7 @@ from support.debezium import MYSQL_SOURCE, ORACLE_SOURCE, SQLSERVER_SOURCE, mess
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string()), ("lsn", pa.int64())])
 
 
-def schema(columns: pa.Schema = COLUMNS, order_by: str | None = "lsn") -> TableSchema:
+def schema(columns: pa.Schema = COLUMNS, order_by: str | tuple[str, ...] | None = "lsn") -> TableSchema:
     return TableSchema(columns, ("id",), order_by)
 
 
@@ -204,6 +204,13 @@ def test_the_order_column_is_filled_from_the_source(name: str, kind: Any, source
     assert rows(batch)[0][name] == found
 
 
+def test_every_order_column_is_filled_for_rows_and_for_deletes() -> None:
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("ts_ms", pa.int64()), ("lsn", pa.int64())])
+    both = schema(columns, ("ts_ms", "lsn"))
+    messages = (message("c", after={"id": 1}, ts_ms=5, lsn=7), message("d", before={"id": 1, "lsn": 3}, ts_ms=6, lsn=9))
+    assert [(row["ts_ms"], row["lsn"]) for row in rows(opened(*messages, to=both))] == [(5, 7), (6, 3)]
+
+
 def test_a_position_that_is_a_text_does_not_fit_a_number() -> None:
     batch = opened(message("c", after=ADA, **{**SQLSERVER_SOURCE, "lsn": None}))
     assert "make the order_by column a text" in why(batch)
@@ -212,9 +219,9 @@ def test_a_position_that_is_a_text_does_not_fit_a_number() -> None:
 @pytest.mark.parametrize("envelope", ["avro", "debezium:", "debezium:s", "", 3])
 def test_another_envelope_is_refused(envelope: Any) -> None:
     with pytest.raises(InvalidRequest, match="is not known"):
-        envelope_of(envelope, COLUMNS, ("id",), None)
+        envelope_of(envelope, COLUMNS, ("id",), ())
 
 
 def test_a_table_with_no_key_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="no key"):
-        envelope_of("debezium", COLUMNS, (), None)
+        envelope_of("debezium", COLUMNS, (), ())

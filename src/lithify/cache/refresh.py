@@ -88,7 +88,7 @@ def advance(
     schema, held = snapshot.schema, cached.rows.columns.names
     if has_patches(changes):
         # What they leave as it is comes from the hot rows, so that other columns do not matter.
-        if not {*schema.key, *filter(None, (schema.order_by,))} <= set(held):
+        if not {*schema.key, *schema.order_columns} <= set(held):
             return None
         schema = replace(schema, columns=schema.select([name for name in schema.names if name in held]))
     if schema.order_by:
@@ -98,8 +98,8 @@ def advance(
     if not set(by) <= set(held):
         return None
     if overlay.contested is not None:
-        assert schema.order_by
-        overlay = without_losers(schema, overlay, cached.rows.losers(overlay.contested, schema.key, schema.order_by))
+        lost = cached.rows.losers(overlay.contested, schema.key, schema.order_columns)
+        overlay = without_losers(schema, overlay, lost)
     if overlay.patches is not None:
         met = cached.rows.matching(overlay.patches.select(list(by)), by).select(schema.names)
         overlay = with_patches(schema, overlay, met.cast(schema.columns))

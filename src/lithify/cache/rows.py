@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from lithify.core.arrow_rows import lookup
 from lithify.core.column_types import type_of
 from lithify.core.ops import Overlay
+from lithify.merge.order import older
 
 BLOCK_ROWS_MAX = 65_536
 SMALL_BLOCK_ROWS = BLOCK_ROWS_MAX // 4
@@ -245,18 +246,17 @@ class HotRows:
 
     # -- changing
 
-    def losers(self, contested: pa.Table, by: Sequence[str], order_by: str) -> pa.Table:
-        """Keys of `contested` whose row here has a higher order_by (nulls lowest)."""
+    def losers(self, contested: pa.Table, by: Sequence[str], order: Sequence[str]) -> pa.Table:
+        """Keys of `contested` whose row here is newer, by the columns `order`."""
         wanted, lost = Wanted(contested, by), []
-        values = contested.column(order_by).combine_chunks()
+        values = [contested.column(name).combine_chunks() for name in order]
         for segment in self.segments:
             lines, positions = segment.find(wanted)
             if not len(lines):
                 continue
-            here = plain_array(segment.block.batch.column(order_by)).take(pa.array(positions))
-            there = values.take(pa.array(lines))
-            beaten = pc.or_kleene(pc.is_null(there), pc.greater(here, there))
-            lost.append(lines[pc.and_kleene(pc.is_valid(here), beaten).fill_null(False).to_numpy(zero_copy_only=False)])
+            batch = segment.block.batch
+            here = [plain_array(batch.column(name)).take(pa.array(positions)) for name in order]
+            lost.append(lines[older([each.take(pa.array(lines)) for each in values], here)])
         chosen = np.concatenate(lost) if lost else _NONE_DEAD
         return contested.select(list(by)).take(pa.array(np.sort(chosen)))
 

@@ -71,12 +71,15 @@ def keys_from_arguments(
     return [_key(text, columns, key, table) for text in texts]
 
 
-def order_value(text: str, definition: TableSchema) -> Any:
-    """A value of the column order_by; where there is none, whoever is given it says so."""
+def order_values(texts: Sequence[str], definition: TableSchema) -> Any:
+    """A value for each column of order_by; where there are not as many, whoever is given them says so."""
     from lithify.core.json_rows import typed
 
-    order_by = definition.order_by
-    return text if order_by is None else typed(text, definition.columns.field(order_by).type)
+    order = definition.order_columns
+    if len(texts) != len(order):
+        return texts[0] if len(texts) == 1 else tuple(texts)
+    values = [typed(text, definition.columns.field(name).type) for name, text in zip(order, texts, strict=True)]
+    return values[0] if len(values) == 1 else tuple(values)
 
 
 def _key(text: str, columns: pa.Schema, key: Sequence[str], table: str) -> dict[str, Any]:

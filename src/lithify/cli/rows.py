@@ -18,8 +18,16 @@ from lithify.cli.command import (
     Session,
     TableArgument,
 )
-from lithify.cli.row_input import STDIN, keys_from_arguments, order_value, read_rows, rows_of
-from lithify.cli.tables import ColumnsOption, KeyOption, OrderByOption, PartitionOption, TimeOption, schema_of
+from lithify.cli.row_input import STDIN, keys_from_arguments, order_values, read_rows, rows_of
+from lithify.cli.tables import (
+    ColumnsOption,
+    KeyOption,
+    OrderByOption,
+    PartitionOption,
+    TimeOption,
+    names_in,
+    schema_of,
+)
 from lithify.cli.values import human_bytes, human_seconds
 from lithify.core.wording import plural
 from lithify.errors import InvalidRequest, NotFound
@@ -169,7 +177,7 @@ def ingest(
                 format=format,
                 mode=mode,
                 key=key or None,
-                order_by=order_by,
+                order_by=names_in(order_by),
                 time=time,
                 partition_by=tuple(partition_by or ()),
                 schema=schema_of(columns, None),
@@ -251,9 +259,12 @@ def delete(
     format: InputFormatOption = None,
     encoding: EncodingOption = None,
     at: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            "--at", metavar="VALUE", help="When, as a value of order_by: newer rows stay, and older ones stay deleted."
+            "--at",
+            metavar="VALUE",
+            help="When, as a value of order_by: newer rows stay, and older ones stay deleted. Of several columns each "
+            "in its turn: --at VALUE --at VALUE.",
         ),
     ] = None,
     actor: Annotated[
@@ -278,7 +289,7 @@ def delete(
     """
     if sum(given is not None for given in (keys or None, where, source)) != 1:
         raise InvalidRequest("say what to delete in one way: KEY…, --where SQL, or --from FILE")
-    if at is not None and where is not None:
+    if at and where is not None:
         raise InvalidRequest("--at goes with keys: a condition is decided on the rows that are there now")
     with session.lake() as lake:
         table = lake.table(name)
@@ -301,7 +312,7 @@ def delete(
             commit = table.delete(
                 wanted,
                 batch_id=batch_id,
-                at=None if at is None else order_value(at, definition),
+                at=order_values(at, definition) if at else None,
                 actor=actor,
                 reason=reason,
                 schema_fingerprint=schema_fingerprint,

@@ -37,11 +37,12 @@ KeyOption = Annotated[
     typer.Option("--key", metavar="COLUMN", help="A key column; repeat it for a key of several columns."),
 ]
 OrderByOption = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--order-by",
         metavar="COLUMN",
-        help="For late events: the highest value of this column wins for a key.",
+        help="For late events: the highest value of this column wins for a key; of equal ones the highest of the next, "
+        "--order-by at,lsn.",
     ),
 ]
 ColumnsOption = Annotated[
@@ -146,7 +147,7 @@ def create(
             name,
             arrow,
             key or None,
-            order_by,
+            names_in(order_by),
             time,
             tuple(partition_by or ()),
             if_not_exists,
@@ -195,7 +196,7 @@ def describe(session: Session, name: TableArgument) -> None:
         base, pending = document["base"], document["pending"]
         fields = {
             "key": ", ".join(document["key"]) or "none (appends, and deletes by columns)",
-            "order by": document["order_by"],
+            "order by": ", ".join(listed(document["order_by"])),
             "time": document["time"],
             "partitioned by": ", ".join(document["partition_by"]),
             "merge rules": ", ".join(f"{column}={rule}" for column, rule in document["merge_rules"].items()),
@@ -407,7 +408,7 @@ def adopt(
     """
     with session.local_lake() as lake:
         with session.out.working(f"adopting {path}"):
-            lake.adopt(name, path, key=key or None, order_by=order_by, verify=verify)
+            lake.adopt(name, path, key=key or None, order_by=names_in(order_by), verify=verify)
         document = describe_document(lake, name)
         session.out.message(f"{path} adopted as {name}: {plural(document['base']['rows'], 'row')}", document)
         base = lake.table(name).base_path
@@ -437,6 +438,15 @@ def drop(
             typer.confirm(f"Drop {name} with {contents}?", abort=True, err=True)
         lake.drop_table(name)
         session.out.message(f"table {name} dropped", {"table": name, "dropped": True})
+
+
+def names_in(texts: Sequence[str] | None) -> list[str] | None:
+    """Names of columns, one or several in a text, with commas between them."""
+    return [name.strip() for text in texts for name in text.split(",")] if texts else None
+
+
+def listed(names: str | Sequence[str] | None) -> list[str]:
+    return [names] if isinstance(names, str) else list(names or ())
 
 
 def schema_of(columns: Sequence[str] | None, file: str | None) -> pa.Schema | None:
@@ -476,7 +486,7 @@ def describe_document(lake: AnyLake, name: str) -> dict[str, Any]:
         "table": name,
         "columns": [{"name": f.name, "type": type_name(f.type), "nullable": f.nullable} for f in definition.columns],
         "key": list(definition.key),
-        "order_by": definition.order_by,
+        "order_by": definition.order_json,
         "time": definition.time,
         "partition_by": list(definition.partition_by),
         "merge_rules": dict(definition.merge_rules),

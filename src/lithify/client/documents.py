@@ -19,7 +19,7 @@ import pyarrow as pa
 from lithify.core.json_out import dumps, jsonable
 from lithify.core.json_rows import value_of
 from lithify.core.results import PartitionStats, SnapshotStats
-from lithify.core.schema import TableSchema
+from lithify.core.schema import TableSchema, one_or_several
 from lithify.core.snapshot import Snapshot
 from lithify.core.type_text import parse_type, type_name
 from lithify.errors import InvalidRequest, Unavailable
@@ -98,13 +98,17 @@ def definition_of(document: Any) -> TableSchema:
     return TableSchema(
         columns_of(field_of(document, "columns")),
         tuple(field_of(document, "key")),
-        document.get("order_by"),
+        _order_by(document.get("order_by")),
         document.get("time"),
         tuple(document.get("partition_by") or ()),
         stored(_known_options(document.get("options"))),
         _known_options(document.get("options_effective")),
         merge_rules=document.get("merge_rules") or {},
     )
+
+
+def _order_by(value: Any) -> str | tuple[str, ...] | None:
+    return value if value is None or isinstance(value, str) else one_or_several(value)
 
 
 def _known_options(values: Any) -> dict[str, Any]:

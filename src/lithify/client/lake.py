@@ -91,7 +91,7 @@ class RemoteLake(LakeMethods[RemoteTable]):
             "name": str(name),
             "columns": columns_document(definition.columns),
             "key": list(definition.key),
-            "order_by": definition.order_by,
+            "order_by": definition.order_json,
             "time": definition.time,
             "partition_by": list(definition.partition_by),
             **({"merge_rules": dict(definition.merge_rules)} if definition.merge_rules else {}),

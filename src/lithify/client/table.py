@@ -215,7 +215,8 @@ class RemoteTable(TableMethods[PlannedCompaction]):
         document: dict[str, Any] = {"keys": records(rows), "reason": reason}
         if at is not None:
             lines = deletes_at(self.name, rows, at, schema)
-            document["at"] = [line["at"] for line in records(pa.table({"at": lines.column(lines.num_columns - 1)}))]
+            places = records(lines.select(list(schema.order_columns)))
+            document["at"] = places if len(schema.order_columns) > 1 else [next(iter(p.values())) for p in places]
         return self._write("/delete", batch_id, json=document, schema=schema_fingerprint)
 
     def delete_where(

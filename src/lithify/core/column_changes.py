@@ -177,7 +177,7 @@ def _check_free(schema: TableSchema, name: str, table: str) -> None:
 def _check_no_role(schema: TableSchema, name: str, done: str, table: str) -> None:
     roles = {
         "its key": schema.key,
-        "its order_by": (schema.order_by,),
+        "its order_by": schema.order_columns,
         "its time": (schema.time,),
         "its partition_by": schema.partition_by,
     }

@@ -39,7 +39,7 @@ class LakeMethods(ABC, Generic[Table]):
         name: str,
         schema: Any,
         key: str | Iterable[str] | None = None,
-        order_by: str | None = None,
+        order_by: str | Iterable[str] | None = None,
         time: str | None = None,
         partition_by: str | Iterable[str] = (),
         if_not_exists: bool = False,
@@ -50,6 +50,9 @@ class LakeMethods(ABC, Generic[Table]):
     ) -> Table:
         """Create a table. `schema` is a pyarrow schema, or without a service also a Spark one; `options` are listed in
         docs/settings.md.
+
+        `order_by`: of two rows with one key the one with the higher value of this column is the newer one; several
+        columns compare in their order (docs/how-to/late-events.md).
 
         `sort_by`, short for the option of that name: columns that compactions sort the rows by. `expires`, likewise:
         when a row is no longer there, as in "placed + interval '90 days'". `merge_rules`: what becomes of a column when

@@ -104,10 +104,9 @@ def check_lines(lines: pa.Table, schema: TableSchema) -> None:
     check_rows(lines, schema)
     for text in lines.column(GIVEN).unique().to_pylist():
         names = names_given(text)
-        if schema.order_by and schema.order_by not in names:
+        if lacking := [name for name in schema.order_columns if name not in names]:
             raise InvalidRequest(
-                f"an update lacks the column {schema.order_by!r}, which tells what is newer (order_by): give it in "
-                "every row"
+                f"an update lacks the column {lacking[0]!r}, which tells what is newer (order_by): give it in every row"
             )
         required = [name for name in names if not schema.columns.field(name).nullable]
         if required:

@@ -26,11 +26,14 @@ from lithify.options.table_options import PREFIX, effective
 
 # What a table says when it is created, and the newest that is understood: 2 has lines that give some columns alone, 3
 # has rows that expire, 4 merge rules, 5 deletes that have an order value, 6 columns that were renamed, dropped or
-# widened.
-FORMAT, FORMAT_MAX = 1, 6
+# widened, 7 several columns that tell what is newer.
+FORMAT, FORMAT_MAX = 1, 7
 FORMAT_PROPERTY = "lithify.format"
 PARTIAL_FORMAT, EXPIRY_FORMAT, RULES_FORMAT, ORDERED_DELETES_FORMAT, COLUMNS_FORMAT = 2, 3, 4, 5, 6
+SEVERAL_ORDER_FORMAT = 7
 RULES_PROPERTY = "lithify.merge_rules"
+# One column is kept by its name, as ever; several as a list, which a Lithify that knows one does not look for.
+ORDER_PROPERTY, SEVERAL_ORDER_PROPERTY = "lithify.order_by", "lithify.order_columns"
 # How often the columns have changed (of both logs), what those changes were (of changes), which one base is ahead by,
 # and names that files may still hold of columns that were dropped.
 GENERATION, COLUMN_HISTORY, COLUMN_CHANGE = "lithify.generation", "lithify.column_history", "lithify.column_change"
@@ -75,6 +78,7 @@ _FIXED: dict[pa.DataType, pa.DataType] = {
 class TableSchema:
     """Columns plus key, order_by, time and partition_by. Immutable and comparable.
 
+    `order_by` is one name, or several, in the order in which they decide; `order_columns` has them in one form.
     `settings` are the table's own properties; `defaults` the lake's values for options that it does not set;
     `merge_rules` the rules of columns that have one (`core/merge_rules.py`).
     `generation`: how often columns were renamed, dropped or otherwise changed; an added one does not count.
@@ -82,13 +86,35 @@ class TableSchema:
 
     columns: pa.Schema
     key: tuple[str, ...] = ()
-    order_by: str | None = None
+    order_by: str | tuple[str, ...] | None = None
     time: str | None = None
     partition_by: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     merge_rules: Mapping[str, str] = field(default_factory=dict)
     generation: int = 0
+
+    @cached_property
+    def order_columns(self) -> tuple[str, ...]:
+        """What tells which version of a row is newer: the first of them, of equal ones the next."""
+        return _names(self.order_by, "order_by")
+
+    @property
+    def order_json(self) -> str | list[str] | None:
+        """order_by as JSON spells it."""
+        return list(self.order_by) if isinstance(self.order_by, tuple) else self.order_by
+
+    def has_places(self, names: Iterable[str]) -> bool:
+        """Whether rows with these columns tell which of them is newer."""
+        return bool(self.order_columns) and set(self.order_columns) <= set(names)
+
+    @cached_property
+    def place_columns(self) -> pa.Schema:
+        """Key and order columns: what says where something stands in the order of its key. A delete may lack what comes
+        behind the first order column.
+        """
+        later = [self.columns.field(name).with_nullable(True) for name in self.order_columns[1:]]
+        return pa.schema([*self.select([*self.key, *self.order_columns[:1]]), *later])
 
     @cached_property
     def rules(self) -> dict[str, Rule]:
@@ -165,16 +191,24 @@ class TableSchema:
     def base_columns(self) -> pa.Schema:
         return self.columns.append(pa.field(DAY, pa.date32())) if self.time else self.columns
 
+    @property
+    def _format(self) -> int:
+        """What a Lithify has to know to read a table as it is created."""
+        several = SEVERAL_ORDER_FORMAT if len(self.order_columns) > 1 else FORMAT
+        return max(several, RULES_FORMAT if self.merge_rules else FORMAT)
+
     def properties(self) -> dict[str, str]:
         settings = {
-            FORMAT_PROPERTY: str(RULES_FORMAT if self.merge_rules else FORMAT),
+            FORMAT_PROPERTY: str(self._format),
             "lithify.key": json.dumps(list(self.key)),
             "lithify.partition_by": json.dumps(list(self.partition_by)),
             # Field order and nullability of the user's columns, which the changes log relaxes.
             "lithify.required": json.dumps([f.name for f in self.columns if not f.nullable]),
         }
-        if self.order_by:
-            settings["lithify.order_by"] = self.order_by
+        if len(self.order_columns) > 1:
+            settings[SEVERAL_ORDER_PROPERTY] = json.dumps(list(self.order_columns))
+        elif self.order_columns:
+            settings[ORDER_PROPERTY] = self.order_columns[0]
         if self.time:
             settings["lithify.time"] = self.time
         if self.merge_rules:
@@ -195,6 +229,7 @@ def from_properties(columns: pa.Schema, properties: Mapping[str, str], where: st
         required = set(json.loads(properties["lithify.required"]))
         key = tuple(json.loads(properties["lithify.key"]))
         partition_by = tuple(json.loads(properties["lithify.partition_by"]))
+        several = tuple(json.loads(properties.get(SEVERAL_ORDER_PROPERTY, "[]")))
     except (KeyError, ValueError) as error:
         raise Corruption(f"{where} has no readable lithify.* table properties: is it a Lithify table?") from error
     user = [pa.field(f.name, f.type, f.name not in required) for f in columns if f.name not in (SEQ, OP)]
@@ -203,14 +238,15 @@ def from_properties(columns: pa.Schema, properties: Mapping[str, str], where: st
         "lithify.required",
         "lithify.key",
         "lithify.partition_by",
-        "lithify.order_by",
+        ORDER_PROPERTY,
+        SEVERAL_ORDER_PROPERTY,
         "lithify.time",
         RULES_PROPERTY,
     }
     return TableSchema(
         pa.schema(user),
         key,
-        properties.get("lithify.order_by"),
+        several or properties.get(ORDER_PROPERTY),
         properties.get("lithify.time"),
         partition_by,
         {k: v for k, v in properties.items() if k.startswith("lithify.") and k not in known | BOOKKEEPING},
@@ -222,7 +258,7 @@ def from_properties(columns: pa.Schema, properties: Mapping[str, str], where: st
 def define(
     columns: pa.Schema,
     key: str | Iterable[str] | None = None,
-    order_by: str | None = None,
+    order_by: str | Iterable[str] | None = None,
     time: str | None = None,
     partition_by: str | Iterable[str] = (),
     merge_rules: Mapping[str, str] | None = None,
@@ -243,12 +279,12 @@ def define(
         )
     schema = pa.schema(fields)
     partitions = _names(partition_by, "partition_by")
-    for role, value in (("order_by", order_by), ("time", time)):
-        if value is not None and not isinstance(value, str):
-            raise InvalidRequest(f"{role} is the name of a column, not {type(value).__name__}")
+    if time is not None and not isinstance(time, str):
+        raise InvalidRequest(f"time is the name of a column, not {type(time).__name__}")
+    orders = _names(order_by, "order_by")
     roles = {
         "key": keys,
-        "order_by": _names(order_by, "order_by"),
+        "order_by": orders,
         "time": _names(time, "time"),
         "partition_by": partitions,
     }
@@ -260,16 +296,14 @@ def define(
             raise InvalidRequest(f"{role} names a column twice: {', '.join(names)}")
     for name in keys:
         check_key_type(schema.field(name), "key")
-    if order_by:
-        if not keys:
+    if orders and not keys:
+        raise InvalidRequest("order_by chooses between versions of a key: give the table a key, or leave order_by out")
+    for name in orders:
+        if name in keys:
             raise InvalidRequest(
-                "order_by chooses between versions of a key: give the table a key, or leave order_by out"
+                f"order_by column {name!r} is part of the key: two versions of a key could never differ in it"
             )
-        if order_by in keys:
-            raise InvalidRequest(
-                f"order_by column {order_by!r} is part of the key: two versions of a key could never differ in it"
-            )
-        check_key_type(schema.field(order_by), "order_by")
+        check_key_type(schema.field(name), "order_by")
     if time and type_of(schema.field(time).type).family not in (Family.TIMESTAMP, Family.DATE):
         raise InvalidRequest(f"time column {time!r} is {schema.field(time).type}: it must be a timestamp or a date")
     for name in partitions:
@@ -277,7 +311,12 @@ def define(
         if type_of(schema.field(name).type).family is Family.BINARY:
             raise InvalidRequest(f"partition_by column {name!r} is binary: partition by text, numbers or dates")
     rules = checked_rules(merge_rules, schema, roles)
-    return TableSchema(schema, keys, order_by, time, partitions, merge_rules=rules)
+    return TableSchema(schema, keys, one_or_several(orders), time, partitions, merge_rules=rules)
+
+
+def one_or_several(names: Sequence[str]) -> str | tuple[str, ...] | None:
+    """Order columns as a definition says them: a single one by its name."""
+    return tuple(names) if len(names) > 1 else names[0] if names else None
 
 
 def check_key_type(column: pa.Field, role: str) -> None:

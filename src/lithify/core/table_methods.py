@@ -162,7 +162,8 @@ class TableMethods(ABC, Generic[Planned]):
         schema_fingerprint: str | None = None,
     ) -> Commit:
         """Delete by key. On a table with no key: every row that is there now and matches the given columns. `at`: when,
-        as a value of the column `order_by`, one for all keys or one for each: then it deletes no row that is newer, and
+        as a value of the column `order_by`, one for all keys or a list with one for each; where several columns order
+        the table, each is a tuple or dict with a value for every one of them. Then it deletes no row that is newer, and
         a row that is older and comes later stays deleted. Without, it deletes what is there now, whatever its order.
         """
         return self._delete(keys, at, batch_id, actor, reason, schema_fingerprint)

@@ -114,7 +114,7 @@ class ChangesLog:
 
     def files(self) -> tuple[DataFile, ...]:
         schema = self.schema
-        return self.log.files([*schema.key, *filter(None, (schema.order_by, schema.time)), *schema.partition_by])
+        return self.log.files([*schema.key, *schema.order_columns, *filter(None, (schema.time,)), *schema.partition_by])
 
     def added(self, files: Sequence[tuple[Written, Op]], txns: Mapping[str, int], info: Mapping[str, Any]) -> LogChange:
         """Files under the next seq."""

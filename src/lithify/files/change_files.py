@@ -21,7 +21,7 @@ def encoded_changes(schema: TableSchema, op: Op, rows: pa.Table) -> tuple[bytes,
     elif op is Op.UPDATE:
         rows = _without_absent(schema, rows)
         # What is null because it is not given says nothing of its column.
-        layout = replace(layout, stats_columns=(*schema.key, *filter(None, (schema.order_by,))))
+        layout = replace(layout, stats_columns=(*schema.key, *schema.order_columns))
     return encode(rows, layout)
 
 

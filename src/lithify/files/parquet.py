@@ -68,7 +68,7 @@ class Layout:
     def of(cls, schema: TableSchema) -> Layout:
         options = schema.options
         special = list(
-            dict.fromkeys([*schema.key, *filter(None, (schema.order_by, schema.time)), *schema.partition_by])
+            dict.fromkeys([*schema.key, *schema.order_columns, *filter(None, (schema.time,)), *schema.partition_by])
         )
         told_by = (schema.expiry.column,) if schema.expiry is not None else ()
         ordered = list(dict.fromkeys((*special, *schema.sort_columns, *told_by)))

@@ -51,7 +51,7 @@ def adopt(
     name: TableName,
     path: PurePath,
     key: str | Iterable[str] | None,
-    order_by: str | None,
+    order_by: str | Iterable[str] | None,
     *,
     verify: bool,
     allowed: Callable[[PurePath], None],
@@ -104,7 +104,9 @@ class _Found:
     settings: Mapping[str, str] | None = None
 
 
-def _delta_table(runtime: Runtime, name: TableName, path: PurePath, key: Any, order_by: str | None) -> _Found:
+def _delta_table(
+    runtime: Runtime, name: TableName, path: PurePath, key: Any, order_by: str | Iterable[str] | None
+) -> _Found:
     log = DeltaLog.open(path, runtime.store)
     refuse_features(log)
     refuse_demands(log)
@@ -144,7 +146,9 @@ def _delta_table(runtime: Runtime, name: TableName, path: PurePath, key: Any, or
     return _Found(schema, sources, own, {BASE_PATH: str(path)})
 
 
-def _parquet_folder(runtime: Runtime, name: TableName, path: PurePath, key: Any, order_by: str | None) -> _Found:
+def _parquet_folder(
+    runtime: Runtime, name: TableName, path: PurePath, key: Any, order_by: str | Iterable[str] | None
+) -> _Found:
     paths = [
         f
         for f in parquet_files(path, below=True)

@@ -78,7 +78,7 @@ def _columns(lake: LakeInternals, name: str, may_read: MayRead | None) -> pa.Tab
         **schema.merge_rules,
         **dict.fromkeys(schema.partition_by, "partition_by"),
         **{column: "time" for column in [schema.time] if column},
-        **{column: "order_by" for column in [schema.order_by] if column},
+        **dict.fromkeys(schema.order_columns, "order_by"),
         **dict.fromkeys(schema.key, "key"),
     }
     rows = [

@@ -77,9 +77,9 @@ def _create(lake: LakeInternals, name: TableName, statement: CreateTable, column
     key = _names(roles["key"]) or statement.key
     if statement.key and tuple(key) != statement.key:
         raise InvalidRequest("PRIMARY KEY and WITH (key = …) name two keys: say one")
-    one = {role: _one(role, roles[role]) for role in ("order_by", "time")}
+    order_by, time = _names(roles["order_by"]), _one("time", roles["time"])
     partition_by, rules = _names(roles["partition_by"]), _rules(settings.pop("merge_rules", None))
-    definition = define(columns, key or None, one["order_by"], one["time"], partition_by, rules)
+    definition = define(columns, key or None, order_by, time, partition_by, rules)
     options = _options(tuple(settings.items()))
     if lake.catalog.create(name, definition, if_not_exists=statement.if_not_exists, options=options):
         lake.open_tables.forget(name)  # one whose folder was lost may still be open
@@ -130,7 +130,7 @@ def _checked(statement: CreateTable, columns: pa.Schema) -> TableSchema:
     return define(
         columns,
         key or None,
-        _one("order_by", settings.get("order_by")),
+        _names(settings.get("order_by")),
         _one("time", settings.get("time")),
         _names(settings.get("partition_by")),
         _rules(settings.get("merge_rules")),

@@ -152,7 +152,7 @@ class Lake(LakeMethods[Table]):
         name: str,
         path: str | PurePath,
         key: str | Iterable[str] | None = None,
-        order_by: str | None = None,
+        order_by: str | Iterable[str] | None = None,
         verify: bool = True,
     ) -> Table:
         """Take an existing Delta table, or a folder of Parquet files, as a table's base without copying its data."""
@@ -171,7 +171,7 @@ class Lake(LakeMethods[Table]):
         format: str | None = None,
         mode: str | None = None,
         key: str | Iterable[str] | None = None,
-        order_by: str | None = None,
+        order_by: str | Iterable[str] | None = None,
         time: str | None = None,
         partition_by: str | Iterable[str] = (),
         schema: Any = None,

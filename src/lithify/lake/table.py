@@ -90,7 +90,7 @@ class Table(TableMethods[CompactPlan]):
     def _repr_html_(self) -> str:
         definition, snapshot = self.definition, self.snapshot()
         marks = dict.fromkeys(definition.key, "key")
-        marks |= {name: "order_by" for name in [definition.order_by] if name}
+        marks |= dict.fromkeys(definition.order_columns, "order_by")
         marks |= {name: "time" for name in [definition.time] if name}
         marks |= definition.merge_rules
         rows = [(column.name, str(column.type), marks.get(column.name, "")) for column in definition.columns]

@@ -24,6 +24,7 @@ from lithify.core.arrow_rows import anti_join
 from lithify.core.names import quoted
 from lithify.core.schema import TableSchema, nullable
 from lithify.merge.late import without_late_sql
+from lithify.merge.order import newest_first_sql
 from lithify.merge.partial_sql import merged_sql
 
 
@@ -93,7 +94,7 @@ def distributed_sql(
             f"(PARTITION BY {by}) AS _gone "
             f"FROM ({union}) u) w WHERE _op <> 'delete' AND _seq > _gone"
         )
-    order = f"{q(schema.order_by)} DESC NULLS LAST, " if schema.order_by else ""
+    order = "".join(f"{each}, " for each in newest_first_sql(schema, q))
     gone = "'delete'"
     if schema.order_by:
         gone = "'delete', 'delete_at', 'gone_at'"

@@ -30,6 +30,7 @@ from lithify.core.column_changes import ColumnChange
 from lithify.core.names import OP, SEQ, quoted
 from lithify.core.ops import Op
 from lithify.core.schema import TableSchema
+from lithify.merge.order import ranked_sql
 from lithify.merge.partial_sql import whole_events_sql
 
 KIND = "_kind"
@@ -78,7 +79,7 @@ def row_keys_of(schema: TableSchema, files: Sequence[ChangeFile]) -> tuple[tuple
 
 def event_columns(schema: TableSchema, row_keys: Sequence[Sequence[str]]) -> list[str]:
     """User columns that decide; `_seq`, `_op` and, without a key, `_lithify_by` come on top."""
-    deciding = [*schema.key, *([schema.order_by] if schema.order_by else []), *(n for by in row_keys for n in by)]
+    deciding = [*schema.key, *schema.order_columns, *(n for by in row_keys for n in by)]
     return list(dict.fromkeys(deciding))
 
 
@@ -97,22 +98,24 @@ def feed_sql(
     `partial`: some changes give some columns alone, and the events tell which; then `carried` are columns of the table.
     """
 
+    def one(name: str) -> str:
+        return quoted(name) if quote == '"' else f"`{name}`"
+
     def q(names: Sequence[str]) -> list[str]:
-        return [quoted(name) if quote == '"' else f"`{name}`" for name in names]
+        return [one(name) for name in names]
 
     if schema.keyed:
-        order_by = q([schema.order_by])[0] if schema.order_by else None
         if partial:
-            whole = whole_events_sql(schema, events, carried, (BY,), lambda name: q([name])[0])
-            events, order_by = f"({whole}) p", None
-        return _keyed(events, q(carried), q(schema.key), order_by, before=before)
+            events = f"({whole_events_sql(schema, events, carried, (BY,), one)}) p"
+        elif schema.order_by:
+            ranked, order = ranked_sql(schema, events, one)
+            events = f"({_undefeated(ranked, ', '.join(q(schema.key)), order)}) e"
+        return _keyed(events, q(carried), q(schema.key), before=before)
     return _keyless(events, q(carried), [q(by) for by in row_keys])
 
 
-def _keyed(events: str, carried: Sequence[str], key: Sequence[str], order_by: str | None, *, before: bool) -> str:
+def _keyed(events: str, carried: Sequence[str], key: Sequence[str], *, before: bool) -> str:
     by = ", ".join(key)
-    if order_by is not None:
-        events = f"({_undefeated(events, by, order_by)}) e"
     window = f"OVER (PARTITION BY {by} ORDER BY {SEQ})"
     moved = [name for name in carried if name not in key]
     priors = "".join(f", lag({name}) {window} AS {_PRIOR}_{n}" for n, name in enumerate(moved))

@@ -9,8 +9,8 @@ wins, the last one where the table has no order_by. So:
 - a delete, then at least one upsert: a replace, which wins against whatever is there (without order_by an upsert does);
 - a delete last: a delete.
 
-On a table with order_by, a delete that carries a value of that column is no barrier: it wins or loses by
-(order_by, arrival) as an upsert does (`delete_at`). One without is the barrier that it always was.
+On a table with order_by, a delete that carries a value of that column, of several of the first, is no barrier: it wins
+or loses by (order_by, arrival) as an upsert does (`delete_at`). One without is the barrier that it always was.
 
 On a table with merge rules an event is a contribution, and all after the last delete count (`merge/rules.py`);
 otherwise duplicates of an event change nothing. Events may be resolved in portions: the outcomes are composed.
@@ -30,7 +30,7 @@ from lithify.core.partial_rows import insertable_rows_of
 from lithify.core.rows import check_rows, conform
 from lithify.core.schema import TableSchema, nullable
 from lithify.errors import InvalidRequest
-from lithify.merge.partial import compose_events
+from lithify.merge.partial import compose_events, has_place
 from lithify.merge.resolve import OPS, compose_lines, lines_of
 from lithify.merge.rules import contributions, whole_lines
 
@@ -64,17 +64,17 @@ def resolve_events(
         return compose_events(schema, deleted, keys, whole_lines(fitted, schema))
     ops = np.where(deleted, OPS.index(Op.DELETE), OPS.index(Op.UPSERT))
     if at is not None:
-        ops[deleted & ~pc.is_null(at).to_numpy()] = OPS.index(Op.DELETE_AT)
+        ops[deleted & has_place(at)] = OPS.index(Op.DELETE_AT)
     return compose_lines(schema, ops, keys.combine_chunks(), fitted, at)
 
 
-def _deleted_at(schema: TableSchema, rows: pa.Table) -> pa.ChunkedArray:
-    """The order value of each event, null where it has none."""
-    assert schema.order_by
-    wanted = nullable(schema.select([schema.order_by]))
-    if schema.order_by not in rows.column_names:
-        return pa.chunked_array([pa.nulls(rows.num_rows, wanted.field(0).type)])
-    return conform(rows.select([schema.order_by]), wanted).column(0)
+def _deleted_at(schema: TableSchema, rows: pa.Table) -> pa.Table:
+    """The order columns of each event, null where it has none."""
+    wanted = nullable(schema.select(schema.order_columns))
+    there = [name for name in wanted.names if name in rows.column_names]
+    if not there:
+        return pa.table([pa.nulls(rows.num_rows, f.type) for f in wanted], schema=wanted)
+    return conform(rows.select(there), wanted)
 
 
 def check_events(schema: TableSchema, given: pa.Schema, op_column: str | None) -> None:

@@ -9,9 +9,9 @@ ends that, among what is remembered as well as among what is pending: whatever c
 A tombstone is forgotten `late_hours` after its fold, but not while anything is pending that it may keep out. Where one
 was forgotten a new life of its key begins, so a feed that goes past such a moment is told in two parts.
 
-So what is remembered is a table of keys and order values, one for each key, and events are filtered by it before they
-are merged. It does not matter whether some of what is merged is remembered too, because a tombstone keeps out exactly
-what would lose against it anyway.
+So what is remembered is a table of keys and their places (`order`), one for each key, and events are filtered by it
+before they are merged. It does not matter whether some of what is merged is remembered too, because a tombstone keeps
+out exactly what would lose against it anyway.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from lithify.core.names import OP, SEQ
 from lithify.core.ops import BARRIERS, ORDERED_DELETES, Change, Op
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import DataFile
-from lithify.merge.resolve import OPS, by_order, order_values, winners
+from lithify.merge.order import older, older_sql
+from lithify.merge.resolve import OPS, by_order, placed, places_of, winners
 
 # So many files say what is remembered before they are merged, and of so many ages are those that then stay apart.
 FILES_MAX, SPANS = 16, 8
@@ -65,15 +66,16 @@ def kept(
 
 def may_keep_out(schema: TableSchema, tombstones: DataFile, late: DataFile) -> bool:
     """Whether a line of a file can be older than a tombstone of its key, by the statistics of both."""
-    assert schema.order_by
+    first, *others = schema.order_columns
     if late.op not in _COMPETING:
         return False
-    (key, mine), (other, its) = (
-        (file.bound(schema.key[0]), file.bound(schema.order_by)) for file in (tombstones, late)
-    )
+    (key, mine), (other, its) = ((file.bound(schema.key[0]), file.bound(first)) for file in (tombstones, late))
     if key.known and other.known and (key.high < other.low or other.high < key.low):
         return False
-    return not (mine.known and its.known and its.nulls == 0 and its.low >= mine.high)
+    if not (mine.known and its.known and its.nulls == 0):
+        return True
+    # What is equal in the first column may be older by the next.
+    return bool(its.low <= mine.high if others else its.low < mine.high)
 
 
 def worth_merging(files: Sequence[DataFile], late_ms: int, rows_max: int) -> tuple[DataFile, ...]:
@@ -106,44 +108,46 @@ def ends_of(schema: TableSchema, changes: Sequence[Change]) -> list[Change]:
 
 
 def remembered(schema: TableSchema, changes: Sequence[Change]) -> pa.Table:
-    """Key and order value of each tombstone that still keeps something out, of changes in the order of arrival."""
+    """Key and place of each tombstone that still keeps something out, of changes in the order of arrival."""
     key = schema.select(schema.key)
-    columns = schema.select([*schema.key, *filter(None, (schema.order_by,))])
+    columns = schema.place_columns
     ends = ends_of(schema, changes)
     if not any(change.op in ORDERED_DELETES for change in ends):
         return columns.empty_table()
     ops = np.repeat([OPS.index(change.op) for change in ends], [change.rows.num_rows for change in ends])
     keys = pa.concat_tables([change.rows.select(key.names).cast(key) for change in ends]).combine_chunks()
-    values = order_values(schema, ends)
+    places = places_of(schema, ends)
+    assert places is not None
     groups = by_order(keys)
-    done, line = winners(ops, groups, values)
+    done, line = winners(ops, groups, places)
     chosen = np.flatnonzero(done != OPS.index(Op.DELETE))
-    at = values.take(pa.array(line[chosen])) if values is not None else None
-    return take(groups.keys, chosen).append_column(columns.field(schema.order_by), at).cast(columns)
+    return placed(schema, take(groups.keys, chosen), take(places, line[chosen]))
 
 
 def without_late(schema: TableSchema, changes: Sequence[Change], tombstones: pa.Table | None) -> Sequence[Change]:
     """The changes, in order of their seqs, without the lines that a remembered tombstone keeps out."""
     if tombstones is None or not tombstones.num_rows or not changes:
         return changes
-    key, order_by = list(schema.key), schema.order_by
-    assert order_by
+    key, order = list(schema.key), schema.order_columns
     columns = schema.select(key)
     lines = pa.concat_tables([change.rows.select(key).cast(columns) for change in changes])
     met = take(tombstones, np.flatnonzero(lookup(tombstones, lines.group_by(key).aggregate([]), key) >= 0))
     if not met.num_rows:
         return changes
-    at, over = met.column(order_by).combine_chunks(), np.zeros(met.num_rows, np.bool_)
+    at, over = [met.column(name).combine_chunks() for name in order], np.zeros(met.num_rows, np.bool_)
     result = []
     for change in sorted(changes, key=lambda change: change.seq):
         found = lookup(change.rows, met, key)
         if change.op in _COMPETING:
-            limits = at.take(pa.array(found, mask=(found < 0) | over[found]))
-            values = change.rows.column(order_by).combine_chunks().cast(at.type)
-            older = pc.fill_null(pc.or_kleene(pc.is_null(values), pc.less(values, limits)), False)
-            late = pc.and_(older, pc.is_valid(limits))
-            if pc.any(late).as_py():
-                change = replace(change, rows=change.rows.filter(pc.invert(late)))
+            lines = pa.array(found, mask=(found < 0) | over[found])
+            places = [
+                change.rows.column(name).combine_chunks().cast(each.type) for name, each in zip(order, at, strict=True)
+            ]
+            limits = [each.take(lines) for each in at]
+            # The first of a tombstone is never null: where it is there is none.
+            late = older(places, limits) & pc.is_valid(limits[0]).to_numpy(zero_copy_only=False)
+            if late.any():
+                change = replace(change, rows=change.rows.filter(pa.array(~late)))
         else:
             over[found[found >= 0]] = True
         result.append(change)
@@ -158,20 +162,24 @@ def without_late_sql(schema: TableSchema, changes: str, tombstones: str, quote: 
     def q(name: str) -> str:
         return f"{quote}{name.replace(quote, quote * 2)}{quote}"
 
-    assert schema.order_by
     by = ", ".join(q(name) for name in schema.key)
     barriers = ", ".join(f"'{op.value}'" for op in sorted(BARRIERS))
     competing = ", ".join(f"'{op.value}'" for op in sorted(_COMPETING))
     names = tombstone_columns(schema)
     same = " AND ".join(f"c.{q(name)} = t.{renamed}" for name, renamed in zip(schema.key, names, strict=False))
-    at, order = f"t.{names[-1]}", f"c.{q(schema.order_by)}"
+    limits, order = (
+        [f"t.{name}" for name in names[len(schema.key) :]],
+        [f"c.{q(name)}" for name in schema.order_columns],
+    )
     first = f"min(CASE WHEN {OP} IN ({barriers}) THEN {SEQ} END) OVER (PARTITION BY {by}) AS _lithify_first"
     return (
         f"SELECT c.* FROM (SELECT *, {first} FROM {changes} x) c LEFT JOIN {tombstones} t ON {same} "
-        f"WHERE {at} IS NULL OR c.{OP} NOT IN ({competing}) OR c.{SEQ} > c._lithify_first OR {order} >= {at}"
+        f"WHERE {limits[0]} IS NULL OR c.{OP} NOT IN ({competing}) OR c.{SEQ} > c._lithify_first "
+        f"OR NOT {older_sql(order, limits)}"
     )
 
 
 def tombstone_columns(schema: TableSchema) -> list[str]:
-    """Names for the key and the order value of tombstones that no column of a table has."""
-    return [*(f"_lithify_late_{number}" for number in range(len(schema.key))), "_lithify_late_at"]
+    """Names for the key and the place of tombstones that no column of a table has."""
+    key = [f"_lithify_late_{number}" for number in range(len(schema.key))]
+    return [*key, *(f"_lithify_late_at_{number}" for number in range(len(schema.order_columns)))]

@@ -2,15 +2,15 @@
 
 A line of the operation `update` carries the names of the columns that it gives (`GIVEN`): null is a value, absent is
 not. Applied to a row it sets those columns; applied to a key that has no row it makes one, with nulls. With order_by it
-counts only if its order value is at least that of the row, like an upsert, and it always gives that column.
+counts only if it is at least as new as the row (`order`), like an upsert, and it always gives the order columns.
 
 `compose` makes as little as possible of many lines, without knowing the row that stands in base:
 
 - behind a delete or replace, and behind an upsert where there is no order_by, base does not matter: the columns are
   put together into a whole row, each from the last line that gives it;
 - otherwise they become one `update` that gives all columns that one of them gives;
-- with order_by, base may beat some of them and not the others. Of the lines that no earlier one beats, the order values
-  only go up, so that if base lets one through it lets all later ones through: a column that a later line gives too
+- with order_by, base may beat some of them and not the others. The lines that no earlier one beats only get newer,
+  so that if base lets one through it lets all later ones through: a column that a later line gives too
   is dropped, and what is left stays as several lines of one key, in their order.
 
 A delete with an order value (`delete_at`) is a line that gives all columns as null and says that there is no row: an
@@ -37,6 +37,7 @@ from lithify.core.names import GIVEN, given_text, names_given
 from lithify.core.ops import ORDERED_DELETES, WHOLE, Change, Op
 from lithify.core.partial_rows import patch_columns
 from lithify.core.schema import TableSchema, nullable
+from lithify.merge.order import ranks
 from lithify.merge.rules import Grouped, reduced
 
 OPS = (Op.UPSERT, Op.REPLACE, Op.DELETE, Op.UPDATE, Op.DELETE_AT, Op.GONE_AT)
@@ -48,7 +49,7 @@ def line_columns(schema: TableSchema, op: Op, row_key: Sequence[str] = ()) -> pa
     if op is Op.DELETE:
         return schema.select(schema.key or row_key)
     if op in ORDERED_DELETES:
-        return schema.select([*schema.key, *filter(None, (schema.order_by,))])
+        return schema.place_columns
     return patch_columns(schema) if op is Op.UPDATE else schema.columns
 
 
@@ -65,22 +66,29 @@ def compose(schema: TableSchema, changes: Sequence[Change]) -> dict[Op, pa.Table
 
 
 def compose_events(
-    schema: TableSchema, deleted: np.ndarray, keys: pa.Table, lines: pa.Table, at: pa.ChunkedArray | None = None
+    schema: TableSchema, deleted: np.ndarray, keys: pa.Table, lines: pa.Table, at: pa.Table | None = None
 ) -> dict[Op, pa.Table]:
     """The same of single events in the order of arrival: a key each, and a line of an update unless it is deleted.
-    `at`: their order values, by which a delete that has one competes.
+    `at`: their places, by which a delete that has one competes: one with a value of the first order column.
     """
     ops, row = np.where(deleted, _DELETE, _UPDATE), np.where(deleted, -1, np.cumsum(~deleted) - 1)
     if at is not None:
-        placed = deleted & ~pc.is_null(at).to_numpy()
+        placed = deleted & has_place(at)
         ops[placed] = _DELETE_AT
         row[placed] = lines.num_rows + np.arange(np.count_nonzero(placed))
-        tombstones = keys.append_column(schema.order_by, at).filter(pa.array(placed))
+        tombstones = pa.table([*keys.columns, *at.columns], names=[*keys.column_names, *at.column_names])
+        tombstones = tombstones.filter(pa.array(placed))
         inside = patch_columns(schema)
         ends = _with_given(Change(0, Op.DELETE_AT, tombstones), schema, inside).cast(inside)
         lines = pa.concat_tables([lines, ends])
     events = _Lines(ops, keys.combine_chunks(), lines, row)
     return _Composed(schema, events).parts() if events.count else {}
+
+
+def has_place(at: pa.Table) -> np.ndarray:
+    """Which deletes say when: those with a value of the first order column."""
+    valid: np.ndarray = pc.is_valid(at.column(0)).to_numpy()
+    return valid
 
 
 def completed(schema: TableSchema, patches: pa.Table, base: pa.Table) -> pa.Table:
@@ -145,7 +153,7 @@ class _Composed:
         self._barrier = self._last(np.isin(self._ops, (_REPLACE, _DELETE, _GONE_AT)))
         counts = (self._ops != _DELETE) & (self._position >= self._barrier[self._group])
         if schema.order_by:
-            counts = self._undefeated(counts, lines.rows.column(schema.order_by))
+            counts = self._undefeated(counts, lines.rows.select(list(schema.order_columns)))
         whole = counts & (self._ops != _UPDATE)
         self._whole = self._last(whole)
         self._counts = counts & (self._position >= self._whole[self._group])
@@ -157,12 +165,12 @@ class _Composed:
         found: np.ndarray = np.maximum.reduceat(np.where(chosen, self._position, -1), self._starts)
         return found
 
-    def _undefeated(self, counts: np.ndarray, values: pa.ChunkedArray) -> np.ndarray:
-        """Lines whose order value is at least that of every one before that counts, nulls lowest."""
-        ranks = np.zeros(len(self._row), np.int64)
-        ranks[counts] = _ranks(values)[self._row[counts]]
+    def _undefeated(self, counts: np.ndarray, places: pa.Table) -> np.ndarray:
+        """Lines that are at least as new as every one before that counts."""
+        rank = np.zeros(len(self._row), np.int64)
+        rank[counts] = ranks(places)[self._row[counts]]
         # Keys one above the other: the highest so far never comes from another key.
-        heights = self._group * (int(ranks.max(initial=0)) + 1) + ranks
+        heights = self._group * (int(rank.max(initial=0)) + 1) + rank
         undefeated: np.ndarray = counts & (heights == np.maximum.accumulate(heights))
         return undefeated
 
@@ -245,12 +253,12 @@ class _Composed:
 
     def _chains(self, chosen: np.ndarray) -> pa.Table:
         """The lines of these keys that count, each with the columns that no later one gives."""
-        order_by = self._schema.order_by
+        order = self._schema.order_columns
         wanted = np.zeros(len(self._starts), np.bool_)
         wanted[chosen] = True
         positions = np.flatnonzero(self._counts & wanted[self._group])
         groups = self._group[positions]
-        given = {name: self._sources[name][groups] == positions for name in self._given_names() if name != order_by}
+        given = {name: self._sources[name][groups] == positions for name in self._given_names() if name not in order}
         last = self._last(self._counts)[groups] == positions
         useful = np.logical_or.reduce([last, *given.values()])
         positions = positions[useful]
@@ -262,28 +270,12 @@ class _Composed:
             else rows.column(name)
             for name in rows.column_names
         ]
-        assert order_by
-        every = {**given, order_by: np.ones(len(positions), np.bool_)}
+        every = {**given, **dict.fromkeys(order, np.ones(len(positions), np.bool_))}
         texts = _texts({name: every[name] for name in self._given_names()}, len(positions))
         return pa.table(arrays, schema=rows.schema).append_column(GIVEN, texts)
 
     def _given_names(self) -> list[str]:
         return [name for name in self._schema.names if name not in self._schema.key]
-
-
-def _ranks(values: pa.ChunkedArray) -> np.ndarray:
-    """From 1 on, the same for equal values, nulls lowest."""
-    order = pc.sort_indices(pa.table({"v": values}), sort_keys=[("v", "ascending", "at_start")])
-    ordered = values.take(order).combine_chunks()
-    before, after = ordered.slice(0, max(len(ordered) - 1, 0)), ordered.slice(1)
-    differs = np.ones(len(ordered), np.int64)
-    # Null and null are the same; null and a value are not.
-    same = pc.fill_null(pc.equal(before, after), False)
-    same = pc.or_(same, pc.and_(pc.is_null(before), pc.is_null(after)))
-    differs[1:] = ~same.to_numpy(zero_copy_only=False)
-    ranks = np.empty(len(ordered), np.int64)
-    ranks[order.to_numpy()] = np.cumsum(differs)
-    return ranks
 
 
 def _texts(given: dict[str, np.ndarray], count: int) -> pa.Array:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from lithify.core.names import GIVEN, NTH, OP, SEQ
 from lithify.core.schema import TableSchema
+from lithify.merge.order import ranked_sql
 from lithify.merge.rules_sql import rule_sql
 
 Quote = Callable[[str], str]
@@ -30,9 +31,9 @@ def merged_sql(schema: TableSchema, base: str, changes: str, q: Quote) -> str:
         f"AS _gone FROM ({union}) u) b WHERE {OP} <> 'delete' AND {SEQ} >= _gone"
     )
     if schema.order_by:
-        order = q(schema.order_by)
+        ranked, order = ranked_sql(schema, f"({lines}) l", q)
         lines = (
-            f"SELECT * FROM (SELECT *, max({order}) OVER ({_before(by)}) AS _best FROM ({lines}) l) o "
+            f"SELECT * FROM (SELECT *, max({order}) OVER ({_before(by)}) AS _best FROM {ranked}) o "
             f"WHERE _best IS NULL OR {order} >= _best"
         )
     rank = f"{_from_the_end(schema, by, SEQ, NTH)} AS _rank"
@@ -52,9 +53,9 @@ def whole_events_sql(schema: TableSchema, events: str, columns: Sequence[str], o
     lines = f"SELECT *, sum(CASE WHEN {OP} IN ({barriers}) THEN 1 ELSE 0 END) OVER ({so_far}) AS {life} FROM {events}"
     by_life = f"{by}, {life}"
     if schema.order_by:
-        order = q(schema.order_by)
+        ranked, order = ranked_sql(schema, f"({lines}) l", q)
         lines = (
-            f"SELECT * FROM (SELECT *, max({order}) OVER ({_before(by_life)}) AS _best FROM ({lines}) l) o "
+            f"SELECT * FROM (SELECT *, max({order}) OVER ({_before(by_life)}) AS _best FROM {ranked}) o "
             f"WHERE {OP} NOT IN ('upsert', 'update', 'delete_at') OR _best IS NULL OR {order} >= _best"
         )
     rank = f"{_from_the_end(schema, f'{by}, {SEQ}', NTH)} AS _rank"

@@ -32,8 +32,9 @@ import pyarrow.compute as pc
 from lithify.core.arrow_rows import anti_join, lookup, order_of, take
 from lithify.core.names import SEQ
 from lithify.core.ops import ORDERED_DELETES, WHOLE, Change, Op, Overlay
-from lithify.core.schema import TableSchema
+from lithify.core.schema import TableSchema, nullable
 from lithify.merge import partial
+from lithify.merge.order import ascending
 
 OPS = (Op.UPSERT, Op.REPLACE, Op.DELETE, Op.DELETE_AT, Op.GONE_AT)
 _UPSERT, _REPLACE, _DELETE, _DELETE_AT, _GONE_AT = range(len(OPS))
@@ -71,20 +72,17 @@ def by_order(keys: pa.Table) -> Groups:
     return Groups(take(ordered, starts), order, starts)
 
 
-def winners(ops: np.ndarray, groups: Groups, order_values: pa.ChunkedArray | None) -> tuple[np.ndarray, np.ndarray]:
+def winners(ops: np.ndarray, groups: Groups, places: pa.Table | None) -> tuple[np.ndarray, np.ndarray]:
     """What is done to each key (an index into OPS), and the line that says so (-1: a delete).
 
-    Of lines in the order of arrival, at least one. With order_by there is a value for each, which of a delete is not
-    looked at.
+    Of lines in the order of arrival, at least one. With order_by there is a place for each (`order`), which of a delete
+    is not looked at.
     """
     lines, order, starts = np.arange(len(ops)), groups.lines, groups.starts
-    if order_values is None:
+    if places is None:
         winner = np.maximum.reduceat(order, starts)
         return ops[winner], np.where(ops[winner] == _DELETE, -1, winner)
-    ranking = pc.sort_indices(
-        pa.table({"order": order_values, "line": pa.array(lines)}),
-        sort_keys=[("order", "ascending", "at_start"), ("line", "ascending")],
-    ).to_numpy()
+    ranking = ascending(places)
     rank = np.empty(len(ops), np.int64)
     rank[ranking] = lines
     barrier = (ops == _REPLACE) | (ops == _DELETE) | (ops == _GONE_AT)
@@ -111,36 +109,38 @@ def compose(schema: TableSchema, changes: Sequence[Change]) -> dict[Op, pa.Table
     return compose_lines(schema, *lines_of(schema, changes))
 
 
-def lines_of(
-    schema: TableSchema, changes: Sequence[Change]
-) -> tuple[np.ndarray, pa.Table, pa.Table, pa.ChunkedArray | None]:
-    """Operations, keys and order values of all lines of the changes, and the rows of those that have one."""
+def lines_of(schema: TableSchema, changes: Sequence[Change]) -> tuple[np.ndarray, pa.Table, pa.Table, pa.Table | None]:
+    """Operations, keys and places of all lines of the changes, and the rows of those that have one."""
     ops = np.repeat([OPS.index(change.op) for change in changes], [change.rows.num_rows for change in changes])
     keys = _below([change.rows for change in changes], schema.select(schema.key)).combine_chunks()
     rows = _below([change.rows for change in changes if change.op in WHOLE], schema.columns)
-    return ops, keys, rows, order_values(schema, changes)
+    return ops, keys, rows, places_of(schema, changes)
 
 
-def order_values(schema: TableSchema, changes: Sequence[Change]) -> pa.ChunkedArray | None:
-    """For each line, null where it has none; None where the table has no order_by."""
+def places_of(schema: TableSchema, changes: Sequence[Change]) -> pa.Table | None:
+    """The order columns of each line, null where it has none; None where the table has no order_by."""
     if not schema.order_by:
         return None
-    kind = schema.columns.field(schema.order_by).type
-    chunks: list[pa.Array] = []
-    for change in changes:
-        if change.op is Op.DELETE:
-            chunks.append(pa.nulls(change.rows.num_rows, kind))
-        else:
-            chunks += change.rows.column(schema.order_by).cast(kind).chunks
-    return pa.chunked_array(chunks, kind)
+    columns = nullable(schema.select(schema.order_columns))
+    parts = [
+        _nulls(columns, change.rows.num_rows)
+        if change.op is Op.DELETE
+        else change.rows.select(columns.names).cast(columns)
+        for change in changes
+    ]
+    return pa.concat_tables([columns.empty_table(), *parts])
+
+
+def _nulls(columns: pa.Schema, count: int) -> pa.Table:
+    return pa.table([pa.nulls(count, f.type) for f in columns], schema=columns)
 
 
 def compose_lines(
-    schema: TableSchema, ops: np.ndarray, keys: pa.Table, rows: pa.Table, values: pa.ChunkedArray | None
+    schema: TableSchema, ops: np.ndarray, keys: pa.Table, rows: pa.Table, places: pa.Table | None
 ) -> dict[Op, pa.Table]:
-    """The same of single lines: operation, key and order value of each, and the rows of those that have one."""
+    """The same of single lines: operation, key and place of each, and the rows of those that have one."""
     groups = by_order(keys)
-    done, line = winners(ops, groups, values)
+    done, line = winners(ops, groups, places)
     row = _row_of_line(ops)
     result = {}
     for number, op in enumerate(OPS):
@@ -152,11 +152,15 @@ def compose_lines(
         else:
             result[op] = take(groups.keys, chosen)
             if op in ORDERED_DELETES:
-                assert schema.order_by
-                assert values is not None
-                at = values.take(pa.array(line[chosen]))
-                result[op] = result[op].append_column(schema.columns.field(schema.order_by), at)
+                assert places is not None
+                result[op] = placed(schema, result[op], take(places, line[chosen]))
     return result
+
+
+def placed(schema: TableSchema, keys: pa.Table, places: pa.Table) -> pa.Table:
+    """Keys with their places beside them."""
+    columns = schema.place_columns
+    return pa.table([*keys.select(list(schema.key)).columns, *places.columns], names=columns.names).cast(columns)
 
 
 def _row_of_line(ops: np.ndarray) -> np.ndarray:
@@ -198,15 +202,16 @@ def resolve(schema: TableSchema, changes: Sequence[Change]) -> Overlay:
     if len(ordered) == 1 and not schema.order_by:
         # Each key stands once in a commit already.
         return Overlay(ordered[0].rows.select(list(schema.key)), _written_rows(schema, ordered))
-    ops, keys, rows, values = lines_of(schema, ordered)
+    ops, keys, rows, places = lines_of(schema, ordered)
     groups = by_hash(keys, only_last=not schema.order_by)
-    done, line = winners(ops, groups, values)
+    done, line = winners(ops, groups, places)
     brought = line[(done == _UPSERT) | (done == _REPLACE)]
     shown = take(rows, np.sort(_row_of_line(ops)[brought]))
-    if values is None:
+    if places is None:
         return Overlay(groups.keys, shown)
     open_contests = line[(done == _UPSERT) | (done == _DELETE_AT)]
-    return Overlay(groups.keys, shown, take(keys.append_column(schema.order_by, values), open_contests))
+    contested = pa.table([*keys.columns, *places.columns], names=[*schema.key, *schema.order_columns])
+    return Overlay(groups.keys, shown, take(contested, open_contests))
 
 
 def _resolve_partial(schema: TableSchema, ordered: Sequence[Change]) -> Overlay:
@@ -216,7 +221,7 @@ def _resolve_partial(schema: TableSchema, ordered: Sequence[Change]) -> Overlay:
     rows = [rows for op, rows in parts.items() if op in WHOLE]
     contested = None
     if schema.order_by and (lines := [parts[op] for op in (Op.UPSERT, Op.DELETE_AT) if op in parts]):
-        columns = schema.select([*key, schema.order_by])
+        columns = nullable(schema.place_columns)
         contested = pa.concat_tables([part.select(columns.names).cast(columns) for part in lines])
     return Overlay(keys, pa.concat_tables([schema.columns.empty_table(), *rows]), contested, parts.get(Op.UPDATE))
 

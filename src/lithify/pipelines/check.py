@@ -183,8 +183,8 @@ def _check_kind(step: Step, what: str, source: TableSchema, target: TableSchema,
         )
     if target.order_by is not None:
         raise InvalidRequest(
-            f"{what}: target {step.target} has order_by {target.order_by}, by which rows of this step could lose "
-            "against older ones: keep a table without it"
+            f"{what}: target {step.target} has order_by {_shown(target.order_by)}, by which rows of this step could "
+            "lose against older ones: keep a table without it"
         )
     if target.rules:
         raise InvalidRequest(

@@ -25,6 +25,7 @@ from lithify.core.expectation import Expectation, Otherwise
 from lithify.core.json_out import dumps
 from lithify.core.names import parse_table_name
 from lithify.core.query_text import reads_source, without_end
+from lithify.core.schema import one_or_several
 from lithify.errors import InvalidRequest
 
 Kind = Literal["files", "rows", "groups", "full"]
@@ -53,7 +54,7 @@ class Step:
     full: bool = False
     key: tuple[str, ...] | None = None
     mode: Literal["append", "upsert"] | None = None
-    order_by: str | None = None
+    order_by: str | tuple[str, ...] | None = None
     time: str | None = None
     partition_by: tuple[str, ...] | None = None
     expect: tuple[Expectation, ...] = ()
@@ -181,7 +182,7 @@ _KEYS: dict[str, _Rule] = {
     "target": _Rule(_table),
     "key": _Rule(_columns),
     "mode": _Rule(_one_of("append", "upsert")),
-    "order_by": _Rule(_text),
+    "order_by": _Rule(lambda what, value: one_or_several(_texts(what, value))),
     "time": _Rule(_text),
     "partition_by": _Rule(_columns),
     "format": _Rule(_one_of(*FORMATS), "files"),

@@ -47,6 +47,7 @@ from lithify.merge.change_feed import (
     row_keys_of,
 )
 from lithify.merge.late import without_late
+from lithify.merge.order import ranked_sql
 from lithify.read.history import PAGE_COMMIT_ROWS_MAX, ChangesPage, Originals, originals, read_as_now, rows_of
 
 if TYPE_CHECKING:
@@ -333,17 +334,18 @@ class Feed:
 
     def _meets_a_delete(self, span: _Span) -> bool:
         """Whether a change came after a delete of its key that is newer, so that it matters how long that was known."""
-        key, order = [quoted(name) for name in span.schema.key], quoted(str(span.schema.order_by))
+        key = [quoted(name) for name in span.schema.key]
         names = event_columns(span.schema, span.row_keys)
         events = self._events(span, names, span.row_keys).select([*names, SEQ, OP])
         if (known := self._remembered(span)) is not None:
             before = _as_events(known, span.since, Op.DELETE_AT.value, None).select([*names, SEQ, OP])
             events = pa.concat_tables([before.cast(events.schema), events])
+        ranked, order = ranked_sql(span.schema, "datafusion.public.events", quoted)
         window = f"PARTITION BY {', '.join(key)} ORDER BY {SEQ} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
         latest = f"max(CASE WHEN {OP} IN ('delete_at', 'gone_at') THEN {order} END) OVER ({window})"
         late = f"{OP} IN ('upsert', 'update', 'delete_at') AND _lithify_gone IS NOT NULL AND ({order} IS NULL OR "
         query = (
-            f"SELECT 1 FROM (SELECT *, {latest} AS _lithify_gone FROM datafusion.public.events) w "
+            f"SELECT 1 FROM (SELECT *, {latest} AS _lithify_gone FROM {ranked}) w "
             f"WHERE {late} {order} < _lithify_gone) LIMIT 1"
         )
         return bool(self._questions.over({"events": events}, query).num_rows)

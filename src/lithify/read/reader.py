@@ -229,9 +229,8 @@ class Reader:
             resolved = resolve(schema, without_late(schema, self.changes(changes, snapshot), tombstones))
         key_queries = self._handles.runtime.serving.key_queries
         if resolved.contested is not None:
-            assert schema.order_by
             sources = _holding_sources(standing, resolved.contested.select(list(schema.key)))
-            losers = key_queries.losers(sources, resolved.contested, schema.key, schema.order_by)
+            losers = key_queries.losers(sources, resolved.contested, schema.key, schema.order_columns)
             resolved = without_losers(schema, resolved, losers)
         if resolved.patches is not None:
             keys = resolved.patches.select(list(schema.key)).cast(schema.select(schema.key))

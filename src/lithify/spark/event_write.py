@@ -116,7 +116,7 @@ class _EventWriter:
                     layout = replace(layout, stats_columns=tuple(rows.column_names))
                 elif op is Op.UPDATE:
                     schema = self.task.schema
-                    layout = replace(layout, stats_columns=(*schema.key, *filter(None, (schema.order_by,))))
+                    layout = replace(layout, stats_columns=(*schema.key, *schema.order_columns))
                 path = part_path(self.task.root, self.task.folder, f"part-{uuid.uuid4().hex}.parquet")
                 self.writers[op], self.rows[op] = PartWriter(path, rows.schema, layout), 0
             self.writers[op].write(rows)

@@ -50,7 +50,7 @@ class WriteTask:
     schema: TableSchema
     root: str
     folder: str
-    ordered: bool = False  # rows come with an order_by value, so that of several rows of a key one can win
+    ordered: bool = False  # rows come with their order columns, so that of several rows of a key one can win
     as_it_comes: bool = False  # rows should lie in the order of their keys, but nobody has sorted them
 
 
@@ -76,7 +76,7 @@ def write_parts(frame: DataFrame, task: WriteTask) -> list[Written]:
     try:
         if not schema.keyed:
             return _files(_run(frame, task))
-        task = replace(task, ordered=schema.order_by in frame.columns)
+        task = replace(task, ordered=schema.has_places(frame.columns))
         if _lies_in_order(frame, schema.key):
             parts = _run(frame, replace(task, as_it_comes=True))
             if all(part.in_order for part in parts) and _disjoint([part.span for part in parts if part.span]):
@@ -84,7 +84,7 @@ def write_parts(frame: DataFrame, task: WriteTask) -> list[Written]:
             for file in _files(parts):
                 storage_of(task.root).delete(path_of(task.root) / file.path)
         keys = in_order_of(frame, schema.select(schema.key))
-        by = [schema.order_by] if schema.order_by and task.ordered else []
+        by = schema.order_columns if task.ordered else ()
         order = [column.asc_nulls_first() for column in in_order_of(frame, schema.select(by))]
         return _files(_run(frame.repartitionByRange(*keys).sortWithinPartitions(*keys, *order), task))
     except SPARK_ERRORS as error:

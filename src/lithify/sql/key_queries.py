@@ -13,6 +13,7 @@ from lithify.core.names import RESERVED_PREFIX, quoted
 from lithify.core.read_plan import ReadPlan, Source
 from lithify.core.schema import nullable
 from lithify.merge.apply import same_sql, standing
+from lithify.merge.order import older_sql
 from lithify.sql.analysis import READ_ONLY
 from lithify.sql.cheap_to_plan import check_cheap_condition
 from lithify.sql.contexts import Contexts
@@ -49,8 +50,8 @@ class KeyQueries:
                     used.append(name)
             return used
 
-    def losers(self, base: Sequence[Source], contested: pa.Table, key: Sequence[str], order_by: str) -> pa.Table:
-        """Keys of `contested` whose base row has a higher order_by (nulls lowest)."""
+    def losers(self, base: Sequence[Source], contested: pa.Table, key: Sequence[str], order: Sequence[str]) -> pa.Table:
+        """Keys of `contested` whose base row is newer, by the columns `order`."""
         columns = contested.schema
         if not base or not contested.num_rows:
             return contested.select(list(key)).slice(0, 0)
@@ -60,10 +61,9 @@ class KeyQueries:
             ctx.register_view("c", in_memory(ctx, contested))
             keys = ", ".join(f"c.{quoted(name)}" for name in key)
             same = same_sql("b", "c", dict.fromkeys(key, False))
-            order = quoted(order_by)
+            late = older_sql([f"c.{quoted(name)}" for name in order], [f"b.{quoted(name)}" for name in order])
             frame = ctx.sql(
-                f"SELECT {keys} FROM datafusion.public.c c JOIN datafusion.public.b b ON {same} "
-                f"WHERE b.{order} IS NOT NULL AND (c.{order} IS NULL OR b.{order} > c.{order})"
+                f"SELECT {keys} FROM datafusion.public.c c JOIN datafusion.public.b b ON {same} WHERE {late}"
             )
             target = contested.select(list(key)).schema
             return _result(frame).cast(nullable(target)).cast(target)

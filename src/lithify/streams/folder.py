@@ -112,7 +112,7 @@ class FileSink(StreamSink):
             return self._parquet_rows(table, data.sparkSession, files, Target(columns, required), name, info)
         if self.envelope is not None and kind != "json":
             raise InvalidRequest(f"messages in an envelope are JSON, one on each line, not {kind}: say format json")
-        opener = envelope_of(self.envelope, schema.columns, schema.key, schema.order_by)
+        opener = envelope_of(self.envelope, schema.columns, schema.key, schema.order_columns)
         target = Target(columns, required, op_column=self.op_column, envelope=opener)
         return self._text_rows(table, data.sparkSession, files, kind, target, name, info)
 

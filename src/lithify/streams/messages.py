@@ -91,7 +91,7 @@ class Opening:
 
 
 def target_of(envelope: str, schema: TableSchema) -> Target:
-    opener = envelope_of(envelope, schema.columns, schema.key, schema.order_by)
+    opener = envelope_of(envelope, schema.columns, schema.key, schema.order_columns)
     required = tuple(f.name for f in schema.columns if not f.nullable and f.name not in schema.key)
     columns = schema.columns.append(pa.field(OP, pa.string()))
     return Target(columns, required, op_column=OP, envelope=opener)

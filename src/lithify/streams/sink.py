@@ -101,7 +101,7 @@ class StreamSink:
             if op_column is not None:
                 raise InvalidRequest("an envelope says itself what each message does: leave out op_column")
             schema = table.handles.schema()
-            envelope_of(envelope, schema.columns, schema.key, schema.order_by)
+            envelope_of(envelope, schema.columns, schema.key, schema.order_columns)
             op_column = OP
         if if_changed and mode != "upsert":
             raise InvalidRequest(f"if_changed goes with mode upsert, not with {mode}: leave it out")

@@ -60,7 +60,7 @@ class Envelope:
 
     columns: pa.Schema
     key: tuple[str, ...]
-    order_by: str | None = None
+    order: tuple[str, ...] = ()
     time_unit: TimeUnit | None = None
 
     @cached_property
@@ -88,8 +88,7 @@ class Envelope:
             raise NotARow(f"it has no row {side} the change" + (", and no key" if op is Op.DELETE else ""))
         if op is Op.DELETE:
             row = {name: image.get(name) for name in self.key}
-            if self.order_by is not None and self.order_by in image and self.order_by not in row:
-                row[self.order_by] = image[self.order_by]
+            row |= {name: image[name] for name in self.order if name in image and name not in row}
         else:
             row = dict(image)
         before = message.get("before")
@@ -97,8 +96,9 @@ class Envelope:
             if value == UNAVAILABLE:
                 row[name] = _available(name, before)
         self._read_values(row, schema, side)
-        if self.order_by is not None and (op is Op.DELETE or self.order_by not in row):
-            self._order(row, message.get("source"), image)
+        for name in self.order:
+            if op is Op.DELETE or name not in row:
+                self._order(name, row, message.get("source"), image)
         row[OP] = op.value
         return row
 
@@ -132,10 +132,8 @@ class Envelope:
         moment = (_EPOCH + dt.timedelta(microseconds=micros)).isoformat()
         return moment + "+00:00" if self._times[name] else moment
 
-    def _order(self, row: dict[str, Any], source: Any, image: Mapping[str, Any]) -> None:
+    def _order(self, name: str, row: dict[str, Any], source: Any, image: Mapping[str, Any]) -> None:
         """By the log's position, unless the rows themselves have the column, as those of a delete may have it."""
-        name = self.order_by
-        assert name is not None
         if name in image and name in row:
             return
         found = source.get(name) if isinstance(source, dict) else None
@@ -155,7 +153,7 @@ class Envelope:
         row[name] = found
 
 
-def envelope_of(text: str | None, columns: pa.Schema, key: tuple[str, ...], order_by: str | None) -> Envelope | None:
+def envelope_of(text: str | None, columns: pa.Schema, key: tuple[str, ...], order: tuple[str, ...]) -> Envelope | None:
     """Of "debezium", or "debezium:ms" with the unit of timestamps that no schema tells."""
     if text is None:
         return None
@@ -166,7 +164,7 @@ def envelope_of(text: str | None, columns: pa.Schema, key: tuple[str, ...], orde
         )
     if not key:
         raise InvalidRequest("the table has no key, so messages with deletes cannot be applied: give it one")
-    return Envelope(columns, key, order_by, unit or None)  # type: ignore[arg-type]
+    return Envelope(columns, key, order, unit or None)  # type: ignore[arg-type]
 
 
 def position(source: Mapping[str, Any]) -> int | str | None:

@@ -152,7 +152,7 @@ def _commit_large(
             )
         files = [_moved(file, handles.runtime.store, root, folder) for file in written]
         if paths:
-            by = [*schema.key, *([schema.order_by] if schema.order_by and target.ordered else [])]
+            by = [*schema.key, *(schema.order_columns if target.ordered else ())]
             spill = stack.enter_context(_spill(root, target))
             memory = handles.runtime.settings.query_memory_bytes_max
             sources = [Source(str(path), part.rows, part.size_bytes) for path, part in zip(paths, spooled, strict=True)]

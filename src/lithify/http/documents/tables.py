@@ -81,8 +81,10 @@ class CreateTable(Order):
     key: list[Text] = Field(
         [], description="Columns that tell rows apart. Without them the table takes appends only.", max_length=100
     )
-    order_by: Text | None = Field(
-        None, description="For late events: of two rows with the same key the one with the higher value here wins."
+    order_by: Text | list[Text] | None = Field(
+        None,
+        description="For late events: of two rows with the same key the one with the higher value here wins. Several "
+        "columns: of equal values those of the next decide.",
     )
     time: Text | None = Field(None, description="Time column: base is partitioned by its day.")
     partition_by: list[Text] = Field([], description="Partition columns of base.", max_length=100)
@@ -129,7 +131,9 @@ class TableDocument(Document):
     table: str = Field(description="Its name.", examples=["shop.orders"])
     columns: list[ColumnDocument] = Field(description="Its columns, in order.")
     key: list[str] = Field(description="Columns that tell rows apart; none: it takes appends.", examples=[["id"]])
-    order_by: str | None = Field(description="Of two rows with the same key the one with the higher value here wins.")
+    order_by: str | list[str] | None = Field(
+        description="Of two rows with the same key the one with the higher value here wins; of a list in turn."
+    )
     time: str | None = Field(description="Time column, by whose day base is partitioned.")
     partition_by: list[str] = Field(description="Partition columns of base.")
     merge_rules: dict[str, str] = Field(
@@ -203,8 +207,9 @@ class DeleteKeys(Order):
     )
     at: Any = Field(
         None,
-        description="When, as a value of the column order_by: one for all keys, or a list with one for each. Then no "
-        "newer row is deleted, and an older one that comes later stays deleted.",
+        description="When, as a value of the column order_by: one for all keys, or a list with one for each. With "
+        "several columns each is an object with a value for every one of them, or a list in their order. "
+        "Then no newer row is deleted, and an older one that comes later stays deleted.",
         examples=["2026-11-15T12:00:00Z"],
     )
     reason: Reason | None = Field(None, description="Why; kept in the history.", examples=["erasure request 118"])

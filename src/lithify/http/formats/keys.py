@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lithify.core.column_types import type_of
 from lithify.core.json_rows import NAME_SHOWN_MAX, Body, table_of, typed
-from lithify.core.ordered_deletes import check_count
+from lithify.core.ordered_deletes import check_count, places_in
 from lithify.core.rows import keys_of
 from lithify.core.schema import TableSchema, nullable
 from lithify.delta.batch_ids import BoundId
@@ -98,20 +98,22 @@ def exact_keys(body: bytes) -> Sequence[Any]:
 
 
 def exact_at(body: bytes, refused: Collection[int], definition: TableSchema) -> Any:
-    """`at` of a request, as the table spells it: a value, or one for each key that was not refused."""
+    """`at` of a request, as the table spells it: a place for all keys, or one for each that was not refused."""
     document = json.loads(body, parse_float=Decimal)
-    at, order_by = document["at"], definition.order_by
-    if order_by is None:
+    at, order = document["at"], definition.order_columns
+    if not order:
         return at
-    each = isinstance(at, list)
-    values = at if each else [at]
+    places = places_in(at, order)
+    each = isinstance(places, list)
+    rows = places if isinstance(places, list) else [places]
     if each:
-        check_count(values, len(document["keys"]))
-        values = [value for index, value in enumerate(values) if index not in refused]
-    rows = [{order_by: value} for value in values]
-    columns = nullable(definition.select([order_by]))
-    found = table_of(Body(rows, lambda index: f"at {index}" if each else "at", lambda: rows), columns).column(order_by)
-    return found if each else found[0]
+        check_count(rows, len(document["keys"]))
+        rows = [place for index, place in enumerate(rows) if index not in refused]
+    columns = nullable(definition.select(order))
+    found = table_of(Body(rows, lambda index: f"at {index}" if each else "at", lambda: rows), columns)
+    if len(order) == 1:
+        return found.column(0) if each else found.column(0)[0]
+    return found if each else found.to_pylist()[0]
 
 
 def _is_text_key(definition: TableSchema) -> bool:

@@ -125,7 +125,7 @@ def described(lake: Lake, name: str) -> TableDocument:
             "table": name,
             "columns": column_documents(definition.columns),
             "key": list(definition.key),
-            "order_by": definition.order_by,
+            "order_by": definition.order_json,
             "time": definition.time,
             "partition_by": list(definition.partition_by),
             "merge_rules": dict(definition.merge_rules),

@@ -125,7 +125,7 @@ class TableSource(DataSource):
             definition = table.definition
             check_convertible(arrow_schema(schema), definition.columns)
             check_mode(self.parsed, definition)
-            ordered = definition.keyed and definition.order_by in schema.names
+            ordered = definition.keyed and definition.has_places(schema.names)
             return TableWriter(self, replace(table.begin_write(), ordered=ordered))
 
     @cut_here

@@ -25,7 +25,7 @@ FEED_PAGE_ROWS = 200_000
 class SpoolTarget:
     """Where the tasks of one write lay their rows down: `root`/`folder`, the folder of the job `job`.
 
-    `ordered`: the rows come with an order_by value, so that of several rows of a key one can win.
+    `ordered`: the rows come with their order columns, so that of several rows of a key one can win.
     """
 
     schema: TableSchema
