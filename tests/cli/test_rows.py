@@ -117,6 +117,31 @@ def test_replace_beats_a_higher_order_by(cli: Run) -> None:
     assert cli("get", "a.ordered", "1", "--json").json["row"]["v"] == 2
 
 
+def test_two_sources_feed_one_row(cli: Run) -> None:
+    columns = [each for name in ("id", "price", "price_ts", "stock", "stock_ts") for each in ("-c", f"{name}:int64")]
+    groups = ("--order-group", "price_ts=price", "--order-group", "stock_ts = stock")
+    done = cli("create", "a.t", *columns, "--key", "id", *groups, "--json")
+    assert done.json["order_groups"] == {"price_ts": ["price"], "stock_ts": ["stock"]}
+    assert "price_ts=price; stock_ts=stock" in cli("describe", "a.t").out
+    for row in (
+        '{"id": 1, "price": 9, "price_ts": 5}',
+        '{"id": 1, "price": 8, "price_ts": 4, "stock": 2, "stock_ts": 1}',
+    ):
+        assert cli("write", "a.t", "--row", row).code == 0
+    assert cli("get", "a.t", "1", "--json").json["row"] == {
+        "id": 1,
+        "price": 9,
+        "price_ts": 5,
+        "stock": 2,
+        "stock_ts": 1,
+    }
+    for wrong in ("price_ts", "=price", "price_ts=", "price_ts=price,"):
+        refused = cli("create", "a.u", *columns, "--key", "id", "--order-group", wrong)
+        assert (refused.code, "write ORDER=COLUMN,COLUMN" in refused.err) == (1, True)
+    refused = cli("create", "a.u", *columns, "--key", "id", *groups, "--order-group", "price_ts=stock")
+    assert (refused.code, "is given two groups" in refused.err) == (1, True)
+
+
 def test_rows_add_up_by_merge_rules_and_are_taken_back(cli: Run) -> None:
     columns = ("-c", "id:int64", "-c", "v:int64", "-c", "n:int64")
     done = cli("create", "a.t", *columns, "--key", "id", "--merge-rule", "v=sum", "--merge-rule", "n=count", "--json")

@@ -193,6 +193,26 @@ class TestWrites:
         with pytest.raises(InvalidRequest, match="'k' is in key"):
             remote.create_table(f"{name}_other", columns, key="k", merge_rules={"k": "max"})
 
+    def test_two_sources_feed_one_row(self, lake: Lake, remote: RemoteLake, name: str) -> None:
+        columns = pa.schema([(each, pa.int64()) for each in ("k", "a", "a_at", "b", "b_at")])
+        groups = {"a_at": ["a"], "b_at": "b"}
+        table = remote.create_table(f"{name}_groups", columns, key="k", order_groups=groups)
+        assert table.definition == lake.table(table.name).definition
+        assert table.definition.order_groups == {"a_at": ("a",), "b_at": ("b",)}
+        assert remote.create_table(table.name, columns, "k", order_groups=groups, if_not_exists=True).name == table.name
+        table.upsert([{"k": 1, "a": 5, "a_at": 9}])
+        table.upsert([{"k": 1, "a": 6, "a_at": 8, "b": 7, "b_at": 1}])
+        table.update([{"k": 1, "b": 8, "b_at": 0}])
+        assert table.get(1) == lake.table(table.name).get(1) == {"k": 1, "a": 5, "a_at": 9, "b": 7, "b_at": 1}
+        for wrong in ({"a_at": ["k"]}, {"nope": ["a"]}, {"a_at": ["b_at"], "b_at": ["b"]}):
+            with pytest.raises(InvalidRequest) as here:
+                lake.create_table(f"{name}_other", columns, key="k", order_groups=wrong)
+            with pytest.raises(InvalidRequest) as there:
+                remote.create_table(f"{name}_other", columns, key="k", order_groups=wrong)
+            assert here.value.message == there.value.message
+        with pytest.raises(InvalidRequest, match="gives 'a' and lacks 'a_at'"):
+            table.update([{"k": 1, "a": 1}])
+
     def test_every_container_of_rows(self, lake: Lake, remote: RemoteLake, name: str) -> None:
         local, table = both(lake, remote, name)
         given = [

@@ -40,6 +40,20 @@ def test_create_table_with_several_columns_that_say_what_is_newer(lake: Lake, sp
     assert lake.table("shop.u").definition.order_by == ("seen", "line")
 
 
+@pytest.mark.parametrize("spelled", ["'p_at=price,cur; s_at=stock'", "('p_at=price, cur', 's_at = stock')"])
+def test_create_table_with_order_groups(lake: Lake, spelled: str) -> None:
+    columns = "id bigint primary key, price int, cur text, p_at timestamp, stock int, s_at bigint"
+    lake.execute(f"create table shop.t ({columns}) with (order_groups = {spelled})")
+    groups = {"p_at": ("price", "cur"), "s_at": ("stock",)}
+    assert lake.table("shop.t").definition.order_groups == groups
+    lake.execute(f"create table shop.u (primary key (id)) with (order_groups = {spelled}) as select * from shop.t")
+    assert lake.table("shop.u").definition.order_groups == groups
+    for wrong, said in (("7", "order_groups is a text"), ("'price'", "is no order group"), ("'p_at=id'", "is in key")):
+        with pytest.raises(InvalidRequest, match=said):
+            lake.execute(f"create table shop.bad ({columns}) with (order_groups = {wrong})")
+        assert "shop.bad" not in lake.tables()
+
+
 def test_create_table_if_not_exists(lake: Lake) -> None:
     text = "create table if not exists shop.again (id bigint primary key)"
     assert [lake.execute(text).statement for _ in range(2)] == ["create table"] * 2

@@ -39,7 +39,13 @@ COLUMNS = {
     "tags": pa.list_(pa.int64()),
     "any": pa.bool_(),
     "all": pa.bool_(),
+    "price": pa.int64(),
+    "price_at": pa.int16(),
+    "currency": pa.string(),
+    "stock": pa.int64(),
+    "stock_at": pa.string(),
 }
+GROUPS = {"price_at": ["price", "currency"], "stock_at": ["stock"]}
 RULES = {
     "some": "last_non_null",
     "first": "first",
@@ -52,7 +58,7 @@ RULES = {
     "any": "or",
     "all": "and",
 }
-SCHEMA = define(pa.schema(list(COLUMNS.items())), "k", merge_rules=RULES)
+SCHEMA = define(pa.schema(list(COLUMNS.items())), "k", merge_rules=RULES, order_groups=GROUPS)
 TEXTS = st.sampled_from([None, "", "a", "é"])
 FLAGS = st.sampled_from([None, True, False])
 VALUES: dict[str, st.SearchStrategy[Any]] = {
@@ -67,6 +73,11 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "tags": st.none() | st.lists(st.none() | st.integers(0, 9), max_size=5),
     "any": FLAGS,
     "all": FLAGS,
+    "price": st.none() | st.integers(0, 99),
+    "price_at": st.none() | st.integers(0, 2),
+    "currency": TEXTS,
+    "stock": st.none() | st.integers(0, 99),
+    "stock_at": TEXTS,
 }
 # Sums of up to three large values may leave their type, which other tests are about.
 SMALL = {**VALUES, "total": st.none() | st.integers(-9, 9), "money": st.none() | st.sampled_from([Decimal("0.05")])}
@@ -75,14 +86,23 @@ History = list[tuple[Op, list[dict[str, Any]]]]
 
 
 @st.composite
+def given_names(draw: st.DrawFn, op: Op) -> list[str]:
+    """All columns, or of an update some of them, of an order group all or none."""
+    if op is not Op.UPDATE:
+        return [] if op is Op.DELETE else list(SMALL)
+    left_out = {name for name in SMALL if name not in SCHEMA.rules or not SCHEMA.rules[name].by if draw(st.booleans())}
+    for order, names in GROUPS.items():
+        left_out |= {order, *names} if draw(st.booleans()) else set()
+    return [name for name in SMALL if name not in left_out]
+
+
+@st.composite
 def histories(draw: st.DrawFn) -> History:
     found: History = []
     for op in draw(st.lists(st.sampled_from(OPS), min_size=1, max_size=8)):
         lines = []
         for _ in range(draw(st.integers(1, 4))):
-            named = (
-                [name for name in SMALL if op is not Op.UPDATE or draw(st.booleans())] if op is not Op.DELETE else []
-            )
+            named = draw(given_names(op))
             lines.append({"k": draw(st.integers(0, 2)), **{name: draw(SMALL[name]) for name in named}})
         found.append((op, lines if op is Op.UPDATE else list({line["k"]: line for line in lines}.values())))
     return found

@@ -30,8 +30,13 @@ COLUMNS = pa.schema(
         ("tags", pa.list_(pa.int64())),
         ("any", pa.bool_()),
         ("all", pa.bool_()),
+        ("price", pa.int64()),
+        ("price_at", pa.int64()),
+        ("stock", pa.string()),
+        ("stock_at", pa.string()),
     ]
 )
+GROUPS = {"price_at": ["price"], "stock_at": ["stock"]}
 RULES = {
     "first": "first",
     "some": "last_non_null",
@@ -62,6 +67,8 @@ def row(k: int, number: int) -> dict[str, Any]:
         "tags": None if number % 4 == 1 else [number, -number][: number % 3],
         "any": [None, False, True][number % 3],
         "all": [None, True, False][number % 3],
+        **{"price": number, "price_at": None if number % 5 == 0 else number * 7 % 13},
+        **{"stock": text, "stock_at": text},
     }
 
 
@@ -83,7 +90,7 @@ def table_of(rows: dict[int, Any]) -> pa.Table:
 def test_what_spark_writes_reads_and_merges_counts_by_the_rules(spark: SparkSession, folder: Path) -> None:
     settings = Settings(resolve_rows_max=1, stream_rows_max=10, feed_rows_max=1)
     with Lake(folder / "lake", spark, settings=settings) as lake:
-        table = lake.create_table("a.t", COLUMNS, key="k", merge_rules=RULES)
+        table = lake.create_table("a.t", COLUMNS, key="k", merge_rules=RULES, order_groups=GROUPS)
         written = [row(number % 3, number) for number in range(1, 40)]
         frame = spark.createDataFrame(pa.Table.from_pylist(written, schema=COLUMNS)).coalesce(1)
         first = table.upsert(frame, batch_id="one")
@@ -99,7 +106,7 @@ def test_what_spark_writes_reads_and_merges_counts_by_the_rules(spark: SparkSess
         assert sorted_rows(table.to_spark(spark).toArrow()) == wanted
         here = Settings(feed_rows_max=1_000_000)
         with Lake(folder / "lake", spark, settings=here) as other:
-            feed = other.table("a.t").feed(0, columns=["k", "tags", "n", "total", "money", "all"])
+            feed = other.table("a.t").feed(0, columns=["k", "tags", "n", "total", "money", "all", "price", "stock"])
         far = table.feed_to_spark(0, spark=spark).select(*feed.column_names).toArrow()
         assert far.to_pylist() == feed.to_pylist()
         table.fold()
@@ -127,3 +134,26 @@ def test_a_sum_that_spark_adds_up_and_does_not_fit_is_told(spark: SparkSession, 
         assert table.to_spark(spark).count() == 0
         with pytest.raises(InvalidRequest):
             table.retract(spark.createDataFrame([(1,)], ["k"]))
+
+
+@pytest.mark.parametrize("limit", [20_000_000, 1], ids=["overlay", "distributed"])
+def test_spark_reads_rows_that_two_sources_feed(spark: SparkSession, folder: Path, limit: int) -> None:
+    columns = pa.schema([(name, pa.int64()) for name in ("k", "price", "price_at", "stock", "stock_at", "v")])
+    with Lake(folder / "lake", spark, settings=Settings(resolve_rows_max=limit, feed_rows_max=0)) as lake:
+        table = lake.create_table("a.t", columns, key="k", order_groups=GROUPS)
+        table.upsert([{"k": k, "price": 1, "price_at": 5} for k in (1, 2, 3)])
+        table.fold()
+        since = table.snapshot().seq
+        table.upsert([{"k": 1, "stock": 1, "stock_at": 5, "v": 1}, {"k": 2, "price": 2, "price_at": 4, "v": 2}])
+        table.update([{"k": 3, "v": 3}, {"k": 4, "stock": 4, "stock_at": 4}])
+        table.delete([3])
+        table.upsert([{"k": 3, "price": 9, "price_at": 1}, {"k": 1, "stock": 2, "stock_at": 5}])
+        expected = sorted_rows(table.to_arrow())
+        assert [(row["price"], row["stock"]) for row in expected] == [(1, 2), (1, None), (9, None), (None, 4)]
+        assert sorted_rows(table.to_spark(spark).toArrow()) == expected
+        some = table.to_spark(spark, columns=["k", "stock"]).toArrow()
+        assert sorted_rows(some) == [{"k": row["k"], "stock": row["stock"]} for row in expected]
+        told = [row.asDict() for row in table.feed_to_spark(since=since).orderBy("_seq", "k").collect()]
+        assert told == table.feed(since=since).to_pylist()
+        with pytest.raises(InvalidRequest, match="gives 'price' and lacks 'price_at'"):
+            table.update(spark.createDataFrame([(1, 5)], ["k", "price"]))

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from lithify import InvalidRequest, Lake, NotFound, Settings, Table
 from lithify.core.merge_rules import Rule, parse_rule
+from lithify.core.order_groups import group_rules
 from support.bags import bag
 from support.effort import some_back
 from support.leftovers import unsettled
@@ -73,8 +74,18 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         "key": "k",
         "merge_rules": {"v": "sum", "s": "max", "n": "count", "f": "first"},
     },
+    "m.groups": {
+        "schema": pa.schema(
+            [
+                *(("k", pa.int64()), ("v", pa.int64()), ("v_at", pa.int64()), ("s", pa.string())),
+                *(("t", pa.int64()), ("s_at", pa.timestamp("us", "UTC")), ("n", pa.int64())),
+            ]
+        ),
+        "key": "k",
+        "order_groups": {"v_at": ["v"], "s_at": ["s", "t"]},
+    },
 }
-TABLES = ("m.keyed", "m.ordered", "m.ties", "m.keyless", "m.ruled")
+TABLES = ("m.keyed", "m.ordered", "m.ties", "m.keyless", "m.ruled", "m.groups")
 ALL_TABLES = tuple(SCHEMAS)
 KEYS: dict[str, tuple[str, ...]] = {
     "m.keyed": ("a", "b"),
@@ -84,6 +95,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "m.timed": ("k",),
     "m.parts": ("k",),
     "m.ruled": ("k",),
+    "m.groups": ("k",),
 }
 ORDERS: dict[str, tuple[str, ...]] = {"m.ordered": ("o",), "m.ties": ("o", "p")}
 ROWS = {
@@ -98,6 +110,14 @@ ROWS = {
     "m.timed": st.fixed_dictionaries({"k": st.integers(0, 7), "at": TIMES, "v": NUMBERS}, optional={"s": TEXTS}),
     "m.parts": st.fixed_dictionaries(
         {"k": st.integers(0, 7), "p": st.sampled_from([None, "a", "b/c"]), "v": NUMBERS}, optional={"s": TEXTS}
+    ),
+    "m.groups": st.fixed_dictionaries(
+        {
+            "k": st.integers(0, 3),
+            **{"v": NUMBERS, "v_at": st.none() | st.integers(0, 3)},
+            **{"s": TEXTS, "t": NUMBERS, "s_at": TIMES},
+        },
+        optional={"n": NUMBERS},
     ),
     "m.ruled": st.fixed_dictionaries({"k": st.integers(0, 3), "v": NUMBERS}, optional={"s": TEXTS, "f": TEXTS}),
 }
@@ -134,7 +154,9 @@ class Oracle:
 
     @property
     def rules(self) -> dict[str, Rule]:
-        return {name: parse_rule(text, name) for name, text in SCHEMAS[self.name].get("merge_rules", {}).items()}
+        declared = SCHEMAS[self.name]
+        rules = {name: parse_rule(text, name) for name, text in declared.get("merge_rules", {}).items()}
+        return {**rules, **group_rules(declared.get("order_groups", {}))}
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -410,7 +432,18 @@ def updates(draw: st.DrawFn, name: str) -> list[Row]:
     """Rows that name some of their columns."""
     needed = {*KEYS[name], *ORDERS.get(name, ())}
     rows = draw(st.lists(ROWS[name], min_size=1, max_size=5))
-    return [{column: row[column] for column in row if column in needed or draw(st.booleans())} for row in rows]
+    groups = SCHEMAS[name].get("order_groups", {})
+    order = {member: at for at, members in groups.items() for member in (at, *members)}
+
+    def some(row: Row) -> Row:
+        told = {at for at in groups if draw(st.booleans())}
+        return {
+            column: row[column]
+            for column in row
+            if column in needed or (order[column] in told if column in order else draw(st.booleans()))
+        }
+
+    return [some(row) for row in rows]
 
 
 @st.composite

@@ -29,10 +29,16 @@ def contributed(rules: Mapping[str, Rule], there: Row | None, line: Row, names: 
     line = line | {name: 1 for name, rule in rules.items() if rule.kind == "count"}
     for name, value in line.items():
         rule = rules.get(name)
+        if rule is not None and rule.by:
+            continue
         if rule is None:
             row[name] = value
         elif value is not None:
             old = row[name]
             made = value if old is None else _TWO[rule.kind](old, value)
             row[name] = made[-rule.bound :] if rule.kind == "append" else made
+    for order in {rule.by for rule in rules.values() if rule.by}:
+        value, there_at = line.get(order), row[order]
+        if value is not None and (there_at is None or value >= there_at):
+            row |= {name: line[name] for name, rule in rules.items() if rule.by == order}
     return row

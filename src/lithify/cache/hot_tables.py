@@ -286,7 +286,7 @@ class HotTables:
         schema = plan.schema
         if not exactly and expected_bytes(plan, schema.names) <= self.budget.bytes_max * WHOLE_SHARE_MAX:
             return list(schema.names)
-        needed = {*names, *plan.by, *schema.order_columns}
+        needed = {*names, *plan.by, *schema.deciding_columns}
         return [name for name in schema.names if name in needed] or schema.names[:1]
 
     def _check_open(self) -> None:

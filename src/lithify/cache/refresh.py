@@ -88,7 +88,7 @@ def advance(
     schema, held = snapshot.schema, cached.rows.columns.names
     if has_patches(changes):
         # What they leave as it is comes from the hot rows, so that other columns do not matter.
-        if not {*schema.key, *schema.order_columns} <= set(held):
+        if not {*schema.key, *schema.deciding_columns} <= set(held):
             return None
         schema = replace(schema, columns=schema.select([name for name in schema.names if name in held]))
     if schema.order_by:

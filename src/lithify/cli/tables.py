@@ -18,6 +18,7 @@ from lithify.cli.values import bytes_cell, cell, count_cell, human_bytes, parse_
 from lithify.core.json_out import dumps
 from lithify.core.merge_rules import rules_in
 from lithify.core.names import DAY
+from lithify.core.order_groups import groups_in, shown_groups
 from lithify.core.type_text import parse_column, type_name
 from lithify.core.wording import plural
 from lithify.errors import InvalidRequest, LithifyError
@@ -60,6 +61,15 @@ TimeOption = Annotated[
 PartitionOption = Annotated[
     list[str] | None,
     typer.Option("--partition-by", metavar="COLUMN", help="A partition column of base; repeat it."),
+]
+OrderGroupOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--order-group",
+        metavar="ORDER=COLUMN,COLUMN",
+        help="Columns that come from the line with the highest value of ORDER, whatever the others of the row say; "
+        "repeat it.",
+    ),
 ]
 MergeRuleOption = Annotated[
     list[str] | None,
@@ -119,6 +129,7 @@ def create(
     time: TimeOption = None,
     partition_by: PartitionOption = None,
     merge_rule: MergeRuleOption = None,
+    order_group: OrderGroupOption = None,
     options: SetOption = None,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Do nothing if the same table is there already.")
@@ -135,12 +146,13 @@ def create(
         lithify create shop.orders -c id:int64 -c "amount:decimal(10,2)" -c at:timestamp --key id --time at
         lithify create iot.readings -c device:string! -c at:timestamp -c value:double --time at
         lithify create web.pages -c page:string -c views:int64 -c seen:timestamp --key page --merge-rule views=sum
+        lithify create shop.items -c id:int64 -c price:int64 -c seen:timestamp --key id --order-group seen=price
         lithify create shop.copy --schema orders.json --key id --set compression_level=9
     """
     arrow = schema_of(columns, schema)
     if arrow is None:
         raise InvalidRequest("a table needs columns: pass --column NAME:TYPE for each, or --schema FILE")
-    chosen, rules = options_of(options or ()), rules_in(merge_rule or ())
+    chosen, rules, groups = options_of(options or ()), rules_in(merge_rule or ()), groups_in(order_group or ())
     with session.lake() as lake:
         existed = if_not_exists and name in lake.tables()
         lake.create_table(
@@ -153,6 +165,7 @@ def create(
             if_not_exists,
             options=chosen,
             merge_rules=rules,
+            order_groups=groups,
         )
         document = {**describe_document(lake, name), "created": not existed}
         what = f"table {name} is there already" if existed else f"table {name} created: {plural(len(arrow), 'column')}"
@@ -200,6 +213,7 @@ def describe(session: Session, name: TableArgument) -> None:
             "time": document["time"],
             "partitioned by": ", ".join(document["partition_by"]),
             "merge rules": ", ".join(f"{column}={rule}" for column, rule in document["merge_rules"].items()),
+            "order groups": shown_groups(document["order_groups"]),
             "schema fingerprint": document["schema_fingerprint"],
             "seq": document["seq"],
             "watermark": document["watermark"],
@@ -490,6 +504,7 @@ def describe_document(lake: AnyLake, name: str) -> dict[str, Any]:
         "time": definition.time,
         "partition_by": list(definition.partition_by),
         "merge_rules": dict(definition.merge_rules),
+        "order_groups": {order: list(names) for order, names in definition.order_groups.items()},
         "schema_fingerprint": definition.fingerprint,
         "settings": {name: value for name, value in definition.settings.items() if not is_option(name)},
         "options": chosen(definition.settings),

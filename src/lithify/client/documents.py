@@ -104,6 +104,7 @@ def definition_of(document: Any) -> TableSchema:
         stored(_known_options(document.get("options"))),
         _known_options(document.get("options_effective")),
         merge_rules=document.get("merge_rules") or {},
+        order_groups={order: tuple(names) for order, names in (document.get("order_groups") or {}).items()},
     )
 
 

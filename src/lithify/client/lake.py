@@ -87,6 +87,7 @@ class RemoteLake(LakeMethods[RemoteTable]):
     def _create(
         self, name: TableName, definition: TableSchema, if_not_exists: bool, options: Mapping[str, Any] | None
     ) -> RemoteTable:
+        groups = {order: list(names) for order, names in definition.order_groups.items()}
         document = {
             "name": str(name),
             "columns": columns_document(definition.columns),
@@ -95,6 +96,7 @@ class RemoteLake(LakeMethods[RemoteTable]):
             "time": definition.time,
             "partition_by": list(definition.partition_by),
             **({"merge_rules": dict(definition.merge_rules)} if definition.merge_rules else {}),
+            **({"order_groups": groups} if groups else {}),
             "if_not_exists": if_not_exists,
             "options": dict(options or {}),
         }

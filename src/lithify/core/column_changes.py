@@ -120,6 +120,11 @@ def changed(schema: TableSchema, change: ColumnChange, table: str) -> TableSchem
             if field.nullable == nullable:
                 said = "may be null" if nullable else "is NOT NULL"
                 raise InvalidRequest(f"column {field.name!r} of table {table} {said} already")
+            if not nullable and (rule := schema.rules.get(field.name)) is not None and rule.by:
+                raise InvalidRequest(
+                    f"column {field.name!r} of table {table} is in the order group of {rule.by!r}: it has nothing in "
+                    "rows of which its source has not said anything yet, so it stays nullable"
+                )
             columns = columns.set(at, field.with_nullable(nullable))
         case "move":
             rest = columns.remove(at)
@@ -191,6 +196,11 @@ def _check_no_role(schema: TableSchema, name: str, done: str, table: str) -> Non
         raise InvalidRequest(
             f"column {name!r} cannot be {done}: table {table} adds it up by the merge rule "
             f"{schema.merge_rules[name]!r}, which stands for the life of the table; write the rows into a new one"
+        )
+    if (rule := schema.rules.get(name)) is not None:
+        raise InvalidRequest(
+            f"column {name!r} cannot be {done}: table {table} has it in the order group of {rule.by!r}, which stands "
+            "for the life of the table; write the rows into a new one"
         )
     for option, text in schema.settings.items():
         if _NAMING.search(option) and _names(text, name):

@@ -47,6 +47,7 @@ class LakeMethods(ABC, Generic[Table]):
         sort_by: str | Iterable[str] | None = None,
         expires: str | None = None,
         merge_rules: Mapping[str, str] | None = None,
+        order_groups: Mapping[str, str | Iterable[str]] | None = None,
     ) -> Table:
         """Create a table. `schema` is a pyarrow schema, or without a service also a Spark one; `options` are listed in
         docs/settings.md.
@@ -57,6 +58,9 @@ class LakeMethods(ABC, Generic[Table]):
         `sort_by`, short for the option of that name: columns that compactions sort the rows by. `expires`, likewise:
         when a row is no longer there, as in "placed + interval '90 days'". `merge_rules`: what becomes of a column when
         its row is written again, e.g. {"total": "sum"} (docs/how-to/merge-rules.md).
+
+        `order_groups`: columns that come from the line that is newest by a column of their own, e.g.
+        {"price_ts": ["price", "currency"]} (docs/how-to/order-groups.md).
         """
         if sort_by is not None:
             several = isinstance(sort_by, Iterable) and not isinstance(sort_by, str)
@@ -64,7 +68,7 @@ class LakeMethods(ABC, Generic[Table]):
         if expires is not None:
             options = {**(options or {}), "expires": expires}
         parsed = parse_table_name(name)
-        definition = define(self._arrow_schema(schema), key, order_by, time, partition_by, merge_rules)
+        definition = define(self._arrow_schema(schema), key, order_by, time, partition_by, merge_rules, order_groups)
         return self._create(parsed, definition, if_not_exists, options)
 
     @abstractmethod

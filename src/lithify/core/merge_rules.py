@@ -34,6 +34,8 @@ from lithify.errors import Corruption, InvalidRequest
 APPEND_MAX = 100_000
 RETRACTABLE = ("sum", "count")
 _LAST = "last"
+# Of the columns of an order group (`order_groups`); nobody spells it.
+NEWEST = "newest"
 _WITH_BOUND = re.compile(r"append\s*\(\s*([0-9]{1,9})\s*\)")
 _ORDERED = (Family.INTEGER, Family.FLOAT, Family.DECIMAL, Family.TEXT, Family.DATE, Family.TIMESTAMP)
 
@@ -67,12 +69,15 @@ _TYPES: Mapping[str, tuple[Callable[[pa.DataType], bool], str]] = {
 
 @dataclass(frozen=True)
 class Rule:
-    """`bound`: how many elements a list keeps."""
+    """`bound`: how many elements a list keeps; `by`: the column that tells which line of an order group is newest."""
 
     kind: str
     bound: int = 0
+    by: str = ""
 
     def __str__(self) -> str:
+        if self.by:
+            return f"{self.kind}({self.by})"
         return f"{self.kind}({self.bound})" if self.bound else self.kind
 
 

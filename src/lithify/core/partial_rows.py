@@ -108,6 +108,13 @@ def check_lines(lines: pa.Table, schema: TableSchema) -> None:
             raise InvalidRequest(
                 f"an update lacks the column {lacking[0]!r}, which tells what is newer (order_by): give it in every row"
             )
+        for order, members in schema.order_groups.items():
+            lacking = [name for name in (order, *members) if name not in names]
+            if lacking and (told := [name for name in (order, *members) if name in names]):
+                raise InvalidRequest(
+                    f"an update gives {told[0]!r} and lacks {lacking[0]!r}, which come from one line (order_groups): "
+                    f"give all of {', '.join((order, *members))}, or none of them"
+                )
         required = [name for name in names if not schema.columns.field(name).nullable]
         if required:
             here = lines.filter(pc.equal(lines.column(GIVEN), text))

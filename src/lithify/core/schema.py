@@ -19,6 +19,7 @@ from lithify.core.column_types import Family, type_of
 from lithify.core.expiry import Expiry, expiry_of
 from lithify.core.merge_rules import Rule, checked_rules, parse_rule, read_rules, stored_rules
 from lithify.core.names import DAY, OP, SEQ, check_column_name
+from lithify.core.order_groups import checked_groups, group_rules, read_groups, stored_groups
 from lithify.core.type_text import type_name
 from lithify.errors import Conflict, Corruption, InvalidRequest
 from lithify.options.expiry_text import EXPIRES
@@ -26,12 +27,12 @@ from lithify.options.table_options import PREFIX, effective
 
 # What a table says when it is created, and the newest that is understood: 2 has lines that give some columns alone, 3
 # has rows that expire, 4 merge rules, 5 deletes that have an order value, 6 columns that were renamed, dropped or
-# widened, 7 several columns that tell what is newer.
-FORMAT, FORMAT_MAX = 1, 7
+# widened, 7 several columns that tell what is newer, 8 groups of columns that have an order of their own.
+FORMAT, FORMAT_MAX = 1, 8
 FORMAT_PROPERTY = "lithify.format"
 PARTIAL_FORMAT, EXPIRY_FORMAT, RULES_FORMAT, ORDERED_DELETES_FORMAT, COLUMNS_FORMAT = 2, 3, 4, 5, 6
-SEVERAL_ORDER_FORMAT = 7
-RULES_PROPERTY = "lithify.merge_rules"
+SEVERAL_ORDER_FORMAT, ORDER_GROUPS_FORMAT = 7, 8
+RULES_PROPERTY, GROUPS_PROPERTY = "lithify.merge_rules", "lithify.order_groups"
 # One column is kept by its name, as ever; several as a list, which a Lithify that knows one does not look for.
 ORDER_PROPERTY, SEVERAL_ORDER_PROPERTY = "lithify.order_by", "lithify.order_columns"
 # How often the columns have changed (of both logs), what those changes were (of changes), which one base is ahead by,
@@ -80,7 +81,8 @@ class TableSchema:
 
     `order_by` is one name, or several, in the order in which they decide; `order_columns` has them in one form.
     `settings` are the table's own properties; `defaults` the lake's values for options that it does not set;
-    `merge_rules` the rules of columns that have one (`core/merge_rules.py`).
+    `merge_rules` the rules of columns that have one (`core/merge_rules.py`); `order_groups` the columns that go by an
+    order of their own, by their order column (`core/order_groups.py`).
     `generation`: how often columns were renamed, dropped or otherwise changed; an added one does not count.
     """
 
@@ -93,6 +95,7 @@ class TableSchema:
     defaults: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     merge_rules: Mapping[str, str] = field(default_factory=dict)
     generation: int = 0
+    order_groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property
     def order_columns(self) -> tuple[str, ...]:
@@ -118,8 +121,24 @@ class TableSchema:
 
     @cached_property
     def rules(self) -> dict[str, Rule]:
-        """Merge rules of those columns that have one."""
-        return {name: parse_rule(text, name) for name, text in self.merge_rules.items()}
+        """Merge rules of those columns that have one, those of order groups among them."""
+        said = {name: parse_rule(text, name) for name, text in self.merge_rules.items()}
+        return {**said, **group_rules(self.order_groups)}
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether a line that is applied twice counts twice."""
+        return bool(self.merge_rules)
+
+    @property
+    def rules_name(self) -> str:
+        """What its rules are called by whoever declared them."""
+        return "merge rules" if self.merge_rules else "order groups"
+
+    @property
+    def deciding_columns(self) -> tuple[str, ...]:
+        """What has to be known of a row, besides its key, to tell what a line does to it."""
+        return (*self.order_columns, *self.order_groups)
 
     def has_columns_of(self, other: TableSchema) -> bool:
         """The same names and types, and the same columns: one that was dropped and added again is another."""
@@ -195,7 +214,8 @@ class TableSchema:
     def _format(self) -> int:
         """What a Lithify has to know to read a table as it is created."""
         several = SEVERAL_ORDER_FORMAT if len(self.order_columns) > 1 else FORMAT
-        return max(several, RULES_FORMAT if self.merge_rules else FORMAT)
+        rules = RULES_FORMAT if self.merge_rules else FORMAT
+        return max(several, rules, ORDER_GROUPS_FORMAT if self.order_groups else FORMAT)
 
     def properties(self) -> dict[str, str]:
         settings = {
@@ -213,6 +233,8 @@ class TableSchema:
             settings["lithify.time"] = self.time
         if self.merge_rules:
             settings[RULES_PROPERTY] = stored_rules(self.merge_rules)
+        if self.order_groups:
+            settings[GROUPS_PROPERTY] = stored_groups(self.order_groups)
         return settings | dict(self.settings)
 
     def with_column(self, column: pa.Field) -> TableSchema:
@@ -242,6 +264,7 @@ def from_properties(columns: pa.Schema, properties: Mapping[str, str], where: st
         SEVERAL_ORDER_PROPERTY,
         "lithify.time",
         RULES_PROPERTY,
+        GROUPS_PROPERTY,
     }
     return TableSchema(
         pa.schema(user),
@@ -252,6 +275,7 @@ def from_properties(columns: pa.Schema, properties: Mapping[str, str], where: st
         {k: v for k, v in properties.items() if k.startswith("lithify.") and k not in known | BOOKKEEPING},
         merge_rules=read_rules(properties.get(RULES_PROPERTY), where),
         generation=int(properties.get(GENERATION, "0")),
+        order_groups=read_groups(properties.get(GROUPS_PROPERTY), where),
     )
 
 
@@ -262,6 +286,7 @@ def define(
     time: str | None = None,
     partition_by: str | Iterable[str] = (),
     merge_rules: Mapping[str, str] | None = None,
+    order_groups: Mapping[str, str | Iterable[str]] | None = None,
 ) -> TableSchema:
     """Check a user's wishes and turn them into a TableSchema."""
     if not len(columns):
@@ -311,7 +336,10 @@ def define(
         if type_of(schema.field(name).type).family is Family.BINARY:
             raise InvalidRequest(f"partition_by column {name!r} is binary: partition by text, numbers or dates")
     rules = checked_rules(merge_rules, schema, roles)
-    return TableSchema(schema, keys, one_or_several(orders), time, partitions, merge_rules=rules)
+    groups = checked_groups(order_groups, schema, roles, rules)
+    for name in groups:
+        check_key_type(schema.field(name), "order_groups")
+    return TableSchema(schema, keys, one_or_several(orders), time, partitions, merge_rules=rules, order_groups=groups)
 
 
 def one_or_several(names: Sequence[str]) -> str | tuple[str, ...] | None:

@@ -23,6 +23,7 @@ from pathlib import PurePath
 from typing import Any
 
 from lithify.core.names import CONTROL_FOLDER, TableName
+from lithify.core.order_groups import shown_groups
 from lithify.core.schema import FORMAT, TableSchema
 from lithify.core.type_text import type_name
 from lithify.delta.actions import LogChange
@@ -441,6 +442,11 @@ def _check_same(name: TableName, present: TableSchema, wanted: TableSchema) -> N
     if present.merge_rules != wanted.merge_rules:
         raise Conflict(
             f"table {name} exists with other merge rules: it has {_rules(present)}, asked for was {_rules(wanted)}"
+        )
+    if present.order_groups != wanted.order_groups:
+        raise Conflict(
+            f"table {name} exists with other order groups: it has {shown_groups(present.order_groups) or 'none'}, "
+            f"asked for was {shown_groups(wanted.order_groups) or 'none'}"
         )
     for what in ("key", "order_by", "time", "partition_by"):
         has, asked = getattr(present, what), getattr(wanted, what)

@@ -75,7 +75,7 @@ def _columns(lake: LakeInternals, name: str, may_read: MayRead | None) -> pa.Tab
     _check(name, may_read)
     schema = lake.table(name).handles.schema()
     roles = {
-        **schema.merge_rules,
+        **{name: str(rule) for name, rule in schema.rules.items()},
         **dict.fromkeys(schema.partition_by, "partition_by"),
         **{column: "time" for column in [schema.time] if column},
         **dict.fromkeys(schema.order_columns, "order_by"),

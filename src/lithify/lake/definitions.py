@@ -16,6 +16,7 @@ from lithify.core.column_changes import ColumnChange
 from lithify.core.merge_rules import rules_in
 from lithify.core.names import TableName, parse_table_name
 from lithify.core.ops import Op
+from lithify.core.order_groups import groups_in
 from lithify.core.results import Executed
 from lithify.core.rows import check_rows, conform
 from lithify.core.schema import TableSchema, define, normalise
@@ -79,7 +80,8 @@ def _create(lake: LakeInternals, name: TableName, statement: CreateTable, column
         raise InvalidRequest("PRIMARY KEY and WITH (key = …) name two keys: say one")
     order_by, time = _names(roles["order_by"]), _one("time", roles["time"])
     partition_by, rules = _names(roles["partition_by"]), _rules(settings.pop("merge_rules", None))
-    definition = define(columns, key or None, order_by, time, partition_by, rules)
+    groups = _groups(settings.pop("order_groups", None))
+    definition = define(columns, key or None, order_by, time, partition_by, rules, groups)
     options = _options(tuple(settings.items()))
     if lake.catalog.create(name, definition, if_not_exists=statement.if_not_exists, options=options):
         lake.open_tables.forget(name)  # one whose folder was lost may still be open
@@ -134,6 +136,7 @@ def _checked(statement: CreateTable, columns: pa.Schema) -> TableSchema:
         _one("time", settings.get("time")),
         _names(settings.get("partition_by")),
         _rules(settings.get("merge_rules")),
+        _groups(settings.get("order_groups")),
     )
 
 
@@ -169,6 +172,17 @@ def _rules(value: Value) -> dict[str, str] | None:
     if not all(isinstance(text, str) for text in texts):
         raise InvalidRequest("merge_rules is a text, or a list of them: WITH (merge_rules = 'total=sum, seen=max')")
     return rules_in(map(str, texts))
+
+
+def _groups(value: Value) -> dict[str, list[str]] | None:
+    if value is None:
+        return None
+    texts = value if isinstance(value, tuple) else (value,)
+    if not all(isinstance(text, str) for text in texts):
+        raise InvalidRequest(
+            "order_groups is a text, or a list of them: WITH (order_groups = 'price_ts=price,currency; stock_ts=stock')"
+        )
+    return groups_in(map(str, texts))
 
 
 def _one(role: str, value: Value) -> str | None:

@@ -92,7 +92,7 @@ class Table(TableMethods[CompactPlan]):
         marks = dict.fromkeys(definition.key, "key")
         marks |= dict.fromkeys(definition.order_columns, "order_by")
         marks |= {name: "time" for name in [definition.time] if name}
-        marks |= definition.merge_rules
+        marks |= {name: str(rule) for name, rule in definition.rules.items()}
         rows = [(column.name, str(column.type), marks.get(column.name, "")) for column in definition.columns]
         pending = f"{snapshot.pending_rows:,} pending changes" if snapshot.changes else "nothing pending"
         note = f"{snapshot.base_rows:,} rows in base as of seq {snapshot.watermark}; {pending}, seq {snapshot.seq}"

@@ -63,7 +63,7 @@ class ChangeMerger:
             raise InvalidRequest(
                 f"table {plan.table} has no key: its changes are told apart by nothing but their order"
             )
-        if snapshot.schema.rules:
+        if snapshot.schema.adds_up:
             raise InvalidRequest(
                 f"table {plan.table} has merge rules: each of its changes counts once, and a fold may have counted "
                 "some of them already; fold it instead"

@@ -152,7 +152,7 @@ def minor_due(snapshot: Snapshot, policy: MaintenancePolicy, busy: Collection[st
     rewritten a logarithmic number of times. Nothing here depends on the time.
     """
     # Lines that count must not come to lie in one file with those of another side of the watermark (`merge/rules.py`).
-    if not snapshot.schema.keyed or snapshot.schema.rules:
+    if not snapshot.schema.keyed or snapshot.schema.adds_up:
         return None
     growth = max(2, policy.minor_files_min // 2)
     best: list[DataFile] = []

@@ -79,7 +79,7 @@ def row_keys_of(schema: TableSchema, files: Sequence[ChangeFile]) -> tuple[tuple
 
 def event_columns(schema: TableSchema, row_keys: Sequence[Sequence[str]]) -> list[str]:
     """User columns that decide; `_seq`, `_op` and, without a key, `_lithify_by` come on top."""
-    deciding = [*schema.key, *schema.order_columns, *(n for by in row_keys for n in by)]
+    deciding = [*schema.key, *schema.deciding_columns, *(n for by in row_keys for n in by)]
     return list(dict.fromkeys(deciding))
 
 

@@ -38,7 +38,7 @@ from lithify.core.ops import ORDERED_DELETES, WHOLE, Change, Op
 from lithify.core.partial_rows import patch_columns
 from lithify.core.schema import TableSchema, nullable
 from lithify.merge.order import ranks
-from lithify.merge.rules import Grouped, reduced
+from lithify.merge.rules import Grouped, newest, reduced
 
 OPS = (Op.UPSERT, Op.REPLACE, Op.DELETE, Op.UPDATE, Op.DELETE_AT, Op.GONE_AT)
 _UPSERT, _REPLACE, _DELETE, _UPDATE, _DELETE_AT, _GONE_AT = range(len(OPS))
@@ -182,6 +182,7 @@ class _Composed:
         has_row = self._row >= 0
         codes[has_row] = given.indices.fill_null(len(sets)).to_numpy()[self._row[has_row]]
         found: dict[tuple[bool, ...], np.ndarray] = {}
+        groups: dict[str, np.ndarray] = {}
         sources = {}
         for name in self._schema.names:
             member = tuple(name in names for names in sets)
@@ -190,7 +191,14 @@ class _Composed:
             if member not in found:
                 found[member] = self._last(self._counts & np.array([*member, True])[codes])
             sources[name] = found[member]
-            if (rule := self._schema.rules.get(name)) is not None:
+            rule = self._schema.rules.get(name)
+            if rule is not None and rule.by:
+                if rule.by not in groups:
+                    said = np.array([*(rule.by in names for names in sets), True])[codes]
+                    order = self._lines.rows.column(rule.by)
+                    groups[rule.by] = newest(self._grouped, self._counts & said, order, self._whole)
+                sources[name] = groups[rule.by]
+            elif rule is not None:
                 given = self._counts & np.array([*member, True])[codes]
                 made = reduced(rule, name, self._lines.rows.column(name), self._grouped, given)
                 if isinstance(made, np.ndarray):

@@ -2,7 +2,9 @@
 
 A line counts unless an earlier one of the same life of its key has a higher order value; a delete or replace begins a
 new life. A column is that of the last line so far that counts and gives it, or what its merge rule makes of all lines
-so far of this life (`rules_sql`). Without order_by an upsert begins a new life as well.
+so far of this life (`rules_sql`). Without order_by an upsert begins a new life as well. A line counts for an order
+group if it says something of it, and nothing newer came so far; what sets a whole row stands first in its life, and
+counts.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ def merged_sql(schema: TableSchema, base: str, changes: str, q: Quote) -> str:
             f"SELECT * FROM (SELECT *, max({order}) OVER ({_before(by)}) AS _best FROM {ranked}) o "
             f"WHERE _best IS NULL OR {order} >= _best"
         )
+    lines = _with_newest(schema, lines, by, q)
     rank = f"{_from_the_end(schema, by, SEQ, NTH)} AS _rank"
     taken = [name for name in schema.names if name not in schema.key]
     inside = f"SELECT {', '.join([by, OP, *_last_given(schema, taken, by, q), rank])} FROM ({lines}) w"
@@ -58,6 +61,7 @@ def whole_events_sql(schema: TableSchema, events: str, columns: Sequence[str], o
             f"SELECT * FROM (SELECT *, max({order}) OVER ({_before(by_life)}) AS _best FROM {ranked}) o "
             f"WHERE {OP} NOT IN ('upsert', 'update', 'delete_at') OR _best IS NULL OR {order} >= _best"
         )
+    lines = _with_newest(schema, lines, by_life, q)
     rank = f"{_from_the_end(schema, f'{by}, {SEQ}', NTH)} AS _rank"
     taken = [name for name in columns if name not in schema.key]
     kept = [by, SEQ, _plain_op(), *others]
@@ -84,13 +88,40 @@ def _before(by: str) -> str:
     return f"PARTITION BY {by} ORDER BY {SEQ}, {NTH} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
 
 
+def _with_newest(schema: TableSchema, lines: str, by: str, q: Quote) -> str:
+    """The lines, each with the highest order value so far of every order group."""
+    if not schema.order_groups:
+        return lines
+    best = [
+        f"max(CASE WHEN {_gives(order)} THEN {q(order)} END) OVER ({_so_far(by)}) AS {_newest(schema, order)}"
+        for order in schema.order_groups
+    ]
+    return f"SELECT *, {', '.join(best)} FROM ({lines}) g"
+
+
+def _newest(schema: TableSchema, order: str) -> str:
+    return f"_lithify_newest_{list(schema.order_groups).index(order)}"
+
+
+def _so_far(by: str) -> str:
+    return f"PARTITION BY {by} ORDER BY {SEQ}, {NTH} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
+
+
+def _gives(name: str) -> str:
+    return f"{GIVEN} IS NULL OR instr({GIVEN}, {_text(f',{name},')}) > 0"
+
+
 def _last_given(schema: TableSchema, names: Sequence[str], by: str, q: Quote) -> list[str]:
     """Inside of a struct, because null is a value, and the absence of one is not."""
-    so_far = f"PARTITION BY {by} ORDER BY {SEQ}, {NTH} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
+    so_far = _so_far(by)
     found = []
     for number, name in enumerate(names):
-        given = f"CASE WHEN {GIVEN} IS NULL OR instr({GIVEN}, {_text(f',{name},')}) > 0 THEN"
-        if (rule := schema.rules.get(name)) is not None:
+        given = f"CASE WHEN {_gives(name)} THEN"
+        rule = schema.rules.get(name)
+        if rule is not None and rule.by:
+            counts = f"{GIVEN} IS NULL OR (({_gives(rule.by)}) AND {q(rule.by)} >= {_newest(schema, rule.by)})"
+            made = f"last_value(CASE WHEN {counts} THEN named_struct('v', {q(name)}) END) IGNORE NULLS OVER ({so_far})"
+        elif rule is not None:
             kind, spark = schema.columns.field(name).type, q("").startswith("`")
             made = f"named_struct('v', {rule_sql(rule, kind, f'{given} {q(name)} END', so_far, spark=spark)})"
         else:

@@ -10,6 +10,9 @@ that the rows are of, and takes the lines of higher ones: readers and folds by b
 theirs. A merged change file would hold lines of both sides of such a seq, so those of a table with rules are not merged
 (`maintenance/triggers.py`).
 
+The columns of an order group (`core/order_groups.py`) come from one line (`newest`), or stay those of the whole row
+where no line says anything of them. That is a maximum, so that there a line may well be applied twice.
+
 A sum is added up in limbs of 32 bits, which do not overflow, and must then fit its column. One that does not is refused
 by whoever adds it up, with the key and the way out: a delete or a replace forgets what came before.
 """
@@ -141,6 +144,16 @@ def reduced(
             found = _PICKED[rule.kind](grouped, told, values)
             # Where all say null, so does the last one.
             return np.where(found < 0, grouped.last(given), found)
+
+
+def newest(grouped: Grouped, told: np.ndarray, order: pa.ChunkedArray, whole: np.ndarray) -> np.ndarray:
+    """For each key the position of the line that an order group comes from, or -1 where none says anything of it.
+    `told`: lines that give the group; `order`: its order column; `whole`: for each key the line that sets its row.
+    """
+    valid = told.copy()
+    valid[told] = pc.is_valid(order).to_numpy()[grouped.row[told]]
+    found = _ranked(grouped, valid, order)
+    return np.where(found < 0, whole, found)
 
 
 def _ranked(grouped: Grouped, told: np.ndarray, values: pa.ChunkedArray, *, lowest: bool = False) -> np.ndarray:

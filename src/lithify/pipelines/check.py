@@ -188,8 +188,8 @@ def _check_kind(step: Step, what: str, source: TableSchema, target: TableSchema,
         )
     if target.rules:
         raise InvalidRequest(
-            f"{what}: target {step.target} has merge rules, by which rows of this step would be added to older ones: "
-            "keep a table without them"
+            f"{what}: target {step.target} has {target.rules_name}, by which rows of this step would be merged with "
+            "older ones: keep a table without them"
         )
     if step.kind != "rows":
         return

@@ -79,7 +79,7 @@ def write_changed(table: TableInternals, write: Write, parts: Mapping[Op, pa.Tab
     if schema.rules:
         raise InvalidRequest(
             f"if_changed leaves out rows that are there already, and on table {table.name} every row counts by its "
-            "merge rules: leave if_changed out"
+            f"{schema.rules_name}: leave if_changed out"
         )
     distinct = {op: one_row_per_key(schema, rows, op) for op, rows in parts.items()}
 

@@ -45,8 +45,9 @@ def check_columns(options: Mapping[str, Any], schema: TableSchema) -> None:
         expiry_of(expires, schema.columns)
         if schema.rules:
             raise InvalidRequest(
-                "rows of a table with merge rules do not expire: what is added to a row that has expired would depend "
-                "on whether a fold has dropped it yet; leave expires or merge_rules out, and delete by delete_where"
+                f"rows of a table with {schema.rules_name} do not expire: what is added to a row that has expired "
+                "would depend on whether a fold has dropped it yet; leave expires or "
+                f"{schema.rules_name.replace(' ', '_')} out, and delete by delete_where"
             )
 
 

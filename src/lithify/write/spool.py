@@ -76,8 +76,8 @@ def begin(table: TableInternals, owner: Owner) -> SpoolTarget:
     schema = handles.schema()
     if schema.rules:
         raise InvalidRequest(
-            f"table {table.name} has merge rules, by which the order of rows counts, and the data source hands them "
-            "over in no order: use table.upsert(frame), or stream_writer for a stream"
+            f"table {table.name} has {schema.rules_name}, by which the order of rows counts, and the data source hands "
+            "them over in no order: use table.upsert(frame), or stream_writer for a stream"
         )
     recovery.recover(runtime, str(table.name))
     job = jobs.begin(replace(runtime, owner=owner), str(table.name), KIND, "changes", outlives_us=True)

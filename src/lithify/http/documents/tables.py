@@ -94,6 +94,12 @@ class CreateTable(Order):
         "count, append(n), or, and; last for all others.",
         examples=[{"total": "sum", "seen": "max"}],
     )
+    order_groups: dict[Text, list[Text]] = Field(
+        {},
+        description="Columns that several sources feed into one row, by the column that tells which line of them is "
+        "newest; a line with null there says nothing of them.",
+        examples=[{"price_ts": ["price", "currency"], "stock_ts": ["stock"]}],
+    )
     options: dict[Text, Any] = Field({}, description="Table options, as listed in docs/settings.md.")
     if_not_exists: bool = Field(
         False, description="Answer 200 if the same table is there already, in place of 409. So does an Idempotency-Key."
@@ -138,6 +144,10 @@ class TableDocument(Document):
     partition_by: list[str] = Field(description="Partition columns of base.")
     merge_rules: dict[str, str] = Field(
         {}, description="What becomes of a column when its row is written again, of those that say so."
+    )
+    order_groups: dict[str, list[str]] = Field(
+        description="Columns that come from the newest line of their own, by the column that tells which that is.",
+        examples=[{"price_ts": ["price", "currency"]}],
     )
     schema_fingerprint: str = Field(
         description="Changes with columns, types, nullability and key; send it as Lithify-Schema along with a write.",

@@ -97,6 +97,7 @@ def create(
         if_not_exists=order.if_not_exists or idempotency_key is not None,
         options=order.options,
         merge_rules=order.merge_rules,
+        order_groups=order.order_groups,
     )
     response.status_code = 201 if created else 200
     return CreatedTable(created=created, **described(lake, name).model_dump())
@@ -129,6 +130,7 @@ def described(lake: Lake, name: str) -> TableDocument:
             "time": definition.time,
             "partition_by": list(definition.partition_by),
             "merge_rules": dict(definition.merge_rules),
+            "order_groups": {order: list(names) for order, names in definition.order_groups.items()},
             "schema_fingerprint": definition.fingerprint,
             "options": jsonable(chosen(definition.settings)),
             "options_effective": jsonable(definition.options),
