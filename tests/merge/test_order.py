@@ -10,6 +10,8 @@ from typing import Any
 
 import duckdb
 import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 from datafusion import SessionContext
@@ -271,6 +273,8 @@ KEYS = pa.table({"k": [1, 2]})
         ([[1, "a"], [2, "b"]], [(1, "a"), (2, "b")]),
         (((1, "a"), {"at": 2, "lsn": "b"}), [(1, "a"), (2, "b")]),
         (pa.table({"lsn": ["a", "b"], "at": [1, 2]}), [(1, "a"), (2, "b")]),
+        (pl.DataFrame({"lsn": ["a", "b"], "at": [1, 2]}), [(1, "a"), (2, "b")]),
+        (pd.DataFrame({"lsn": ["a", "b"], "at": [1, 2]}), [(1, "a"), (2, "b")]),
     ],
 )
 def test_a_place_is_a_value_for_each_column_for_all_keys_or_for_each(at: Any, expected: list[tuple[int, str]]) -> None:

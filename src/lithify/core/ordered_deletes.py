@@ -48,6 +48,8 @@ def places_in(at: Any, order: Sequence[str]) -> dict[str, Any] | list[dict[str, 
     elif hasattr(at, "to_pylist"):
         at = at.to_pylist()
     if len(order) > 1:
+        if hasattr(at, "__arrow_c_stream__") and hasattr(at, "columns"):
+            at = pa.table(at).to_pylist()  # a frame, which Python walks through by its columns
         if isinstance(at, Mapping) or not _is_many(at):
             return _place(at, order)
         places = list(at)
