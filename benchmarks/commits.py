@@ -28,7 +28,7 @@ from lithify import Lake
 from benchmarks.commits import write_batches
 with Lake(sys.argv[1]) as lake:
     table = lake.table("bench.commits")
-    table.upsert([{"id": -2}])
+    table.upsert([{"id": -2}], missing="null")
     print("ready", flush=True)
     sys.stdin.readline()
     for seconds in write_batches(table, int(sys.argv[2]), int(sys.argv[3])):
@@ -100,7 +100,7 @@ def write_batches(table: object, writer: int, batches: int) -> list[float]:
 def _seconds_per_write(lake: Lake, writers: int, batches: int) -> tuple[float, float]:
     """Seconds per acknowledged write, and how many writes shared a commit."""
     table = lake.create_table("bench.commits", SCHEMA, key="id")
-    before = table.upsert([{"id": -1}]).seq
+    before = table.upsert([{"id": -1}], missing="null").seq
     together = threading.Barrier(writers + 1)
 
     def write(writer: int) -> None:

@@ -298,7 +298,7 @@ def house() -> Iterator[House]:
     settings = Settings(port=0, shutdown_s=5, cache_bytes_max=64 * 2**20)
     with memory_folder() as folder, Lake(folder / "lake", settings=settings) as lake, serving(lake, settings) as served:
         columns = [pa.field("n", pa.int64()), *(pa.field(name, parse_type(kind)) for kind, name in NAMES.items())]
-        lake.create_table(TABLE, pa.schema(columns), key="n")
+        lake.create_table(TABLE, pa.schema(columns), key="n", options={"missing_columns": "null"})
         app = create_app(lake, settings, served.tokens)
         headers = {"Authorization": f"Bearer {served.token}"}
         with (

@@ -176,13 +176,40 @@ def test_update_leaves_what_is_not_named(cli: Run, way: str) -> None:
     ("arguments", "problem"),
     [
         (("--update", "--mode", "upsert"), "says something else"),
-        (("--missing", "skip"), "for --update alone"),
+        (("--missing", "skip"), "--missing skip does not go with an upsert"),
+        (("--update", "--missing", "null"), "--missing null does not go with --mode update"),
         (("--update", "--missing", "refuse"), "1 key is not in table shop.orders"),
     ],
 )
 def test_update_refuses_what_contradicts_itself(orders: Run, arguments: tuple[str, ...], problem: str) -> None:
     done = orders("write", "shop.orders", *arguments, "--row", '{"id": 7000}')
     assert (done.code, problem in done.err) == (1, True)
+
+
+@pytest.mark.parametrize("way", ["rows", "json", "csv"])
+def test_rows_that_lack_a_column_are_refused_unless_null_is_wanted(orders: Run, way: str) -> None:
+    orders("set", "shop.orders", "missing_columns=refuse")
+    match way:
+        case "rows":
+            given: tuple[str, ...] = (
+                "--row",
+                '{"id": 1, "amount": 1, "status": null}',
+                "--row",
+                '{"id": 1, "amount": 2}',
+            )
+            stdin = ""
+        case "json":
+            given, stdin = (), '{"id": 1, "amount": 1, "status": "x"}\n{"id": 1, "amount": 2}\n'
+        case _:
+            given, stdin = ("--format", "csv"), "id,amount\n1,2\n"
+    done = orders("write", "shop.orders", *given, stdin=stdin)
+    assert (done.code, "lack the column 'status'" in done.err) == (1, True)
+
+    assert orders("write", "shop.orders", "--missing", "null", *given, stdin=stdin).code == 0
+    row = orders("get", "shop.orders", "1", "--json").json["row"]
+    assert row == {"id": 1, "amount": "2.00", "status": None}
+    orders("set", "shop.orders", "missing_columns=null")
+    assert orders("write", "shop.orders", *given, stdin=stdin).code == 0
 
 
 @pytest.mark.parametrize(

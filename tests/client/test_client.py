@@ -67,7 +67,7 @@ ROW: dict[str, Any] = {
 
 def both(lake: Lake, remote: RemoteLake, name: str, rows: int = 3) -> tuple[Table, RemoteTable]:
     """The table with rows 1, 2, … in it."""
-    local = lake.create_table(name, ORDERS, key="id")
+    local = lake.create_table(name, ORDERS, key="id", options={"missing_columns": "null"})
     local.upsert([{**ROW, "id": n} for n in range(1, rows + 1)])
     return local, remote.table(name)
 
@@ -310,7 +310,7 @@ class TestDeletes:
 
     def test_by_a_key_of_two_columns(self, lake: Lake, remote: RemoteLake, name: str) -> None:
         local = lake.create_table(name, LINES, key=("order", "line"))
-        local.upsert([{"order": 1, "line": "a"}, {"order": 1, "line": "b"}])
+        local.upsert([{"order": 1, "line": "a"}, {"order": 1, "line": "b"}], missing="null")
         remote.table(name).delete([(1, "a")])
         assert local.to_arrow(["line"]).to_pylist() == [{"line": "b"}]
 

@@ -53,7 +53,8 @@ def template() -> Iterator[Path]:
     """shop.orders, keyed by id, with three rows; log.events, without a key, with two."""
     with memory_folder() as folder:
         with Lake(folder / "lake", settings=_settings()) as lake:
-            orders = lake.create_table("shop.orders", ORDERS, key="id")
+            # What is written here names what a test is about, and nothing else.
+            orders = lake.create_table("shop.orders", ORDERS, key="id", options={"missing_columns": "null"})
             orders.upsert([{"id": n, "amount": f"{n}.50", "status": "paid"} for n in (1, 2, 3)])
             events = lake.create_table("log.events", EVENTS)
             events.append([{"user_id": 1, "what": "a"}, {"user_id": 2, "what": "b"}])

@@ -375,7 +375,7 @@ def test_a_key_is_for_one_token(client: TestClient, lake: Lake) -> None:
 
 
 def test_a_key_is_for_one_table(client: TestClient, lake: Lake) -> None:
-    lake.create_table("shop.others", lake.table("shop.orders").schema, key="id")
+    lake.create_table("shop.others", lake.table("shop.orders").schema, key="id", options={"missing_columns": "null"})
     assert client.post(ROWS, json={"id": 7}, headers=KEY).json()["replayed"] is False
     assert client.post("/v1/tables/shop.others/rows", json={"id": 8}, headers=KEY).json()["replayed"] is False
 

@@ -59,7 +59,7 @@ def test_a_table_is_created_and_described(client: TestClient, lake: Lake) -> Non
     ]
     assert described["key"] == ["order", "line"]
     assert described["time"] == "at"
-    assert described["options"] == {"row_group_rows": 65536}
+    assert described["options"] == {"row_group_rows": 65536, "missing_columns": "refuse"}
     assert set(described["options_effective"]) == set(OPTIONS)
     assert lake.table("shop.lines").definition.key == ("order", "line")
 

@@ -41,10 +41,11 @@ def table(folder: Path) -> Iterator[Table]:
                 [
                     {"id": n, "name": f"n{n}", "price": f"{n}.50" if given else None, "note": "a" if given else None}
                     for n in range(start, start + 100)
-                ]
+                ],
+                missing="null",
             )
             table.fold()
-        table.upsert([{"id": 7, "name": "n7", "price": "7.00"}])
+        table.upsert([{"id": 7, "name": "n7", "price": "7.00"}], missing="null")
         yield table
 
 

@@ -23,11 +23,11 @@ def lake(folder: Path) -> Iterator[Lake]:
 
 
 def test_a_batch_id_of_the_dropped_table_is_free_again(lake: Lake) -> None:
-    lake.create_table("a.t", SCHEMA, key="id").upsert([{"id": 1}], batch_id="b")
+    lake.create_table("a.t", SCHEMA, key="id").upsert([{"id": 1}], batch_id="b", missing="null")
     lake.drop_table("a.t")
     table = lake.create_table("a.t", SCHEMA, key="id")
 
-    commit = table.upsert([{"id": 2}], batch_id="b")
+    commit = table.upsert([{"id": 2}], batch_id="b", missing="null")
 
     assert not commit.replayed
     assert table.to_arrow(["id"]).to_pylist() == [{"id": 2}]
@@ -35,11 +35,11 @@ def test_a_batch_id_of_the_dropped_table_is_free_again(lake: Lake) -> None:
 
 def test_time_travel_ends_where_the_table_was_created(lake: Lake) -> None:
     first = lake.create_table("a.t", SCHEMA, key="id")
-    first.upsert([{"id": 1}])
-    last = first.upsert([{"id": 2}]).seq
+    first.upsert([{"id": 1}], missing="null")
+    last = first.upsert([{"id": 2}], missing="null").seq
     lake.drop_table("a.t")
     table = lake.create_table("a.t", pa.schema([("id", pa.int64()), ("w", pa.string())]), key="id")
-    table.upsert([{"id": 3}])
+    table.upsert([{"id": 3}], missing="null")
 
     assert table.to_arrow(as_of=last).to_pylist() == []
     assert table.to_arrow(as_of=last).column_names == ["id", "w"]
@@ -54,7 +54,7 @@ def test_an_interrupted_drop_can_be_run_again(folder: Path) -> None:
                 raise KeyboardInterrupt
 
     with Lake(folder / "lake", store=Stopped()) as broken:
-        broken.create_table("a.t", SCHEMA, key="id").upsert([{"id": 1}])
+        broken.create_table("a.t", SCHEMA, key="id").upsert([{"id": 1}], missing="null")
         with pytest.raises(KeyboardInterrupt):
             broken.drop_table("a.t")
     with Lake(folder / "lake") as lake:
@@ -82,7 +82,7 @@ def test_a_half_added_column_goes_on_only_with_its_type(folder: Path) -> None:
             table.add_column(pa.field("n", pa.string()))
 
         table.add_column(pa.field("n", pa.int64()))
-        table.upsert([{"id": 1, "n": 5}])
+        table.upsert([{"id": 1, "n": 5}], missing="null")
         table.fold()
         assert table.get(1) == {"id": 1, "v": None, "n": 5}
 
@@ -152,7 +152,7 @@ def test_threads_that_write_read_and_fold_one_table(lake: Lake) -> None:
 def test_a_table_that_was_written_to_is_not_dropped_as_unused(lake: Lake) -> None:
     """A failed load gives up the table it created, but not rows that somebody else was acknowledged."""
     table = lake.create_table("a.t", SCHEMA, key="id")
-    table.upsert([{"id": 1}])
+    table.upsert([{"id": 1}], missing="null")
 
     with pytest.raises(Conflict, match=r"a\.t"):
         lake._catalog.drop(parse_table_name("a.t"), only_at_seq=0)

@@ -339,8 +339,8 @@ def test_rows_that_do_not_fit_are_refused_beside_those_that_do(gated: Gated) -> 
 
 def test_rows_of_older_columns_share_a_commit_with_rows_of_newer_ones(gated: Gated) -> None:
     table = gated.lake.table("a.t")
-    gated.hold(lambda: table.upsert(rows(0)))
-    old = gated.queue(lambda: table.upsert(rows(1)))
+    gated.hold(lambda: table.upsert(rows(0), missing="null"))
+    old = gated.queue(lambda: table.upsert(rows(1), missing="null"))
     with Lake(gated.lake.path) as other:
         other.table("a.t").add_column(pa.field("w", pa.int64()))
     gated.gate.open()
@@ -815,3 +815,16 @@ def test_creating_and_reading_start_no_writer(folder: Path) -> None:
         (table,) = make_tables(lake, 1)
         table.to_arrow()
         assert not [thread for thread in threading.enumerate() if thread.name.startswith("lithify-writer")]
+
+
+def test_a_write_that_waits_while_a_column_is_added_is_refused_at_its_commit(gated: Gated) -> None:
+    table = gated.lake.table("a.t")
+    gated.hold(lambda: table.upsert(rows(0), missing="null"))
+    old = gated.queue(lambda: table.upsert(rows(1)))
+    with Lake(gated.lake.path) as other:
+        other.table("a.t").add_column(pa.field("w", pa.int64()))
+    gated.gate.open()
+
+    with pytest.raises(InvalidRequest, match="lack the column 'w'"):
+        old.result(60)
+    assert sorted(content(table)) == [0]

@@ -88,9 +88,9 @@ def arguments(kind: type, name: str) -> list[str]:
 
 
 RIGHT: dict[str, Any] = {
-    "name": "a.t", "schema": SCHEMA, "data": [{"id": 1}], "keys": [1], "condition": "id = 1", "key": 1,
-    "query": "select 1", "sql": "select 1", "column": pa.field("w", pa.int64()), "values": {}, "tier": "hourly",
-    "text": "select 1", "statement": "delete from a.t where id = 99",
+    "name": "a.t", "schema": SCHEMA, "data": [{"id": 1, "v": "x", "at": None}], "keys": [1], "key": 1,
+    "condition": "id = 1", "query": "select 1", "sql": "select 1", "column": pa.field("w", pa.int64()), "values": {},
+    "tier": "hourly", "text": "select 1", "statement": "delete from a.t where id = 99",
     "since": 0, "after": 0, "start": 0, "until": 0, "path": "/nowhere", "dry_run": True, "retain_hours": 168,
     "folder": "/nowhere", "day": "2026-11-15", "to": "/nowhere/at/all", "rows_max": 10, "operation": "upsert",
     "batch_id": None, "fingerprint": None,

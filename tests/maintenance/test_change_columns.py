@@ -211,8 +211,12 @@ def test_a_column_moves(table: Table) -> None:
 
 
 def test_evolve_adds_what_is_new(table: Table) -> None:
-    table.upsert([{**row(1), "tags": ["a"], "at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC)}, row(2)], evolve=True)
-    table.append(pa.table({"id": [60], "n": [1], "note": ["x"], "must": ["m"], "size": [2.5]}), evolve=True)
+    table.upsert(
+        [{**row(1), "tags": ["a"], "at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC)}, row(2)], evolve=True, missing="null"
+    )
+    table.append(
+        pa.table({"id": [60], "n": [1], "note": ["x"], "must": ["m"], "size": [2.5]}), evolve=True, missing="null"
+    )
     assert table.schema.names == [*COLUMNS.names, "tags", "at", "size"]
     assert table.schema.field("at").type == pa.timestamp("us", "UTC")
     assert [found["size"] for found in rows_of(table)] == [None] * 5 + [2.5]
@@ -324,7 +328,7 @@ def test_another_process_goes_on_with_the_new_columns(folder: Path, table: Table
         assert theirs.get(1) == row(1, n=11)
         table.rename_column("n", "amount")
         with pytest.raises(LithifyError, match="'n' is not in the table"):
-            theirs.upsert([row(1)])
+            theirs.upsert([row(1)], missing="null")
         theirs.upsert([{"id": 1, "amount": 12, "note": None, "must": "m"}])
         assert table.get(1) == theirs.get(1)
 

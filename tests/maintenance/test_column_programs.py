@@ -68,7 +68,7 @@ class Program:
         self.numbers = iter(range(1, 1000))
         self.state = State(tuple((next(self.numbers), name, kind) for name, kind in zip("abc", TYPES, strict=False)))
         columns = [pa.field("id", pa.int64()), *(pa.field(n, parse_type(kind)) for _, n, kind in self.state.columns)]
-        self.lakes[0].create_table("s.t", pa.schema(columns), key="id")
+        self.lakes[0].create_table("s.t", pa.schema(columns), key="id", options={"missing_columns": "null"})
         self.past: dict[int, State] = {self.table.snapshot().seq: self.state}
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -118,4 +119,19 @@ def test_options_do_not_collide_with_what_else_a_table_keeps() -> None:
 
 def test_a_schema_knows_its_options() -> None:
     schema = define(pa.schema([("k", pa.int64())]), "k")
-    assert schema.options == DEFAULTS
+    assert schema.options == {**DEFAULTS, "missing_columns": "null"}
+
+
+@pytest.mark.parametrize(
+    ("properties", "value"),
+    [
+        ({}, "null"),  # a table from before there was the option
+        ({"lithify.missing_columns": ""}, "refuse"),  # set to its default
+        ({"lithify.missing_columns": "refuse"}, "refuse"),
+        ({"lithify.missing_columns": "null"}, "null"),
+        ({"lithify.missing_columns": "of a later version"}, "refuse"),
+    ],
+)
+def test_a_table_that_says_nothing_of_missing_columns_is_from_before(properties: dict[str, str], value: str) -> None:
+    schema = replace(define(pa.schema([("k", pa.int64())]), "k"), settings=properties)
+    assert (schema.missing_columns, schema.options["missing_columns"]) == (value, value)

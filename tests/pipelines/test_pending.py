@@ -34,7 +34,7 @@ def lake(folder: Path) -> Iterator[Lake]:
 
 @pytest.fixture
 def shop(lake: Lake) -> Lake:
-    lake.create_table("a.source", SCHEMA, key="id").upsert([{"id": 1}])
+    lake.create_table("a.source", SCHEMA, key="id").upsert([{"id": 1}], missing="null")
     return lake
 
 
@@ -63,7 +63,7 @@ class TestTables:
     def test_a_step_that_has_run_reads_what_changed_since(self, shop: Lake) -> None:
         finish(shop, work_of(now(shop), step()))
         assert work_of(now(shop), step()).idle
-        shop.table("a.source").upsert([{"id": 2}])
+        shop.table("a.source").upsert([{"id": 2}], missing="null")
 
         work = work_of(now(shop), step())
 
@@ -76,11 +76,11 @@ class TestTables:
     ) -> None:
         monkeypatch.setattr(pipeline_work, "CHANGES_ROWS_MAX", 3)
         finish(shop, work_of(now(shop), step()))
-        shop.table("a.source").upsert([{"id": n} for n in range(3)])
+        shop.table("a.source").upsert([{"id": n} for n in range(3)], missing="null")
         assert not work_of(now(shop), step()).whole
 
         finish(shop, work_of(now(shop), step()))
-        shop.table("a.source").upsert([{"id": n} for n in range(4)])
+        shop.table("a.source").upsert([{"id": n} for n in range(4)], missing="null")
         assert (work_of(now(shop), step()).whole, work_of(now(shop), step()).why) == (True, "more than 3 rows changed")
 
     def test_another_query_or_another_table_of_the_name_means_everything(self, shop: Lake) -> None:

@@ -138,7 +138,7 @@ def test_what_does_not_fit_is_named_and_nothing_changes(
     lake: Lake, spark: SparkSession, change: Any, message: str
 ) -> None:
     table = lake.create_table("s.t", SCHEMA, key="id")
-    table.upsert([{"id": 1, "name": "before"}])
+    table.upsert([{"id": 1, "name": "before"}], missing="null")
 
     with pytest.raises(InvalidRequest, match=message):
         table.upsert(change(numbered(spark, 10)))

@@ -44,7 +44,7 @@ def row(key: int | None, o: int | None, n: int = 0) -> dict[str, Any]:
 
 def changed(lake: Lake, name: str, **options: Any) -> Table:
     """Ten commits over few keys, with a fold and a new column in between."""
-    table = lake.create_table(name, SCHEMA, **options)
+    table = lake.create_table(name, SCHEMA, **options, options={"missing_columns": "null"})
     table.append([row(key, 5) for key in range(5)])
     table.append([row(1, 4, 1), row(2, 6, 1), row(7, None, 1)])
     table.delete([{"id": 1}, {"id": 99}])

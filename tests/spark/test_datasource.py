@@ -71,7 +71,7 @@ def orders(plain_lake: Lake) -> Table:
     table = plain_lake.create_table("shop.orders", COLUMNS, key="id")
     table.upsert([order(number) for number in range(50)])
     table.fold()
-    table.upsert([order(7, "south"), {"id": 100}])
+    table.upsert([order(7, "south"), {"id": 100}], missing="null")
     table.delete([8])
     return table
 

@@ -305,7 +305,7 @@ def test_values_of_every_type_come_as_spark_has_them(lake: Lake) -> None:
         "small": -128,
     }
     table = lake.create_table("shop.kinds", columns, key="id")
-    table.upsert([row, {"id": 2}])
+    table.upsert([row, {"id": 2}], missing="null")
     table.fold()
     table.upsert([{**row, "id": 3}])
 

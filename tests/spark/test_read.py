@@ -78,7 +78,7 @@ def test_every_type_survives_write_change_and_fold(lake: Lake, spark: SparkSessi
     table = lake.create_table("s.t", ALL_TYPES, key="id")
     table.upsert([full_row(n) for n in range(20)])
     table.fold()
-    table.upsert([full_row(n) | {"s": None, "dec": None} for n in range(5)] + [{"id": 99}])
+    table.upsert([full_row(n) | {"s": None, "dec": None} for n in range(5)] + [{"id": 99}], missing="null")
     table.delete([7, 8])
 
     before = same_on_both(table, spark)

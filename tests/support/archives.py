@@ -35,7 +35,7 @@ def build(path: Path, writes: int) -> None:
     with Lake(path, settings=SETTINGS) as lake:
         table = lake.create_table("a.t", SCHEMA, key="id")
         for number in range(1, writes + 1):
-            table.upsert([{"id": number}])
+            table.upsert([{"id": number}], missing="null")
 
 
 def log_of(table: Table) -> DeltaLog:
@@ -63,7 +63,7 @@ def write_rows(path: str, first: int, number: int, done: Event) -> None:
     """In a child: one row each, with whatever trimming comes due."""
     with opened(path) as table:
         for key in range(first, first + number):
-            table.upsert([{"id": key}])
+            table.upsert([{"id": key}], missing="null")
             if key % 8 == 0:
                 log_of(table).trim_if_due(files_max=5)
     done.set()

@@ -108,7 +108,7 @@ class FeedDriver(Driver):
     oracles: dict[str, FeedOracle]  # type: ignore[assignment]
 
     def _create(self, name: str, created_at: int = 0) -> None:
-        self._lakes[0].create_table(name, **SCHEMAS[name])
+        self._lakes[0].create_table(name, **SCHEMAS[name], options={"missing_columns": "null"})
         columns = list(SCHEMAS[name]["schema"].names)
         self.oracles[name] = FeedOracle(name, columns, seq=created_at, created_at=created_at)
         self.oracles[name].remember()

@@ -273,7 +273,7 @@ class Driver:
         return Lake(self._path, settings=self._settings)
 
     def _create(self, name: str, created_at: int = 0) -> None:
-        self._lakes[0].create_table(name, **SCHEMAS[name])
+        self._lakes[0].create_table(name, **SCHEMAS[name], options={"missing_columns": "null"})
         self.oracles[name] = Oracle(name, list(SCHEMAS[name]["schema"].names), seq=created_at, created_at=created_at)
         self.oracles[name].remember()
 

@@ -15,7 +15,7 @@ DAYS = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", tz="UTC")), ("ta
 
 def fill(lake: Lake) -> None:
     """A keyed table with a base and changes, one without a key, and one that is partitioned by day."""
-    orders = lake.create_table("shop.orders", ORDERS, key="id")
+    orders = lake.create_table("shop.orders", ORDERS, key="id", options={"missing_columns": "null"})
     orders.upsert([{"id": n, "amount": f"{n}.50", "status": "paid"} for n in range(20)])
     orders.fold()
     orders.upsert([{"id": 2**60, "amount": "1.00", "status": None}])

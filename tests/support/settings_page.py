@@ -56,6 +56,8 @@ def _option(option: Option) -> str:
         allowed = 'a list like `[{"name": "hourly", "files_min": 20}]`'
     elif option.name == "expires":
         allowed = "like `placed + interval '90 days'`"
+    elif isinstance(option.default, str):
+        allowed = option.allowed
     else:
         allowed = "column names or none"
     default = (
@@ -63,6 +65,8 @@ def _option(option: Option) -> str:
         if option.name == "expires"
         else "automatic"
         if option.default is None
+        else option.default
+        if isinstance(option.default, str)
         else number(option.default)
         if option.default != ()
         else "none"

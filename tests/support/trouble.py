@@ -55,7 +55,7 @@ def write_as_nobody(path: str, results: Queue[Any]) -> None:
     with Lake(path) as lake:
         table = lake.table("a.t")
         operations: dict[str, Any] = {
-            "upsert": lambda: table.upsert([{"id": 9}]),
+            "upsert": lambda: table.upsert([{"id": 9, "v": "x"}]),
             "fold": table.fold,
             "create": lambda: lake.create_table("a.new", table.schema),
             "read": lambda: table.to_arrow().num_rows,
@@ -90,21 +90,21 @@ def write_short_of_descriptors(path: str, results: Queue[Any], lasting: bool) ->
         table = lake.table("a.t")
         for number in range(6):
             answers.append("Commit")
-            table.upsert([{"id": number}], batch_id=f"b{number}")
+            table.upsert([{"id": number}], f"b{number}", missing="null")
         table.to_arrow()
         descriptors = Descriptors()
         for nth in itertools.count(1):
             number = len(answers)
             store.arm(nth, descriptors.take, None if lasting else descriptors.give_back)
             try:
-                table.upsert([{"id": number}], batch_id=f"b{number}")
+                table.upsert([{"id": number}], f"b{number}", missing="null")
                 answers.append("Commit")
             except LithifyError as error:
                 answers.append(type(error).__name__)
             finally:
                 store.disarm()
                 descriptors.give_back()
-            assert table.upsert([{"id": number}], batch_id=f"b{number}").rows == 1
+            assert table.upsert([{"id": number}], f"b{number}", missing="null").rows == 1
             assert table.to_arrow().num_rows == len(answers)
             if len(store.calls) < nth:
                 break

@@ -37,7 +37,7 @@ def lake(path: Path, clock: Clock) -> Iterator[Lake]:
 
 
 def write(table: Table, number: int, v: str) -> None:
-    table.upsert([{"id": number, "day": f"d{number % 2}", "v": v}])
+    table.upsert([{"id": number, "day": f"d{number % 2}", "v": v}], missing="null")
 
 
 def rows(table: Table, as_of: str | None = None) -> dict[int, str]:

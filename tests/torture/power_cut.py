@@ -198,7 +198,7 @@ def _create(columns: pa.Schema = KEYED, **options: Any) -> Operation:
 
 
 def _put(*ids: int, v: str = "x") -> Operation:
-    return _on(lambda t: t.append([{"id": i, "v": v} for i in ids]))
+    return _on(lambda t: t.append([{"id": i, "v": v} for i in ids], missing="null"))
 
 
 def _at(*ids: int, v: str = "x") -> Operation:
@@ -243,7 +243,7 @@ PROGRAMS: dict[str, tuple[Operation, ...]] = {
         *(_put(50), _put(51), _put(52), _trim, _put(53), _on(lambda t: t.add_column(pa.field("w", pa.int64())))),
         *(_on(lambda t: t.upsert([{"id": 1, "v": "w", "w": 5}])), _FOLD),
         *(_on(lambda t: t.set_options({"fold_files_max": 9})), _put(54)),
-        *(2 * (_on(lambda t: t.upsert([{"id": 60, "v": "x"}], batch_id="b1")),)),
+        *(2 * (_on(lambda t: t.upsert([{"id": 60, "v": "x"}], "b1", missing="null")),)),
         *(_cycle, _put(61), _vacuum, _put(62), _trim, _FOLD),
     ),
     "keyless": (

@@ -40,7 +40,7 @@ GOOD: dict[str, Any] = {"id": 1, "small": 1, "price": Decimal("1.50"), "name": "
 def lake() -> Iterator[Lake]:
     """One for all tests: each proves that it changed nothing."""
     with memory_folder() as folder, Lake(folder / "lake") as lake:
-        lake.create_table("a.t", SCHEMA, key="id").upsert([GOOD])
+        lake.create_table("a.t", SCHEMA, key="id").upsert([GOOD], missing="null")
         lake.create_table("a.pairs", pa.schema([("a", pa.int32()), ("b", pa.string())]), key=["a", "b"])
         lake.create_table("a.loose", pa.schema([("x", pa.int64()), ("f", pa.float64())]))
         yield lake
@@ -169,7 +169,7 @@ def test_upsert_without_a_key_is_refused(lake: Lake) -> None:
 def test_the_last_row_of_a_key_in_a_batch_wins(folder: Path) -> None:
     with Lake(folder / "lake") as lake:
         table = lake.create_table("a.t", SCHEMA, key="id")
-        commit = table.upsert([{**GOOD, "name": "first"}, {**GOOD, "id": 2}, {**GOOD, "name": "last"}])
+        commit = table.upsert([{**GOOD, "name": "first"}, {**GOOD, "id": 2}, {**GOOD, "name": "last"}], missing="null")
         assert commit.rows == 2
         assert table.get(1)["name"] == "last"
 

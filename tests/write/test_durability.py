@@ -29,18 +29,18 @@ DEFINITIONS: dict[str, dict[str, Any]] = {
 }
 OPERATIONS: dict[str, list[Callable[[Table], Any]]] = {
     "write and fold": [
-        lambda t: t.append([{"id": 1, "v": "a"}, {"id": 2, "v": "b"}]),
-        lambda t: t.append([{"id": 3, "v": "c"}]),
+        lambda t: t.append([{"id": 1, "v": "a"}, {"id": 2, "v": "b"}], missing="null"),
+        lambda t: t.append([{"id": 3, "v": "c"}], missing="null"),
         lambda t: t.fold(),
-        lambda t: t.append([{"id": 4, "v": "d"}]),
+        lambda t: t.append([{"id": 4, "v": "d"}], missing="null"),
         lambda t: t.delete([{"id": 2}]),
         lambda t: t.fold(),
-        lambda t: t.append([{"id": 2, "v": "again"}]),
+        lambda t: t.append([{"id": 2, "v": "again"}], missing="null"),
     ],
     "add a column": [
-        lambda t: t.append([{"id": 1, "v": "a"}]),
+        lambda t: t.append([{"id": 1, "v": "a"}], missing="null"),
         lambda t: t.add_column(pa.field("w", pa.int64())),
-        lambda t: t.append([{"id": 5, "v": "e", "w": 1}]),
+        lambda t: t.append([{"id": 5, "v": "e", "w": 1}], missing="null"),
         lambda t: t.fold(),
         lambda t: t.delete_where("id = 1"),
     ],
@@ -163,7 +163,7 @@ def test_nothing_is_built_on_a_commit_that_a_power_cut_can_take_back(folder: Pat
     path = folder / "disk" / "lake"
     with Lake(path) as lake:
         table = lake.create_table("a.t", SCHEMA, key="id")
-        table.append([{"id": 1, "v": "a"}])
+        table.append([{"id": 1, "v": "a"}], missing="null")
         table.fold()
     gate = Gate()
     left: list[Path] = []
@@ -174,11 +174,11 @@ def test_nothing_is_built_on_a_commit_that_a_power_cut_can_take_back(folder: Pat
     points = {"append": "write.committed", "fold": "fold.durable"}
     with Disk(folder / "disk") as disk, ThreadPoolExecutor(1) as pool:
         slow = Lake(path, store=FaultyStore("write.committed", gate.hold))
-        writing = pool.submit(lambda: slow.table("a.t").append([{"id": 2, "v": "b"}]))
+        writing = pool.submit(lambda: slow.table("a.t").append([{"id": 2, "v": "b"}], missing="null"))
         gate.wait()
         with Lake(path, store=FaultyStore(points[rival], cut)) as other:
             if rival == "append":
-                other.table("a.t").append([{"id": 3, "v": "c"}])
+                other.table("a.t").append([{"id": 3, "v": "c"}], missing="null")
             else:
                 other.table("a.t").fold()
             cut()

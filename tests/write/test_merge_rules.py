@@ -90,7 +90,7 @@ def test_each_column_becomes_what_its_rule_makes_of_the_rows(table: Table, folde
 
 def test_a_replace_a_delete_and_sql_set_what_stands_there(lake: Lake, table: Table) -> None:
     table.upsert([{"page": "a", "views": 5}, {"page": "b", "views": 5}, {"page": "c", "views": 5}])
-    table.replace([{"page": "a", "views": 100, "rows": 7}])
+    table.replace([{"page": "a", "views": 100, "rows": 7}], missing="null")
     table.delete(["b"])
     table.upsert([{"page": "a", "views": 1}, {"page": "b", "views": 1}])
     assert shown(table, "page", "views", "rows") == [("a", 101, 8), ("b", 1, 1), ("c", 5, 1)]
@@ -253,7 +253,7 @@ def test_the_feed_shows_the_row_after_each_write(table: Table) -> None:
     table.fold()
     table.upsert([{"page": "a", "views": 2, "tags": ["y", "z"]}, {"page": "b", "views": 1}])
     table.upsert([{"page": "a", "views": 3, "tags": ["w"]}])
-    table.replace([{"page": "a", "views": 50}])
+    table.replace([{"page": "a", "views": 50}], missing="null")
     table.delete(["b"])
     table.upsert([{"page": "a", "views": 1}, {"page": "b", "views": 9}])
 
@@ -294,7 +294,7 @@ def test_a_sum_that_does_not_fit_stops_readers_until_its_row_is_written_anew(fol
         table.upsert([{"page": "a", "views": -(2**62)}])
         assert shown(table, "page", "views") == [("a", 2**62), ("b", 1)], "what fits again is right again"
         table.upsert([{"page": "a", "views": 2**62}])
-        table.replace([{"page": "a", "views": 5}])
+        table.replace([{"page": "a", "views": 5}], missing="null")
         table.upsert([{"page": "a", "views": 1}])
         assert shown(table, "page", "views") == [("a", 6), ("b", 1)]
         table.fold()

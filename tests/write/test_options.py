@@ -32,7 +32,7 @@ def test_options_given_at_creation_hold_from_the_first_write(path: Path) -> None
 def test_setting_is_one_commit_that_the_history_shows(path: Path) -> None:
     with Lake(path, settings=Settings(actor="ann")) as lake:
         table = lake.create_table("a.t", SCHEMA, key="id")
-        table.upsert([{"id": 1}])
+        table.upsert([{"id": 1}], missing="null")
         before = table.snapshot().changes_version
         table.set_options({"compression_level": "9", "bloom_columns": ["v"]})
         assert table.snapshot().changes_version == before + 1
@@ -40,7 +40,7 @@ def test_setting_is_one_commit_that_the_history_shows(path: Path) -> None:
         newest = table.history()[0]
         assert (newest.operation, newest.actor, newest.seq) == ("set options", "ann", 1)
         assert newest.detail == 'bloom_columns=["v"], compression_level=9'
-        assert table.upsert([{"id": 2}]).seq == 2
+        assert table.upsert([{"id": 2}], missing="null").seq == 2
         assert table.snapshot(as_of=1).pending_rows == 1
 
 
@@ -80,7 +80,7 @@ def test_setting_while_another_process_writes_loses_neither(path: Path) -> None:
         first.create_table("a.t", SCHEMA, key="id")
         with Lake(path, store=FaultyStore("write.commit", gate.hold)) as second:
             table = second.table("a.t")
-            writing = threading.Thread(target=lambda: table.upsert([{"id": 1}]))
+            writing = threading.Thread(target=lambda: table.upsert([{"id": 1}], missing="null"))
             writing.start()
             gate.wait()
             first.table("a.t").set_options({"compression_level": 9})
@@ -94,7 +94,7 @@ def test_setting_is_durable_before_it_returns(path: Path) -> None:
     store = RecordingStore()
     with Lake(path, store=store) as lake:
         table = lake.create_table("a.t", SCHEMA, key="id")
-        table.upsert([{"id": 1}])
+        table.upsert([{"id": 1}], missing="null")
         store.points.clear()
         table.set_options({"compression_level": 9})
         assert store.points == [

@@ -35,10 +35,10 @@ def lake(folder: Path) -> Iterator[Lake]:
 def test_the_same_batch_id_answers_as_the_first_time(lake: Lake, method: str, folded: bool) -> None:
     table = lake.create_table("a.t", SCHEMA, key="id")
     table.upsert([{"id": 1, "v": "x"}])
-    arguments = {"delete": [1], "delete_where": "id = 1"}.get(method, [{"id": 1, "v": "y"}, {"id": 2}])
+    arguments = {"delete": [1], "delete_where": "id = 1"}.get(method, [{"id": 1, "v": "y"}, {"id": 2, "v": None}])
     first = getattr(table, method)(arguments, batch_id="b")
     state = table.to_arrow().sort_by("id")
-    table.upsert([{"id": 9}])
+    table.upsert([{"id": 9}], missing="null")
     if folded:
         table.fold()
 
@@ -57,7 +57,7 @@ def test_the_same_batch_id_answers_as_the_first_time(lake: Lake, method: str, fo
 
 def test_the_history_tells_who_deleted_what_when_and_why(lake: Lake) -> None:
     table = lake.create_table("a.t", SCHEMA, key="id")
-    table.upsert([{"id": 1}, {"id": 2}], batch_id="load")
+    table.upsert([{"id": 1}, {"id": 2}], batch_id="load", missing="null")
     started = dt.datetime.now(dt.UTC)
     table.delete([1], actor="bob", reason="asked by the customer")
     table.delete_where("id = 2", reason="GDPR")
@@ -84,7 +84,7 @@ def test_a_time_is_as_good_as_a_seq(lake: Lake) -> None:
     table = lake.create_table("a.t", SCHEMA, key="id")
     moments = []
     for number in range(3):
-        table.upsert([{"id": number}])
+        table.upsert([{"id": number}], missing="null")
         (newest,) = table.history(limit=1)
         moments.append(newest.time)
         while dt.datetime.now(dt.UTC) <= newest.time + dt.timedelta(milliseconds=2):
@@ -162,7 +162,7 @@ def test_a_plan_that_was_overtaken_still_rewrites_only_what_it_must(lake: Lake) 
 
 @pytest.mark.parametrize("method", ["append", "upsert", "replace", "delete"])
 def test_a_write_for_another_schema_is_refused_with_both_fingerprints(lake: Lake, method: str) -> None:
-    table = lake.create_table("a.t", SCHEMA, key="id")
+    table = lake.create_table("a.t", SCHEMA, key="id", options={"missing_columns": "null"})
     table.upsert([{"id": 1, "v": "x"}])
     rows = [1] if method == "delete" else [{"id": 1, "v": "y"}]
     before = table.definition.fingerprint
@@ -203,7 +203,7 @@ def test_a_schema_that_changes_under_a_write_is_seen_at_its_commit(folder: Path)
         store.done = False
 
         with pytest.raises(Conflict, match="was made for"):
-            table.upsert([{"id": 1}], schema_fingerprint=fingerprint)
+            table.upsert([{"id": 1}], schema_fingerprint=fingerprint, missing="null")
 
         assert table.to_arrow().num_rows == 0
 

@@ -80,6 +80,13 @@ FilesModeOption = Annotated[
     Literal["append", "upsert"] | None,
     typer.Option("--mode", help="Default: upsert on a table with a key, append on one without."),
 ]
+MissingColumnsOption = Annotated[
+    Literal["refuse", "null"] | None,
+    typer.Option(
+        "--missing",
+        help="Records that lack a column of a table with a key: refuse (default), or write null there.",
+    ),
+]
 SchemaOption = Annotated[
     str | None,
     typer.Option(

@@ -14,6 +14,7 @@ from lithify.cli.command import (
     EncodingOption,
     FilesFormatOption,
     FilesModeOption,
+    MissingColumnsOption,
     SchemaOption,
     Session,
     TableArgument,
@@ -37,7 +38,7 @@ command = Commands("Rows")
 
 InputFormat = Literal["json", "csv", "parquet", "arrow"]
 WriteMode = Literal["upsert", "append", "replace", "update", "retract"]
-OnMissing = Literal["insert", "skip", "refuse"]
+OnMissing = Literal["insert", "skip", "refuse", "null"]
 
 InputFormatOption = Annotated[
     InputFormat | None,
@@ -69,7 +70,10 @@ def write(
     ] = False,
     missing: Annotated[
         OnMissing | None,
-        typer.Option("--missing", help="What an update does with keys that are not there. Default: insert."),
+        typer.Option(
+            "--missing",
+            help="Columns that rows lack: refuse (default) or null. Keys that an update lacks: insert, skip or refuse.",
+        ),
     ] = None,
     batch_id: BatchIdOption = None,
     schema_fingerprint: SchemaOption = None,
@@ -79,6 +83,7 @@ def write(
     Upsert replaces rows with the same key as a whole; the last row of a key wins. Replace also beats a higher
     --order-by value. Update sets the columns that a row names and leaves the others as they are. On a table with
     merge rules every row that is upserted counts by them, replace sets it, and retract takes back from sums and counts.
+    Rows that lack a column of a table with a key are refused: give it, or say --missing null, or --update.
     Dates and times are ISO text, decimals numbers or text, binary base64. For large files use `lithify ingest`.
 
     Examples:
@@ -92,15 +97,14 @@ def write(
     if update and mode not in (None, "update"):
         raise InvalidRequest(f"--update says what to do, and --mode {mode} says something else: pass one of them")
     mode = "update" if update else mode
-    if missing is not None and mode != "update":
-        raise InvalidRequest("--missing is for --update alone: leave it out")
+    _check_missing(mode, missing)
     with session.lake() as lake:
         table = lake.table(name)
         definition = table.definition
         if batch_id is None:
             definition.check_fingerprint(schema_fingerprint, table.name)
         columns = definition.columns
-        if mode in ("update", "retract"):
+        if mode in ("update", "retract") or definition.keyed:
             from lithify.core.partial_rows import input_columns
 
             columns = input_columns(columns)
@@ -110,21 +114,20 @@ def write(
         chosen = mode or ("upsert" if definition.keyed else "append")
         if if_changed and chosen != "upsert":
             raise InvalidRequest(f"--if-changed goes with mode upsert, not with {chosen}: leave it out")
+        once: dict[str, Any] = {"batch_id": batch_id, "schema_fingerprint": schema_fingerprint}
+        lacking: Any = missing  # of columns; an update asks about keys
+        keys: Any = missing or "insert"
         match chosen:
             case "upsert":
-                commit = table.upsert(
-                    data, batch_id=batch_id, schema_fingerprint=schema_fingerprint, if_changed=if_changed
-                )
+                commit = table.upsert(data, if_changed=if_changed, missing=lacking, **once)
             case "replace":
-                commit = table.replace(data, batch_id=batch_id, schema_fingerprint=schema_fingerprint)
+                commit = table.replace(data, missing=lacking, **once)
             case "update":
-                commit = table.update(
-                    data, batch_id=batch_id, missing=missing or "insert", schema_fingerprint=schema_fingerprint
-                )
+                commit = table.update(data, missing=keys, **once)
             case "retract":
-                commit = table.retract(data, batch_id=batch_id, schema_fingerprint=schema_fingerprint)
+                commit = table.retract(data, **once)
             case _:
-                commit = table.append(data, batch_id=batch_id, schema_fingerprint=schema_fingerprint)
+                commit = table.append(data, missing=lacking, **once)
         seconds = clock.perf_counter() - started
         text = (
             f"{plural(commit.upserted, 'row')} written to {name}: seq {commit.seq}, durable in {human_seconds(seconds)}"
@@ -159,6 +162,7 @@ def ingest(
         Literal["fail", "quarantine"],
         typer.Option("--on-bad-record", help="Fail with its place, or set it aside in a quarantine folder and go on."),
     ] = "fail",
+    missing: MissingColumnsOption = None,
     batch_id: BatchIdOption = None,
 ) -> None:
     """Load files of any size on Spark: CSV, JSON lines or Parquet. All of it is visible at once, or nothing.
@@ -185,6 +189,7 @@ def ingest(
                 on_bad_record=on_bad_record,
                 batch_id=batch_id,
                 encoding=encoding,
+                missing=missing,
                 progress=report,
             )
         notes = []
@@ -197,6 +202,15 @@ def ingest(
         session.out.message(
             text, {**dataclasses.asdict(done), "columns": describe_document(lake, name)["columns"]}, *notes
         )
+
+
+def _check_missing(mode: WriteMode | None, missing: OnMissing | None) -> None:
+    """An update asks about keys that are not there, the others about columns."""
+    known = ("insert", "skip", "refuse") if mode == "update" else () if mode == "retract" else ("refuse", "null")
+    if missing is not None and missing not in known:
+        hint = f"use {' or '.join(known)}" if known else "leave it out"
+        of = f"--mode {mode}" if mode else "an upsert"
+        raise InvalidRequest(f"--missing {missing} does not go with {of}: {hint}")
 
 
 def _load_libraries() -> None:

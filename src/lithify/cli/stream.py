@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from lithify.cli.command import Commands, EncodingOption, FilesFormatOption, FilesModeOption, Session, TableArgument
+from lithify.cli.command import (
+    Commands,
+    EncodingOption,
+    FilesFormatOption,
+    FilesModeOption,
+    MissingColumnsOption,
+    Session,
+    TableArgument,
+)
 from lithify.cli.signals import caught, in_terminal, in_thread, wait
 from lithify.cli.values import human_seconds
 from lithify.core.json_out import dumps
@@ -49,6 +57,7 @@ def stream(
     if_changed: Annotated[
         bool, typer.Option("--if-changed", help="Leave out rows that are there already, value for value.")
     ] = False,
+    missing: MissingColumnsOption = None,
     once: Annotated[
         bool, typer.Option("--once", help="Take the files that are there and were not taken yet, and end.")
     ] = False,
@@ -100,6 +109,7 @@ def stream(
             op_column=op_column,
             envelope=envelope,
             if_changed=if_changed,
+            missing=missing,
             checkpoint=checkpoint,
             null_keys=null_keys or on_bad_record,
             files_max=files_max,

@@ -24,7 +24,7 @@ from lithify.core.snapshot import Snapshot
 from lithify.core.type_text import parse_type, type_name
 from lithify.errors import InvalidRequest, Unavailable
 from lithify.maintenance.reports import CycleReport
-from lithify.options.table_options import OPTIONS, parse, stored
+from lithify.options.table_options import MISSING_COLUMNS, OPTIONS, parse, stored
 
 HEADER = "x-lithify-"
 T = TypeVar("T")
@@ -95,14 +95,17 @@ def columns_document(columns: pa.Schema) -> list[dict[str, Any]]:
 
 
 def definition_of(document: Any) -> TableSchema:
+    own, effective = _known_options(document.get("options")), _known_options(document.get("options_effective"))
+    if MISSING_COLUMNS in effective:  # one that is not told is from before, as of a table
+        own[MISSING_COLUMNS] = effective[MISSING_COLUMNS]
     return TableSchema(
         columns_of(field_of(document, "columns")),
         tuple(field_of(document, "key")),
         _order_by(document.get("order_by")),
         document.get("time"),
         tuple(document.get("partition_by") or ()),
-        stored(_known_options(document.get("options"))),
-        _known_options(document.get("options_effective")),
+        stored(own),
+        effective,
         merge_rules=document.get("merge_rules") or {},
         order_groups={order: tuple(names) for order, names in (document.get("order_groups") or {}).items()},
     )

@@ -34,6 +34,7 @@ from lithify.core.arguments import check_batch_id, check_count
 from lithify.core.column_changes import ColumnChange
 from lithify.core.html import Listed
 from lithify.core.json_rows import records
+from lithify.core.missing_columns import refuses_missing
 from lithify.core.names import parse_table_name, quoted
 from lithify.core.ordered_deletes import deletes_at
 from lithify.core.partial_rows import partial_rows_of_newest
@@ -64,6 +65,7 @@ from lithify.core.table_methods import (
 )
 from lithify.core.type_text import type_name
 from lithify.errors import InvalidRequest, LimitExceeded, NotFound
+from lithify.options.table_options import MissingColumns
 from lithify.options.tiers import TierNames, tier_names
 
 if TYPE_CHECKING:
@@ -126,12 +128,14 @@ class RemoteTable(TableMethods[PlannedCompaction]):
         actor: str | None,
         schema_fingerprint: str | None,
         if_changed: bool = False,
+        missing: MissingColumns | None = None,
     ) -> Commit:
         check_keyed(self.name, self._known, operation)
         check_actor(actor)
         self._check_schema(batch_id, schema_fingerprint)
-        query = {"mode": operation, "if_changed": "true" if if_changed else None}
-        return self._send(self._rows(data), batch_id, query, schema_fingerprint)
+        rows = self._rows(data, missing, sets=operation == "replace")
+        query = {"mode": operation, "if_changed": "true" if if_changed else None, "missing": missing}
+        return self._send(rows, batch_id, query, schema_fingerprint)
 
     def _send(
         self, rows: pa.Table, batch_id: str | None, query: Mapping[str, str | None], schema_fingerprint: str | None
@@ -168,14 +172,16 @@ class RemoteTable(TableMethods[PlannedCompaction]):
         if fingerprint is not None and batch_id is None and fingerprint != self._known.fingerprint:
             self.definition.check_fingerprint(fingerprint, self.name)
 
-    def _rows(self, data: Any) -> pa.Table:
+    def _rows(self, data: Any, missing: MissingColumns | None, *, sets: bool) -> pa.Table:
         """Rows of the columns that were told last; what those refuse may fit newer ones."""
         if is_spark_frame(data):
             raise InvalidRequest(
                 "a Spark DataFrame cannot be written to a service: pass frame.toArrow() if it is small, or write it "
                 "with a local Lake where the lake is"
             )
-        return rows_of_newest(data, self._known, lambda: self.definition)
+        return rows_of_newest(
+            data, self._known, lambda: self.definition, lambda found: refuses_missing(found, missing), sets=sets
+        )
 
     def _update(
         self,

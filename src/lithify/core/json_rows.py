@@ -128,12 +128,14 @@ def columns_of(rows: Sequence[Any], columns: pa.Schema, objects: bool = False) -
 
 
 def _given(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> pa.Array:
-    texts: dict[frozenset[str], str] = {}
+    if min(map(len, rows)) == len(names):
+        return pa.repeat(pa.scalar(given_text(names), pa.string()), len(rows))
+    texts: dict[tuple[str, ...], str] = {}  # rows of one writer name their columns in one order
     found = []
     for row in rows:
-        said = frozenset(row)
+        said = tuple(row)
         if said not in texts:
-            texts[said] = given_text(name for name in names if name in said)
+            texts[said] = given_text(name for name in names if name in row)
         found.append(texts[said])
     return pa.array(found, pa.string())
 

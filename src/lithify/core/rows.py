@@ -1,7 +1,8 @@
 """From whatever a caller hands over to rows of exactly the table's schema, or an error that names the place.
 
 Nothing is guessed and nothing is lost: a value either fits its column or the whole batch is refused. Missing
-nullable columns are null. Rows are read by the codec that reads JSON (`json_rows`); columns of Arrow are cast, safely.
+nullable columns are null, where that is wanted (`missing_columns`). Rows are read by the codec that reads JSON
+(`json_rows`); columns of Arrow are cast, safely.
 """
 
 from __future__ import annotations
@@ -14,32 +15,53 @@ import pyarrow.compute as pc
 
 from lithify.core.column_types import Family, type_of
 from lithify.core.json_rows import RowMisfit, columns_of
+from lithify.core.missing_columns import check_frame, check_given, with_given
+from lithify.core.names import GIVEN, given_text
 from lithify.core.schema import TableSchema
 from lithify.errors import InvalidRequest
 
 ROW_BYTES_MAX = 64 * 2**20
 
 
-def rows_of(data: Any, schema: TableSchema) -> pa.Table:
-    """Full rows for append and upsert."""
-    table = conform(as_arrow(data, schema.columns), schema.columns)
+def rows_of(data: Any, schema: TableSchema, *, complete: bool = False, sets: bool = False) -> pa.Table:
+    """Full rows for append and upsert. `complete`: those that lack a column are refused; `sets`: also one whose merge
+    rule would pass over null. What a row names may come with it (`GIVEN`).
+    """
+    arrow = as_arrow(data, with_given(schema.columns) if complete else schema.columns)
+    texts = arrow.column(GIVEN) if GIVEN in arrow.column_names else None
+    if texts is not None:
+        arrow = arrow.drop_columns([GIVEN])
+    table = conform(arrow, schema.columns)
     check_rows(table, schema)
+    if complete:
+        check_frame(arrow.column_names, schema, sets=sets)
+        if texts is not None:
+            check_given(texts, schema, sets=sets)
     return table
 
 
-def rows_of_newest(data: Any, known: TableSchema, newest: Callable[[], TableSchema]) -> pa.Table:
-    """Rows of the schema that is known; what that refuses may fit a newer one. `data` is read once."""
+def rows_of_newest(
+    data: Any,
+    known: TableSchema,
+    newest: Callable[[], TableSchema],
+    complete: Callable[[TableSchema], bool] = lambda schema: False,
+    *,
+    sets: bool = False,
+) -> pa.Table:
+    """Rows of the schema that is known; what that refuses may fit a newer one. `data` is read once. `complete`: whether
+    rows that lack a column are refused.
+    """
     if isinstance(data, pa.RecordBatchReader):
         data = as_arrow(data, known.columns)
     elif isinstance(data, Iterator):
         data = list(data)
     try:
-        return rows_of(data, known)
+        return rows_of(data, known, complete=complete(known), sets=sets)
     except InvalidRequest:
         now = newest()
-        if now.columns == known.columns:
+        if now.columns == known.columns and complete(now) == complete(known):
             raise
-        return rows_of(data, now)
+        return rows_of(data, now, complete=complete(now), sets=sets)
 
 
 def check_rows(table: pa.Table, schema: TableSchema) -> None:
@@ -114,7 +136,7 @@ def as_arrow(data: Any, columns: pa.Schema, what: str = "row") -> pa.Table:
             return _from_rows(rows, columns, what)
         if (other := next((row for row in rows if not isinstance(row, pa.RecordBatch | pa.Table)), None)) is not None:
             raise InvalidRequest(f"a {type(other).__name__} stands among record batches: give one or the other")
-        data = rows
+        data = _saying(rows) if GIVEN in columns.names else rows
     try:
         table = _arrow_table(data)
     except (pa.ArrowException, TypeError, ValueError, AttributeError, NotImplementedError) as error:
@@ -122,6 +144,18 @@ def as_arrow(data: Any, columns: pa.Schema, what: str = "row") -> pa.Table:
     if not table.num_rows:
         raise InvalidRequest(f"the batch is empty: give at least one {what}")
     return table
+
+
+def _saying(parts: Sequence[pa.RecordBatch | pa.Table]) -> list[pa.RecordBatch | pa.Table]:
+    """Parts that do not have the same columns, each with those that it has."""
+    if all(part.schema.names == parts[0].schema.names or GIVEN in part.schema.names for part in parts):
+        return list(parts)
+    return [
+        part.append_column(GIVEN, pa.repeat(pa.scalar(given_text(part.schema.names), pa.string()), part.num_rows))
+        if GIVEN not in part.schema.names
+        else part
+        for part in parts
+    ]
 
 
 def _is_arrow(data: Any) -> bool:

@@ -23,7 +23,7 @@ from lithify.core.order_groups import checked_groups, group_rules, read_groups, 
 from lithify.core.type_text import type_name
 from lithify.errors import Conflict, Corruption, InvalidRequest
 from lithify.options.expiry_text import EXPIRES
-from lithify.options.table_options import PREFIX, effective
+from lithify.options.table_options import BEFORE, DEFAULTS, MISSING_COLUMNS, PREFIX, chosen_one, effective
 
 # What a table says when it is created, and the newest that is understood: 2 has lines that give some columns alone, 3
 # has rows that expire, 4 merge rules, 5 deletes that have an order value, 6 columns that were renamed, dropped or
@@ -148,6 +148,12 @@ class TableSchema:
     def options(self) -> dict[str, Any]:
         """Every table option with the value that holds for this table."""
         return effective(self.settings, self.defaults)
+
+    @cached_property
+    def missing_columns(self) -> str:
+        """What becomes of rows that lack a column: refuse, or null."""
+        known = DEFAULTS if PREFIX + MISSING_COLUMNS in self.settings else BEFORE
+        return str(chosen_one(MISSING_COLUMNS, self.settings) or known[MISSING_COLUMNS])
 
     @cached_property
     def sort_columns(self) -> tuple[str, ...]:

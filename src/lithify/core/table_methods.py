@@ -19,6 +19,7 @@ from lithify.core.rows import keys_of
 from lithify.core.schema import TableSchema, check_key_type, normalise
 from lithify.core.type_text import parse_type, type_name
 from lithify.errors import Conflict, InvalidRequest
+from lithify.options.table_options import MissingColumns
 from lithify.options.tiers import TierNames
 
 if TYPE_CHECKING:
@@ -92,14 +93,16 @@ class TableMethods(ABC, Generic[Planned]):
         actor: str | None = None,
         schema_fingerprint: str | None = None,
         evolve: bool = False,
+        missing: MissingColumns | None = None,
     ) -> Commit:
         """Add rows. On a table with a key this is the same as `upsert`: a key never stands twice.
 
         `schema_fingerprint` (of `definition.fingerprint`) refuses the write if columns or key are others by now.
         `evolve`: columns that the table does not have are added first, and stay also if the write is refused.
+        `missing`: as for `upsert`; on a table without a key, columns that rows lack are null.
         """
         self._evolve(data, evolve)
-        return self._put("append", data, batch_id, actor, schema_fingerprint)
+        return self._put("append", data, batch_id, actor, schema_fingerprint, missing=missing)
 
     def upsert(
         self,
@@ -110,21 +113,31 @@ class TableMethods(ABC, Generic[Planned]):
         schema_fingerprint: str | None = None,
         if_changed: bool = False,
         evolve: bool = False,
+        missing: MissingColumns | None = None,
     ) -> Commit:
         """Insert rows, or replace those with the same key as a whole. The last row of a key in the batch wins. On a
         table with merge rules every row counts, column by column.
+
+        `missing`, for rows that lack a column: `refuse` them, or write `null` there, whatever stood there before. By
+        default as the table's option `missing_columns` says, which is to refuse. `update` leaves what is there.
 
         `if_changed`: rows that are there already, value for value, are not written and give no change; the answer says
         how many (`skipped`). `evolve`: columns that the table does not have are added first.
         """
         self._evolve(data, evolve)
-        return self._put("upsert", data, batch_id, actor, schema_fingerprint, if_changed)
+        return self._put("upsert", data, batch_id, actor, schema_fingerprint, if_changed, missing)
 
     def replace(
-        self, data: Any, batch_id: str | None = None, *, actor: str | None = None, schema_fingerprint: str | None = None
+        self,
+        data: Any,
+        batch_id: str | None = None,
+        *,
+        actor: str | None = None,
+        schema_fingerprint: str | None = None,
+        missing: MissingColumns | None = None,
     ) -> Commit:
-        """Delete, then write: these rows win whatever their order_by or merge rules say."""
-        return self._put("replace", data, batch_id, actor, schema_fingerprint)
+        """Delete, then write: these rows win whatever their order_by or merge rules say. `missing`: as for `upsert`."""
+        return self._put("replace", data, batch_id, actor, schema_fingerprint, missing=missing)
 
     def update(
         self,
@@ -269,6 +282,7 @@ class TableMethods(ABC, Generic[Planned]):
         actor: str | None,
         schema_fingerprint: str | None,
         if_changed: bool = False,
+        missing: MissingColumns | None = None,
     ) -> Commit: ...
     @abstractmethod
     def _update(

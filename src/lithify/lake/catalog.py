@@ -41,6 +41,7 @@ from lithify.files.paths import is_link
 from lithify.files.storage import Storage
 from lithify.jobs.leases import waited_for
 from lithify.lake.creation import Creation, check_newest, create_logs, overtaken
+from lithify.options.table_options import DEFAULTS, MISSING_COLUMNS
 from lithify.tables.doomed import forget_lists
 from lithify.tables.handles import (
     adopted_folder,
@@ -177,6 +178,8 @@ class Catalog:
         """Returns whether the table was created now. `fill` puts rows into base before the table comes into being."""
         parsed = parsed_options({} if options is None else options, schema, self._runtime.settings)
         own = {name: value for name, value in parsed.items() if value is not None}
+        if schema.keyed:
+            own.setdefault(MISSING_COLUMNS, DEFAULTS[MISSING_COLUMNS])  # a table that says nothing is from before
         with self._exclusive(f"creating {name}"):
             return self._create(name, schema, if_not_exists, {**(settings or {}), **properties_of(own, FORMAT)}, fill)
 

@@ -112,6 +112,7 @@ class LakeTable:
             name=options.name,
             op_column=options.op_column,
             null_keys=options.null_keys,
+            missing=options.missing,
         )
         sink.take(self._internals, rows, epoch, query)
 

@@ -31,6 +31,7 @@ from lithify.lake.internals import LakeInternals, internals
 from lithify.lake.open_tables import AsOf, Listener
 from lithify.lake.statements import execute
 from lithify.lake.table import Table, who
+from lithify.options.table_options import MissingColumns
 from lithify.options.tiers import TierNames
 from lithify.settings import Settings
 from lithify.sql.explain import explanation_of
@@ -179,6 +180,7 @@ class Lake(LakeMethods[Table]):
         on_bad_record: str = "fail",
         batch_id: str | None = None,
         encoding: str | None = None,
+        missing: MissingColumns | None = None,
         progress: Progress | None = None,
     ) -> IngestReport:
         """Load CSV, JSON lines or Parquet files through Spark, as one commit.
@@ -186,7 +188,7 @@ class Lake(LakeMethods[Table]):
         `create=True` creates the table first if it is missing, with `schema` or the columns found in the files.
         Records that do not fit fail the load with their place, or are set aside in a folder
         (`on_bad_record="quarantine"`). Text is UTF-8, or what a byte order mark or `encoding` says; files packed with
-        gzip, zstd or bzip2 are recognised.
+        gzip, zstd or bzip2 are recognised. `missing`: what becomes of columns that records lack, as for `upsert`.
         """
         need("spark")
         encoding = check_encoding(encoding)
@@ -205,7 +207,7 @@ class Lake(LakeMethods[Table]):
             at_seq = internals(table).handles.changes.created_at_seq
         try:
             return ingest(
-                self._internals.table(name).handles, files, kind, mode, on_bad_record, batch_id, tell, encoding
+                self._internals.table(name).handles, files, kind, mode, on_bad_record, batch_id, tell, encoding, missing
             )
         except LithifyError as error:
             if created and not isinstance(error, CommitUnknown):

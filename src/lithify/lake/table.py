@@ -15,6 +15,7 @@ import pyarrow as pa
 from lithify.core.arguments import check_count, check_names, check_path, check_text
 from lithify.core.column_changes import ColumnChange
 from lithify.core.html import Listed, table_html
+from lithify.core.missing_columns import refuses_missing
 from lithify.core.ops import Op
 from lithify.core.optional import need
 from lithify.core.ordered_deletes import deletes_at
@@ -49,11 +50,12 @@ from lithify.index.partitions import FileFacts, facts_in, partitions_of
 from lithify.index.rebuild import IndexBuild, IndexCheck, IndexInspection, Progress, build, check, inspect, quiet
 from lithify.lake.columns import add_column, change_column
 from lithify.lake.internals import TableInternals
-from lithify.lake.open_tables import AsOf
+from lithify.lake.open_tables import AsOf, OpenTable
 from lithify.maintenance.fold import FoldJob
 from lithify.maintenance.plans import CompactPlan
 from lithify.maintenance.table_maintenance import TableMaintenance
 from lithify.maintenance.vacuum import Vacuum
+from lithify.options.table_options import MissingColumns
 from lithify.options.tiers import TierNames
 from lithify.read.change_feed import Net, PositionLike
 from lithify.read.history import history_of, incremental, stats_of
@@ -134,17 +136,30 @@ class Table(TableMethods[CompactPlan]):
         actor: str | None,
         schema_fingerprint: str | None,
         if_changed: bool = False,
+        missing: MissingColumns | None = None,
     ) -> Commit:
         opened = self._internals.opened
         schema = opened.handles.changes.schema
         check_keyed(self.name, schema, operation)
         self._internals.check_schema(batch_id, schema_fingerprint)
-        write = Write(operation, who(actor, None), conditions_of(batch_id, schema_fingerprint))
-        beats = operation == "replace"
+        conditions = conditions_of(batch_id, schema_fingerprint)
+        write = Write(operation, who(actor, None), conditions, refuses_missing(schema, missing))
+        try:
+            return self._put_rows(data, write, opened, if_changed, missing)
+        except InvalidRequest:
+            # A batch that was written before is answered as then, whatever columns there are now.
+            if batch_id is not None and (answer := self._internals.before(write)) is not None:
+                return answer
+            raise
+
+    def _put_rows(
+        self, data: Any, write: Write, opened: OpenTable, if_changed: bool, missing: MissingColumns | None
+    ) -> Commit:
+        schema, beats = opened.handles.changes.schema, write.operation == "replace"
         if schema.rules and not beats and not if_changed:
             from lithify.write.partial_update import contribute
 
-            return contribute(self._internals, data, write)
+            return contribute(self._internals, data, write, missing)
         if is_spark_frame(data) and if_changed:
             raise InvalidRequest(
                 "if_changed does not take a Spark DataFrame: leave out what is there already with a left_anti join "
@@ -155,7 +170,9 @@ class Table(TableMethods[CompactPlan]):
 
             return write_frame(opened.handles, data, write)
         op = Op.REPLACE if beats and schema.order_by else Op.UPSERT
-        rows = rows_of_newest(data, schema, lambda: self.definition)
+        rows = rows_of_newest(
+            data, schema, lambda: self.definition, lambda found: refuses_missing(found, missing), sets=beats
+        )
         if if_changed:
             from lithify.write.decided import write_changed
 
@@ -294,6 +311,7 @@ class Table(TableMethods[CompactPlan]):
         op_column: str | None = None,
         envelope: str | None = None,
         if_changed: bool = False,
+        missing: MissingColumns | None = None,
         null_keys: OnNullKeys = "fail",
         rows_max: int | None = None,
         first_epoch: int = 0,
@@ -303,9 +321,10 @@ class Table(TableMethods[CompactPlan]):
 
         `op_column` of the events says insert, update or delete. `envelope="debezium"`: the column `value` holds
         messages of Debezium, as Spark's Kafka source hands them over. `if_changed`: rows that are there already are not
-        written. `null_keys`: records with a null in their key, an unknown operation or no row in them fail the batch,
-        or are set aside. Batches of more than `rows_max` rows are written by Spark. A query is known by its id,
-        or by `name`, which belongs to one checkpoint. `first_epoch`: where it begins on this table.
+        written. `missing`: rows that lack a column are refused, or write null there, as for `upsert`. `null_keys`:
+        records with a null in their key, an unknown operation or no row in them fail the batch, or are set aside.
+        Batches of more than `rows_max` rows are written by Spark. A query is known by its id, or by `name`, which
+        belongs to one checkpoint. `first_epoch`: where it begins on this table.
         """
         from lithify.streams.sink import StreamSink
 
@@ -316,6 +335,7 @@ class Table(TableMethods[CompactPlan]):
             op_column=op_column,
             envelope=envelope,
             if_changed=if_changed,
+            missing=missing,
             null_keys=null_keys,
             rows_max=rows_max,
             first_epoch=first_epoch,

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lithify.core.column_types import type_of
+from lithify.core.missing_columns import check_frame
 from lithify.core.ops import WORDS, Change, Op
 from lithify.core.partial_rows import insertable_rows_of
 from lithify.core.rows import check_rows, conform
@@ -36,13 +37,14 @@ from lithify.merge.rules import contributions, whole_lines
 
 
 def resolve_events(
-    schema: TableSchema, rows: pa.Table, op_column: str | None, *, partial: bool = False
+    schema: TableSchema, rows: pa.Table, op_column: str | None, *, partial: bool = False, complete: bool = False
 ) -> dict[Op, pa.Table]:
     """At most one table per operation, sorted by key and with no key in two of them. Deletes have key columns only, and
     the order value if they carry one.
 
     `rows` in order of arrival; without `op_column` all are upserts. Of a delete nothing else is looked at. `partial`:
-    they give the columns that they have and leave the others as they are (`merge/partial.py`).
+    they give the columns that they have and leave the others as they are (`merge/partial.py`). `complete`: upserts
+    without a column of the table are refused.
     """
     check_events(schema, rows.schema, op_column)
     if not rows.num_rows:
@@ -55,6 +57,8 @@ def resolve_events(
     if partial:
         keys = conform(rows.select(list(schema.key)), schema.select(schema.key))
         return compose_events(schema, deleted, keys, contributions(insertable_rows_of(written, schema), schema), at)
+    if complete and written.num_rows:
+        check_frame(written.column_names, schema)
     fitted = conform(written, schema.columns) if written.num_rows else schema.columns.empty_table()
     check_rows(fitted, schema)
     if not deleted.any() and not schema.rules:

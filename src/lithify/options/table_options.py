@@ -6,6 +6,9 @@ setting of the same name, or else its own default. `parse` turns what a user giv
 value; `stored` and `effective` go to the properties and back. Delta has no way to take a property away, so an empty
 text means "not set". A stored value that this version cannot read counts as not set too: options decide how work is
 done, never which rows a table has. The one that does, `expires`, is read by `TableSchema.expiry`, which refuses then.
+
+`missing_columns` is said by every table with a key since there is such an option; one that does not say it at all is
+from before, and goes on as it was made (`BEFORE`).
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from lithify.errors import InvalidRequest
 from lithify.options.expiry_text import FORM as EXPIRY_FORM
@@ -24,6 +27,8 @@ from lithify.options.tiers import parse_declarations
 PREFIX = "lithify."
 DEFAULT, NONE = "default", "none"
 GIB, MIB = 2**30, 2**20
+MISSING_COLUMNS = "missing_columns"
+MissingColumns = Literal["refuse", "null"]
 
 
 @dataclass(frozen=True)
@@ -133,6 +138,10 @@ class OwnOptions(TableOptions):
         tuple[str, ...] | None, Option("Columns that compactions sort rows by; default the key, else the time column.")
     ] = None
     expires: Annotated[str | None, Option("When a row expires: a column of times, or one + interval 'N days'.")] = None
+    missing_columns: Annotated[
+        MissingColumns,
+        Option("Whether upserts of rows that lack a column are refused, or write null there."),
+    ] = "refuse"
     tiers: Annotated[tuple[Mapping[str, Any], ...], Option("Changes to the lake's tiers for this table, by name.")] = ()
 
 
@@ -180,21 +189,23 @@ def stored(values: Mapping[str, Any]) -> dict[str, str]:
 
 def chosen(properties: Mapping[str, str]) -> dict[str, Any]:
     """The options that the table itself sets."""
-    found = {}
-    for name in OPTIONS:
-        text = properties.get(PREFIX + name, "")
-        try:
-            value = parse(name, text) if text else None
-        except InvalidRequest:
-            continue
-        if value is not None:
-            found[name] = value
-    return found
+    found = {name: chosen_one(name, properties) for name in OPTIONS}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def chosen_one(name: str, properties: Mapping[str, str]) -> Any:
+    """What the table itself sets an option to; None: it does not, or not so that it can be read."""
+    text = properties.get(PREFIX + name, "")
+    try:
+        return parse(name, text) if text else None
+    except InvalidRequest:
+        return None
 
 
 def effective(properties: Mapping[str, str], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Every option with the value that holds for the table."""
-    return {**DEFAULTS, **defaults, **chosen(properties)}
+    before = {name: value for name, value in BEFORE.items() if PREFIX + name not in properties}
+    return {**DEFAULTS, **defaults, **before, **chosen(properties)}
 
 
 def is_option(property_name: str) -> bool:
@@ -237,6 +248,12 @@ def _names(value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def _missing_columns(value: Any) -> str:
+    if not isinstance(value, str) or value.strip().lower() not in get_args(MissingColumns):
+        raise ValueError
+    return value.strip().lower()
+
+
 def _expiry(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError
@@ -249,7 +266,9 @@ _KINDS: dict[Any, tuple[str, Callable[[Any], Any]]] = {
     float: ("a number", _number),
     tuple[str, ...] | None: ("column names with commas between them, or none", _names),
     str | None: (EXPIRY_FORM, _expiry),
+    MissingColumns: ("refuse or null", _missing_columns),
     tuple[Mapping[str, Any], ...]: ("a list of tiers", parse_declarations),
 }
 OPTIONS: dict[str, Option] = _declared()
 DEFAULTS: dict[str, Any] = {name: option.default for name, option in OPTIONS.items()}
+BEFORE: dict[str, Any] = {MISSING_COLUMNS: "null"}

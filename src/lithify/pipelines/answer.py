@@ -151,6 +151,7 @@ def committed(
         mode="upsert" if target.schema.keyed else "append",
         op_column=op_column,
         operation="pipeline",
+        missing=step.missing,
         info={"detail": f"{step.label}: {origin}", "pipeline": {"step": step.label, "source": step.source, **facts}},
     )
     if commit.replayed:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lithify.core.missing_columns import check_frame, refuses_missing
 from lithify.core.names import is_table_name
 from lithify.core.query_text import lookups, not_row_by_row
 from lithify.core.rows import check_convertible
@@ -146,6 +147,8 @@ def _target(step: Step, what: str, found: pa.Schema, present: TableSchema | None
         if present is None:
             return define(found, step.key, step.order_by, step.time, step.partition_by or ())
         check_convertible(found, present.columns)
+        if refuses_missing(present, step.missing):
+            check_frame(found.names, present)
     except InvalidRequest as error:
         raise InvalidRequest(f"{what}, target {step.target}: {error}") from error
     asked: Mapping[str, object] = {

@@ -27,6 +27,7 @@ from lithify.core.names import parse_table_name
 from lithify.core.query_text import reads_source, without_end
 from lithify.core.schema import one_or_several
 from lithify.errors import InvalidRequest
+from lithify.options.table_options import MissingColumns
 
 Kind = Literal["files", "rows", "groups", "full"]
 NAME_LENGTH_MAX = 48
@@ -58,6 +59,7 @@ class Step:
     time: str | None = None
     partition_by: tuple[str, ...] | None = None
     expect: tuple[Expectation, ...] = ()
+    missing: MissingColumns | None = None
 
     @property
     def label(self) -> str:
@@ -192,6 +194,7 @@ _KEYS: dict[str, _Rule] = {
     "by": _Rule(_texts, "table"),
     "full": _Rule(_flag, "table"),
     "expect": _Rule(lambda what, value: value),
+    "missing": _Rule(_one_of(*get_args(MissingColumns))),
 }
 _EXPECTATION_KEYS = ("name", "that", "otherwise")
 

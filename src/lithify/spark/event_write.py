@@ -42,6 +42,7 @@ class EventTask:
     op_column: str | None = None
     order: tuple[str, ...] = ()  # columns that go before the position in the frame in the order of arrival
     partial: bool = False  # columns that the frame does not have stay as they are
+    complete: bool = False  # rows without a column of the table are refused
     wins: bool = False  # rows win against what is there, whatever order_by says
 
 
@@ -82,7 +83,8 @@ class _EventWriter:
     def _take(self, events: pa.Table) -> None:
         """Write what is resolved for good: all but the last key, of which more may follow."""
         schema = self.task.schema
-        parts = resolve_events(schema, events, self.task.op_column, partial=self.task.partial)
+        task = self.task
+        parts = resolve_events(schema, events, task.op_column, partial=task.partial, complete=task.complete)
         if self.task.wins and Op.UPSERT in parts:
             upserts = [parts.pop(Op.UPSERT), *([parts[Op.REPLACE]] if Op.REPLACE in parts else ())]
             parts[Op.REPLACE] = sort_by(pa.concat_tables(upserts), schema.key)

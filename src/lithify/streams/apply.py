@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lithify.core.json_out import dumps
+from lithify.core.missing_columns import refuses_missing
 from lithify.core.ops import WORDS, Op
 from lithify.core.results import Commit
 from lithify.core.rows import check_convertible, check_rows, conform
@@ -29,6 +30,7 @@ from lithify.core.schema import TableSchema, nullable
 from lithify.core.wording import plural
 from lithify.errors import InvalidRequest, LimitExceeded
 from lithify.merge.events import check_events, resolve_events, with_null_key
+from lithify.options.table_options import MissingColumns
 from lithify.streams.exactly_once import Checkpoint, check_feed, recall
 from lithify.tables.handles import Handles
 from lithify.write.allow_updates import allow_ordered_deletes, allow_updates
@@ -72,13 +74,14 @@ def apply_batch(
     info: Mapping[str, Any] | None = None,
     order: Sequence[str] = (),
     if_changed: bool = False,
+    missing: MissingColumns | None = None,
 ) -> Commit:
     """Commit a portion of a feed, exactly once. More than `rows_max` rows of a DataFrame are written by Spark.
 
     Who has asked how far the feed has come has looked at the table; the commit looks at it again if it has moved since.
     A function as `data` is called only if the portion is new, and may still add to `info`. `order`: columns of a
     DataFrame that go before the place of a row in it in the order of arrival, and are not stored. `if_changed`: rows
-    that are there already are not written.
+    that are there already are not written. `missing`: what becomes of columns that rows lack.
     """
     handles = table.handles
     schema = handles.changes.schema
@@ -89,7 +92,8 @@ def apply_batch(
     said = {"feed": checkpoint.feed, "portion": checkpoint.after, "detail": f"{checkpoint.feed} {checkpoint.after}"}
     portion = data() if callable(data) else data
     info = {**said, **(info or {})}
-    arrival = _Arrival(handles, schema, checkpoint, op_column, null_keys, tuple(order), operation, info, mode)
+    complete = mode != "update" and refuses_missing(schema, missing)
+    arrival = _Arrival(handles, schema, checkpoint, op_column, null_keys, tuple(order), operation, info, mode, complete)
     if arrival.partial:
         allow_updates(handles)
     if not isinstance(portion, pa.Table):
@@ -133,6 +137,7 @@ class _Arrival:
     operation: str
     info: Mapping[str, Any]
     mode: BatchMode
+    complete: bool
 
     @property
     def partial(self) -> bool:
@@ -180,11 +185,11 @@ class _Arrival:
         if count:
             detail = f"{info.get('detail', '')}, {plural(count, 'record')} set aside"
             info = {**info, **aside, "quarantined": count, "detail": detail}
-        return Write(self.operation, info, (self.checkpoint,))
+        return Write(self.operation, info, (self.checkpoint,), self.complete)
 
     def _parts(self, rows: pa.Table) -> Mapping[Op, pa.Table]:
         if self.schema.keyed:
-            return resolve_events(self.schema, rows, self.op_column, partial=self.partial)
+            return resolve_events(self.schema, rows, self.op_column, partial=self.partial, complete=self.complete)
         if not rows.num_rows:
             return {}
         fitted = conform(rows, self.schema.columns)

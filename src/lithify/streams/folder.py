@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lithify.core.missing_columns import needed_columns, refuses_missing
 from lithify.core.optional import need
 from lithify.errors import InvalidRequest, LithifyError, NotFound, Unavailable
 from lithify.files.addresses import address_of
@@ -29,11 +30,12 @@ from lithify.files.open_storage import storage_of
 from lithify.files.text_files import EXAMPLES_MAX, refused
 from lithify.files.text_input import check_encoding
 from lithify.files.user_files import find_files, is_file, is_folder, user_path
+from lithify.options.table_options import MissingColumns
 from lithify.streams.apply import BatchMode, Checkpoint, OnNullKeys
 from lithify.streams.sink import OnBatch, StreamSink, TakenBatch
 from lithify.text.debezium import envelope_of
 from lithify.text.text_rows import Target, bad_line
-from lithify.write.ingest import format_of
+from lithify.write.ingest import check_parquet_files, format_of
 from lithify.write.quarantine import set_aside
 
 if TYPE_CHECKING:
@@ -106,14 +108,17 @@ class FileSink(StreamSink):
         required = tuple(field.name for field in schema.columns if not field.nullable and field.name not in schema.key)
         name = f"{checkpoint.feed}-{checkpoint.after}-unfit"
         kind = format_of(files, self._kind)
+        named = needed_columns(schema) if refuses_missing(schema, self.missing) else ()
         if kind == "parquet":
             if self.envelope is not None:
                 raise InvalidRequest("messages in an envelope are JSON, one on each line, not Parquet: leave it out")
+            if named and self.op_column is None:
+                check_parquet_files(files, schema)
             return self._parquet_rows(table, data.sparkSession, files, Target(columns, required), name, info)
         if self.envelope is not None and kind != "json":
             raise InvalidRequest(f"messages in an envelope are JSON, one on each line, not {kind}: say format json")
         opener = envelope_of(self.envelope, schema.columns, schema.key, schema.order_columns)
-        target = Target(columns, required, op_column=self.op_column, envelope=opener)
+        target = Target(columns, required, op_column=self.op_column, envelope=opener, named=named)
         return self._text_rows(table, data.sparkSession, files, kind, target, name, info)
 
     def _text_rows(
@@ -185,6 +190,7 @@ class FileStream:
         op_column: str | None = None,
         envelope: str | None = None,
         if_changed: bool = False,
+        missing: MissingColumns | None = None,
         checkpoint: str | PurePath | None = None,
         null_keys: OnNullKeys = "fail",
         files_max: int = FILES_MAX,
@@ -206,6 +212,7 @@ class FileStream:
             op_column=op_column,
             envelope=envelope,
             if_changed=if_changed,
+            missing=missing,
             null_keys=null_keys,
             rows_max=rows_max,
             on_batch=self._taken,

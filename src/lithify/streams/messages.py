@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lithify.core.missing_columns import needed_columns
 from lithify.errors import InvalidRequest
 from lithify.files.text_files import EXAMPLES_MAX, refused
 from lithify.text.debezium import OP, envelope_of
@@ -33,7 +34,9 @@ _THEN = "Correct them at their source, or set such messages aside with null_keys
 
 @dataclass(frozen=True)
 class Opening:
-    """One portion of messages on its way to events. `info`: what its commit will say besides."""
+    """One portion of messages on its way to events. `info`: what its commit will say besides; `complete`: rows that
+    lack a column are no events.
+    """
 
     handles: Handles
     envelope: str
@@ -41,6 +44,7 @@ class Opening:
     null_keys: OnNullKeys
     rows_max: int
     info: dict[str, Any]
+    complete: bool = False
 
     @property
     def _schema(self) -> TableSchema:
@@ -52,7 +56,7 @@ class Opening:
 
     def events(self, data: Portion) -> Portion:
         """The table's columns, and `OP`."""
-        target = target_of(self.envelope, self._schema)
+        target = target_of(self.envelope, self._schema, self.complete)
         if isinstance(data, pa.Table):
             return self._few(data, target)
         from lithify.spark.messages import messages_of, opened
@@ -90,11 +94,12 @@ class Opening:
         return refused(list(bad), len(bad) if count is None else count, str(self.handles.name), _THEN)
 
 
-def target_of(envelope: str, schema: TableSchema) -> Target:
+def target_of(envelope: str, schema: TableSchema, complete: bool = False) -> Target:
     opener = envelope_of(envelope, schema.columns, schema.key, schema.order_columns)
     required = tuple(f.name for f in schema.columns if not f.nullable and f.name not in schema.key)
     columns = schema.columns.append(pa.field(OP, pa.string()))
-    return Target(columns, required, op_column=OP, envelope=opener)
+    named = needed_columns(schema) if complete else ()
+    return Target(columns, required, op_column=OP, envelope=opener, named=named)
 
 
 def _texts(messages: pa.Table, name: str) -> list[bytes | None]:

@@ -26,9 +26,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
+from lithify.core.missing_columns import refuses_missing
 from lithify.core.names import parse_table_name
 from lithify.core.results import Commit
 from lithify.errors import InvalidRequest
+from lithify.options.table_options import MissingColumns
 from lithify.streams.apply import BatchMode, Checkpoint, OnNullKeys, apply_batch, check_batch, checkpoint_of
 from lithify.streams.exactly_once import check_feed
 from lithify.streams.messages import Opening
@@ -92,6 +94,7 @@ class StreamSink:
         op_column: str | None = None,
         envelope: str | None = None,
         if_changed: bool = False,
+        missing: MissingColumns | None = None,
         null_keys: OnNullKeys = "fail",
         rows_max: int | None = None,
         first_epoch: int = 0,
@@ -105,6 +108,9 @@ class StreamSink:
             op_column = OP
         if if_changed and mode != "upsert":
             raise InvalidRequest(f"if_changed goes with mode upsert, not with {mode}: leave it out")
+        if missing is not None and mode == "update":
+            raise InvalidRequest("missing says what becomes of columns that rows lack, and update leaves them: omit it")
+        refuses_missing(table.handles.schema(), missing)  # a word that is none is refused now
         check_batch(table.handles.schema(), str(table.name), mode, op_column, null_keys)
         if name is not None:
             check_feed(f"stream.{name}")
@@ -116,7 +122,7 @@ class StreamSink:
         self.mode, self.name, self.op_column, self.null_keys = mode, name, op_column, null_keys
         self.rows_max = runtime.settings.stream_rows_max if rows_max is None else rows_max
         self.first_epoch, self.on_batch = first_epoch, on_batch
-        self.envelope, self.if_changed = envelope, if_changed
+        self.envelope, self.if_changed, self.missing = envelope, if_changed, missing
         self.error: Exception | None = None
         self._table: TableInternals | None = table
         self._opened_as = (runtime.root, str(table.name), table.incarnation)
@@ -157,13 +163,15 @@ class StreamSink:
             info=info,
             order=self.order,
             if_changed=self.if_changed,
+            missing=self.missing,
         )
 
     def _portion(self, table: TableInternals, data: Portion, checkpoint: Checkpoint, info: dict[str, Any]) -> Portion:
         """The rows of a batch that is new. `info` is what its commit will say besides."""
         if self.envelope is None:
             return data
-        opening = Opening(table.handles, self.envelope, checkpoint, self.null_keys, self.rows_max, info)
+        complete = refuses_missing(table.handles.changes.schema, self.missing) and self.mode != "update"
+        opening = Opening(table.handles, self.envelope, checkpoint, self.null_keys, self.rows_max, info, complete)
         return opening.events(data)
 
     def _settings(self) -> int:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from lithify.core.column_types import ColumnType, type_of
+from lithify.core.missing_columns import refused
 from lithify.core.type_text import type_name
 from lithify.errors import InvalidRequest
 from lithify.text.csv_records import FINE, WHY, Records, split_records
@@ -29,6 +30,7 @@ from lithify.text.text_rows import (
     cut,
     empty,
     missing,
+    not_named,
     shown,
     with_last,
 )
@@ -93,6 +95,9 @@ def check_header(names: Sequence[str], target: Target, label: str) -> None:
             raise InvalidRequest(
                 f"{label} has a column {name!r} that the table does not have: it has {', '.join(target.columns.names)}"
             )
+    lacking = [name for name in target.named if name not in names]
+    if lacking and target.op_column is None:
+        raise InvalidRequest(f"{label}: {refused(lacking)}")
     if len(target.columns) and not any(name in target.columns.names for name in names):
         raise InvalidRequest(f"{label} has none of the columns {', '.join(target.columns.names)}: is it really CSV?")
 
@@ -205,7 +210,7 @@ def _typed(texts: pa.Table, target: Target) -> tuple[pa.Table, Misfits]:
             why = f"does not fit {type_name(kind)}: it takes {type_of(kind).wanted}"
             misfits.setdefault(at, (name, why, repr(cut(given[at].as_py()))))
     rows = pa.table(arrays)
-    return rows, missing(rows, target) | misfits
+    return rows, not_named(rows, target) | missing(rows, target) | misfits
 
 
 def parse_values(texts: pa.Array, kind: pa.DataType) -> tuple[pa.Array, np.ndarray]:

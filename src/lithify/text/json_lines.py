@@ -25,6 +25,7 @@ from lithify.text.text_rows import (
     TextBatch,
     empty,
     missing,
+    not_named,
     shown,
     with_last,
 )
@@ -230,6 +231,9 @@ def _judged(parsed: _Parsed, label: str, target: Target) -> tuple[pa.Table, list
             bad[misfit.index] = (misfit.column, misfit.why, None)
         else:
             table, numbers, bad = _one_by_one(rows, again(), target)
+    if target.named and len(numbers):
+        unnamed = not_named(table, target, [parsed.rows[at] for at in numbers.tolist()])
+        bad |= {int(numbers[at]): said for at, said in unnamed.items()}
     bad |= {int(numbers[at]): said for at, said in missing(table, target).items()}
     if not bad:
         return table, []

@@ -7,7 +7,7 @@ block, or by the largest record. Nothing is left out: every record is a row or a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,10 @@ from lithify.text.debezium import Envelope
 
 RECORD_BYTES_MAX = 64 * 2**20
 SHOWN_MAX = 60
+NOT_NAMED = (
+    "it lacks this column, and would set it to null whatever is there: give it in every record, or say missing='null' "
+    "(--missing null)"
+)
 UNDECODABLE = "bytes that are no text in its encoding: declare the right one, e.g. cp1252"
 # Why rows are none, by their position: column, reason, value.
 Misfits = dict[int, tuple[str | None, str, str | None]]
@@ -78,7 +82,8 @@ class TextBatch:
 class Target:
     """What rows are wanted: `required` columns need a value, but not in a row whose `op_column` says that it deletes;
     `others`: columns that are not wanted are passed over instead of refused; `first_bad`: the first bad record is
-    enough to know; `envelope` opens messages to rows first.
+    enough to know; `envelope` opens messages to rows first; `named`: columns that each record has to name, but for one
+    that deletes, even if it says null.
     """
 
     columns: pa.Schema
@@ -87,6 +92,7 @@ class Target:
     op_column: str | None = None
     first_bad: bool = False
     envelope: Envelope | None = None
+    named: tuple[str, ...] = ()
 
 
 def shown(record: bytes) -> str:
@@ -120,11 +126,36 @@ def missing(rows: pa.Table, target: Target) -> Misfits:
                 continue
         else:
             lacking = pa.array(np.ones(rows.num_rows, bool))
-        if target.op_column is not None and target.op_column in rows.column_names:
-            word = pc.utf8_lower(pc.utf8_trim_whitespace(rows.column(target.op_column)))
-            lacking = pc.and_not(lacking, pc.is_in(word, pa.array(_DELETES)))
+        if (deletes := _deletes(rows, target)) is not None:
+            lacking = pc.and_not(lacking, deletes)
         for at in np.flatnonzero(np.asarray(lacking)).tolist():
             found.setdefault(at, (name, "null, and it needs a value", None))
+    return found
+
+
+def _deletes(rows: pa.Table, target: Target) -> pa.ChunkedArray | None:
+    """Which rows say that they delete; None: they say nothing."""
+    if target.op_column is None or target.op_column not in rows.column_names:
+        return None
+    word = pc.utf8_lower(pc.utf8_trim_whitespace(rows.column(target.op_column)))
+    return pc.is_in(word, pa.array(_DELETES))
+
+
+def not_named(rows: pa.Table, target: Target, said: Sequence[Collection[str]] | None = None) -> Misfits:
+    """Rows that lack a column which they have to name. `said`: what each names; by default all columns of `rows`."""
+    wanted = set(target.named)
+    at: Sequence[int]
+    if said is None:
+        at = range(rows.num_rows) if not wanted <= set(rows.column_names) else ()
+    else:
+        at = [number for number, names in enumerate(said) if not wanted <= set(names)]
+    deletes = _deletes(rows, target) if at else None
+    gone = np.zeros(rows.num_rows, bool) if deletes is None else np.asarray(deletes.to_numpy(), bool)
+    found: Misfits = {}
+    for number in at:
+        if not gone[number]:
+            there = rows.column_names if said is None else said[number]
+            found[number] = (next(name for name in target.named if name not in there), NOT_NAMED, None)
     return found
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from lithify.core.missing_columns import check_frame
 from lithify.core.ops import DELETES, Op
 from lithify.core.results import Commit
 from lithify.core.rows import check_convertible
@@ -36,11 +37,15 @@ def write_frame(handles: Handles, frame: DataFrame, write: Write) -> Commit:
     from lithify.spark.write import WriteTask, write_parts
 
     check_convertible(arrow_schema(frame.schema), handles.schema().columns)
+    if write.complete:
+        check_frame(frame.columns, handles.schema())
     if handles.schema().rules:
         return write_events(handles, frame, write, None)
     handles.runtime.session(frame.sparkSession)
 
     def produce(schema: TableSchema, root: str, folder: str) -> Files:
+        if write.complete:
+            check_frame(frame.columns, schema)  # which may have another column by now
         return [(file, Op.UPSERT) for file in write_parts(frame, WriteTask(schema, root, folder))]
 
     return write_files(handles, write, produce)
@@ -65,7 +70,8 @@ def write_events(
         allow_updates(handles)
 
     def produce(schema: TableSchema, root: str, folder: str) -> Files:
-        return write_resolved(frame, EventTask(schema, root, folder, op_column, tuple(order), partial))
+        task = EventTask(schema, root, folder, op_column, tuple(order), partial, complete=write.complete)
+        return write_resolved(frame, task)
 
     return write_files(handles, write, produce)
 
@@ -106,7 +112,8 @@ def _commit(handles: Handles, run: jobs.RunningJob, schema: TableSchema, files: 
         if (before := write.before(changes)) is not None:
             return None
         now = changes.schema
-        if now.generation != schema.generation or now.names[: len(schema.names)] != schema.names:
+        known = now.names if write.complete else now.names[: len(schema.names)]
+        if now.generation != schema.generation or known != schema.names:
             raise Conflict(
                 f"the columns of table {table} changed while the rows were written; nothing was committed: write again"
             )

@@ -149,11 +149,14 @@ def conditions_of(batch_id: str | None = None, schema_fingerprint: str | None = 
 
 @dataclass(frozen=True)
 class Write:
-    """A write without its rows: what it is called, what its commit says besides, and what it depends on."""
+    """A write without its rows: what it is called, what its commit says besides, and what it depends on. `complete`:
+    its rows were made to give all columns, so it is refused where the table has got another one since.
+    """
 
     operation: str
     info: Mapping[str, Any] = field(default_factory=dict)
     conditions: tuple[Condition, ...] = ()
+    complete: bool = False
 
     def before(self, changes: ChangesLog) -> Commit | None:
         """The answer that this write got the first time; None: it may be committed on the version that the log handle

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lithify.core.missing_columns import check_frame
 from lithify.core.ops import DELETES, Op
 from lithify.core.results import Commit
 from lithify.core.rows import conform
@@ -88,6 +89,8 @@ def write_changed(table: TableInternals, write: Write, parts: Mapping[Op, pa.Tab
         left, skipped = {}, 0
         for op, rows in distinct.items():
             if op not in DELETES:
+                if write.complete:
+                    check_frame(rows.column_names, snapshot.schema, sets=True)
                 rows = rows if rows.schema == columns else conform(rows, columns)
                 there = rows_with_keys(reader, snapshot, rows.select(list(schema.key)), columns.names)
                 same = same_rows(rows, there, schema.key)

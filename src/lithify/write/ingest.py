@@ -13,12 +13,17 @@ from typing import TYPE_CHECKING
 
 from lithify.compute.background import repeating
 from lithify.core.html import Shown
+from lithify.core.missing_columns import needed_columns, refuses_missing
+from lithify.core.missing_columns import refused as refused_columns
+from lithify.core.schema import TableSchema
 from lithify.core.wording import plural
 from lithify.errors import InvalidRequest, LithifyError
+from lithify.files.open_parquet import open_file
 from lithify.files.storage import Storage
 from lithify.files.text_files import refused
 from lithify.files.user_files import size_bytes
 from lithify.index.examine import examine
+from lithify.options.table_options import MissingColumns
 from lithify.tables.handles import Handles
 from lithify.text.text_rows import Target
 from lithify.write.bulk import write_frame
@@ -82,6 +87,7 @@ def ingest(
     batch_id: str | None,
     progress: Progress,
     encoding: str | None = None,
+    missing: MissingColumns | None = None,
 ) -> IngestReport:
     from lithify.spark.ingest import parquet_rows
 
@@ -93,10 +99,13 @@ def ingest(
         raise InvalidRequest(f"on_bad_record {on_bad_record!r} is not known: use fail or quarantine")
     if mode == "upsert" and not schema.keyed:
         raise InvalidRequest(f"table {handles.name} has no key, so there is nothing to upsert by: use mode append")
+    complete = refuses_missing(schema, missing)
     if kind == "parquet":
         progress(f"looking at {plural(len(files), 'file')}", None)
         for problem in examine([(file, None) for file in files]).values():
             raise problem
+        if complete:
+            check_parquet_files(files, schema)
     progress("starting Spark", None)
     spark = runtime.spark()
     progress(f"reading {len(files)} {kind} file{'s' if len(files) != 1 else ''}", None)
@@ -105,10 +114,10 @@ def ingest(
         frame = parquet_rows(spark, files, schema.columns)
     else:
         progress("checking records", None)
-        frame, bad, quarantine = _text_rows(handles, spark, files, kind, on_bad_record, encoding)
+        frame, bad, quarantine = _text_rows(handles, spark, files, kind, on_bad_record, encoding, complete)
     operation = mode or ("upsert" if schema.keyed else "append")
     size = sum(map(size_bytes, files))  # after the commit nothing may fail
-    write = Write(operation, {"detail": f"ingest of {len(files)} files"}, conditions_of(batch_id))
+    write = Write(operation, {"detail": f"ingest of {len(files)} files"}, conditions_of(batch_id), complete)
     with _watched(handles, progress):
         commit = write_frame(handles, frame, write)
     return IngestReport(
@@ -124,13 +133,20 @@ def ingest(
 
 
 def _text_rows(
-    handles: Handles, spark: SparkSession, files: Sequence[str], kind: str, on_bad_record: str, encoding: str | None
+    handles: Handles,
+    spark: SparkSession,
+    files: Sequence[str],
+    kind: str,
+    on_bad_record: str,
+    encoding: str | None,
+    complete: bool,
 ) -> tuple[DataFrame, int, str | None]:
     """Rows that fit; how many records do not, and where they have been set aside."""
     from lithify.spark.ingest import TextFiles
 
     schema = handles.schema()
-    target = Target(schema.columns, tuple(f.name for f in schema.columns if not f.nullable))
+    named = needed_columns(schema) if complete else ()
+    target = Target(schema.columns, tuple(f.name for f in schema.columns if not f.nullable), named=named)
     text = TextFiles(spark, files, kind, target, encoding)
     found = text.check()
     if not found.records:
@@ -155,6 +171,17 @@ def _text_rows(
             f"and nothing was written. The first one: {found.examples[0]}"
         )
     return text.rows(), found.bad, folder
+
+
+def check_parquet_files(files: Sequence[str], schema: TableSchema) -> None:
+    """Refuse a file that lacks a column which others have: all of them are read as one frame, whose columns are looked
+    at as such. A column that none has may be one of folders' names.
+    """
+    names = {file: set(open_file(file).schema_arrow.names) for file in files}
+    known = set[str]().union(*names.values())
+    for file, there in names.items():
+        if lacking := [name for name in needed_columns(schema) if name in known and name not in there]:
+            raise InvalidRequest(f"{file}: {refused_columns(lacking)}")
 
 
 def _called(files: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from lithify.core.arrow_rows import lookup, take
+from lithify.core.missing_columns import check_frame, refuses_missing
 from lithify.core.ops import Op
 from lithify.core.partial_rows import check_insertable, partial_rows_of_newest
 from lithify.core.results import Commit
@@ -23,6 +24,7 @@ from lithify.core.table_methods import OnMissing, is_spark_frame
 from lithify.errors import Conflict, InvalidRequest, LimitExceeded
 from lithify.files.read_proof import Vanished
 from lithify.merge.rules import contributions, retractions, whole_lines
+from lithify.options.table_options import MissingColumns
 from lithify.write.allow_updates import allow_updates
 from lithify.write.conditions import AtSeq, SeqMoved, Write
 from lithify.write.small_writes import Request
@@ -57,16 +59,22 @@ def update(table: TableInternals, data: Any, missing: OnMissing, write: Write) -
     return _update_known(table, schema, lines, missing, write)
 
 
-def contribute(table: TableInternals, data: Any, write: Write) -> Commit:
-    """Whole rows, of which each column becomes what its merge rule makes of it."""
+def contribute(table: TableInternals, data: Any, write: Write, missing: MissingColumns | None = None) -> Commit:
+    """Whole rows, of which each column becomes what its merge rule makes of it. `missing`: what becomes of columns that
+    they lack.
+    """
     if is_spark_frame(data):
+        if write.complete:
+            check_frame(data.columns, table.known_schema)
         rows = _fetched(table, data, "insert")
         if rows is None:
             from lithify.write.bulk import write_events
 
             return write_events(table.handles, data, write, None)
         data = rows
-    rows = rows_of_newest(data, table.known_schema, lambda: table.handles.schema())
+    rows = rows_of_newest(
+        data, table.known_schema, lambda: table.handles.schema(), lambda schema: refuses_missing(schema, missing)
+    )
     return table.write(Request(write, {Op.UPDATE: whole_lines(rows, table.known_schema)}))
 
 

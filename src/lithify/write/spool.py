@@ -97,7 +97,7 @@ def commit(
     """One commit of what the tasks reported; None where they had no rows. The spool is gone afterwards, either way."""
     job = _job(table, target)
     try:
-        write = Write(operation, conditions=conditions_of(batch_id))
+        write = Write(operation, conditions=conditions_of(batch_id), complete=target.complete)
         rows = sum(part.rows for part in spooled) + sum(file.rows for file in written)
         if not rows:
             done = None

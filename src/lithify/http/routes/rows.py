@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import orjson
 import pyarrow as pa
@@ -39,10 +39,12 @@ from lithify.http.routes.tables import DAMAGED, IdempotencyKey, SchemaFingerprin
 from lithify.http.service import LakeDep, ServiceDep
 from lithify.lake.internals import internals
 from lithify.lake.table import Table
+from lithify.options.table_options import MissingColumns
 from lithify.read.history import changes_page
 
 router = APIRouter(prefix="/tables/{name}", tags=["rows"], route_class=JsonRoute)
 Mode = Literal["upsert", "append", "replace", "update", "retract"]
+Missing = Literal["insert", "skip", "refuse", "null"]
 Writer = Annotated[Caller, needs("write", table=True)]
 Reader = Annotated[Caller, needs("read", table=True)]
 AsOf = Annotated[
@@ -107,7 +109,12 @@ def write(
         ),
     ] = None,
     missing: Annotated[
-        OnMissing | None, Query(description="What update does with keys that are not there; by default insert.")
+        Missing | None,
+        Query(
+            description="For rows that lack a column of a table with a key: refuse them, or write null there; by "
+            "default as the table says, which is to refuse. For update: what becomes of keys that are not there, "
+            "insert (the default), skip or refuse."
+        ),
     ] = None,
     if_changed: Annotated[
         bool, Query(description="Do not write rows that are there already, value for value. For upsert.")
@@ -127,9 +134,9 @@ def write(
         if if_changed and chosen != "upsert":
             raise InvalidRequest(f"if_changed goes with mode upsert, not with {chosen}: leave it out")
         internals(table).check_schema(idempotency_key, schema_fingerprint)
-        if missing is not None and chosen != "update":
-            raise InvalidRequest("missing is for mode update alone: leave it out")
-        shape = input_columns if chosen in ("update", "retract") else (lambda columns: columns)
+        _check_missing(chosen, missing)
+        # Which columns each row names; of rows of a table without a key nobody asks.
+        shape = input_columns if known.keyed else (lambda columns: columns)
         try:
             rows = read_rows(body, content_type, shape(known.columns), bytes_max)
         except InvalidRequest:
@@ -139,19 +146,28 @@ def write(
             rows = read_rows(body, content_type, shape(columns), bytes_max)
         batch_id = bound(idempotency_key, caller, chosen, body)
         who: dict[str, Any] = {"actor": caller.token.name, "schema_fingerprint": schema_fingerprint}
+        lacking: Any = missing  # of columns; an update asks about keys
         if chosen == "update":
-            return _committed(table.update(rows, batch_id, missing=missing or "insert", **who), chosen)
+            return _committed(table.update(rows, batch_id, missing=lacking or "insert", **who), chosen)
         if chosen == "retract":
             return _committed(table.retract(rows, batch_id, **who), chosen)
         if chosen == "upsert":
-            return _committed(table.upsert(rows, batch_id, if_changed=if_changed, **who), chosen)
+            return _committed(table.upsert(rows, batch_id, if_changed=if_changed, missing=lacking, **who), chosen)
         write_rows = table.append if chosen == "append" else table.replace
-        return _committed(write_rows(rows, batch_id, **who), chosen)
+        return _committed(write_rows(rows, batch_id, missing=lacking, **who), chosen)
 
     bytes_max = service.settings.body_bytes_max
     parts = internals(service.lake)
     # Not looked up by `lake.table`, which waits for the commit under way: those who wait there cannot join it.
     return parts.open_tables.read(parse_table_name(name), lambda opened: put(Table(parts.table_of(opened))))
+
+
+def _check_missing(mode: Mode, missing: Missing | None) -> None:
+    """An update asks about keys that are not there, the others about columns."""
+    known = get_args(OnMissing) if mode == "update" else () if mode == "retract" else get_args(MissingColumns)
+    if missing is not None and missing not in known:
+        hint = f"it is {' or '.join(known)}" if known else "leave it out"
+        raise InvalidRequest(f"missing={missing} does not go with mode {mode}: {hint}")
 
 
 def _committed(commit: Commit, operation: str) -> Commit:

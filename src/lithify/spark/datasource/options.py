@@ -26,6 +26,7 @@ from typing import Literal
 
 from lithify.core.names import parse_table_name
 from lithify.errors import InvalidRequest
+from lithify.options.table_options import MissingColumns
 
 
 class Use(StrEnum):
@@ -52,6 +53,7 @@ _USES: dict[str, frozenset[Use]] = {
     "mode": frozenset({Use.WRITE, Use.STREAM_OUT}),
     "batchId": frozenset({Use.WRITE}),
     "opColumn": frozenset({Use.STREAM_OUT}),
+    "missing": frozenset({Use.WRITE, Use.STREAM_OUT}),
     "nullKeys": frozenset({Use.STREAM_OUT}),
     "name": frozenset({Use.STREAM_OUT}),
 }
@@ -107,6 +109,7 @@ class SourceOptions:
     checkpoint: str | None = None
     read_once: bool = False
     before: bool = False
+    missing: MissingColumns | None = None
 
 
 def parse(given: Mapping[str, str]) -> SourceOptions:
@@ -143,6 +146,7 @@ def parse(given: Mapping[str, str]) -> SourceOptions:
         checkpoint,
         _truth(found, "readOnce"),
         _truth(found, "before"),
+        _one_of(found, "missing", ("refuse", "null")),  # type: ignore[arg-type]
     )
 
 

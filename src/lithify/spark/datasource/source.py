@@ -25,6 +25,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructField, StructType
 
+from lithify.core.missing_columns import check_frame, refuses_missing
 from lithify.core.names import SEQ
 from lithify.core.predicates import Predicate
 from lithify.core.rows import check_convertible
@@ -126,7 +127,15 @@ class TableSource(DataSource):
             check_convertible(arrow_schema(schema), definition.columns)
             check_mode(self.parsed, definition)
             ordered = definition.keyed and definition.has_places(schema.names)
-            return TableWriter(self, replace(table.begin_write(), ordered=ordered))
+            target = table.begin_write()
+            complete = refuses_missing(target.schema, self.parsed.missing)
+            if complete:
+                try:
+                    check_frame(schema.names, target.schema)
+                except InvalidRequest:
+                    table.abort_write(target)
+                    raise
+            return TableWriter(self, replace(target, ordered=ordered, complete=complete))
 
     @cut_here
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

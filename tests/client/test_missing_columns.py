@@ -1,0 +1,45 @@
+"""A remote table refuses rows that lack a column as a local one does."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from lithify import InvalidRequest, Lake
+from lithify.client.lake import RemoteLake
+
+COLUMNS = pa.schema([("id", pa.int64()), ("note", pa.string()), ("price", pa.int64())])
+FULL = {"id": 1, "note": "gift", "price": 5}
+
+
+def test_rows_that_lack_a_column_are_refused_or_become_null(remote: RemoteLake, name: str) -> None:
+    table = remote.create_table(name, COLUMNS, key="id")
+    table.upsert([FULL])
+
+    for short in ([{"id": 1, "price": 6}], pa.table({"id": [1], "price": [6]})):
+        with pytest.raises(InvalidRequest, match="lack the column 'note'"):
+            table.upsert(short)
+    assert table.get(1) == FULL
+
+    table.replace([{"id": 1, "price": 6}], missing="null")
+    assert table.get(1) == {"id": 1, "note": None, "price": 6}
+
+
+def test_a_column_that_it_does_not_know_yet_is_told(remote: RemoteLake, lake: Lake, name: str) -> None:
+    table = remote.create_table(name, COLUMNS, key="id")
+    lake.table(name).add_column(pa.field("stock", pa.int64()))
+
+    with pytest.raises(InvalidRequest, match="lack the column 'stock'"):
+        table.upsert([FULL])
+    table.upsert([FULL], missing="null")
+    assert lake.table(name).get(1) == {**FULL, "stock": None}
+
+
+def test_the_choice_of_the_table_counts(remote: RemoteLake, lake: Lake, name: str) -> None:
+    table = remote.create_table(name, COLUMNS, key="id", options={"missing_columns": "null"})
+    table.upsert([{"id": 1}])
+    assert table.get(1) == {"id": 1, "note": None, "price": None}
+
+    lake.table(name).set_options({"missing_columns": None})
+    with pytest.raises(InvalidRequest, match="lack the columns 'note', 'price'"):
+        remote.table(name).upsert([{"id": 1}])
