@@ -155,7 +155,9 @@ class TestLooking:
 class TestChanging:
     def test_a_table_s_life(self, remote: Run, local: Run) -> None:
         assert remote("create", "shop.new", "-c", "id:int64", "-c", "at:timestamp", "--key", "id").code == 0
-        written = remote("write", "shop.new", "--json", stdin='{"id": 1, "at": "2026-11-15T12:00:00Z"}\n{"id": 2}\n')
+        written = remote(
+            "write", "shop.new", "--json", stdin='{"id": 1, "at": "2026-11-15T12:00:00Z"}\n{"id": 2, "at": null}\n'
+        )
         assert (written.code, written.json["upserted"], written.json["batch_id"]) == (0, 2, None)
         assert remote("delete", "shop.new", "2", "--reason", "test").code == 0
         assert local("sql", "select id from shop.new", "--json").json["rows"] == [{"id": 1}]

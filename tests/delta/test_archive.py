@@ -93,7 +93,7 @@ def write_here(path: Path) -> None:
     """Write on, until all that was there before is in the archive."""
     with opened(path) as table:
         for number in range(100, 120):
-            table.upsert([{"id": number}])
+            table.upsert([{"id": number}], missing="null")
         log_of(table).trim_if_due()
     assert live(path).commits[0] > WRITES + 1
 
@@ -141,7 +141,7 @@ def test_writing_alone_keeps_the_log_short(folder: Path) -> None:
     build(folder / "lake", 1)
     with opened(folder / "lake", limits=replace(LIMITS, commits_max=1_000)) as table:
         for number in range(2, 80):
-            table.upsert([{"id": number}])
+            table.upsert([{"id": number}], missing="null")
             assert len(live(folder / "lake").commits) <= 8 + 2 * 16
         assert_whole(table, 79, asked=range(0, 80, 6))
 
@@ -158,7 +158,7 @@ def test_everything_is_read_as_before(archived: Path) -> None:
         assert_whole(table, WRITES)
         assert [entry.seq for entry in table.history()] == list(range(WRITES, -1, -1))
         assert table.history(limit=3)[0].seq == WRITES
-        assert table.upsert([{"id": WRITES + 1}]).seq == WRITES + 1
+        assert table.upsert([{"id": WRITES + 1}], missing="null").seq == WRITES + 1
         table.fold()
         assert ids(table, as_of=3) == [1, 2, 3]
         assert table.snapshot(as_of=table.history()[-3].time).seq >= 2
@@ -270,7 +270,7 @@ def test_a_writer_that_slept_while_its_version_was_archived_lands_at_the_head(
     path: Path, write: str, write_on: Callable[[Path], None]
 ) -> None:
     writes: dict[str, Callable[[Table], object]] = {
-        "upsert": lambda table: table.upsert([{"id": 200}]),
+        "upsert": lambda table: table.upsert([{"id": 200}], missing="null"),
         "set_options": lambda table: table.set_options({"compression_level": 9}),
         "add_column": lambda table: table.add_column(pa.field("w", pa.int64())),
     }
@@ -328,12 +328,12 @@ def test_a_commit_that_stands_where_one_was_archived_is_never_read_and_goes_afte
         assert ids(table) == LATER
         assert not [r for r in log.commit_records() if r.info.get("operation") == "late"]
         for number in range(120, 132):
-            table.upsert([{"id": number}])
+            table.upsert([{"id": number}], missing="null")
         log.trim_if_due()
         assert 5 in live(path).commits
         log.now_ms = lambda: int(time.time() * 1000) + 2 * HOUR_MS
         for number in range(132, 144):
-            table.upsert([{"id": number}])
+            table.upsert([{"id": number}], missing="null")
         log.trim_if_due()
         assert live(path).commits[0] == live(path).checkpoints[0]
         assert ids(table) == [*LATER, *range(120, 144)]
@@ -363,7 +363,7 @@ def test_an_idle_handle_finds_the_head_again(path: Path, write_on: Callable[[Pat
         assert len(ids(idle)) == WRITES
         write_on(path)
         assert ids(idle) == LATER
-        assert writer.upsert([{"id": 200}]).seq == len(LATER) + 1
+        assert writer.upsert([{"id": 200}], missing="null").seq == len(LATER) + 1
 
 
 def test_what_a_handle_asks_of_its_version_late_is_read_from_the_archive(
@@ -411,7 +411,7 @@ def test_a_table_created_anew_has_no_part_of_the_dropped_ones_past(archived: Pat
         with pytest.raises(NotFound):
             lake.drop_table("a.t")
         fresh = lake.create_table("a.t", SCHEMA, key="id")
-        fresh.upsert([{"id": 500}])
+        fresh.upsert([{"id": 500}], missing="null")
         assert fresh.changes(since=0).column("id").to_pylist() == [500]
         assert [entry.seq for entry in fresh.history()] == [last + 1, last]
 
@@ -430,7 +430,7 @@ def test_the_archive_of_a_drop_that_was_cut_off_is_not_the_new_tables(archived: 
     assert archive(archived).commits == tuple(range(20))
     with opened(archived) as table:
         for number in range(1, 20):
-            table.upsert([{"id": number}])
+            table.upsert([{"id": number}], missing="null")
         log_of(table).trim_if_due()
         first = table._handles.changes.created_at_seq
         assert ids(table, as_of=first) == []
@@ -451,7 +451,7 @@ def test_a_torn_checkpoint_or_commit_after_archiving_is_only_a_loss_of_time(arch
     (folder / f"{23:020d}.json").write_bytes(b"")
     with opened(archived) as table:
         assert_whole(table, WRITES - 1, asked=SOME[:-1])
-        assert table.upsert([{"id": WRITES}]).seq == WRITES
+        assert table.upsert([{"id": WRITES}], missing="null").seq == WRITES
         assert_whole(table, WRITES, asked=SOME)
 
 
@@ -535,7 +535,7 @@ def assert_the_next_trim_ends_it(path: Path, number: int, what: str) -> None:
     with opened(path) as table:
         assert_whole(table, WRITES, asked=range(number % 5, WRITES + 1, 5))
         log_of(table).trim_if_due()
-        assert table.upsert([{"id": WRITES + 1}]).seq == WRITES + 1, what
+        assert table.upsert([{"id": WRITES + 1}], missing="null").seq == WRITES + 1, what
         assert_whole(table, WRITES + 1, asked=range((number + 2) % 5, WRITES + 2, 5))
     assert live(path).commits[0] == 20, f"the next trim finishes what was cut off: {what}"
     assert archive(path).commits == tuple(range(20)), what
@@ -563,7 +563,7 @@ def test_writing_reading_and_trimming_at_once(folder: Path) -> None:
                 break
         assert (children.finish(writer), children.finish(trimmer)) == (0, 0)
         for number in range(82, 86):
-            table.upsert([{"id": number}])
+            table.upsert([{"id": number}], missing="null")
         trim(path)
         assert_whole(table, 85, asked=range(0, 86, 4))
     assert len(live(path).commits) <= 8
@@ -583,7 +583,7 @@ def test_any_mixture_of_writes_and_trims_keeps_every_version(folder: Path, seed:
             log.limits = lambda limits=limits: limits  # type: ignore[misc]
             for _ in range(chance.randint(0, 7)):
                 seqs += 1
-                table.upsert([{"id": seqs}])
+                table.upsert([{"id": seqs}], missing="null")
             for _ in range(chance.randint(0, 2)):
                 log.trim_if_due(chance.choice([None, 1, 3, 10]))
             assert list(log.versions()) == list(range(seqs + 1))

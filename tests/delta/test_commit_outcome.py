@@ -70,7 +70,7 @@ def test_a_drop_that_cannot_clear_away_is_done_and_goes_on_with_the_next(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Lake(folder / "lake") as lake:
-        lake.create_table("a.t", SCHEMA, key="id").upsert([{"id": 1}])
+        lake.create_table("a.t", SCHEMA, key="id").upsert([{"id": 1}], missing="null")
     with Lake(folder / "lake", store=FaultyStore("drop.emptied", disk_full)) as lake:
         lake.drop_table("a.t")
         assert lake.tables() == []
@@ -91,7 +91,7 @@ def test_maintenance_finishes_a_drop_that_could_not_clear_away(folder: Path, poi
             table = lake.create_table(name, SCHEMA, key="id")
             table.upsert([{"id": 1, "v": "secret"}])
             table.fold()
-            table.upsert([{"id": 2}])
+            table.upsert([{"id": 2}], missing="null")
     # The first swap is the drop itself.
     store = FaultyStore(point, disk_full, nth=2 if point == "log.swap" else 1, times=None)
     with Lake(folder / "lake", store=store) as lake:
@@ -115,7 +115,7 @@ def test_maintenance_finishes_a_drop_that_could_not_clear_away(folder: Path, poi
 
 def test_a_drop_that_maintenance_cannot_finish_either_is_told_and_tried_again(folder: Path) -> None:
     with Lake(folder / "lake") as lake:
-        lake.create_table("a.t", SCHEMA, key="id").upsert([{"id": 1}])
+        lake.create_table("a.t", SCHEMA, key="id").upsert([{"id": 1}], missing="null")
     store = FaultyStore("drop.emptied", disk_full, times=2)
     with Lake(folder / "lake", store=store) as lake:
         lake.drop_table("a.t")

@@ -81,14 +81,14 @@ def made() -> Iterator[dict[str, Path]]:
         with Lake(folder / "written", settings=SETTINGS) as lake:
             table = lake.create_table("a.t", SCHEMA, key="id")
             for number in range(1, 24):
-                table.upsert([{"id": number}])
+                table.upsert([{"id": number}], missing="null")
         assert listing(folder / "written").commits == tuple(range(24))
         assert listing(folder / "written").checkpoints == (5, 10, 15, 20)
         trim_far_ahead(copied(folder / "written", folder / "later"))
         with Lake(folder / "folded", settings=SETTINGS) as lake:
             table = lake.create_table("a.t", SCHEMA, key="id")
             for number in range(1, 13):
-                table.upsert([{"id": number}])
+                table.upsert([{"id": number}], missing="null")
                 table.fold()
         yield {name: folder / name for name in ("written", "later", "folded")}
 
@@ -110,7 +110,7 @@ def trim_far_ahead(path: Path) -> None:
     with Lake(path, settings=SETTINGS) as lake:
         table = lake.table("a.t")
         for number in range(100, 115):
-            table.upsert([{"id": number}])
+            table.upsert([{"id": number}], missing="null")
     before = listing(path).commits[-1]
     trim(path, hours=RETAIN_HOURS + 1)
     assert 23 < listing(path).commits[0] < before
@@ -220,7 +220,7 @@ def test_after_trimming_everything_kept_can_be_read_and_the_rest_is_refused(path
         with pytest.raises(NotFound, match="no longer in its log: choose a newer one"):
             table.changes(since=13)
         assert [entry.seq for entry in table.history()] == list(range(23, 14, -1))
-        assert table.upsert([{"id": 24}]).seq == 24
+        assert table.upsert([{"id": 24}], missing="null").seq == 24
 
 
 def test_changes_are_not_cut_short_where_the_log_begins_with_a_commit_that_repeats_a_seq(folder: Path) -> None:
@@ -228,7 +228,7 @@ def test_changes_are_not_cut_short_where_the_log_begins_with_a_commit_that_repea
     with Lake(path, settings=SETTINGS) as lake:
         table = lake.create_table("a.t", SCHEMA, key="id")
         for number in range(1, 5):
-            table.upsert([{"id": number}])
+            table.upsert([{"id": number}], missing="null")
         for level in range(1, 8):  # versions 5 to 11 repeat seq 4
             table.set_options({"compression_level": level})
         trim(path, hours=RETAIN_HOURS + 1)
@@ -241,11 +241,11 @@ def test_changes_are_not_cut_short_where_the_log_begins_with_a_commit_that_repea
 def test_a_batch_id_is_remembered_beyond_its_commit(folder: Path) -> None:
     with Lake(folder / "lake", settings=SETTINGS) as lake:
         table = lake.create_table("a.t", SCHEMA, key="id")
-        table.upsert([{"id": 0}], batch_id="once")
+        table.upsert([{"id": 0}], missing="null", batch_id="once")
         for number in range(1, 12):
-            table.upsert([{"id": number}])
+            table.upsert([{"id": number}], missing="null")
         trim(folder / "lake", hours=RETAIN_HOURS + 1)
-        again = table.upsert([{"id": 0}], batch_id="once")
+        again = table.upsert([{"id": 0}], missing="null", batch_id="once")
         assert (again.seq, again.replayed) == (1, True)
 
 
@@ -257,7 +257,7 @@ def test_base_is_trimmed_too_and_fold_goes_on(folded: Path) -> None:
         for which in ("base", "changes"):
             trim(path, RETAIN_HOURS + 1, which)
             assert listing(path, which).commits[0] > 0
-        table.upsert([{"id": 13}])
+        table.upsert([{"id": 13}], missing="null")
         table.fold()
         assert ids(table) == list(range(1, 14))
         with pytest.raises(NotFound, match=r"choose a newer"):
@@ -271,7 +271,7 @@ def test_an_adopted_base_is_left_alone(folder: Path) -> None:
     with Lake(folder / "lake", settings=settings) as lake:
         table = lake.adopt("a.t", folder / "theirs", key="id")
         for number in range(1, 7):
-            table.upsert([{"id": number}])
+            table.upsert([{"id": number}], missing="null")
             table.fold()
         base, changes = table._handles.base.log, table._handles.changes.log
         for log in (base, changes):
@@ -294,7 +294,7 @@ def test_a_torn_checkpoint_falls_back_to_an_older_one(folded: Path, which: str) 
     with Lake(path, settings=SETTINGS) as lake:
         table = lake.table("a.t")
         assert ids(table) == list(range(1, 13))
-        table.upsert([{"id": 13}])
+        table.upsert([{"id": 13}], missing="null")
         table.fold()
         assert ids(table) == list(range(1, 14))
 
@@ -304,7 +304,7 @@ def test_a_torn_newest_commit_is_still_set_aside(path: Path) -> None:
     (log_folder(path) / f"{23:020d}.json").write_bytes(b"")
     with Lake(path, settings=SETTINGS) as lake:
         assert ids(lake.table("a.t")) == list(range(1, 23))
-        assert lake.table("a.t").upsert([{"id": 23}]).seq == 23
+        assert lake.table("a.t").upsert([{"id": 23}], missing="null").seq == 23
 
 
 def test_a_clean_up_that_dies_at_any_file_leaves_a_valid_log(path: Path) -> None:
@@ -342,14 +342,14 @@ def test_an_idle_handle_finds_the_head_again(path: Path, trimmed_far_ahead: Call
         assert len(ids(table)) == 23
         trimmed_far_ahead(path)
         assert ids(table) == [*range(1, 24), *range(100, 115)]
-        assert table.upsert([{"id": 200}]).seq == 39
+        assert table.upsert([{"id": 200}], missing="null").seq == 39
 
 
 def test_an_idle_handle_writes_first(path: Path, trimmed_far_ahead: Callable[[Path], None]) -> None:
     with Lake(path, settings=SETTINGS) as lake:
         table = lake.table("a.t")
         trimmed_far_ahead(path)
-        assert table.upsert([{"id": 200}], batch_id="b").seq == 39
+        assert table.upsert([{"id": 200}], missing="null", batch_id="b").seq == 39
         assert ids(table) == [*range(1, 24), *range(100, 115), 200]
 
 
@@ -375,7 +375,7 @@ def test_a_writer_that_slept_through_a_trim_lands_at_the_head(
     path: Path, write: str, trimmed_far_ahead: Callable[[Path], None]
 ) -> None:
     writes: dict[str, Callable[[Table], object]] = {
-        "upsert": lambda table: table.upsert([{"id": 200}]),
+        "upsert": lambda table: table.upsert([{"id": 200}], missing="null"),
         "set_options": lambda table: table.set_options({"compression_level": 9}),
         "add_column": lambda table: table.add_column(pa.field("w", pa.int64())),
     }
@@ -480,7 +480,7 @@ def test_checkpoints_stay_small_over_many_writes_and_folds(folder: Path) -> None
         table = lake.create_table("a.t", SCHEMA, key="id")
         assert "delta.deletedFileRetentionDuration" not in table._handles.base.log.properties
         for number in range(44):
-            table.upsert([{"id": number}])
+            table.upsert([{"id": number}], missing="null")
             if number % 4 == 3:
                 table.fold()
         assert len(ids(table)) == 44
@@ -501,7 +501,7 @@ def test_writing_alone_keeps_the_log_short(folder: Path) -> None:
         table = lake.create_table("a.t", SCHEMA, key="id", options=options)
         table._handles.changes.log.now_ms = lambda: later(2)
         for number in range(300):
-            table.upsert([{"id": number % 7}])
+            table.upsert([{"id": number % 7}], missing="null")
         found = listing(path)
         assert len(found.commits) <= 100 + 100 // 4 + 2 * 16
         assert len(found.checkpoints) <= 2 * 16

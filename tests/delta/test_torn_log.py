@@ -53,10 +53,10 @@ def path(folder: Path) -> Path:
     """A lake whose table has base rows 1 and 2, pending rows 3 and 4, each its own commit."""
     with Lake(folder / "lake") as lake:
         table = lake.create_table("a.t", SCHEMA, key="id")
-        table.upsert([{"id": 1}, {"id": 2}])
+        table.upsert([{"id": 1}, {"id": 2}], missing="null")
         table.fold()
-        table.upsert([{"id": 3}])
-        table.upsert([{"id": 4}])
+        table.upsert([{"id": 3}], missing="null")
+        table.upsert([{"id": 4}], missing="null")
         lake.create_table("a.other", SCHEMA).append([{"id": 7}])
     return folder / "lake"
 
@@ -67,7 +67,7 @@ def test_a_torn_newest_commit_of_changes_is_set_aside(path: Path, tear: Callable
 
     with Lake(path) as lake:
         assert ids(lake) == [1, 2, 3]
-        assert lake.table("a.t").upsert([{"id": 5}]).seq == 3
+        assert lake.table("a.t").upsert([{"id": 5}], missing="null").seq == 3
         lake.table("a.t").fold()
         assert ids(lake) == [1, 2, 3, 5]
         assert ids(lake, "a.other") == [7]
@@ -105,7 +105,7 @@ def test_a_table_whose_first_commit_is_torn_was_never_created(
     with Lake(path) as lake:
         assert lake.tables() == ["a.other"]
         table = lake.create_table("a.t", SCHEMA, key="id")
-        table.upsert([{"id": 8}])
+        table.upsert([{"id": 8}], missing="null")
         table.fold()
         assert ids(lake) == [8]
 
@@ -151,7 +151,7 @@ def test_a_torn_checkpoint_is_only_a_loss_of_time(folder: Path, which: str, tear
     with Lake(path, settings=Settings(checkpoint_every=2)) as lake:
         table = lake.create_table("a.t", SCHEMA, key="id")
         for number in range(5):
-            table.upsert([{"id": number}])
+            table.upsert([{"id": number}], missing="null")
             table.fold()
     checkpoints = sorted(log_of(path, which).glob("*.checkpoint.parquet"))
     assert checkpoints
@@ -160,7 +160,7 @@ def test_a_torn_checkpoint_is_only_a_loss_of_time(folder: Path, which: str, tear
 
     with Lake(path, settings=Settings(checkpoint_every=2)) as lake:
         assert ids(lake) == [0, 1, 2, 3, 4]
-        lake.table("a.t").upsert([{"id": 9}])
+        lake.table("a.t").upsert([{"id": 9}], missing="null")
         lake.table("a.t").fold()
     with Lake(path) as lake:
         assert ids(lake) == [0, 1, 2, 3, 4, 9]
@@ -172,7 +172,7 @@ def test_a_torn_pointer_to_the_checkpoint_is_only_a_loss_of_time(folder: Path, t
     with Lake(path, settings=Settings(checkpoint_every=2)) as lake:
         table = lake.create_table("a.t", SCHEMA, key="id")
         for number in range(5):
-            table.upsert([{"id": number}])
+            table.upsert([{"id": number}], missing="null")
     tear(log_of(path, "changes") / "_last_checkpoint")
 
     with Lake(path) as lake:

@@ -44,7 +44,9 @@ def test_of_many_who_create_a_table_one_does(address: str) -> None:
         with Lake(address) as lake:
             barrier.wait(60)
             try:
-                lake.create_table("a.t", WIDE if number % 2 else NARROW, key="id").upsert([{"id": number}])
+                lake.create_table("a.t", WIDE if number % 2 else NARROW, key="id").upsert(
+                    [{"id": number}], missing="null"
+                )
             except Conflict:
                 return "exists"
             return "created"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
+SPARSE = {"missing_columns": "null"}  # files hold what a test is about, and nothing else
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("name", pa.string()), ("price", pa.decimal128(10, 2)), ("at", pa.timestamp("us", "UTC"))]
 )
@@ -37,7 +38,7 @@ def ids(lake: Lake) -> list[int]:
 
 
 def test_csv_with_quotes_nulls_and_other_column_orders(lake: Lake, spark: SparkSession, inbox: Path) -> None:
-    lake.create_table("s.t", SCHEMA, key="id")
+    lake.create_table("s.t", SCHEMA, key="id", options=SPARSE)
     (inbox / "a.csv").write_text('id,name,price,at\n1,"Bo, ""B""",1.25,2026-01-01T00:00:00Z\n2,,,\n')
     with gzip.open(inbox / "b.csv.gz", "wt") as file:
         file.write("name,id\nCy,3\n")
@@ -54,7 +55,7 @@ def test_csv_with_quotes_nulls_and_other_column_orders(lake: Lake, spark: SparkS
 
 
 def test_json_lines(lake: Lake, spark: SparkSession, inbox: Path) -> None:
-    lake.create_table("s.t", SCHEMA.append(pa.field("tags", pa.list_(pa.string()))), key="id")
+    lake.create_table("s.t", SCHEMA.append(pa.field("tags", pa.list_(pa.string()))), key="id", options=SPARSE)
     (inbox / "a.jsonl").write_text('{"id": 1, "price": 2.5, "tags": ["x", "y"]}\n{"id": 2, "name": "B"}\n')
 
     lake.ingest("s.t", str(inbox / "a.jsonl"))
@@ -67,7 +68,7 @@ def test_json_lines(lake: Lake, spark: SparkSession, inbox: Path) -> None:
 def test_parquet_folder(lake: Lake, spark: SparkSession, inbox: Path) -> None:
     pq.write_table(pa.table({"id": [1, 2], "name": ["a", "b"]}), inbox / "1.parquet")
     pq.write_table(pa.table({"id": [3]}), inbox / "2.parquet")
-    lake.create_table("s.t", SCHEMA, key="id")
+    lake.create_table("s.t", SCHEMA, key="id", options=SPARSE)
 
     assert lake.ingest("s.t", str(inbox)).rows == 3
 
@@ -76,7 +77,7 @@ BAD_CSV = "id,name,price\n1,ok,1.00\nx2,not a number,1.00\n3,too many digits,1.9
 
 
 def test_bad_records_fail_with_their_place_and_nothing_is_written(lake: Lake, spark: SparkSession, inbox: Path) -> None:
-    lake.create_table("s.t", SCHEMA, key="id")
+    lake.create_table("s.t", SCHEMA, key="id", options=SPARSE)
     (inbox / "a.csv").write_text(BAD_CSV)
 
     with pytest.raises(InvalidRequest) as refused:
@@ -91,7 +92,7 @@ def test_bad_records_fail_with_their_place_and_nothing_is_written(lake: Lake, sp
 
 
 def test_bad_records_go_to_quarantine_and_the_rest_arrives(lake: Lake, spark: SparkSession, inbox: Path) -> None:
-    lake.create_table("s.t", SCHEMA, key="id")
+    lake.create_table("s.t", SCHEMA, key="id", options=SPARSE)
     (inbox / "a.csv").write_text(BAD_CSV)
 
     report = lake.ingest("s.t", str(inbox / "a.csv"), on_bad_record="quarantine")
@@ -108,7 +109,7 @@ def test_bad_records_go_to_quarantine_and_the_rest_arrives(lake: Lake, spark: Sp
 
 
 def test_files_without_a_row_say_so(lake: Lake, spark: SparkSession, inbox: Path) -> None:
-    lake.create_table("s.t", SCHEMA, key="id")
+    lake.create_table("s.t", SCHEMA, key="id", options=SPARSE)
     (inbox / "names.csv").write_text("id,name\n")
     (inbox / "bad.csv").write_text("id,name\nx,1\ny,2\n")
 
@@ -132,7 +133,7 @@ def test_a_large_file_is_read_in_pieces_by_several_tasks(
 
     for module, name in ((text_files, "RANGE_BYTES"), (ingest, "TASK_BYTES"), (ingest, "SMALL_BYTES")):
         monkeypatch.setattr(module, name, 2_000)
-    lake.create_table("s.t", SCHEMA, key="id")
+    lake.create_table("s.t", SCHEMA, key="id", options=SPARSE)
     lines = [f'{number},"line {number}\nand ""more"", of it",1.5' for number in range(500)]
     lines[400] = "x,y,z"
     (inbox / "a.csv").write_text("id,name,price\n" + "\n".join(lines))
@@ -149,7 +150,7 @@ def test_a_large_file_is_read_in_pieces_by_several_tasks(
 
 
 def test_a_broken_json_line_is_found(lake: Lake, spark: SparkSession, inbox: Path) -> None:
-    lake.create_table("s.t", SCHEMA, key="id")
+    lake.create_table("s.t", SCHEMA, key="id", options=SPARSE)
     (inbox / "a.jsonl").write_text('{"id": 1}\n{"id": 2\n')
 
     with pytest.raises(InvalidRequest, match=r"a\.jsonl, line 2: no JSON"):
@@ -193,7 +194,7 @@ def test_a_load_that_fails_leaves_no_new_table(lake: Lake, spark: SparkSession, 
 
 
 def test_bad_requests(lake: Lake, spark: SparkSession, inbox: Path) -> None:
-    lake.create_table("s.t", SCHEMA, key="id")
+    lake.create_table("s.t", SCHEMA, key="id", options=SPARSE)
     (inbox / "a.csv").write_text("id,other\n1,a\n")
     (inbox / "b.txt").write_text("id\n1\n")
 

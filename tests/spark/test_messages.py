@@ -111,7 +111,7 @@ def test_messages_that_are_parsed_already(lake: Lake, spark: SparkSession, tmp_p
 
 
 def test_a_frame_without_messages_is_refused(lake: Lake, spark: SparkSession, tmp_path: Path) -> None:
-    table = lake.create_table("s.t", SCHEMA, key="id")
+    table = lake.create_table("s.t", SCHEMA, key="id", options={"missing_columns": "null"})
     write(tmp_path / "in", 0, [{"id": 1}])
     sink = table.stream_writer(envelope="debezium")
     with pytest.raises(Exception, match="an envelope takes messages"):
@@ -144,7 +144,7 @@ def test_the_command(lake: Lake, tmp_path: Path) -> None:
 def test_events_of_which_nobody_knows_the_operation_are_set_aside_by_spark_too(
     lake: Lake, spark: SparkSession, tmp_path: Path
 ) -> None:
-    table = lake.create_table("s.t", SCHEMA, key="id")
+    table = lake.create_table("s.t", SCHEMA, key="id", options={"missing_columns": "null"})
     write(
         tmp_path / "in", 0, [{"op": op, "id": n, "name": "x", "lsn": 1} for n, op in enumerate(["c", "X", None, "u"])]
     )

@@ -111,3 +111,12 @@ def test_a_pipeline(lake: Lake, table: Table) -> None:
 
     lake.pipeline("p", {"steps": [{**step, "missing": "null"}]}).run()
     assert table.get(1) == NULLED
+
+
+def test_a_table_that_an_ingest_creates_has_nothing_to_lose(lake: Lake, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"id": 1, "note": "x"}\n{"id": 2, "price": 3}\n')
+
+    lake.ingest("s.new", str(tmp_path / "a.json"), create=True, key="id")
+
+    assert lake.table("s.new").options["missing_columns"] == "refuse"
+    assert lake.table("s.new").get(2) == {"id": 2, "note": None, "price": 3}

@@ -104,7 +104,7 @@ def test_the_same_bytes_are_the_same_rows(
     declared: str | None,
     pack: Callable[[bytes], bytes],
 ) -> None:
-    lake.create_table("s.t", SCHEMA, key="id")
+    lake.create_table("s.t", SCHEMA, key="id", options={"missing_columns": "null"})
     (tmp_path / "in").mkdir()
     data = (CSV if kind == "csv" else JSON).encode(encoding)
     # Bodies say in a header how they are packed.
@@ -125,7 +125,7 @@ def test_the_same_bytes_are_the_same_rows(
 def test_what_is_no_row_is_refused_with_its_line(
     lake: Lake, spark: SparkSession, tmp_path: Path, door: Callable[[Lake, Path, str, str | None], None]
 ) -> None:
-    lake.create_table("s.t", SCHEMA, key="id")
+    lake.create_table("s.t", SCHEMA, key="id", options={"missing_columns": "null"})
     for number, (kind, text, said) in enumerate(
         [
             ("csv", b'id,name\n1,"a\nb"\n2,Gr\xf6\xdfe\n', "line 4: bytes that are no text"),

@@ -188,7 +188,8 @@ class Lake(LakeMethods[Table]):
         `create=True` creates the table first if it is missing, with `schema` or the columns found in the files.
         Records that do not fit fail the load with their place, or are set aside in a folder
         (`on_bad_record="quarantine"`). Text is UTF-8, or what a byte order mark or `encoding` says; files packed with
-        gzip, zstd or bzip2 are recognised. `missing`: what becomes of columns that records lack, as for `upsert`.
+        gzip, zstd or bzip2 are recognised. `missing`: what becomes of columns that records lack, as for
+        `upsert`; in a table that is created now they are null.
         """
         need("spark")
         encoding = check_encoding(encoding)
@@ -205,6 +206,7 @@ class Lake(LakeMethods[Table]):
             columns = self._arrow_schema(schema) if schema is not None else infer(self.spark, files, kind, encoding)
             table = self.create_table(name, columns, key, order_by, time, partition_by)
             at_seq = internals(table).handles.changes.created_at_seq
+            missing = missing or "null"  # nothing is there to be lost
         try:
             return ingest(
                 self._internals.table(name).handles, files, kind, mode, on_bad_record, batch_id, tell, encoding, missing

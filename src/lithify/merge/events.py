@@ -57,10 +57,10 @@ def resolve_events(
     if partial:
         keys = conform(rows.select(list(schema.key)), schema.select(schema.key))
         return compose_events(schema, deleted, keys, contributions(insertable_rows_of(written, schema), schema), at)
-    if complete and written.num_rows:
-        check_frame(written.column_names, schema)
     fitted = conform(written, schema.columns) if written.num_rows else schema.columns.empty_table()
     check_rows(fitted, schema)
+    if complete and written.num_rows:
+        check_frame(written.column_names, schema)
     if not deleted.any() and not schema.rules:
         return compose_lines(schema, *lines_of(schema, [Change(0, Op.UPSERT, fitted)]))
     keys = conform(rows.select(list(schema.key)), schema.select(schema.key))

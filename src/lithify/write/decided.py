@@ -89,9 +89,10 @@ def write_changed(table: TableInternals, write: Write, parts: Mapping[Op, pa.Tab
         left, skipped = {}, 0
         for op, rows in distinct.items():
             if op not in DELETES:
-                if write.complete:
-                    check_frame(rows.column_names, snapshot.schema, sets=True)
+                given = rows.column_names
                 rows = rows if rows.schema == columns else conform(rows, columns)
+                if write.complete:
+                    check_frame(given, snapshot.schema, sets=True)
                 there = rows_with_keys(reader, snapshot, rows.select(list(schema.key)), columns.names)
                 same = same_rows(rows, there, schema.key)
                 rows, skipped = rows.filter(pa.array(~same)), skipped + int(same.sum())

@@ -275,10 +275,10 @@ class _Entry:
                     f"column {gone[0]!r} of the table was renamed or dropped while rows were to be deleted by it; "
                     "nothing was deleted: look at the columns, then delete again"
                 )
-            if self.write.complete and op in (Op.UPSERT, Op.REPLACE):
-                check_frame(rows.column_names, schema, sets=True)  # of lines that give some columns nothing is lost
             wanted = schema.select(rows.column_names) if op is Op.DELETE else line_columns(schema, op)
             fitted[op] = rows if rows.schema == wanted else conform(rows, wanted)
+            if self.write.complete and op in (Op.UPSERT, Op.REPLACE):
+                check_frame(rows.column_names, schema, sets=True)  # of lines that give some columns nothing is lost
         self.parts = fitted
 
     def answer(self) -> Commit | BaseException:
