@@ -88,7 +88,7 @@ def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for module in (hot_rows, hot_load):
         monkeypatch.setattr(module, "BLOCK_ROWS_MAX", 4)
     monkeypatch.setattr(hot_rows, "SMALL_BLOCK_ROWS", 3)
-    monkeypatch.setattr(hot_rows, "DEAD_ROWS_MAX", 1)
+    monkeypatch.setattr(hot_rows, "DEAD_SHARE", 2)
     monkeypatch.setattr(hot_load, "SAMPLE_ROWS_MIN", 1)
     monkeypatch.setattr(hot_load, "SAVED_BYTES_MIN", -1_000_000)
     monkeypatch.setattr(hot_load, "SAVED_SHARE_MIN", -1_000.0)

@@ -14,13 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lithify.cache.extents import PAGE_BYTES
+from lithify.cache.key_search import Wanted
 from lithify.cache.memory_account import Budget
-from lithify.cache.rows import BLOCK_ROWS_MAX, DEAD_ROWS_MAX, Block, HotRows, Segment, Wanted, conformed
+from lithify.cache.rows import ALIVE, BLOCK_ROWS_MAX, DEAD_SHARE, Block, HotRows, Segment, conformed
+from lithify.cache.strings import DICTIONARY, VIEW
 from lithify.core.ops import Overlay
 from lithify.errors import LimitExceeded
 
 COLUMNS = pa.schema([("k", pa.int64()), ("s", pa.string()), ("v", pa.float64())])
-DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 AMPLE = 2**30
 
 
@@ -71,16 +72,34 @@ def test_few_dead_rows_cost_no_copy() -> None:
     after = before.applied(overlay([5, 500], table([5], "new")), ["k"])
 
     assert after.segments[0].block is before.segments[0].block
-    assert len(after.batches()) == 4
+    told = after.batches()[0].column(ALIVE).to_pylist()
+    assert [row for row, alive in enumerate(told) if not alive] == [5, 500]
 
 
 def test_many_dead_rows_are_copied_out() -> None:
     before = hot(table(range(1_000)))
-    dead = range(0, 2 * (DEAD_ROWS_MAX + 1), 2)
-    after = before.applied(overlay(dead, COLUMNS.empty_table()), ["k"])
+    dead = range(0, 1_000, DEAD_SHARE)
+    at_most = before.applied(overlay(dead, COLUMNS.empty_table()), ["k"])
+    after = at_most.applied(overlay([1], COLUMNS.empty_table()), ["k"])
 
-    assert len(after.batches()) == 1
-    assert after.rows == 1_000 - len(dead)
+    assert at_most.segments[0].block is before.segments[0].block
+    assert (after.rows, after.segments[0].block.batch.num_rows, after.has_dead) == (874, 874, False)
+
+
+def test_a_block_whose_rows_are_all_dead_is_no_more() -> None:
+    after = hot(table(range(100)), table(range(100, 200))).applied(overlay(range(100), COLUMNS.empty_table()), ["k"])
+
+    assert [segment.rows for segment in after.segments] == [100]
+
+
+def test_only_living_rows_are_found_and_given() -> None:
+    rows = hot(table(range(100)), columns=COLUMNS).applied(overlay([7], COLUMNS.empty_table()), ["k"])
+    keys = pa.table({"k": pa.array([7, 8], pa.int64())})
+
+    assert rows.matching(keys, ["k"]).column("k").to_pylist() == [8]
+    assert rows.row(keys.slice(0, 1), ["k"]).num_rows == 0
+    assert rows.to_arrow().column_names == COLUMNS.names
+    assert rows.to_arrow(["v"]).num_rows == 99
 
 
 def test_many_small_changes_leave_few_batches() -> None:
@@ -153,6 +172,39 @@ def test_rows_are_found_by_keys_of_every_type(kind: str, data: st.DataObject) ->
     assert sorted(zip(lines.tolist(), positions.tolist(), strict=True)) == expected
 
 
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_rows_are_found_by_keys_of_several_columns(data: st.DataObject) -> None:
+    """However a block is sorted, with equal rows and without."""
+    kinds = data.draw(st.lists(st.sampled_from(["int64", "uint8", "string", "binary", "date"]), min_size=2, max_size=3))
+    keys_drawn = st.tuples(*(st.integers(0, 4) for _ in kinds))
+    here = data.draw(st.lists(keys_drawn, min_size=1, max_size=60))
+    here = sorted(here) if data.draw(st.booleans()) else here
+    asked = data.draw(st.lists(keys_drawn, max_size=20, unique=True))
+
+    def columns(rows: list[tuple[int, ...]]) -> dict[str, pa.Array]:
+        made = [KEY_COLUMNS[kind] for kind in kinds]
+        return {str(i): pa.array([value(row[i]) for row in rows], dtype) for i, (dtype, value) in enumerate(made)}
+
+    with Budget(AMPLE).room(0) as room:
+        block = Block(pa.record_batch(columns(here)), room)
+    lines, positions = block.find(Wanted(pa.table(columns(asked)), [str(i) for i in range(len(kinds))]))
+
+    expected = sorted((i, j) for i, want in enumerate(asked) for j, have in enumerate(here) if want == have)
+    assert sorted(zip(lines.tolist(), positions.tolist(), strict=True)) == expected
+
+
+def test_keys_of_text_are_found_without_a_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which is what makes a change of a large table cheap."""
+    monkeypatch.setattr(Block, "_find_by_hash", None)
+    rows = pa.table({"a": [1, 1, 2], "b": ["x", "y", "x"]})
+    with Budget(AMPLE).room(0) as room:
+        block = Block(rows.to_batches()[0], room)
+
+    assert block.find(Wanted(rows.slice(1), ["a", "b"]))[1].tolist() == [1, 2]
+    assert block.find(Wanted(rows.slice(1, 1), ["b"]))[1].tolist() == [1]
+
+
 def test_nulls_meet_nulls_and_nothing_else() -> None:
     rows = pa.table({"x": pa.array([1, None, 2, None], pa.int64())})
     cached = hot(rows, columns=rows.schema)
@@ -186,12 +238,12 @@ def test_losers_are_changes_with_a_lower_order_than_the_row_here() -> None:
     st.lists(
         st.tuples(st.sets(st.integers(0, 200), max_size=40), st.sets(st.integers(0, 200), max_size=40)), max_size=12
     ),
-    st.booleans(),
+    st.sampled_from([pa.string(), DICTIONARY, VIEW]),
 )
 def test_any_sequence_of_changes_does_what_it_does_to_a_dict(
-    steps: list[tuple[set[int], set[int]]], text: bool
+    steps: list[tuple[set[int], set[int]]], text: pa.DataType
 ) -> None:
-    columns = pa.schema([("k", pa.int64()), ("s", DICTIONARY if text else pa.string()), ("v", pa.float64())])
+    columns = pa.schema([("k", pa.int64()), ("s", text), ("v", pa.float64())])
     budget = Budget(AMPLE)
     rows = hot(table(range(60)), table(reversed(range(60, 120))), budget=budget, columns=columns)
     expected = contents(rows)
@@ -224,7 +276,7 @@ def test_what_is_let_go_of_is_given_back() -> None:
 def test_rows_that_somebody_still_reads_count() -> None:
     budget = Budget(AMPLE)
     rows = hot(table(range(1_000)), budget=budget)
-    newer = rows.applied(overlay(range(100), COLUMNS.empty_table()), ["k"])
+    newer = rows.applied(overlay(range(200), COLUMNS.empty_table()), ["k"])
 
     assert budget.bytes == rows.bytes + newer.bytes
 

@@ -16,6 +16,7 @@ import pytest
 from datafusion import SessionContext
 
 from lithify.cache.shared_memory import Layout, MappedSegment, SharedMemory
+from lithify.cache.strings import as_views
 
 COLUMNS: dict[str, pa.Array] = {
     "numbers": pa.array([1, None, 3], pa.int64()),
@@ -30,6 +31,9 @@ COLUMNS: dict[str, pa.Array] = {
     "nothing": pa.nulls(3),
     "dictionary": pa.array(["a", "b", "a"]).dictionary_encode(),
     "dictionary with nulls": pa.array(["a", None, "a"]).dictionary_encode(),
+    "views": pa.array(["a", None, "longer than twelve bytes"]).cast(pa.string_view()),
+    "views without a buffer beside them": as_views(pa.array(["a", None, "b"])),
+    "slice of views": pa.array(["x", "a", None, "longer than twelve bytes"]).cast(pa.string_view())[1:4],
     "lists": pa.array([[1, 2], None, []], pa.list_(pa.int64())),
     "structs": pa.array([{"a": 1, "b": "x"}, None, {"a": None, "b": None}]),
     "maps": pa.array([[("k", 1)], None, []], pa.map_(pa.string(), pa.int64())),

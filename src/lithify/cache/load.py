@@ -1,8 +1,8 @@
 """Reads a plan into memory as `HotRows`, block by block, never beyond the budget.
 
 Before each block is decoded, room for it is taken; where there is none, everything read so far is let go of and the
-load is refused. Page checksums are verified. Strings whose values repeat are kept as dictionaries, which a look at the
-first block decides; a wrong guess costs memory, never an answer.
+load is refused. Page checksums are verified. Short strings are kept as views, long ones whose values repeat as
+dictionaries (`strings`), which a look at the first block decides; a wrong guess costs memory, never an answer.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from lithify.cache.memory_account import Budget, Room
 from lithify.cache.rows import BLOCK_ROWS_MAX, Block, HotRows, Segment, conformed, join
+from lithify.cache.strings import DICTIONARY, INLINE_BYTES_MAX, VIEW
 from lithify.core.read_plan import ReadPlan, Source
 from lithify.errors import Unavailable
 from lithify.files.local_files import bring
@@ -31,7 +32,6 @@ SAVED_SHARE_MIN, SAVED_BYTES_MIN = 0.25, 4 * 2**20
 SAMPLE_ROWS_MIN = 1_000
 # More files than this are worth a second thread.
 FILES_PER_THREAD = 2
-KIND = pa.dictionary(pa.int32(), pa.string())
 # Of a file whose row groups are not known: how much larger it is uncompressed, about.
 RAW_SHARE = 3
 
@@ -87,22 +87,26 @@ class _Reading:
         self._wanted = pa.schema(
             [*plain, *(plan.schema.columns.field(n).with_nullable(True) for n in by if n not in names)]
         )
-        self._dictionaries = self._worth_a_dictionary(plain)
-        self.columns = pa.schema([f.with_type(KIND) if f.name in self._dictionaries else f for f in plain])
+        kinds = self._kinds(plain)
+        # What repeats is decoded once that way, whatever it becomes.
+        self._dictionaries = list(kinds)
+        self.columns = pa.schema([f.with_type(kinds.get(f.name, f.type)) for f in plain])
 
-    def _worth_a_dictionary(self, columns: pa.Schema) -> list[str]:
+    def _kinds(self, columns: pa.Schema) -> dict[str, pa.DataType]:
+        """How strings are kept that are not kept as strings."""
         candidates = [f.name for f in columns if pa.types.is_string(f.type) and f.name not in self.plan.schema.key]
         source = next(iter((*self.plan.clean, *self.plan.touched)), None)
         if not candidates or source is None or source.rows < SAMPLE_ROWS_MIN:
-            return []
+            return {}
         wanted = pa.schema([columns.field(name) for name in candidates])
         # As dictionaries, because a value that repeats takes no room in the file and would take much here.
         with closing(self._batches(source, wanted, candidates)) as batches:
             sample = next(batches, None)
             if sample is None:
-                return []
+                return {}
             total = sum(standing.rows for standing in (*self.plan.clean, *self.plan.touched))
-            return [name for name in candidates if _pays(sample[0].column(name), total)]
+            found = ((name, _kind(sample[0].column(name), total)) for name in candidates)
+            return {name: kind for name, kind in found if kind is not None}
 
     def segments_of(self, source: Source, touched: bool) -> list[Segment]:
         found: list[Segment] = []
@@ -166,15 +170,19 @@ def _gathered(parts: Iterable[list[Segment]], reading: _Reading) -> list[Segment
     return segments
 
 
-def _pays(values: pa.ChunkedArray, rows: int) -> bool:
+def _kind(values: pa.ChunkedArray, rows: int) -> pa.DataType | None:
+    """How such strings are kept, if not as strings. `rows`: of the whole table."""
     if len(values) < SAMPLE_ROWS_MIN:
-        return False
+        return None
     encoded = values.combine_chunks()
     encoded = encoded if pa.types.is_dictionary(encoded.type) else encoded.dictionary_encode()
     lengths = pc.binary_length(encoded.dictionary).take(encoded.indices)
+    if (pc.max(lengths).as_py() or 0) <= INLINE_BYTES_MAX:
+        return VIEW
     plain_bytes = (pc.sum(lengths).as_py() or 0) + 4 * len(values)
     saved = plain_bytes - int(encoded.dictionary.nbytes) - 4 * len(values)
-    return saved > plain_bytes * SAVED_SHARE_MIN and saved / len(values) * rows > SAVED_BYTES_MIN
+    pays = saved > plain_bytes * SAVED_SHARE_MIN and saved / len(values) * rows > SAVED_BYTES_MIN
+    return DICTIONARY if pays else None
 
 
 def _block_bytes(file: pq.ParquetFile, names: Sequence[str]) -> int:

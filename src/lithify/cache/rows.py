@@ -1,18 +1,22 @@
 """The rows of a table at one seq, in memory, and how changes are applied to them without a copy of the rest.
 
 Rows lie in blocks, which are never changed. A segment is a block without some of its rows: a change that replaces a
-few rows makes a new segment over the same block, read as slices around them, and puts its own rows into a block of
-their own. Where slices would become many, the block is copied without its dead rows; where blocks become small, they
-are merged. So a change costs what it touches, and a query sees few and long batches. `HotRows` is immutable: a query
-keeps the one it was given.
+few rows makes a new segment over the same block, with a bit for each row that says whether it is alive, and puts its
+own rows into a block of their own. Where more than one row in eight is dead, the block is copied without them; where
+blocks become small, they are merged. So a change costs what it touches, and a query sees few and long batches.
+`HotRows` is immutable: a query keeps the one it was given.
 
-Rows are found by key in each block: by binary search where the key is one number (blocks of base are sorted by key;
-others get an order of two bytes a row), otherwise by a hash of the wanted keys, and only in blocks whose bounds allow.
+A query reads the blocks as they lie, with the bits as a column beside the others (`ALIVE`) that it filters by: so only
+columns that it reads are copied, batch by batch, as it goes. `batches` shows that column wherever a row is dead;
+whoever is given rows to keep is given the living ones.
+
+Rows are found by key in each block: by binary search (`key_search`) where the types of the key have an order, otherwise
+by a hash of the wanted keys, and only in blocks whose bounds allow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,17 +26,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lithify.cache.key_search import NOWHERE, KeyOrder, Positions, Wanted
+from lithify.cache.strings import as_views, is_encoded, plain, plain_array
 from lithify.core.arrow_rows import lookup
-from lithify.core.column_types import type_of
+from lithify.core.names import RESERVED_PREFIX
 from lithify.core.ops import Overlay
 from lithify.merge.order import older
 
 BLOCK_ROWS_MAX = 65_536
 SMALL_BLOCK_ROWS = BLOCK_ROWS_MAX // 4
-DEAD_ROWS_MAX = 8
-ORDER_BYTES = 2
-_NONE_DEAD = np.empty(0, np.int64)
-Positions = np.ndarray
+# A block is copied where more than one row in so many is dead: until then, passing over them costs less.
+DEAD_SHARE = 8
+# Of each row: its place in an order by key, and its bit.
+BESIDE_BYTES = 3
+ALIVE = f"{RESERVED_PREFIX}_alive"
 
 
 class Room(Protocol):
@@ -66,28 +73,25 @@ class Block:
 
     def __init__(self, batch: pa.RecordBatch, room: Room) -> None:
         assert 0 < batch.num_rows <= BLOCK_ROWS_MAX
-        stored = room.keep(batch, ORDER_BYTES * batch.num_rows)
+        stored = room.keep(batch, BESIDE_BYTES * batch.num_rows)
         self.batch, self.bytes, self.shape, self._owner = stored.batch, stored.bytes, stored.shape, stored.owner
-        self._orders: dict[str, _Order] = {}
+        self._orders: dict[tuple[str, ...], KeyOrder] = {}
         self._bounds: dict[str, tuple[pa.Scalar, pa.Scalar]] = {}
 
     def find(self, wanted: Wanted) -> tuple[Positions, Positions]:
         """Pairs of a line of `wanted` and the place of a row that has its values."""
-        name = wanted.by[0]
-        column = self.batch.column(name)
-        if wanted.numbers is None or column.null_count or not type_of(column.type).is_counted:
+        columns = [self.batch.column(name) for name in wanted.by]
+        if not wanted.is_searchable_in(columns):
             return self._find_by_hash(wanted)
-        numbers = _numbers(column)
-        order = self._orders.get(name)
+        order = self._orders.get(wanted.by)
         if order is None:
-            order = self._orders[name] = _Order.of(numbers)
-        lines, positions = order.find(numbers, wanted.numbers)
-        return wanted.numbers_lines[lines], positions
+            order = self._orders[wanted.by] = KeyOrder.of(columns)
+        return order.find(columns, wanted)
 
     def _find_by_hash(self, wanted: Wanted) -> tuple[Positions, Positions]:
         near = wanted.lines if wanted.nulls else self._near(wanted)
         if not len(near):
-            return _NONE_DEAD, _NONE_DEAD
+            return NOWHERE, NOWHERE
         keys = wanted.keys if len(near) == wanted.keys.num_rows else wanted.keys.take(near)
         rows = plain(pa.Table.from_batches([self.batch.select(list(wanted.by))]))
         found = lookup(rows, keys, wanted.by)
@@ -102,7 +106,7 @@ class Block:
             self._bounds[name] = both["min"], both["max"]
         low, high = self._bounds[name]
         if not low.is_valid:
-            return _NONE_DEAD
+            return NOWHERE
         values = wanted.keys.column(name)
         if values.type != low.type:
             return wanted.lines
@@ -112,74 +116,58 @@ class Block:
 
 
 @dataclass(frozen=True)
-class _Order:
-    """How the numbers of a column lie: sorted as they are (`order` is None), or in this order."""
-
-    order: np.ndarray | None
-    low: int
-    high: int
-
-    @classmethod
-    def of(cls, numbers: np.ndarray) -> _Order:
-        if len(numbers) < 2 or bool((numbers[1:] >= numbers[:-1]).all()):
-            return cls(None, int(numbers[0]), int(numbers[-1]))
-        order = np.argsort(numbers, kind="stable").astype(np.uint16)
-        return cls(order, int(numbers[order[0]]), int(numbers[order[-1]]))
-
-    def find(self, numbers: np.ndarray, wanted: np.ndarray) -> tuple[Positions, Positions]:
-        """`wanted` is sorted. Of equal numbers, all are found."""
-        first, last = int(wanted.searchsorted(self.low)), int(wanted.searchsorted(self.high, side="right"))
-        if first == last:
-            return _NONE_DEAD, _NONE_DEAD
-        near = wanted[first:last]
-        ordered = numbers if self.order is None else numbers[self.order]
-        starts, ends = ordered.searchsorted(near), ordered.searchsorted(near, side="right")
-        counts = ends - starts
-        lines = np.repeat(np.arange(first, last), counts)
-        positions = np.repeat(starts - np.concatenate([[0], counts.cumsum()[:-1]]), counts) + np.arange(counts.sum())
-        return lines, positions if self.order is None else self.order[positions].astype(np.int64)
-
-
-class Wanted:
-    """Keys to be found, each once. A key of one number is also kept sorted, with the lines it came from."""
-
-    def __init__(self, keys: pa.Table, by: Sequence[str]) -> None:
-        self.by = tuple(by)
-        self.keys = keys.select(list(by)).combine_chunks()
-        self.lines = np.arange(keys.num_rows)
-        self.nulls = any(self.keys.column(name).null_count for name in by)
-        self.numbers: np.ndarray | None = None
-        self.numbers_lines = self.lines
-        if len(by) == 1 and type_of(self.keys.schema.field(by[0]).type).is_counted and not self.nulls and keys.num_rows:
-            values = _numbers(self.keys.column(by[0]).chunk(0))
-            self.numbers_lines = np.argsort(values, kind="stable")
-            self.numbers = values[self.numbers_lines]
-
-
-@dataclass(frozen=True)
 class Segment:
-    """A block without its dead rows, whose positions are sorted."""
+    """A block without its dead rows. `alive` has a bit for each row, the first one lowest, as Arrow has them; None: no
+    row is dead.
+    """
 
     block: Block
-    dead: np.ndarray = field(default_factory=lambda: _NONE_DEAD)
+    alive: bytes | None = None
+    dead: int = 0
 
     @property
     def rows(self) -> int:
-        return int(self.block.batch.num_rows) - len(self.dead)
+        return int(self.block.batch.num_rows) - self.dead
 
     def find(self, wanted: Wanted) -> tuple[Positions, Positions]:
         lines, positions = self.block.find(wanted)
-        if len(self.dead) and len(positions):
-            alive = ~np.isin(positions, self.dead)
-            lines, positions = lines[alive], positions[alive]
+        if self.alive is not None and len(positions):
+            bits = np.frombuffer(self.alive, np.uint8)
+            living = (bits[positions >> 3] >> (positions & 7).astype(np.uint8) & 1).astype(bool)
+            lines, positions = lines[living], positions[living]
         return lines, positions
 
-    def pieces(self) -> Iterator[pa.RecordBatch]:
-        start = 0
-        for row in (*self.dead.tolist(), self.block.batch.num_rows):
-            if row > start:
-                yield self.block.batch.slice(start, row - start)
-            start = row + 1
+    def without(self, positions: Positions) -> Segment:
+        """`positions` are those of living rows."""
+        count = self.block.batch.num_rows
+        bits = np.frombuffer(all_alive(count) if self.alive is None else self.alive, np.uint8)
+        living = np.unpackbits(bits, count=count, bitorder="little")
+        living[positions] = 0
+        return Segment(self.block, np.packbits(living, bitorder="little").tobytes(), count - int(living.sum()))
+
+    def living(self, names: Sequence[str]) -> pa.RecordBatch:
+        """As they are kept, but for views, which Arrow cannot pick rows of."""
+        whole = plain_views(self.block.batch.select(list(names)))
+        return whole if self.alive is None else whole.filter(bits_column(self.alive, whole.num_rows))
+
+
+def all_alive(rows: int) -> bytes:
+    return b"\xff" * -(-rows // 8)
+
+
+def bits_column(alive: bytes, rows: int) -> pa.Array:
+    return pa.Array.from_buffers(pa.bool_(), rows, [None, pa.py_buffer(alive)])
+
+
+def told_alive(blocks: Iterable[tuple[pa.RecordBatch, bytes | None]]) -> list[pa.RecordBatch]:
+    """Blocks with their bits as a last column; without, where no row of any of them is dead."""
+    blocks = list(blocks)
+    if all(alive is None for _, alive in blocks):
+        return [batch for batch, _ in blocks]
+    return [
+        batch.append_column(ALIVE, bits_column(alive or all_alive(batch.num_rows), batch.num_rows))
+        for batch, alive in blocks
+    ]
 
 
 class RowsInMemory(Protocol):
@@ -192,14 +180,19 @@ class RowsInMemory(Protocol):
     def rows(self) -> int: ...
 
     @property
-    def has_dictionaries(self) -> bool: ...
+    def is_encoded(self) -> bool:
+        """Whether some strings are kept in another way than as strings."""
+
+    @property
+    def has_dead(self) -> bool:
+        """Whether a column `ALIVE` says which rows count."""
 
     def batches(self) -> list[pa.RecordBatch]: ...
 
 
 @dataclass(frozen=True, eq=False)
 class HotRows:
-    """`columns` are those that are held, with dictionaries where strings are kept so."""
+    """`columns` are those that are held, with dictionaries or views where strings are kept so."""
 
     columns: pa.Schema
     segments: tuple[Segment, ...]
@@ -214,16 +207,21 @@ class HotRows:
         return sum(segment.block.bytes for segment in self.segments)
 
     @cached_property
-    def has_dictionaries(self) -> bool:
-        return any(pa.types.is_dictionary(f.type) for f in self.columns)
+    def is_encoded(self) -> bool:
+        return any(is_encoded(f.type) for f in self.columns)
+
+    @cached_property
+    def has_dead(self) -> bool:
+        return any(segment.dead for segment in self.segments)
 
     def batches(self) -> list[pa.RecordBatch]:
-        return [piece for segment in self.segments for piece in segment.pieces()]
+        return told_alive((segment.block.batch, segment.alive) for segment in self.segments)
 
     def to_arrow(self, names: Sequence[str] | None = None) -> pa.Table:
         """In plain types."""
-        table = pa.Table.from_batches(self.batches(), self.columns)
-        return plain(table if names is None else table.select(list(names)))
+        names = self.columns.names if names is None else list(names)
+        pieces = (plain(pa.Table.from_batches([segment.living(names)])) for segment in self.segments)
+        return pa.concat_tables([plain(self.columns.empty_table().select(names)), *pieces])
 
     def row(self, key: pa.Table, by: Sequence[str]) -> pa.Table:
         """The rows with this key, none or one."""
@@ -240,8 +238,8 @@ class HotRows:
         for segment in self.segments:
             _, positions = segment.find(wanted)
             if len(positions):
-                rows = pa.Table.from_batches([segment.block.batch]).take(pa.array(np.unique(positions)))
-                found.append(plain(rows))
+                rows = pa.Table.from_batches([plain_views(segment.block.batch)])
+                found.append(plain(rows.take(pa.array(np.unique(positions)))))
         return pa.concat_tables(found)
 
     # -- changing
@@ -257,7 +255,7 @@ class HotRows:
             batch = segment.block.batch
             here = [plain_array(batch.column(name)).take(pa.array(positions)) for name in order]
             lost.append(lines[older([each.take(pa.array(lines)) for each in values], here)])
-        chosen = np.concatenate(lost) if lost else _NONE_DEAD
+        chosen = np.concatenate(lost) if lost else NOWHERE
         return contested.select(list(by)).take(pa.array(np.sort(chosen)))
 
     def applied(self, overlay: Overlay, by: Sequence[str]) -> HotRows:
@@ -278,9 +276,8 @@ class HotRows:
             if not len(positions):
                 yield segment
                 continue
-            dead = np.union1d(segment.dead, positions)
-            left = Segment(segment.block, dead)
-            if len(dead) > DEAD_ROWS_MAX and left.rows:
+            left = segment.without(positions)
+            if left.rows and left.dead * DEAD_SHARE > left.block.batch.num_rows:
                 left = join([left], self.columns, self.budget)
             if left.rows:
                 yield left
@@ -312,17 +309,25 @@ class HotRows:
 def join(segments: Sequence[Segment], columns: pa.Schema, budget: Budget) -> Segment:
     """A copy of their living rows, as one block."""
     with budget.room(sum(segment.block.bytes for segment in segments)) as room:
-        pieces = [piece for segment in segments for piece in segment.pieces()]
-        return Segment(Block(_joined(pieces, columns), room))
+        return Segment(Block(_joined([segment.living(columns.names) for segment in segments], columns), room))
 
 
 def _joined(pieces: Sequence[pa.RecordBatch], columns: pa.Schema) -> pa.RecordBatch:
     """One batch that owns its memory and no more than it needs."""
-    table = pa.Table.from_batches(pieces, columns)
+    table = pa.concat_tables(pa.Table.from_batches([piece]) for piece in pieces)
     if any(pa.types.is_dictionary(f.type) for f in columns):
         table = table.unify_dictionaries()
-    arrays = [_whole(column) for column in table.columns]
-    return pa.RecordBatch.from_arrays([_compacted(values) for values in arrays], schema=columns)
+    arrays = [_compacted(_whole(column)) for column in table.columns]
+    arrays = [as_views(a) if pa.types.is_string_view(f.type) else a for a, f in zip(arrays, columns, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=columns)
+
+
+def plain_views(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Views as strings, and dictionaries as they are."""
+    for number, column in enumerate(batch.schema):
+        if pa.types.is_string_view(column.type):
+            batch = batch.set_column(number, column.with_type(pa.string()), batch.column(number).cast(pa.string()))
+    return batch
 
 
 def _compacted(values: pa.Array) -> pa.Array:
@@ -349,26 +354,10 @@ def conformed(rows: pa.Table, columns: pa.Schema) -> pa.RecordBatch:
             encoded = values.combine_chunks()
             encoded = encoded if pa.types.is_dictionary(encoded.type) else encoded.dictionary_encode()
             arrays.append(encoded.cast(column.type))
+        elif pa.types.is_string_view(column.type):
+            arrays.append(as_views(values.combine_chunks()))
         else:
             arrays.append(
                 _whole(values.cast(column.type)) if rows.num_rows else values.cast(column.type).combine_chunks()
             )
     return pa.RecordBatch.from_arrays(arrays, schema=columns)
-
-
-def _numbers(values: pa.Array) -> np.ndarray:
-    numbers: np.ndarray = type_of(values.type).ordered(values).to_numpy()
-    return numbers
-
-
-def plain(table: pa.Table) -> pa.Table:
-    """Without dictionaries."""
-    for number, column in enumerate(table.schema):
-        if pa.types.is_dictionary(column.type):
-            values = table.column(number).cast(column.type.value_type)
-            table = table.set_column(number, column.with_type(column.type.value_type), values)
-    return table
-
-
-def plain_array(values: pa.Array) -> pa.Array:
-    return values.cast(values.type.value_type) if pa.types.is_dictionary(values.type) else values

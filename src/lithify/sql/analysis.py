@@ -31,6 +31,7 @@ from lithify.sql.pushdown import NOT_READ, Request, orders_floats, reads_floats,
 
 READ_ONLY = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
 ANALYSES_CACHED_MAX, CACHED_TEXT_MAX = 256, 4_096
+ASKS_FOR_TYPES = "arrow_"
 CLOCK = "asks for the current time in a way that is not understood"
 
 
@@ -63,7 +64,9 @@ class QueryAnalysis:
         self._optimised, self._catalog = optimised, catalog
         self.text = optimised.display_indent()
         self._hot: dict[TableRef, RowsInMemory | None] = {}
-        self.plain = self.repeatable = False
+        self.repeatable = False
+        # Some functions tell how Arrow keeps a value, and are to tell of the table's own types.
+        self.plain = ASKS_FOR_TYPES in query.lower()
         self.hash_joins = not _filters_a_right_join(self.text)
         # Set by whoever runs it: the memory that it may take.
         self.memory_bytes_max: int | None = None
@@ -125,8 +128,8 @@ class QueryAnalysis:
 
     def simplify(self) -> bool:
         """Take hot strings as strings from now on. False: they were already."""
-        dictionaries = any(rows is not None and rows.has_dictionaries for rows in self._hot.values())
-        changed, self.plain = dictionaries and not self.plain, True
+        encoded = any(rows is not None and rows.is_encoded for rows in self._hot.values())
+        changed, self.plain = encoded and not self.plain, True
         return changed
 
     def plan(self, ref: TableRef) -> ReadPlan:

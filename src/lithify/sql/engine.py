@@ -329,7 +329,7 @@ class ServingEngine:
             if is_exhausted(error):
                 raise
             if analysis.simplify():
-                # What the engine cannot do with dictionaries it can do with strings.
+                # What the engine cannot do with dictionaries or views it can do with strings.
                 return self._collected(analysis, course)
             if analysis.care is Care.NO_STATISTICS or ENGINE_FAULT not in str(error):
                 raise
@@ -349,15 +349,15 @@ class ServingEngine:
 
     def _frame(self, analysis: QueryAnalysis, session: Session, *, narrow: bool) -> DataFrame | None:
         """The query over the rows that it needs. Narrow: where they are in memory, also of only the columns that it
-        needs, or with strings as dictionaries; None if it then means something else.
+        needs, or with strings as they are kept; None if it then means something else.
         """
         tables: dict[TableRef, Table] = {}
         narrowed, small = False, True
         for ref, request in analysis.requests.items():
             if narrow and (hot := analysis.hot_rows(ref)) is not None:
                 cutoff = analysis.cutoff(ref)
-                tables[ref] = self._hot.table(hot, lambda: session.ctx, plain=analysis.plain, cutoff=cutoff)
-                narrowed |= len(hot.columns) < len(analysis.schema(ref)) or hot.has_dictionaries
+                tables[ref] = self._hot.table(hot, plain=analysis.plain, cutoff=cutoff)
+                narrowed |= len(hot.columns) < len(analysis.schema(ref)) or hot.is_encoded
                 small &= hot.rows <= ONE_THREAD_ROWS_MAX
                 continue
             rows = self._rows(analysis, ref, narrow=narrow)

@@ -1,26 +1,27 @@
 """Hot rows as DataFusion sees them, and when files are the better choice.
 
 The table that DataFusion reads is made once for each state of a hot table and goes with it; it reads the same memory.
-Strings that are kept as dictionaries are shown so first, which is faster. Where a query cannot be planned or run like
-that, or would give other types, they are shown as strings through a view.
+Where rows of it are dead, a view passes over them by their bits and shows the table's own columns. Strings that are
+kept as dictionaries or views are shown so first, which is faster. Where a query cannot be planned or run like that, or
+would give other types, they are shown as strings.
 """
 
 from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
 
 import pyarrow as pa
 from datafusion import SessionContext, col
 from datafusion.catalog import Table
 from datafusion.expr import Expr
 
-from lithify.cache.rows import RowsInMemory
+from lithify.cache.rows import ALIVE, RowsInMemory
+from lithify.cache.strings import is_encoded
 from lithify.core.expiry import Cutoff
 from lithify.core.names import quoted
 from lithify.core.read_plan import ReadPlan
-from lithify.sql.scan_files import shown, table_of_batches
+from lithify.sql.scan_files import frame_of, shown, table_of_batches
 from lithify.sql.scan_memory import fits_memory
 
 # Up to so many rows, a scan in memory takes less time than it takes to find out whether files would be faster.
@@ -39,38 +40,34 @@ class HotViews:
         self._tables: weakref.WeakKeyDictionary[RowsInMemory, Table] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
 
-    def table(
-        self, hot: RowsInMemory, ctx_of: Callable[[], SessionContext], *, plain: bool, cutoff: Cutoff | None = None
-    ) -> Table:
-        """`ctx_of` gives the context in which a view of it is built, if one is needed. `cutoff`: without the rows that
-        have expired.
-        """
+    def table(self, hot: RowsInMemory, *, plain: bool, cutoff: Cutoff | None = None) -> Table:
+        """`plain`: with strings as strings. `cutoff`: without the rows that have expired."""
         with self._lock:
             table = self._tables.get(hot)
             if table is None:
                 # In parts, so that the engine need not deal them out first.
                 parts = PARTS_PER_THREAD * self._threads if hot.rows > ONE_THREAD_ROWS_MAX else 1
-                table = self._tables[hot] = table_of_batches(self._scratch, hot.batches(), hot.columns, parts)
-        strings = plain and hot.has_dictionaries
-        return _view(ctx_of(), table, hot, cutoff, strings=strings) if strings or cutoff is not None else table
+                table = table_of_batches(self._scratch, hot.batches(), hot.columns, parts)
+                table = self._tables[hot] = self._living(table, hot) if hot.has_dead else table
+        strings = plain and hot.is_encoded
+        return self._view(table, hot, cutoff, strings=strings) if strings or cutoff is not None else table
 
+    def _living(self, table: Table, hot: RowsInMemory) -> Table:
+        frame = frame_of(self._scratch, table).filter(col(quoted(ALIVE)))
+        return Table(frame.select(*(col(quoted(name)) for name in hot.columns.names)).into_view())
 
-def _view(ctx: SessionContext, table: Table, hot: RowsInMemory, cutoff: Cutoff | None, *, strings: bool) -> Table:
-    name = f"lithify_hot_{id(hot)}"
-    if not ctx.table_exist(name):
-        ctx.register_table(name, table)
-    frame = ctx.table(f"datafusion.public.{name}")
-    if cutoff is not None:
-        frame = shown(frame, cutoff)
-    if strings:
-        frame = frame.select(
-            *[_as_string(f) if pa.types.is_dictionary(f.type) else col(quoted(f.name)) for f in hot.columns]
-        )
-    return Table(frame.into_view())
+    def _view(self, table: Table, hot: RowsInMemory, cutoff: Cutoff | None, *, strings: bool) -> Table:
+        frame = frame_of(self._scratch, table)
+        if cutoff is not None:
+            frame = shown(frame, cutoff)
+        if strings:
+            frame = frame.select(*map(_as_string, hot.columns))
+        return Table(frame.into_view())
 
 
 def _as_string(field: pa.Field) -> Expr:
-    return col(quoted(field.name)).cast(pa.string()).alias(field.name)
+    column = col(quoted(field.name))
+    return column.cast(pa.string()).alias(field.name) if is_encoded(field.type) else column
 
 
 def reads_most(plan: ReadPlan) -> bool:

@@ -186,6 +186,16 @@ def table_of_batches(
         ctx.deregister_table(name)
 
 
+def frame_of(ctx: SessionContext, table: Table) -> DataFrame:
+    """A table as a relation. The context keeps nothing of it."""
+    name = f"lithify_rows_{next(_numbers)}"
+    ctx.register_table(name, table)
+    try:
+        return ctx.table(f"datafusion.public.{name}")
+    finally:
+        ctx.deregister_table(name)
+
+
 def _register_rows(ctx: SessionContext, table: pa.Table) -> str:
     return _register_batches(ctx, table.to_batches(max_chunksize=65_536), table.schema)
 

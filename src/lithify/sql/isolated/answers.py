@@ -211,7 +211,7 @@ class Told:
         number = self._states.number(rows)
         if self._seen.state(number, lambda: {segment.block.shape.segment for segment in rows.segments}):
             return HotState(number)
-        blocks = tuple((segment.block.shape, tuple(segment.dead.tolist())) for segment in rows.segments)
+        blocks = tuple((segment.block.shape, segment.alive) for segment in rows.segments)
         return HotState(number, rows.columns, blocks)
 
     def _with_local_files(self, plan: ReadPlan) -> ReadPlan:
@@ -246,4 +246,4 @@ class Told:
     def _shared(self, rows: SharedRows) -> HotState:
         if self._seen.state(rows.number, lambda: {shared.shape.segment for shared in rows.blocks}):
             return HotState(rows.number)
-        return HotState(rows.number, rows.columns, tuple((shared.shape, ()) for shared in rows.blocks))
+        return HotState(rows.number, rows.columns, tuple((shared.shape, None) for shared in rows.blocks))

@@ -63,12 +63,13 @@ Task = Select | Read | Explain | Columns | Parse
 @dataclass(frozen=True)
 class HotState:
     """Hot rows of one moment, or changes that are pending. A process that has seen it before is told only its `id`;
-    otherwise `blocks` has the shape of each block in shared memory and the positions of its dead rows.
+    otherwise `blocks` has the shape of each block in shared memory and the bits that say which of its rows are alive;
+    None: all.
     """
 
     id: int
     columns: pa.Schema | None = None
-    blocks: tuple[tuple[Any, tuple[int, ...]], ...] = ()
+    blocks: tuple[tuple[Any, bytes | None], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from lithify.cache.rows import RowsInMemory
+from lithify.cache.rows import ALIVE, RowsInMemory, told_alive
 from lithify.cache.shared_memory import MappedSegment
+from lithify.cache.strings import is_encoded
 from lithify.core.names import TableRef
 from lithify.core.ops import Overlay
 from lithify.core.predicates import Predicate
@@ -209,19 +210,11 @@ class Service:
 
     def rows_of(self, state: HotState) -> RowsThere:
         if state.id not in self._states:
-            self._states[state.id] = RowsThere(state, self._batches(state))
+            blocks = [
+                (self._segments[shape.segment].batch(shape, state.columns), alive) for shape, alive in state.blocks
+            ]
+            self._states[state.id] = RowsThere(state, told_alive(blocks))
         return self._states[state.id]
-
-    def _batches(self, state: HotState) -> list[pa.RecordBatch]:
-        batches = []
-        for shape, dead in state.blocks:
-            batch = self._segments[shape.segment].batch(shape, state.columns)
-            start = 0
-            for row in (*dead, shape.rows):
-                if row > start:
-                    batches.append(batch.slice(start, row - start))
-                start = row + 1
-        return batches
 
 
 class RowsThere:
@@ -234,16 +227,23 @@ class RowsThere:
 
     @cached_property
     def rows(self) -> int:
+        if self.has_dead:
+            return sum(batch.column(ALIVE).true_count for batch in self._batches)
         return sum(batch.num_rows for batch in self._batches)
 
     @cached_property
-    def has_dictionaries(self) -> bool:
-        return any(pa.types.is_dictionary(f.type) for f in self.columns)
+    def is_encoded(self) -> bool:
+        return any(is_encoded(f.type) for f in self.columns)
+
+    @cached_property
+    def has_dead(self) -> bool:
+        return any(ALIVE in batch.schema.names for batch in self._batches)
 
     def batches(self) -> list[pa.RecordBatch]:
         return self._batches
 
     def table(self) -> pa.Table:
+        """Of pending changes, none of which is dead."""
         return pa.Table.from_batches(self._batches, self.columns)
 
 
