@@ -155,11 +155,11 @@ def test_the_cache_may_be_removed_at_any_time(filled: str, folder: Path) -> None
         assert table.get(0) == {"id": 0, "v": "still written"}
 
 
-@pytest.mark.parametrize("bytes_max", [scan_memory.RAW_BYTES_MAX, -1], ids=["in memory", "scanned"])
+@pytest.mark.parametrize("bytes_max", [scan_memory.BUCKET_RAW_BYTES_MAX, -1], ids=["in memory", "scanned"])
 def test_queries_go_on_while_their_copies_are_removed(
     filled: str, folder: Path, bytes_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scan_memory, "RAW_BYTES_MAX", bytes_max)
+    monkeypatch.setattr(scan_memory, "BUCKET_RAW_BYTES_MAX", bytes_max)
     cache, ended = folder / "cache", threading.Event()
 
     def remove() -> None:
@@ -180,11 +180,11 @@ def test_queries_go_on_while_their_copies_are_removed(
             remover.join()
 
 
-@pytest.mark.parametrize("bytes_max", [scan_memory.RAW_BYTES_MAX, -1], ids=["in memory", "scanned"])
+@pytest.mark.parametrize("bytes_max", [scan_memory.BUCKET_RAW_BYTES_MAX, -1], ids=["in memory", "scanned"])
 def test_a_table_larger_than_the_cache_is_read_whole(
     filled: str, folder: Path, bytes_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scan_memory, "RAW_BYTES_MAX", bytes_max)
+    monkeypatch.setattr(scan_memory, "BUCKET_RAW_BYTES_MAX", bytes_max)
     total = sum(size for size in (file.stat().st_size for file in copies_in(folder / "writer")))
     with opened(filled, folder / "cache", cache_gb_max=total / 4 / 10**9) as lake:
         for turn in range(3):

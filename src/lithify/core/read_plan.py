@@ -94,6 +94,8 @@ class ReadPlan(Shown):
     pruning: PruningReport | None = None
     # Beside `changes`: keys and order values of deletes that keep some of them out.
     remembered: pa.Table | None = None
+    # Its files are named by local copies of what lies in a bucket.
+    copied: bool = False
 
     @property
     def schema(self) -> TableSchema:

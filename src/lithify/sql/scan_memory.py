@@ -1,6 +1,8 @@
 """The surviving row groups of a plan, read into memory.
 
-Worth it where little is left: no folder of links, no listing, no second look at footers. A row group may survive its
+Worth it where little is left: no folder of links, no listing, no second look at footers. From about 100,000 rows on the
+engine's own scan takes less processor time, and half of it for a million. Of a lake in a bucket more is read this way:
+blocks of an object instead of all of it, and copies whose pages are verified. A row group may survive its
 statistics and still hold no wanted row, so the columns of the predicate are read first, and the others only of the row
 groups where some row may match; of those few rows are handed on where few match.
 """
@@ -24,13 +26,15 @@ from lithify.core.column_types import Family, type_of
 from lithify.core.predicates import And, Compare, In, IsNull, Or, Predicate, Prefix, both, columns_of
 from lithify.core.read_plan import ReadPlan, Source
 from lithify.core.schema import nullable
+from lithify.files.addresses import is_remote
 from lithify.files.footer_cache import Footers
 from lithify.files.local_files import bring, is_far
 from lithify.files.open_parquet import corrupt
 from lithify.files.parquet import completed
 from lithify.merge.apply import standing
 
-RAW_BYTES_MAX = 64 * 2**20
+RAW_BYTES_MAX = 4 * 2**20
+BUCKET_RAW_BYTES_MAX = 64 * 2**20
 ROWS_BYTES_MAX = 256 * 2**20
 FILES_MAX = 1_000
 # Less than this is read faster by one thread than it takes to wake another.
@@ -53,7 +57,8 @@ def fits_memory(plan: ReadPlan) -> bool:
         if source.raw_bytes is None:
             return False
         total += source.raw_bytes
-    return total <= RAW_BYTES_MAX
+    in_bucket = plan.copied or any(is_remote(source.path) for source in standing)
+    return total <= (BUCKET_RAW_BYTES_MAX if in_bucket else RAW_BYTES_MAX)
 
 
 def bring_most(sources: Sequence[Source]) -> None:

@@ -227,7 +227,8 @@ class Told:
         def renamed(group: Sequence[Source]) -> tuple[Source, ...]:
             return tuple(replace(source, path=local[source.path]) for source in group)
 
-        return replace(plan, clean=renamed(plan.clean), touched=renamed(plan.touched), changes=renamed(plan.changes))
+        clean, touched, changes = map(renamed, (plan.clean, plan.touched, plan.changes))
+        return replace(plan, clean=clean, touched=touched, changes=changes, copied=True)
 
     def close(self) -> None:
         """Nobody reads what it was told any more."""
