@@ -25,8 +25,8 @@ FEED_PAGE_ROWS = 200_000
 class SpoolTarget:
     """Where the tasks of one write lay their rows down: `root`/`folder`, the folder of the job `job`.
 
-    `ordered`: the rows come with their order columns, so that of several rows of a key one can win; `complete`: they give
-    all columns of the table.
+    `ordered`: the rows come with their order columns, so that of several rows of a key one can win; `complete`: they
+    give all columns of the table.
     """
 
     schema: TableSchema
