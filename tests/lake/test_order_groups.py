@@ -36,7 +36,7 @@ def lake(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Lake]:
 
 @pytest.fixture
 def items(lake: Lake) -> Table:
-    return lake.create_table("shop.items", COLUMNS, key="id", order_groups=GROUPS)
+    return lake.create_table("shop.items", COLUMNS, key="id", order_groups=GROUPS, options={"missing_columns": "null"})
 
 
 def priced(price: int, at: int | None, id: int = 1, currency: str = "EUR") -> Row:

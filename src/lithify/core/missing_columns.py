@@ -7,7 +7,8 @@ is there.
 
 Of a frame its columns are compared by name, once. Of rows that come one by one (dicts, JSON) each gives the columns
 that it names: they travel as a text beside the rows (`GIVEN`), and each distinct text is looked at once. Columns of
-the key are not asked for here, nor those with a merge rule that passes over null: nothing is lost there.
+the key are not asked for here, nor those with a merge rule that passes over null, nor those of an order group of which
+a row says nothing: nothing is lost there.
 """
 
 from __future__ import annotations
@@ -36,15 +37,21 @@ def refuses_missing(schema: TableSchema, missing: Any = None) -> bool:
     return schema.keyed and (missing or schema.missing_columns) == "refuse"
 
 
-def needed_columns(schema: TableSchema, *, sets: bool = False) -> tuple[str, ...]:
-    """Columns that would be lost where rows lack them. `sets`: rows win over what is there, whatever rules say."""
-    passing = () if sets else [name for name, rule in schema.merge_rules.items() if rule != _LAST]
+def needed_columns(schema: TableSchema, *, sets: bool = False, given: Collection[str] = ()) -> tuple[str, ...]:
+    """Columns that would be lost where rows lack them. `sets`: rows win over what is there, whatever rules say. Of an
+    order group, those that give its order column (`given`) need all columns, others none.
+    """
+    if sets:
+        return tuple(name for name in schema.names if name not in schema.key)
+    passing = {name for name, rule in schema.merge_rules.items() if rule != _LAST}
+    for order, names in schema.order_groups.items():
+        passing.update((order, *names) if order not in given else ())
     return tuple(name for name in schema.names if name not in schema.key and name not in passing)
 
 
 def check_frame(names: Collection[str], schema: TableSchema, *, sets: bool = False) -> None:
     """Refuse a frame without a column that is needed."""
-    if lacking := [name for name in needed_columns(schema, sets=sets) if name not in names]:
+    if lacking := [name for name in needed_columns(schema, sets=sets, given=names) if name not in names]:
         raise refused(lacking)
 
 
@@ -52,15 +59,15 @@ def check_given(texts: pa.ChunkedArray, schema: TableSchema, *, sets: bool = Fal
     """Refuse rows of which one does not name a column that is needed. `texts`: what each names (`GIVEN`)."""
     if not pa.types.is_string(texts.type) or texts.null_count:
         raise InvalidRequest(f"column {GIVEN!r} lists the columns that a row gives, as text: leave it out to give all")
-    needed, lacking, where = needed_columns(schema, sets=sets), dict[str, None](), None
+    lacking, where = dict[str, None](), None
     for text in texts.unique().to_pylist():
         there = set(names_given(text))
-        if not_named := [name for name in needed if name not in there]:
+        if not_named := [name for name in needed_columns(schema, sets=sets, given=there) if name not in there]:
             lacking |= dict.fromkeys(not_named)
             row = pc.index(texts, pa.scalar(text, texts.type)).as_py()
             where = row if where is None else min(row, where)
     if lacking:
-        raise refused([name for name in needed if name in lacking], where)
+        raise refused([name for name in schema.names if name in lacking], where)
 
 
 def with_given(columns: pa.Schema) -> pa.Schema:
