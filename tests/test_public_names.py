@@ -77,6 +77,7 @@ def test_the_lake() -> None:
         "sort_by",
         "expires",
         "merge_rules",
+        "order_groups",
     ]
     assert parameters(Lake.sql)[1:] == ["query", "as_of", "parameters"]
     assert parameters(Lake.execute)[1:] == ["statement", "parameters", "dry_run", "batch_id", "actor", "reason"]
