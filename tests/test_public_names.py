@@ -95,9 +95,9 @@ def test_connecting() -> None:
 
 def test_the_table() -> None:
     contract = {
-        "append": ["data", "batch_id", "actor", "schema_fingerprint", "evolve"],
-        "upsert": ["data", "batch_id", "actor", "schema_fingerprint", "if_changed", "evolve"],
-        "replace": ["data", "batch_id", "actor", "schema_fingerprint"],
+        "append": ["data", "batch_id", "actor", "schema_fingerprint", "evolve", "missing"],
+        "upsert": ["data", "batch_id", "actor", "schema_fingerprint", "if_changed", "evolve", "missing"],
+        "replace": ["data", "batch_id", "actor", "schema_fingerprint", "missing"],
         "update": ["data", "batch_id", "missing", "actor", "schema_fingerprint"],
         "delete": ["keys", "batch_id", "at", "actor", "reason", "schema_fingerprint"],
         "delete_where": ["condition", "batch_id", "actor", "reason", "within"],

@@ -126,7 +126,7 @@ def test_several_rows_of_a_key_are_refused_without_a_value_of_order_by(
     monkeypatch.setattr(spool, "SMALL_ROWS_MAX", small_rows_max)
     orders = lake.create_table("shop.orders", COLUMNS, key="id", order_by=order_by)
     columns = pa.schema([COLUMNS.field("id"), COLUMNS.field("region")])
-    writer = begun(lake, columns=columns)
+    writer = begun(lake, columns=columns, missing="null")
     messages = [task(writer, rows(ids), columns) for ids in ([1, 2], [2, 3])]
 
     with pytest.raises(InvalidRequest, match=r"more than one row for the same key, e.g. 2"):
@@ -266,7 +266,7 @@ def test_a_spool_belongs_to_the_jvm_above_whoever_begins_it(tmp_path: Path) -> N
 def test_columns_that_changed_meanwhile_do_not_lose_rows(
     lake: Lake, orders: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small, large = begun(lake), begun(lake)
+    small, large = begun(lake, missing="null"), begun(lake, missing="null")
     messages = [task(small, rows([1]))], [task(large, rows([2]))]
     orders.add_column(pa.field("note", pa.string()))
 
@@ -279,9 +279,22 @@ def test_columns_that_changed_meanwhile_do_not_lose_rows(
     assert leftovers(lake) == []
 
 
+def test_a_column_that_came_meanwhile_refuses_rows_that_do_not_have_it(lake: Lake, orders: Table) -> None:
+    writer = begun(lake)
+    messages = [task(writer, rows([1]))]
+    orders.add_column(pa.field("note", pa.string()))
+
+    with pytest.raises(InvalidRequest, match="lack the column 'note'"):
+        writer.commit(messages)
+
+    assert orders.count() == 0
+    assert leftovers(lake) == []
+
+
 @pytest.mark.parametrize(
     ("options", "columns", "said"),
     [
+        ({}, COLUMNS.remove(2), "lack the column 'total'"),
         ({}, pa.schema([("id", pa.int64()), ("nope", pa.string())]), "'nope' is not in the table"),
         ({}, pa.schema([("id", pa.string())]), "'id': string does not fit int64"),
         ({"asOf": "3"}, COLUMNS, "'asOf' is for batch reads"),
