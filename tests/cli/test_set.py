@@ -29,7 +29,7 @@ def test_set_then_describe_then_back_to_the_default(orders: Run) -> None:
         "compression_level is back to the lake's default: 3; bloom_columns is back to the lake's default: automatic"
         in again.out
     )
-    assert orders("describe", "shop.orders", "--json").json["options"] == {}
+    assert orders("describe", "shop.orders", "--json").json["options"] == {"missing_columns": "null"}
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_bad_options(orders: Run, given: list[str], message: str) -> None:
     answer = orders("set", "shop.orders", *given)
     assert answer.code == 1
     assert message in " ".join(answer.err.split())
-    assert orders("describe", "shop.orders", "--json").json["options"] == {}
+    assert orders("describe", "shop.orders", "--json").json["options"] == {"missing_columns": "null"}
 
 
 def test_sizes_with_a_unit(orders: Run) -> None:
