@@ -23,6 +23,7 @@ from lithify.cli import (
     index,
     jobs,
     pipeline,
+    quick_start,
     restore,
     rows,
     run,
@@ -169,6 +170,7 @@ for _module in (*_MODULES, machine):
 
 
 def main() -> None:
+    quick_start.this_process_runs_one_command()
     app()
 
 

@@ -13,6 +13,7 @@ import typer
 
 from lithify.cli.command import BatchIdOption, Commands, Session, TableArgument
 from lithify.cli.output import Column
+from lithify.cli.quick_start import spare_pandas
 from lithify.cli.row_output import FormatOption, LimitOption, OutputOption, check_format, rows_wanted, write_rows
 from lithify.cli.values import cell
 from lithify.core.wording import plural
@@ -90,6 +91,7 @@ def sql(
         from lithify.sql.parameters import bound
 
         text = bound(text, parameters)
+    spare_pandas()
     with session.lake() as lake:
         started = time.perf_counter()
         rows, cut = _answer(session, lake, text, as_of, rows_wanted(session, chosen, output, limit))

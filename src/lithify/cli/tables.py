@@ -14,6 +14,7 @@ import typer
 
 from lithify.cli.command import Commands, Session, TableArgument
 from lithify.cli.output import TABLE, Column, counts
+from lithify.cli.quick_start import spare_pandas
 from lithify.cli.values import bytes_cell, cell, count_cell, human_bytes, parse_bytes
 from lithify.core.json_out import dumps
 from lithify.core.merge_rules import rules_in
@@ -180,6 +181,7 @@ def list_tables(session: Session) -> None:
         lithify tables
         lithify tables --json
     """
+    spare_pandas()
     with session.lake() as lake:
         rows = [_table_row(lake, name) for name in lake.tables()]
         columns = [
