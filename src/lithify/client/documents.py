@@ -96,7 +96,8 @@ def columns_document(columns: pa.Schema) -> list[dict[str, Any]]:
 
 def definition_of(document: Any) -> TableSchema:
     own, effective = _known_options(document.get("options")), _known_options(document.get("options_effective"))
-    if MISSING_COLUMNS in effective:  # one that is not told is from before, as of a table
+    # One that is not told is from before, as of a table; without a key nobody says it.
+    if MISSING_COLUMNS in effective and field_of(document, "key"):
         own[MISSING_COLUMNS] = effective[MISSING_COLUMNS]
     return TableSchema(
         columns_of(field_of(document, "columns")),
