@@ -357,7 +357,7 @@ def try_next(folder: PurePath, orders: str) -> list[str]:
     lake = f"lithify --lake {shlex.quote(str(shown))}"
     row = (
         '{"id": 42, "customer_id": 7, "ordered_at": "2026-10-01T00:01:48Z", "status": "paid", '
-        '"items": 1, "amount": 19.90, "country": "DE"}'
+        '"items": 1, "amount": 19.90, "country": "DE", "note": null}'
     )
     return [
         f"{lake} tables",
