@@ -246,7 +246,7 @@ def test_as_of_reads_the_rows_and_columns_of_then(lake: Lake) -> None:
     table = lake.create_table("shop.orders", COLUMNS, key="id")
     seq = table.upsert(orders([1])).seq
     table.add_column(pa.field("note", pa.string()))
-    table.upsert(orders([2]))
+    table.upsert(orders([2]), missing="null")
 
     found = rows_of(source(lake, "shop.orders", asOf=str(seq)))
 
