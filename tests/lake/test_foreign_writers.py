@@ -104,7 +104,7 @@ def test_a_column_that_another_writer_added_is_not_folded_away(lake: Lake, folde
         table.to_arrow()
 
     table.add_column(pa.field("z", pa.string()))
-    table.upsert([{"id": 1, "v": "new"}])
+    table.upsert([{"id": 1, "v": "new", "z": None}])
     table.fold()
     assert rows(table.to_arrow()) == [{"id": 1, "v": "new", "z": None}, {"id": 2, "v": "b", "z": "keep"}]
 

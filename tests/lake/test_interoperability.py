@@ -205,7 +205,7 @@ def test_an_added_column_is_null_in_older_rows(lake: Lake, reader: str, folded_b
     if folded_before:
         table.fold()
     table.add_column(pa.field("w", pa.list_(pa.int64())))
-    table.upsert([{"id": 2, "v": "c", "w": [1]}, {"id": 3, "v": "d"}])
+    table.upsert([{"id": 2, "v": "c", "w": [1]}, {"id": 3, "v": "d", "w": None}])
     table.fold()
 
     expected = [{"id": 1, "v": "a", "w": None}, {"id": 2, "v": "c", "w": [1]}, {"id": 3, "v": "d", "w": None}]

@@ -114,9 +114,9 @@ def test_a_table_with_forty_columns_deletes_by_the_last_one(either_lake: Lake) -
 def test_a_key_that_is_the_fortieth_column(lake: Lake) -> None:
     names = [f"c{number}" for number in range(40)]
     table = lake.create_table("a.t", pa.schema([(name, pa.int64()) for name in names]), key="c39")
-    table.upsert([{"c39": 1}, {"c39": 2}])
+    table.upsert([{"c39": 1}, {"c39": 2}], missing="null")
     table.fold()
-    table.upsert([{"c39": 2, "c0": 5}])
+    table.upsert([{"c39": 2, "c0": 5}], missing="null")
     table.fold()
     assert table.get(2)["c0"] == 5
     assert table.to_arrow().num_rows == 2
