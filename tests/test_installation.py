@@ -223,7 +223,7 @@ def test_a_service_and_a_client_that_has_httpx_and_pyarrow_only(environment: Cal
             import sys, lithify
             lake = lithify.connect({said["url"]!r}, token={said["token"]!r})
             table = lake.table("shop.customers")
-            table.upsert([{{"id": 1, "name": "Ada", "country": "FR"}}])
+            table.upsert([{{"id": 1, "name": "Ada", "country": "FR"}}], missing="null")
             table.delete([2])
             table.stats(), table.history(), table.partitions(), table.changes(), table.head(), table.count()
             table.fold(dry_run=True), table.fold(), table.compact(), table.vacuum(dry_run=True), lake.cache.stats()
