@@ -76,7 +76,7 @@ def rows_and_files(address: str) -> tuple[dict[int, str], set[str], set[str]]:
 @pytest.fixture
 def lake_address(address: str) -> str:
     with Lake(address, create=True) as lake:
-        lake.create_table("a.t", SCHEMA, key="id")
+        lake.create_table("a.t", SCHEMA, key="id", options={"missing_columns": "null"})
     return address
 
 
