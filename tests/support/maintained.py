@@ -125,8 +125,8 @@ def cycle_that_sleeps(path: str, point: str, results: Queue[Any]) -> None:
 
 
 def schedule(path: str, stop: Event, results: Queue[Any]) -> None:
-    """A scheduler in a process of its own; what its cycles came to, and what was refused. Its clock is less than an hour
-    ahead: what writers are about to name would be taken for left behind.
+    """A scheduler in a process of its own; what its cycles came to, and what was refused. Its clock is less than an
+    hour ahead: what writers are about to name would be taken for left behind.
     """
     reports: list[CycleReport] = []
     refused: list[str] = []
