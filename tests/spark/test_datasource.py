@@ -110,7 +110,7 @@ def test_a_frame_is_upserted_and_one_that_fails_leaves_nothing(
         "region", F.when(F.col("id") > 207, F.raise_error(F.lit("on purpose"))).otherwise("x")
     )
     with pytest.raises(PySparkException, match="on purpose"):
-        broken.write.format("lithify").mode("append").save(path_of(orders))
+        broken.write.format("lithify").mode("append").option("missing", "null").save(path_of(orders))
     with pytest.raises(PySparkException, match="mode\\('overwrite'\\) and INSERT OVERWRITE are not supported"):
         frame.write.format("lithify").mode("overwrite").save(path_of(orders))
 
