@@ -140,7 +140,7 @@ def test_a_sum_that_spark_adds_up_and_does_not_fit_is_told(spark: SparkSession, 
 def test_spark_reads_rows_that_two_sources_feed(spark: SparkSession, folder: Path, limit: int) -> None:
     columns = pa.schema([(name, pa.int64()) for name in ("k", "price", "price_at", "stock", "stock_at", "v")])
     with Lake(folder / "lake", spark, settings=Settings(resolve_rows_max=limit, feed_rows_max=0)) as lake:
-        table = lake.create_table("a.t", columns, key="k", order_groups=GROUPS)
+        table = lake.create_table("a.t", columns, key="k", order_groups=GROUPS, options={"missing_columns": "null"})
         table.upsert([{"k": k, "price": 1, "price_at": 5} for k in (1, 2, 3)])
         table.fold()
         since = table.snapshot().seq
