@@ -144,8 +144,8 @@ class TableSchema:
         """The same names and types, and the same columns: one that was dropped and added again is another."""
         return self.generation == other.generation and bool(self.columns == other.columns)
 
-    @property
-    def options(self) -> dict[str, Any]:
+    @cached_property
+    def options(self) -> Mapping[str, Any]:
         """Every table option with the value that holds for this table."""
         return effective(self.settings, self.defaults)
 

@@ -81,7 +81,7 @@ class TableMethods(ABC, Generic[Planned]):
     @property
     def options(self) -> dict[str, Any]:
         """Every table option with the value that holds now: the table's own, or else the lake's."""
-        return self.definition.options
+        return dict(self.definition.options)
 
     # -- writing
 
