@@ -26,7 +26,7 @@ import functools
 import os
 import sysconfig
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -76,6 +76,14 @@ def _rebuild(kind: type[LithifyError], message: str, public: str | None, details
 def _is_callers(file: str) -> bool:
     """Whether it is neither ours nor installed, as the notebook's own machinery is."""
     return not file.startswith((_HERE, *_INSTALLED))
+
+
+def did_you_mean(name: str, there: Iterable[str], before: str = "") -> str:
+    """A question to put behind an error about a name that does not exist, or nothing. `before`: what all begin with."""
+    import difflib  # not worth its time before something goes wrong
+
+    near = difflib.get_close_matches(str(name), sorted(there), 2)
+    return f"did you mean {' or '.join(repr(before + one) for one in near)}?" if near else ""
 
 
 def cut_here(function: Callable[P, T]) -> Callable[P, T]:

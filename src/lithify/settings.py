@@ -5,11 +5,11 @@ They come from `LITHIFY_*` variables and from files (`settings_files`); the envi
 
 from __future__ import annotations
 
-import difflib
 import getpass
 import logging
 import os
 import re
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal
@@ -23,9 +23,9 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from lithify.errors import InvalidRequest
+from lithify.errors import InvalidRequest, did_you_mean
 from lithify.options.table_options import TableOptions
-from lithify.settings_files import ENV_PREFIX, NAME, SettingsFiles
+from lithify.settings_files import ENV_PREFIX, NAME, VARIABLES, SettingsFiles, say_once
 
 logger = logging.getLogger(__name__)
 
@@ -329,6 +329,7 @@ class Settings(BaseSettings, TableOptions):  # type: ignore[misc]  # frozen too,
 
     def model_post_init(self, context: Any, /) -> None:
         self._files = SettingsFiles.current()
+        _tell_misspelt()
         default = type(self).model_fields["roles"].default
         self._roles_read = tuple(_listed(os.environ.get(f"{ENV_PREFIX}ROLES", self._files.said.get("roles", default))))
 
@@ -342,6 +343,17 @@ class Settings(BaseSettings, TableOptions):  # type: ignore[misc]  # frozen too,
         except (InvalidRequest, ValidationError, SettingsError) as error:
             logger.warning("roles stay %s, the settings cannot be read now: %s", ",".join(self.roles), error)
             return self.roles
+
+    def source_of(self, name: str) -> str | None:
+        """The variable or the file that a setting comes from; None: it is the default, or a program says it."""
+        return self._files.source_of(name)
+
+    @staticmethod
+    def check_said(text: str) -> None:
+        """Raises if a file of settings with this text could not be used. Nothing else is looked at."""
+        said = tomllib.loads(text)
+        with SettingsFiles.nothing().in_use():
+            Settings(**said)
 
     def only_named_here(self, name: str) -> bool:
         """Whether nothing but a file in the current folder sets it, which anybody may have put there."""
@@ -397,12 +409,21 @@ def load_settings(*, config: Path | None = None, of_lake: PurePath | None = None
         return Settings(**overrides)
 
 
+def _tell_misspelt() -> None:
+    """A variable that is no setting changes nothing, which its owner would not notice."""
+    for variable in os.environ:
+        name = variable.removeprefix(ENV_PREFIX)
+        if name == variable or variable in VARIABLES or name.lower() in Settings.model_fields:
+            continue
+        if meant := did_you_mean(name, map(str.upper, Settings.model_fields), ENV_PREFIX):
+            say_once("%s in the environment is no setting: %s", variable, meant)
+
+
 def _refusal(error: ValidationError, given: Mapping[str, Any]) -> str:
     first = error.errors()[0]
     name = str(first["loc"][0]) if first["loc"] else ""
     if first["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(name, Settings.model_fields, 1)
-        hint = f"did you mean {near[0]!r}?" if near else "docs/settings.md lists what there is"
+        hint = did_you_mean(name, Settings.model_fields) or "docs/settings.md lists what there is"
         return f"there is no setting {name!r}{'' if name in given else f' (from {NAME})'}: {hint}"
     if name == "tiers" and first["type"] == "tuple_type":
         return "setting 'tiers' is a list: write [[tiers]] before each tier in lithify.toml"

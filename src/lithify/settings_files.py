@@ -3,18 +3,21 @@
 - a file that somebody named, with --config or LITHIFY_CONFIG: everything;
 - else `lithify.toml` in the current folder, which may have come with a download or an archive: what cannot run a
   program, reach another machine or lead to another place (`TOLD_ONLY`). What it may not say is left out, and said;
-- `lithify.toml` in the lake, for settings that go with it, if it belongs to this user and nobody else can write to it:
-  everything but what is the opener's own to say (`OPENERS_ONLY`).
+- `_lithify/lithify.toml` in the lake (`lithify set` writes it), then `lithify.toml` beside that folder, for settings
+  that go with the lake, if the file belongs to this user and nobody else can write to it: everything but what is the
+  opener's own to say (`OPENERS_ONLY`).
 
-The first wins. Whether a setting may stand in the current folder is told by its kind: numbers, switches and choices
-do no harm, and every other one is named in one of the lists below.
+The first wins, and the environment wins over files. Whether a setting may stand in the current folder is told by its
+kind: numbers, switches and choices do no harm, and every other one is named in one of the lists below.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
+import re
 import stat
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -31,6 +34,7 @@ from lithify.errors import InvalidRequest
 logger = logging.getLogger(__name__)
 
 NAME = "lithify.toml"
+IN_LAKE = (f"_lithify/{NAME}", NAME)
 ENV_PREFIX = "LITHIFY_"
 CONFIG_VARIABLE = f"{ENV_PREFIX}CONFIG"
 
@@ -67,6 +71,8 @@ HARMLESS = frozenset(
         "pipelines",
     }
 )
+# Variables that are no settings.
+VARIABLES = frozenset({CONFIG_VARIABLE, f"{ENV_PREFIX}TRACEBACK"})
 # Not from the lake: it is data, and these are about what surrounds it.
 OPENERS_ONLY = frozenset({"lake", "allowed_paths", "server", "token"})
 
@@ -80,6 +86,13 @@ class SettingsFiles:
         given = os.environ.get(CONFIG_VARIABLE)
         self._config = config or (Path(given).expanduser() if given else None)
         self._lake = None if lake is None else Path(lake)
+
+    @classmethod
+    def nothing(cls) -> SettingsFiles:
+        """No file at all."""
+        files = cls()
+        files.__dict__["said"] = files.__dict__["_here"] = {}
+        return files
 
     @classmethod
     def current(cls) -> SettingsFiles:
@@ -103,7 +116,20 @@ class SettingsFiles:
     @cached_property
     def said(self) -> dict[str, Any]:
         """What the files say together, as far as they may."""
-        return {**self._of_lake, **self._told, **self._here}
+        return {name: value for of_file in reversed(self._by_file) for name, value in of_file[1].items()}
+
+    @property
+    def _by_file(self) -> list[tuple[str, dict[str, Any]]]:
+        """What each file says, as far as it may; the first wins."""
+        told = [(str(self._config), self._told), (str(Path(NAME).absolute()), self._here)]
+        return [*told, *((str(path), found) for path, found in self._of_lake.items())]
+
+    def source_of(self, name: str) -> str | None:
+        """The variable or the file that a setting comes from; None: nothing sets it."""
+        variable = f"{ENV_PREFIX}{name.upper()}"
+        if variable in os.environ:
+            return variable
+        return next((path for path, found in self._by_file if name in found), None)
 
     @property
     def found_here(self) -> frozenset[str]:
@@ -134,7 +160,7 @@ class SettingsFiles:
         refused = [name for name in found if not _may_stand_here(name, found[name])]
         if refused:
             reasons = "; ".join(f"{name} ({TOLD_ONLY[name]})" for name in refused)
-            _say(
+            say_once(
                 "%s in the current folder: left out %s. If it is yours, pass --config %s, or set %s",
                 str(path.absolute()),
                 reasons,
@@ -144,33 +170,32 @@ class SettingsFiles:
         return {name: value for name, value in found.items() if name not in refused}
 
     @cached_property
-    def _of_lake(self) -> dict[str, Any]:
-        if self._lake is None:
-            return {}
-        path = self._lake / NAME
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError:
-            return {}
-        with open(fd, "rb") as file:
-            found = os.fstat(fd)
-            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-                _say(
-                    "%s is left out: settings of a lake count if the file belongs to you and nobody else can write to "
-                    "it (chown, chmod 644); else pass --config",
-                    str(path),
-                )
-                return {}
-            said = _parsed(path, file.read())
-        if refused := sorted(OPENERS_ONLY & set(said)):
-            _say("%s: left out %s, which a lake cannot say of itself; set %s", str(path), ", ".join(refused), NAME)
-        return {name: value for name, value in said.items() if name not in OPENERS_ONLY}
+    def _of_lake(self) -> dict[Path, dict[str, Any]]:
+        """By file; the first wins."""
+        return {} if self._lake is None else {path: _of_lake(path) for path in map(self._lake.joinpath, IN_LAKE)}
 
     def _is_the_lakes(self, path: Path) -> bool:
-        try:
-            return self._lake is not None and path.samefile(self._lake / NAME)
-        except OSError:
-            return False
+        return self._lake is not None and any(_are_one(path, self._lake / name) for name in IN_LAKE)
+
+
+def _of_lake(path: Path) -> dict[str, Any]:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return {}
+    with open(fd, "rb") as file:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            say_once(
+                "%s is left out: settings of a lake count if the file belongs to you and nobody else can write to "
+                "it (chown, chmod 644); else pass --config",
+                str(path),
+            )
+            return {}
+        said = _parsed(path, file.read())
+    if refused := sorted(OPENERS_ONLY & set(said)):
+        say_once("%s: left out %s, which a lake cannot say of itself; set %s", str(path), ", ".join(refused), NAME)
+    return {name: value for name, value in said.items() if name not in OPENERS_ONLY}
 
 
 _in_use: ContextVar[SettingsFiles | None] = ContextVar("settings files", default=None)
@@ -188,6 +213,43 @@ class _Source(PydanticBaseSettingsSource):
         return self._found
 
 
+def _are_one(path: Path, other: Path) -> bool:
+    try:
+        return path.samefile(other)
+    except OSError:
+        return False
+
+
+def with_setting(text: str, name: str, value: str | None) -> str:
+    """A file of settings with one of them set to a value of TOML, or without it. All else stays as it was written."""
+    before = tomllib.loads(text)
+    lines = text.splitlines(keepends=True)
+    end = next((at for at, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
+    kept = [line for line in lines[:end] if not re.match(rf"\s*(?:{name}|\"{name}\"|'{name}')\s*=", line)]
+    if kept and not kept[-1].endswith("\n"):
+        kept[-1] += "\n"
+    added = [] if value is None else [f"{name} = {value}\n"]
+    after = "".join([*kept, *added, *lines[end:]])
+    wanted = {key: said for key, said in before.items() if key != name} | (
+        {} if value is None else tomllib.loads(f"{name} = {value}")
+    )
+    try:
+        if tomllib.loads(after) == wanted:
+            return after
+    except tomllib.TOMLDecodeError:
+        pass
+    raise InvalidRequest(f"{name} stands in several lines of the file, or in a table: change it there by hand")
+
+
+def toml_value(text: str) -> str:
+    """What somebody typed as a value of TOML: numbers, true, lists and tables as they are, anything else as text."""
+    try:
+        tomllib.loads(f"value = {text}")
+        return text
+    except tomllib.TOMLDecodeError:
+        return json.dumps(text, ensure_ascii=False)
+
+
 def _may_stand_here(name: str, value: Any) -> bool:
     if name == "spark_master":  # this machine, as without the setting
         return isinstance(value, str) and (value == "local" or value.startswith("local["))
@@ -202,7 +264,7 @@ def _parsed(path: Path, data: bytes) -> dict[str, Any]:
         raise InvalidRequest(f"{where} is no TOML: {error}") from error
 
 
-def _say(message: str, *values: str) -> None:
+def say_once(message: str, *values: str) -> None:
     """Once in a process."""
     if (message, *values) not in _said:
         _said.add((message, *values))

@@ -30,6 +30,13 @@ class Answer:
     def json(self) -> Any:
         return json.loads(self.out)
 
+    @property
+    def refused(self) -> bool:
+        """For a reason: called wrongly, not there, or anything else, which a document has to say too."""
+        if not self.out.startswith("{"):
+            return self.code in (1, 2, 3)
+        return self.code == {"usage": 2, "not_found": 3}.get(self.json["error"]["code"], 1)
+
 
 Run = Callable[..., Answer]
 

@@ -58,7 +58,7 @@ class TestItsAddress:
 
     def test_a_prefix_without_a_lake_is_told_how_to_make_one(self, run: Run, address: str) -> None:
         answer = run("tables", "--lake", address)
-        assert (answer.code, f"`lithify init {address}`" in answer.err) == (1, True)
+        assert (answer.code, f"`lithify init {address}`" in answer.err) == (3, True)
         assert _objects(address) == []
 
 

@@ -103,7 +103,7 @@ class TestDemoFolder:
         assert not (tmp_path / "lake").exists()
 
     def test_too_few_rows(self, run: Run) -> None:
-        assert run("demo", "--rows", "10").code == 1
+        assert run("demo", "--rows", "10").code == 2
 
 
 def test_the_stream_is_the_same_in_every_run() -> None:
@@ -172,5 +172,5 @@ class TestOnSpark:
 
 def test_ingest_of_nothing(orders: Run) -> None:
     answer = orders("ingest", "shop.orders", "nothing-*.csv", "--json")
-    assert answer.code == 1
+    assert answer.code == 3
     assert json.loads(answer.out)["error"]["code"] == "not_found"

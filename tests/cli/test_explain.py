@@ -268,6 +268,6 @@ class TestTheCommand:
     def test_refuses(self, cli: Run, query: str, code: str, words: str) -> None:
         answer = cli(query, "--json")
 
-        assert answer.code == 1
+        assert answer.refused
         assert answer.json["error"]["code"] == code
         assert words in answer.json["error"]["message"]

@@ -14,14 +14,14 @@ def test_an_earlier_version_comes_back(orders: Run) -> None:
     plan = orders("restore", "shop.orders", "good", "--dry-run", "--json").json
     assert (plan["to"], plan["seq"], plan["upserted"], plan["deleted"]) == (1, 2, 0, 1)
     assert "1 deleted" in orders("restore", "shop.orders", "1", "--reason", "a test").out
-    assert orders("get", "shop.orders", "9").code == 1
+    assert orders("get", "shop.orders", "9").code == 3
     assert "nothing was changed" in orders("restore", "shop.orders", "1").out
     assert orders("history", "shop.orders", "--json").json["history"][0]["reason"] == "a test"
 
 
 def test_a_version_that_is_not_there_is_refused(orders: Run) -> None:
     answer = orders("restore", "shop.orders", "99", "--json")
-    assert (answer.code, answer.json["error"]["code"]) == (1, "not_found")
+    assert (answer.code, answer.json["error"]["code"]) == (3, "not_found")
 
 
 def test_rows_that_are_there_already_are_not_written(orders: Run) -> None:

@@ -250,7 +250,7 @@ def test_write_refuses_and_changes_nothing(
 ) -> None:
     (tmp_path / "rows.txt").write_text("{}")
     answer = orders("write", "shop.orders", *arguments, stdin=stdin)
-    assert answer.code == 1
+    assert answer.refused
     assert problem in answer.err
     assert "Traceback" not in answer.err
     assert orders("stats", "shop.orders", "--json").json["seq"] == 1
@@ -267,7 +267,7 @@ def test_get_text_and_json(orders: Run) -> None:
 
 def test_get_what_is_not_there(orders: Run) -> None:
     answer = orders("get", "shop.orders", "99", "--json")
-    assert answer.code == 1
+    assert answer.code == 3
     assert answer.json["error"] == {"code": "not_found", "message": "table shop.orders has no row with key 99"}
 
 
@@ -381,7 +381,7 @@ def test_delete_on_a_table_with_no_key(events: Run) -> None:
 )
 def test_delete_refuses_and_changes_nothing(orders: Run, arguments: tuple[str, ...], problem: str) -> None:
     answer = orders("delete", "shop.orders", *arguments)
-    assert answer.code == 1
+    assert answer.refused
     assert problem in answer.err
     assert orders("stats", "shop.orders", "--json").json["seq"] == 1
 
@@ -404,7 +404,7 @@ def test_a_table_may_be_named_with_its_catalog(orders: Run) -> None:
     assert orders("sql", "select count(*) as n from lake.shop.orders", "--json").json["rows"] == [{"n": 4}]
     for command in (("get", "prod.shop.orders", "9"), ("sql", "select * from prod.shop.orders")):
         answer = orders(*command)
-        assert answer.code == 1
+        assert answer.refused
         assert "there is no catalog 'prod'" in answer.err
 
 

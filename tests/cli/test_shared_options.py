@@ -29,6 +29,9 @@ COMMANDS = {
     "drop-column": ("a.b", "n"),
     "alter-column": ("a.b", "n", "--first"),
     "set": ("a.b", "row_group_rows=65536"),
+    "settings": (),
+    "help": (),
+    "completion": ("bash",),
     "adopt": ("a.b", "/nowhere"),
     "drop": ("a.b", "--yes"),
     "write": ("a.b", "--row", "{}"),
@@ -73,7 +76,7 @@ COMMANDS = {
     "doctor": (),
 }
 WITH_A_SERVER = {name for name in COMMANDS if name.startswith("cache ")}
-WITHOUT_A_LAKE = WITH_A_SERVER | {"demo", "doctor"}
+WITHOUT_A_LAKE = WITH_A_SERVER | {"demo", "doctor", "settings", "help", "completion"}
 ABOUT_A_TABLE = [
     name
     for name, arguments in COMMANDS.items()
@@ -118,7 +121,7 @@ def test_help_of_run_and_history(run: Run, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("name", ABOUT_A_TABLE)
 def test_unknown_table(cli: Run, name: str) -> None:
     answer = cli(*name.split(), *COMMANDS[name], "--json")
-    assert answer.code == 1
+    assert answer.code == 3
     if name not in ("adopt", "ingest"):  # for these the path is missing first
         assert "a.b" in answer.json["error"]["message"]
     assert answer.json["error"]["code"] == "not_found"
@@ -142,7 +145,7 @@ def test_what_only_a_server_has(cli: Run, name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in {"init", *WITHOUT_A_LAKE}])
 def test_a_folder_that_is_no_lake(run: Run, tmp_path: Path, name: str) -> None:
     answer = run(*name.split(), *COMMANDS[name], "--lake", str(tmp_path), "--json")
-    assert answer.code == 1
+    assert answer.code == 3
     assert answer.json["error"]["code"] == "not_found"
     assert "is no lake" in answer.json["error"]["message"]
 
@@ -150,7 +153,7 @@ def test_a_folder_that_is_no_lake(run: Run, tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_wrong_option(run: Run, name: str) -> None:
     answer = run(*name.split(), *COMMANDS[name], "--bogus")
-    assert answer.code == 1
+    assert answer.code == 2
     assert "--bogus" in answer.err
     assert f"Usage: lithify {name}" in answer.err
 
@@ -199,13 +202,13 @@ def test_version(run: Run) -> None:
 
 def test_unknown_command_suggests(run: Run) -> None:
     answer = run("tabels")
-    assert answer.code == 1
+    assert answer.code == 2
     assert "Did you mean 'tables'" in answer.err
 
 
 def test_usage_error_as_json(run: Run) -> None:
     answer = run("get", "--json")
-    assert answer.code == 1
+    assert answer.code == 2
     assert answer.json == {"error": {"code": "usage", "message": "Missing argument 'NAME'."}}
 
 
@@ -223,9 +226,9 @@ class TestCrash:
 
         monkeypatch.setattr("lithify.lake.lake.Lake.tables", crash)
 
-    def test_is_exit_code_2_and_says_how_to_get_the_traceback(self, cli: Run) -> None:
+    def test_has_an_exit_code_of_its_own_and_says_how_to_get_the_traceback(self, cli: Run) -> None:
         answer = cli("tables")
-        assert answer.code == 2
+        assert answer.code == 70
         assert "lithify crashed: ZeroDivisionError: boom second line" in answer.err
         assert "LITHIFY_TRACEBACK=1" in answer.err
         assert "Traceback" not in answer.err
@@ -236,7 +239,7 @@ class TestCrash:
 
     def test_is_a_json_document_too(self, cli: Run) -> None:
         answer = cli("tables", "--json")
-        assert answer.code == 2
+        assert answer.code == 70
         assert answer.json["error"]["code"] == "crash"
 
 
@@ -260,7 +263,7 @@ def test_as_a_real_process(orders: Run, process: Run) -> None:
 @pytest.mark.slow
 def test_a_handled_error_in_a_real_process(orders: Run, process: Run) -> None:
     answer = process("get", "shop.orders", "99", environment={"LITHIFY_LAKE": "lake"})
-    assert (answer.code, answer.out) == (1, "")
+    assert (answer.code, answer.out) == (3, "")
     assert answer.err == "error: table shop.orders has no row with key 99\n"
 
 

@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 
-from lithify import InvalidRequest
-from lithify.cli.stream import seconds_of
-
 Run = Callable[..., Any]
 
 
@@ -37,7 +34,7 @@ def label(checkpoint: Path, **facts: Any) -> None:
         ("landing/**/*.json", ["--once"], "give the folder instead of **"),
         ("landing/*.csv", ["--once"], "holds no files yet that would tell their format: pass format"),
         ("landing", ["--once", "--every", "5s"], "leave out --every"),
-        ("landing", ["--every", "soon"], "--every 'soon' is no time between 10ms and 24h"),
+        ("landing", ["--every", "soon"], "--every 'soon' is no time from 10ms to 24h"),
         ("landing", ["--once", "--mode", "append", "--op-column", "op"], "mode append only adds"),
     ],
 )
@@ -45,7 +42,7 @@ def test_what_cannot_be_is_refused_before_spark_is_started(
     orders: Run, landing: Path, source: str, options: list[str], said: str
 ) -> None:
     answer = orders("stream", source, "shop.orders", *options, "--json")
-    assert answer.code == 1
+    assert answer.refused
     assert said in answer.json["error"]["message"]
 
 
@@ -68,17 +65,6 @@ def test_a_checkpoint_of_another_query_is_left_alone(orders: Run, landing: Path)
     (landing.parent / "checkpoint" / "metadata").write_text("{}")
     answer = orders("stream", str(landing), "shop.orders", "--once", "--checkpoint", "checkpoint", "--json")
     assert "is the checkpoint of another streaming query" in answer.json["error"]["message"]
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("500ms", 0.5), ("10s", 10), (" 2 M", 120), ("7", 7), ("1.5h", 5400)])
-def test_times_are_written_as_people_do(text: str, seconds: float) -> None:
-    assert seconds_of(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "s", "-1s", "0", "25h", "10 days"])
-def test_what_is_no_time_is_refused(text: str) -> None:
-    with pytest.raises(InvalidRequest, match="is no time"):
-        seconds_of(text)
 
 
 def test_bad_records_have_one_option_and_its_old_name_still_works(run: Run) -> None:

@@ -96,7 +96,7 @@ def test_create_from_a_short_schema_file(cli: Run, tmp_path: Path) -> None:
 def test_create_refuses(cli: Run, tmp_path: Path, arguments: tuple[str, ...], problem: str) -> None:
     (tmp_path / "bad.json").write_text("[1]")
     answer = cli("create", *arguments)
-    assert answer.code == 1
+    assert answer.refused
     assert problem in answer.err
     assert cli("tables", "--json").json["tables"] == []
 

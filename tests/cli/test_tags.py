@@ -26,7 +26,7 @@ def test_a_name_is_taken_away(orders: Run) -> None:
     assert orders("untag", "shop.orders", "x", "--json").json["untagged"] is True
     assert orders("tags", "shop.orders", "--json").json["tags"] == []
     answer = orders("untag", "shop.orders", "x", "--json")
-    assert (answer.code, answer.json["error"]["code"]) == (1, "not_found")
+    assert (answer.code, answer.json["error"]["code"]) == (3, "not_found")
 
 
 def test_a_name_that_is_none_is_refused(orders: Run) -> None:

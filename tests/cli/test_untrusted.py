@@ -152,7 +152,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("tokens", "create", "x", "--scope", "read"),
     ("set", TABLE, "checkpoint_every=3"),
     ("add-column", TABLE, "w:int64"),
-    ("delete", TABLE, "--where", "id = 7", "--yes"),
+    ("delete", TABLE, "--where", "id = 7"),
     ("fold", TABLE),
     ("compact", TABLE),
     ("run", "--once"),
@@ -196,6 +196,6 @@ def test_no_command_reaches_out_of_a_lake(run: Run, tmp_path: Path, prepared: Pa
 
     for command in COMMANDS:
         answer = run(*command, "--lake", str(lake), "--json")
-        assert answer.code in (0, 1), (command, answer)
+        assert answer.code in (0, 1, 3), (command, answer)
         assert SECRET not in answer.out + answer.err, command
     assert outside.state() == before

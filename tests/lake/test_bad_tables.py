@@ -259,6 +259,23 @@ def test_a_folder_that_is_no_lake_is_refused(folder: Path) -> None:
     assert files_of(folder) == {"photo.jpg"}
 
 
+def test_a_path_that_is_misspelt_does_not_become_a_lake(folder: Path) -> None:
+    with pytest.raises(NotFound, match=r"nowhere is no folder, so no lake is made in it.*lithify init"):
+        Lake(folder / "nowhere" / "lake")
+    with pytest.raises(NotFound, match="is no lake"):
+        Lake(folder / "lake", create=False)
+    assert list(folder.iterdir()) == []
+    Lake(folder / "nowhere" / "lake", create=True).close()
+    Lake(folder / "nowhere" / "lake", create=False).close()
+
+
+def test_a_new_lake_is_told_of_once(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        Lake(folder / "lake").close()
+    Lake(folder / "said", create=True).close()
+    assert [record.message for record in caplog.records] == [f"made a new lake in {folder / 'lake'}"]
+
+
 def test_a_lake_of_a_newer_format_is_refused(lake: Lake) -> None:
     (lake.path / "_lithify" / "lake.json").write_text('{"format": 2}')
     with pytest.raises(InvalidRequest, match=r"newer Lithify.*upgrade"):

@@ -22,7 +22,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from lithify.cli.logs import logging_to
 from lithify.cli.output import Output, make_output
-from lithify.errors import InvalidRequest, LithifyError
+from lithify.errors import InvalidRequest, LithifyError, NotFound, did_you_mean
 from lithify.files.addresses import is_remote
 from lithify.files.user_files import named_place
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     AnyLake = Lake | RemoteLake
     AnyTable = Table | RemoteTable
 
-OK, HANDLED, CRASHED, INTERRUPTED = 0, 1, 2, 130
+OK, HANDLED, WRONG_USE, NOT_THERE, CRASHED, INTERRUPTED = 0, 1, 2, 3, 70, 130
 
 LakeOption = Annotated[
     str | None,
@@ -58,8 +58,26 @@ ConfigOption = Annotated[
 ]
 JSON_HELP = "Answer with one JSON document."
 JsonOption = Annotated[bool, typer.Option("--json", help=JSON_HELP)]
-TableArgument = Annotated[str, typer.Argument(metavar="NAME", help="The table: namespace.table")]
-TablesArgument = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="The tables: namespace.table")]
+
+
+def table_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """For a shell: of the lake or the service that the line so far names. What stands in the way is not told."""
+    above = ctx.find_root().params
+    lake, server, config = (ctx.params.get(name) or above.get(name) for name in ("lake", "server", "config"))
+    session = Session(make_output(as_json=True), True, lake, server, config)
+    try:
+        with logging_to(lambda line: None, lambda: "text", logging.CRITICAL), session.lake() as found:
+            return [name for name in found.tables() if name.startswith(incomplete)]
+    except LithifyError:
+        return []
+
+
+TableArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="The table: namespace.table", autocompletion=table_names)
+]
+TablesArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="NAME", help="The tables: namespace.table", autocompletion=table_names)
+]
 AllOption = Annotated[bool, typer.Option("--all", help="Every table of the lake.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")]
 EncodingOption = Annotated[
@@ -124,6 +142,7 @@ class Session:
     lake_given: str | None
     server_given: str | None = None
     config_given: Path | None = None
+    context: typer.Context | None = field(default=None, repr=False)
     _settings: Settings | None = field(default=None, repr=False)
 
     @property
@@ -138,6 +157,10 @@ class Session:
                 found = load_settings(config=config, of_lake=place)
             self._settings = found
         return self._settings
+
+    def forget_settings(self) -> None:
+        """They have changed: read them again."""
+        self._settings = None
 
     @property
     def log_format(self) -> str:
@@ -186,7 +209,7 @@ class Session:
         from lithify.client.lake import connect
 
         token = self.settings.token if self.server_given is not None else self.settings.token_sent
-        with connect(server, None if token is None else token.get_secret_value()) as remote:
+        with connect(server, None if token is None else token.get_secret_value()) as remote, _suggesting(remote):
             yield remote
 
     @contextlib.contextmanager
@@ -199,8 +222,25 @@ class Session:
             )
         from lithify.lake.lake import Lake
 
-        with Lake(path, create=create, settings=self.settings) as lake:
+        with Lake(path, create=create, settings=self.settings) as lake, _suggesting(lake):
             yield lake
+
+
+@contextlib.contextmanager
+def _suggesting(lake: AnyLake) -> Iterator[None]:
+    """Of a table that is not there, what it may be called. Here, and not where it is found out: who asks a service may
+    not know of every table.
+    """
+    try:
+        yield
+    except NotFound as error:
+        near = ""
+        with contextlib.suppress(LithifyError):
+            if name := error.details.get("table"):
+                near = did_you_mean(name, lake.tables())
+        if not near:
+            raise
+        raise NotFound(f"{error.message}; {near}", **error.details) from error
 
 
 def _tidied(params: list[Any]) -> list[Any]:
@@ -294,7 +334,7 @@ def _with_shared_options(function: Callable[..., None], json_help: str, local: b
         as_json = as_json or above.as_json
         lake, server = lake if lake is not None else above.lake, server if server is not None else above.server
         _check_lake(ctx.command_path, lake, server, local)
-        session = Session(make_output(as_json), as_json, lake, server, config or above.config)
+        session = Session(make_output(as_json), as_json, lake, server, config or above.config, ctx)
         with logging_to(session.out.log_line, lambda: session.log_format, logging.WARNING):
             function(session, **options)
 

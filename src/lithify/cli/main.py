@@ -1,4 +1,5 @@
-"""The `lithify` command. Exit codes: 0 done, 1 refused with a reason, 2 crashed, 130 interrupted.
+"""The `lithify` command. Exit codes: 0 done, 1 refused with a reason, 2 called wrongly, 3 not there, 70 crashed, 130
+interrupted.
 
 Every error ends here. A `LithifyError` or a wrong option is an answer, without a traceback; anything else is a bug in
 Lithify, named in one line, with the traceback on request (LITHIFY_TRACEBACK=1). Heavy libraries are imported inside
@@ -17,9 +18,11 @@ import typer
 from lithify.cli import (
     cache,
     compact,
+    completion,
     detach,
     explain,
     fold,
+    help,
     index,
     jobs,
     pipeline,
@@ -28,6 +31,7 @@ from lithify.cli import (
     rows,
     run,
     serve,
+    settings,
     sql,
     stream,
     tables,
@@ -39,7 +43,9 @@ from lithify.cli.command import (
     CRASHED,
     HANDLED,
     INTERRUPTED,
+    NOT_THERE,
     OK,
+    WRONG_USE,
     ConfigOption,
     Globals,
     Group,
@@ -48,7 +54,7 @@ from lithify.cli.command import (
     ServerOption,
 )
 from lithify.cli.output import make_output
-from lithify.errors import LithifyError
+from lithify.errors import LithifyError, NotFound
 
 TRACEBACK_VARIABLE = "LITHIFY_TRACEBACK"
 
@@ -76,12 +82,12 @@ class _Lithify(Group):
             if os.environ.get(TRACEBACK_VARIABLE):
                 _print_traceback()
             out.error(error.code, error.message)
-            return HANDLED
+            return NOT_THERE if isinstance(error, NotFound) else HANDLED
         except typer.TyperException as error:
             context = getattr(error, "ctx", None)
             usage = f"{context.get_usage()}\nTry '{context.command_path} --help'." if context is not None else None
             out.error("usage", error.format_message(), usage)
-            return HANDLED
+            return WRONG_USE
         except typer.Abort:
             out.error("aborted", "aborted: nothing was changed")
             return HANDLED
@@ -148,6 +154,7 @@ def _lithify(
 
 _MODULES = (
     tables,
+    settings,
     rows,
     detach,
     stream,
@@ -165,12 +172,13 @@ _MODULES = (
     cache,
     pipeline,
 )
-for _module in (*_MODULES, machine):
+for _module in (*_MODULES, machine, help, completion):
     _module.command.add_to(app)
 
 
 def main() -> None:
     quick_start.this_process_runs_one_command()
+    completion.be_ready_to_complete()
     app()
 
 

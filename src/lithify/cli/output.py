@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -26,6 +28,7 @@ Report = Callable[[str, float | None], None]
 Document = Mapping[str, Any]
 PIPE_WIDTH = 1000
 WRAPPED_WIDTH_MIN = 24
+LINE_EVERY_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,10 @@ class Output:
     def note(self, text: str) -> None:
         """A line for people only."""
 
+    def verbatim(self, text: str, document: Document) -> None:
+        """Something for another program to read, as it stands."""
+        self._print(document)
+
     def aside(self, text: str) -> None:
         """A line on stderr that is no part of the answer. It does not run into what the terminal shows already."""
         self.log_line(text)
@@ -106,8 +113,8 @@ class Output:
         self._print({"error": {"code": code, "message": message}})
 
     @contextlib.contextmanager
-    def working(self, what: str) -> Iterator[Report]:
-        """Show that something is going on; the report changes what is shown."""
+    def working(self, what: str, *, logs: bool = False) -> Iterator[Report]:
+        """Show that something is going on; the report changes what is shown. `logs`: it writes lines of its own."""
         yield lambda stage, fraction: None
 
     def leave(self) -> None:
@@ -190,6 +197,9 @@ class TextOutput(Output):
     def note(self, text: str) -> None:
         self.console.print(f"[dim]{_escaped(text)}[/dim]")
 
+    def verbatim(self, text: str, document: Document) -> None:
+        sys.stdout.write(text + "\n")
+
     def aside(self, text: str) -> None:
         # The terminal may just have shown ^C on the line of the live view.
         start = "\n" if self.errors.is_terminal else ""
@@ -222,11 +232,12 @@ class TextOutput(Output):
             self.errors.print(f"[dim]{_escaped(hint)}[/dim]")
 
     @contextlib.contextmanager
-    def working(self, what: str) -> Iterator[Report]:
+    def working(self, what: str, *, logs: bool = False) -> Iterator[Report]:
         # On the console that results go to, if that is a terminal: two on one screen would overwrite each other.
         console = self.console if self.console.is_terminal else self.errors
         if not console.is_terminal:
-            yield lambda stage, fraction: None
+            with contextlib.nullcontext(lambda stage, fraction: None) if logs else _told(what, self.log_line) as report:
+                yield report
             return
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -250,6 +261,29 @@ class TextOutput(Output):
                 yield report
             finally:
                 self._live = None
+
+
+@contextlib.contextmanager
+def _told(what: str, log_line: Callable[[str], None], every_s: float = LINE_EVERY_S) -> Iterator[Report]:
+    """Where nobody sees a spinner, a line now and then of work that takes longer than that."""
+    started_s, ended = time.monotonic(), threading.Event()
+    now = [what, ""]
+
+    def report(stage: str, fraction: float | None) -> None:
+        now[:] = stage, "" if fraction is None else f" {fraction:.0%},"
+
+    def tell() -> None:
+        while not ended.wait(every_s):
+            stage, share = now
+            log_line(f"{_printable(stage)}:{share} {time.monotonic() - started_s:.0f} s")
+
+    teller = threading.Thread(target=tell, name="lithify-progress", daemon=True)
+    teller.start()
+    try:
+        yield report
+    finally:
+        ended.set()
+        teller.join()
 
 
 def make_output(as_json: bool) -> Output:

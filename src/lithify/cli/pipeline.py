@@ -6,7 +6,6 @@ what is committed stands, the rest is done by the next run.
 
 from __future__ import annotations
 
-import re
 import sys
 import threading
 import time
@@ -19,7 +18,7 @@ from lithify.cli.command import Commands, Session
 from lithify.cli.logs import iso_time, print_line
 from lithify.cli.output import TIME, WHY, Column, Report, long_text, texts
 from lithify.cli.signals import STOP_GRACE_S, caught, in_terminal, in_thread, wait
-from lithify.cli.values import human_seconds
+from lithify.cli.values import human_seconds, seconds_of_every
 from lithify.core.json_out import dumps
 from lithify.core.wording import plural
 from lithify.errors import Conflict, InvalidRequest, LithifyError
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
 command = Commands("Spark", group="pipeline", help="Declared pipelines: run, list, history.")
 STOPPING = "stopping: the step under way ends first; Ctrl-C again ends at once"
 FORCED = "ended at once: what was not committed is done by the next run"
-EVERY_S_MIN, EVERY_S_MAX = 1.0, 7 * 86_400.0
-_UNIT_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0}
+EVERY = "1s", "168h"
 Event = dict[str, Any]
 
 PipelineArgument = Annotated[
@@ -83,7 +81,7 @@ def run(
         lithify pipeline run sales --dry-run
         lithify pipeline run sales --step daily --full
     """
-    every_s = None if every is None else seconds_of(every)
+    every_s = None if every is None else seconds_of_every(every, *EVERY)
     if once and every is not None:
         raise InvalidRequest("--once and --every are two ways to run: leave one out")
     if step is not None and name is None:
@@ -110,14 +108,6 @@ def in_order(lake: Lake) -> list[str]:
     from lithify.pipelines.pipeline import declared_steps
 
     return pipelines_in_order(declared_steps(internals(lake).pipelines).ordered())
-
-
-def seconds_of(text: str) -> float:
-    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)\s*([smh]?)", text.strip().lower())
-    seconds = float(found[1]) * _UNIT_S[found[2]] if found else 0.0
-    if not EVERY_S_MIN <= seconds <= EVERY_S_MAX:
-        raise InvalidRequest(f"--every {text!r} is no length of time from 1s to 168h: write it like 30s, 5m or 1h")
-    return seconds
 
 
 class _Runs:
@@ -166,7 +156,7 @@ def _again_and_again(
     session: Session, lake: Lake, names: Sequence[str], full: bool, step: str | None, every_s: float
 ) -> None:
     runs = _Runs(lake)
-    with caught() as inbox, session.out.working("starting") as progress:
+    with caught() as inbox, session.out.working("starting", logs=True) as progress:
         tell = _Teller(session, progress, lines=True)
 
         def work() -> None:

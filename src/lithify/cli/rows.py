@@ -231,7 +231,7 @@ def get(
         typer.Argument(metavar="KEY", help="The key's value; a=1,b=2 or a JSON object for a key of several columns."),
     ],
 ) -> None:
-    """Read one row by its key, fresh. Exit code 1 if there is none.
+    """Read one row by its key, fresh. Exit code 3 if there is none.
 
     Examples:
         lithify get shop.orders 42

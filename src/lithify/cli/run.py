@@ -22,7 +22,7 @@ from lithify.cli.logs import iso_time, logging_to, print_line
 from lithify.cli.long_running import share_heaps
 from lithify.cli.output import TABLE, TIME, WHY, Report, sizes, texts
 from lithify.cli.signals import STOP_GRACE_S, caught, in_terminal, in_thread, next_of, wait
-from lithify.cli.values import human_bytes, human_seconds
+from lithify.cli.values import human_bytes, human_seconds, seconds_of_every
 from lithify.core.json_out import dumps
 from lithify.core.wording import plural
 from lithify.errors import InvalidRequest
@@ -37,6 +37,7 @@ FORCED = "ended at once: what was running is cleared up by the next cycle"
 logger = logging.getLogger(__name__)
 Event = dict[str, Any]
 
+EVERY = "20ms", "168h"
 JOBS = (
     TABLE,
     *texts(kind="job", partition="partition", outcome="outcome"),
@@ -52,8 +53,10 @@ def run(
     once: Annotated[bool, typer.Option("--once", help="Run one cycle, show its report, and end.")] = False,
     tier: TierOption = None,
     every: Annotated[
-        float | None,
-        typer.Option("--every", metavar="SECONDS", help="Look at the policies this often. Default: policy_interval_s."),
+        str | None,
+        typer.Option(
+            "--every", metavar="TIME", help="Look at the policies this often: 10s, 1m. Default: policy_interval_s."
+        ),
     ] = None,
 ) -> None:
     """Keep the lake in shape: fold, merge and compact when it is due, until Ctrl-C.
@@ -64,11 +67,12 @@ def run(
 
     Examples:
         lithify run
-        lithify run --every 10 --json
+        lithify run --every 10s --json
         lithify run --once --tier hourly --tier daily
     """
     if once and every is not None:
         raise InvalidRequest("--once runs one cycle: leave out --every")
+    every_s = None if every is None else seconds_of_every(every, *EVERY)
     from lithify.lake.maintenance import Maintenance
 
     live = in_terminal(session)
@@ -80,7 +84,7 @@ def run(
         if once:
             _once(session, maintenance, tier or None)
         else:
-            _until_stopped(session, maintenance, tier or None, every)
+            _until_stopped(session, maintenance, tier or None, every_s)
 
 
 def _once(session: Session, maintenance: Maintenance, tier: list[str] | None) -> None:
@@ -102,7 +106,7 @@ def _once(session: Session, maintenance: Maintenance, tier: list[str] | None) ->
 
 def _until_stopped(session: Session, maintenance: Maintenance, tier: list[str] | None, every: float | None) -> None:
     every_s = session.settings.policy_interval_s if every is None else every
-    with caught() as inbox, session.out.working("starting") as progress:
+    with caught() as inbox, session.out.working("starting", logs=True) as progress:
         looks = tier is None or "pack" in tier
         until = f", next look in {every_s:g} s" if looks else f" for the time of tier {', '.join(tier or ())}"
         tell = _Teller(session, progress, f"waiting{until}", lambda: inbox.put(signal.SIGPIPE)).tell

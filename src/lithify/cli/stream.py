@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -19,7 +18,7 @@ from lithify.cli.command import (
     TableArgument,
 )
 from lithify.cli.signals import caught, in_terminal, in_thread, wait
-from lithify.cli.values import human_seconds
+from lithify.cli.values import human_seconds, seconds_of_every
 from lithify.core.json_out import dumps
 from lithify.core.wording import plural
 from lithify.errors import InvalidRequest
@@ -31,7 +30,7 @@ command = Commands("Rows")
 STOPPING = "stopping: the batch under way is finished first; Ctrl-C again ends at once"
 FORCED = "ended at once: the batch under way is taken again by the next run"
 EVERY_DEFAULT_S = 10.0
-_EVERY = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)")
+EVERY = "10ms", "24h"
 
 
 @command("stream", local=True, json_help="Every batch as a line of JSON, and a last one when it ends.")
@@ -94,7 +93,7 @@ def stream(
     """
     if once and every is not None:
         raise InvalidRequest("--once takes what is there and ends: leave out --every")
-    every_s = None if once else EVERY_DEFAULT_S if every is None else seconds_of(every)
+    every_s = None if once else EVERY_DEFAULT_S if every is None else seconds_of_every(every, *EVERY)
     from lithify.lake.internals import internals
     from lithify.streams.folder import FileStream
 
@@ -116,7 +115,7 @@ def stream(
             on_batch=lambda batch: _tell(session, batch),
         )
         waiting = f"streaming {source} into {name}"
-        with caught() as inbox, session.out.working(waiting):
+        with caught() as inbox, session.out.working(waiting, logs=True):
             report = wait(session, inbox, in_thread(inbox, lambda: work.run(every_s)), work.stop, STOPPING, FORCED)
     batches = "1 batch" if report.batches == 1 else f"{report.batches:,} batches"
     text = f"{plural(report.rows, 'row')} taken into {name} in {batches}"
@@ -126,15 +125,6 @@ def stream(
         _line(done)
     else:
         session.out.message(f"{text}, {human_seconds(report.seconds)}", done, f"checkpoint {report.checkpoint}")
-
-
-def seconds_of(text: str) -> float:
-    """Seconds of "500ms", "10s", "1m" or "2h"; a bare number is seconds."""
-    match = _EVERY.fullmatch(text.strip().lower())
-    seconds = 0.0 if match is None else float(match[1]) * {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
-    if not 0.01 <= seconds <= 86_400:
-        raise InvalidRequest(f"--every {text!r} is no time between 10ms and 24h: write it as 500ms, 10s or 1m")
-    return seconds
 
 
 def _tell(session: Session, batch: TakenBatch) -> None:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lithify.cli.command import Commands, Session, TableArgument
+from lithify.cli.command import Commands, Session, TableArgument, table_names
 from lithify.cli.output import TABLE, Column, counts
 from lithify.cli.quick_start import spare_pandas
+from lithify.cli.settings import set_lake_settings
 from lithify.cli.values import bytes_cell, cell, count_cell, human_bytes, parse_bytes
 from lithify.core.json_out import dumps
 from lithify.core.merge_rules import rules_in
@@ -285,20 +286,30 @@ def partitions(session: Session, name: TableArgument) -> None:
 @command("set", local=True)
 def set_table_options(
     session: Session,
-    name: TableArgument,
-    options: Annotated[
+    words: Annotated[
         list[str],
         typer.Argument(
-            metavar="NAME=VALUE", help="e.g. row_group_rows=65536 or pack_target_bytes=64MiB; =default resets it."
+            metavar="[TABLE] NAME=VALUE",
+            help="e.g. row_group_rows=65536 or pack_target_bytes=64MiB; =default resets it.",
+            autocompletion=table_names,
         ),
     ],
 ) -> None:
     """Set options of a table: how its files are laid out, how long its log is kept, how it is looked after.
 
+    Without a table, settings of the lake, which hold for everybody who opens it; `lithify settings` shows them.
+
     Examples:
         lithify set shop.orders row_group_rows=65536 log_retain_hours=24
         lithify set shop.orders bloom_columns=none row_group_rows=default
+        lithify set --lake ./lake fold_files_max=50 vacuum_retain_hours=24
     """
+    name, *options = words
+    if "=" in name:
+        set_lake_settings(session, options_of(words))
+        return
+    if not options:
+        raise InvalidRequest(f"which option of {name}? Write NAME=VALUE behind it, e.g. row_group_rows=65536")
     chosen = options_of(options)
     with session.local_lake() as lake:
         table = lake.table(name)

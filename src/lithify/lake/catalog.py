@@ -64,8 +64,8 @@ LOOKS_AT_ONCE = 16
 LEASE_S = 15.0
 
 
-def open_lake(root: PurePath, store: Storage, *, create: bool) -> None:
-    """Check that `root` is a lake this version can use; make it one if it is empty."""
+def open_lake(root: PurePath, store: Storage, *, create: bool | None) -> None:
+    """Check that `root` is a lake this version can use; make it one if it is empty. `create` None: and say so."""
     marker = root / CONTROL_FOLDER / MARKER
     _check_control(root / CONTROL_FOLDER, store)
     if (content := _marker_at(marker, store)) is not None:
@@ -84,8 +84,13 @@ def open_lake(root: PurePath, store: Storage, *, create: bool) -> None:
         return
     if store.exists(root) and not store.is_folder(root):
         raise InvalidRequest(f"{root} is a file, not a folder: give the lake a folder")
-    if not create:
+    if create is False:
         raise NotFound(f"{root} is no lake: create one with `lithify init {root}`")
+    if create is None and not store.remote and not store.is_folder(root.parent):
+        raise NotFound(
+            f"{root.parent} is no folder, so no lake is made in it: check the path, or make one with `lithify init "
+            f"{root}`"
+        )
     # A control folder without a marker: a creation that was cut off, or one going on in another process.
     if any(name != CONTROL_FOLDER for name in store.names(root)):
         what = "prefix" if store.remote else "folder"
@@ -93,6 +98,8 @@ def open_lake(root: PurePath, store: Storage, *, create: bool) -> None:
     store.probe(root / CONTROL_FOLDER)
     store.make_folder(root / CONTROL_FOLDER / "jobs")
     store.put(marker, json.dumps({"format": LAKE_FORMAT}).encode())
+    if create is None:
+        logger.warning("made a new lake in %s", root)
 
 
 def _marker_at(path: PurePath, store: Storage) -> bytes | None:

@@ -81,7 +81,7 @@ class LakeInternals:
         path: PurePath,
         spark: SparkSession | None = None,
         *,
-        create: bool = False,
+        create: bool | None = False,
         settings: Settings | None = None,
         store: Storage | None = None,
     ) -> None:

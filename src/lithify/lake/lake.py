@@ -55,6 +55,9 @@ if TYPE_CHECKING:
 class Lake(LakeMethods[Table]):
     """Open a lake, or create one in an empty or new folder, or at `s3://bucket/prefix`.
 
+    A new one is told of in a line, and its parent folder has to be there: a path that is misspelt does not become a
+    lake. `create=True`: nothing is said, and folders are made as needed. `create=False`: it has to be there.
+
     Pass `spark` to share a running session; otherwise one is started when bulk work first needs it, and given
     back by `close`.
     """
@@ -64,7 +67,7 @@ class Lake(LakeMethods[Table]):
         path: str | PurePath,
         spark: SparkSession | None = None,
         *,
-        create: bool = True,
+        create: bool | None = None,
         settings: Settings | None = None,
         store: Storage | None = None,
     ) -> None:

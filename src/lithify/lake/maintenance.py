@@ -32,6 +32,7 @@ from lithify.maintenance.table_maintenance import TableMaintenance
 from lithify.maintenance.triggers import idle_tier
 from lithify.options.tiers import Tier, TierNames, declared, tier_named, tier_names
 from lithify.read.reader import Reader
+from lithify.tables.handles import not_found
 from lithify.write.options import policy_for
 
 logger = logging.getLogger(__name__)
@@ -228,9 +229,10 @@ def chosen_tables(lake: Lake, table: str | None = None, namespace: str | None = 
     """All tables, those of a namespace, or one; raises `NotFound` if there are none of that name."""
     present = lake.tables()
     if table is not None:
-        table = str(parse_table_name(table))
+        named = parse_table_name(table)
+        table = str(named)
         if table not in present:
-            raise NotFound(f"table {table} does not exist in this lake: `lithify tables` lists what does")
+            raise not_found(named)
         if namespace is not None and namespace != table.partition(".")[0]:
             raise InvalidRequest(f"table {table} is not in namespace {namespace}: give one of them")
         return [table]

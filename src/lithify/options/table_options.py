@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
-from lithify.errors import InvalidRequest
+from lithify.errors import InvalidRequest, did_you_mean
 from lithify.options.expiry_text import FORM as EXPIRY_FORM
 from lithify.options.expiry_text import expiry_text, parse_expiry
 from lithify.options.tiers import parse_declarations
@@ -164,7 +164,10 @@ def parse(name: str, value: Any) -> Any:
     """The checked value, or None for "as if it were not set"."""
     option = OPTIONS.get(name)
     if option is None:
-        raise InvalidRequest(f"there is no table option {name!r}: there are {', '.join(sorted(OPTIONS))}")
+        raise InvalidRequest(
+            f"there is no table option {name!r}: "
+            f"{did_you_mean(name, OPTIONS) or 'there are ' + ', '.join(sorted(OPTIONS))}"
+        )
     if value is None or (isinstance(value, str) and value.strip() == DEFAULT):
         return None
     try:

@@ -59,7 +59,7 @@ def _translated(error: BaseException, files: Sequence[Source]) -> LithifyError:
                 f"table {name} does not exist: there is no catalog {catalog!r}; a lake is one catalog, {CATALOG!r}: "
                 f"write {CATALOG}.namespace.table, or namespace.table"
             )
-        return NotFound(f"table {name} does not exist in this lake: `lithify tables` lists what does")
+        return NotFound(f"table {name} does not exist in this lake: `lithify tables` lists what does", table=name)
     reading = ("Parquet", "External error", "Object at location", "Object Storage")
     if any(sign in first for sign in reading) and (damage := _damage(files, first)) is not None:
         return damage

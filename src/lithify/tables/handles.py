@@ -435,7 +435,7 @@ def index_folder(runtime: Runtime, folder: PurePath, table_id: str) -> PurePath:
 
 
 def not_found(name: TableName) -> NotFound:
-    return NotFound(f"table {name} does not exist in this lake: `lithify tables` lists what does")
+    return NotFound(f"table {name} does not exist in this lake: `lithify tables` lists what does", table=str(name))
 
 
 def dropped(name: TableName) -> NotFound:
