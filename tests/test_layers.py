@@ -29,6 +29,7 @@ ROOMS = [
     {"streams", "client"},
     {"pipelines"},
     {"lake"},
+    {"backup"},
     {"http", "tools"},
     {"cli"},
 ]
@@ -50,6 +51,7 @@ HOMES = {
 # Pure values and decisions: whole rooms, and modules of others.
 PURE_ROOMS = {"core", "merge", "options", "text"}
 PURE_MODULES = {
+    "backup/manifest.py",
     "cache/extents.py",
     "cache/rows.py",
     "delta/batch_ids.py",

@@ -16,6 +16,7 @@ def parameters(function: object) -> list[str]:
 def test_exported_names() -> None:
     assert sorted(lithify.__all__) == [
         "Answer",
+        "BackupReport",
         "CacheStats",
         "Cancelled",
         "Commit",
@@ -48,6 +49,7 @@ def test_exported_names() -> None:
         "PipelinePlan",
         "PipelineReport",
         "RestorePlan",
+        "RestoreReport",
         "RunningQuery",
         "Settings",
         "Snapshot",
@@ -58,6 +60,10 @@ def test_exported_names() -> None:
         "Unavailable",
         "VacuumReport",
         "connect",
+        "create_backup",
+        "remove_backups",
+        "restore_backup",
+        "verify_backup",
     ]
     assert all(hasattr(lithify, name) for name in lithify.__all__)
     assert lithify.__version__

@@ -6,6 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lithify.backup.create import BackupReport, create_backup
+    from lithify.backup.restore import RestoreReport, remove_backups, restore_backup, verify_backup
     from lithify.client.lake import connect
     from lithify.core.results import (
         CacheStats,
@@ -55,6 +57,7 @@ __version__ = "0.1.0"
 # Imported when first asked for: `lithify --help` should not wait for Arrow, Delta and DataFusion.
 _HOMES = {
     "Answer": "sql.limits",
+    "BackupReport": "backup.create",
     "CacheStats": "core.results",
     "Cancelled": "errors",
     "Commit": "core.results",
@@ -89,6 +92,7 @@ _HOMES = {
     "RunningQuery": "sql.limits",
     "Settings": "settings",
     "RestorePlan": "core.results",
+    "RestoreReport": "backup.restore",
     "Snapshot": "core.snapshot",
     "Table": "lake.table",
     "TableExplanation": "core.results",
@@ -97,10 +101,15 @@ _HOMES = {
     "Tag": "core.results",
     "VacuumReport": "core.results",
     "connect": "client.lake",
+    "create_backup": "backup.create",
+    "remove_backups": "backup.restore",
+    "restore_backup": "backup.restore",
+    "verify_backup": "backup.restore",
 }
 
 __all__ = [
     "Answer",
+    "BackupReport",
     "CacheStats",
     "Cancelled",
     "Commit",
@@ -133,6 +142,7 @@ __all__ = [
     "PipelinePlan",
     "PipelineReport",
     "RestorePlan",
+    "RestoreReport",
     "RunningQuery",
     "Settings",
     "Snapshot",
@@ -143,6 +153,10 @@ __all__ = [
     "Unavailable",
     "VacuumReport",
     "connect",
+    "create_backup",
+    "remove_backups",
+    "restore_backup",
+    "verify_backup",
 ]
 
 

@@ -61,6 +61,11 @@ COMMANDS = {
     "index check": ("a.b",),
     "run": ("--once",),
     "jobs": (),
+    "backup create": ("/nowhere/backups",),
+    "backup list": ("/nowhere/backups",),
+    "backup verify": ("/nowhere/backups",),
+    "backup restore": ("/nowhere/backups", "/nowhere/new"),
+    "backup remove": ("/nowhere/backups", "--keep", "1"),
     "serve": (),
     "tokens create": ("someone", "--scope", "read"),
     "tokens list": (),
@@ -76,7 +81,11 @@ COMMANDS = {
     "doctor": (),
 }
 WITH_A_SERVER = {name for name in COMMANDS if name.startswith("cache ")}
-WITHOUT_A_LAKE = WITH_A_SERVER | {"demo", "doctor", "settings", "help", "completion"}
+WITHOUT_A_LAKE = (
+    WITH_A_SERVER
+    | {"demo", "doctor", "settings", "help", "completion"}
+    | {f"backup {n}" for n in ("list", "verify", "restore", "remove")}
+)
 ABOUT_A_TABLE = [
     name
     for name, arguments in COMMANDS.items()

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from lithify.cli import (
+    backup,
     cache,
     compact,
     completion,
@@ -167,6 +168,7 @@ _MODULES = (
     index,
     run,
     jobs,
+    backup,
     serve,
     tokens,
     cache,

@@ -45,7 +45,7 @@ from lithify.delta.forget import KEEP_TXNS, RETENTION
 from lithify.delta.fsync import Synced
 from lithify.delta.live_files import newest_known
 from lithify.delta.open_log import check_plain, open_table, translated_error
-from lithify.delta.rebuild import Txns, WrittenAside, keep, read_txns, rebuild, written_aside
+from lithify.delta.rebuild import Txns, WrittenAside, keep, needed_files, read_txns, rebuild, written_aside
 from lithify.delta.redefine import redefined
 from lithify.delta.remote_log import commits_of
 from lithify.delta.stated_values import Unfamiliar
@@ -347,6 +347,10 @@ class DeltaLog:
     def keep(self, version: int, folder: PurePath) -> None:
         """Make a folder from which `saved_in` reads this version, also when it has left the log."""
         keep(self._commits, version, folder)
+
+    def needed_files(self, version: int) -> dict[str, bytes]:
+        """What a log that begins with this version, or ends with it, has to have in its folder, by name."""
+        return needed_files(self._commits, version)
 
     def saved_in(self, folder: PurePath, version: int) -> DeltaLog:
         return self._rebuilt(commits_of(folder, self._store), version)

@@ -156,6 +156,16 @@ def _keep(commits: Commits, version: int, folder: PurePath) -> None:
     store.sync_folder(target)
 
 
+def needed_files(commits: Commits, version: int) -> dict[str, bytes]:
+    """What a version is rebuilt from, by name."""
+    return _patiently(commits, version, lambda: _needed_files(commits, commits.needed_for(version)))
+
+
+def _needed_files(commits: Commits, needed: Needed) -> dict[str, bytes]:
+    names = [commit_name(number) for number in needed.commits]
+    return {path.name: commits.store.read(path) for path in needed.checkpoint} | {n: commits.read(n) for n in names}
+
+
 def _rebuild(commits: Commits, version: int | None, listed: Callable[[], object]) -> Rebuilt:
     needed = commits.needed_for(version)
     listed()

@@ -95,11 +95,16 @@ def open_lake(root: PurePath, store: Storage, *, create: bool | None) -> None:
     if any(name != CONTROL_FOLDER for name in store.names(root)):
         what = "prefix" if store.remote else "folder"
         raise InvalidRequest(f"{root} is no lake and not empty: give an empty or a new {what}")
-    store.probe(root / CONTROL_FOLDER)
-    store.make_folder(root / CONTROL_FOLDER / "jobs")
-    store.put(marker, json.dumps({"format": LAKE_FORMAT}).encode())
+    make_lake(root, store)
     if create is None:
         logger.warning("made a new lake in %s", root)
+
+
+def make_lake(root: PurePath, store: Storage) -> None:
+    """What is in it already, if anything, is part of it from now on."""
+    store.probe(root / CONTROL_FOLDER)
+    store.make_folder(root / CONTROL_FOLDER / "jobs")
+    store.put(root / CONTROL_FOLDER / MARKER, json.dumps({"format": LAKE_FORMAT}).encode())
 
 
 def _marker_at(path: PurePath, store: Storage) -> bytes | None:
