@@ -11,15 +11,19 @@ import time
 from collections import Counter as Tally
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import PurePath
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from lithify import __version__
 from lithify.compute.worker import WorkerCompute, WorkerStatus
 from lithify.core.results import CacheStats, TableStats
 from lithify.core.snapshot import Snapshot
+from lithify.files.addresses import is_remote
+from lithify.files.disk_space import disk_space
 from lithify.http.logs import template
 from lithify.lake.internals import internals
 from lithify.lake.lake import Lake
@@ -113,10 +117,13 @@ class _Collected(Collector):
     def collect(self) -> Iterator[Metric]:
         runtime, seen = internals(self._lake).runtime, internals(self._lake).open_tables.last_seen()
         yield from _activity(runtime.activity.totals())
+        yield _gauge("lithify_build_info", "1, with the version of Lithify.", {__version__: 1}, "version")
+        yield from _free(runtime.root)
         queries: dict[str, float] = {"running": 0, "waiting": 0}
         queries |= Tally(query.state for query in self._lake.queries())
         yield _gauge("lithify_queries_under_way", "Queries under way.", queries, "state")
         yield from _pending(seen)
+        yield from _oldest(seen, runtime.now_ms())
         yield from _disk([runtime.shared(DiskWatches).last(snapshot.table_id) for snapshot in seen])
         if isinstance(runtime.compute, WorkerCompute):  # else Spark is somebody else's
             yield from _worker(runtime.compute.status())
@@ -149,6 +156,25 @@ def _pending(seen: Sequence[Snapshot | TableStats]) -> Iterator[Metric]:
             values[OTHER] = sum(getattr(table, f"pending_{what}") for table in rest)
         yield _gauge(f"lithify_pending_{what}", help_text, values, "table")
     yield _gauge("lithify_tables_open", "Tables that are open in this process.", len(seen))
+
+
+def _oldest(seen: Sequence[Snapshot], now_ms: int) -> Iterator[Metric]:
+    """How far behind base is: the tables where it is the most by name, the others as one."""
+    ages = {s.table: (now_ms - min(f.time_ms for f in s.changes)) / 1000 for s in seen if s.changes}
+    ordered = sorted(ages, key=lambda table: (-ages[table], table))
+    shown = {table: max(0.0, ages[table]) for table in ordered[:TABLES_MAX]}
+    if rest := ordered[TABLES_MAX:]:
+        shown[OTHER] = max(0.0, ages[rest[0]])
+    yield _gauge("lithify_pending_oldest_seconds", "Age of the oldest change that is not folded yet.", shown, "table")
+    live = sum(snapshot.base_bytes + snapshot.pending_bytes for snapshot in seen)
+    yield _gauge("lithify_live_bytes", "Bytes of the files that open tables are made of now.", live)
+
+
+def _free(root: PurePath) -> Iterator[Metric]:
+    if is_remote(root) or (space := disk_space(root)) is None:
+        return
+    yield _gauge("lithify_disk_bytes", "Size of the disk that the lake lies on.", space.bytes)
+    yield _gauge("lithify_disk_free_bytes", "What is free on it.", space.free_bytes)
 
 
 def _disk(uses: Sequence[DiskUse | None]) -> Iterator[Metric]:

@@ -303,6 +303,7 @@ class CycleRun:
             if job.outcome == FAILED:
                 self._backoff.failed(work, job.reason or "", self._runtime.now_ms())
             elif job.outcome == DONE:
+                counters.job_done.labels(job.kind).set(self._runtime.now_ms() / 1000)
                 self._backoff.succeeded(work)
         if job.outcome == DONE:
             self._notify(work.table)

@@ -24,6 +24,7 @@ class Counters:
             "lithify_cycle_seconds", "How long cycles took, by what they were for.", ["what"]
         )
         self.jobs = counter("lithify_jobs", "Jobs by kind and by how they ended.", ["kind", "outcome"])
+        self.job_done = gauge("lithify_job_done_seconds", "When a job was last done here, by kind.", ["kind"])
         self.job_seconds = histogram("lithify_job_seconds", "How long jobs took.", ["kind"])
         self.job_bytes = counter("lithify_job_bytes", "Bytes that jobs read and wrote.", ["kind", "direction"])
         merged = "Files that were merged into fewer ones, by tier."
