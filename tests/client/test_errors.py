@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 
+import httpx
 import pytest
 
 import lithify
@@ -23,7 +24,7 @@ from lithify import (
     Unavailable,
 )
 from lithify.client.errors import error_of
-from lithify.client.transport import checked_address
+from lithify.client.transport import Call, Transport, checked_address
 
 ADDRESS = "http://lake.test"
 KINDS = [
@@ -131,6 +132,16 @@ def test_what_is_no_address(given: str) -> None:
 def test_what_is_no_token(token: str) -> None:
     with pytest.raises(InvalidRequest, match="token"):
         lithify.connect(ADDRESS, token=token)
+
+
+def test_a_port_that_hangs_up_may_be_one_of_tls() -> None:
+    def hang_up(request: httpx.Request) -> httpx.Response:
+        raise httpx.RemoteProtocolError("Server disconnected without sending a response.")
+
+    client = httpx.Client(transport=httpx.MockTransport(hang_up))
+    transport = Transport("http://lake.test:8443", client=client, sleep=lambda seconds: None)
+    with pytest.raises(Unavailable, match=r"if it serves TLS, write https://lake\.test:8443"):
+        transport.send(Call("GET", "/v1/tables", again=True))
 
 
 def test_what_is_no_certificate() -> None:

@@ -203,6 +203,9 @@ class Transport:
 
     def _unanswered(self, call: Call, error: httpx.HTTPError, arrived: bool) -> LithifyError:
         what = f"{self.address} did not answer ({_reason(error)})"
+        if not self._known and self.address.startswith("http:") and isinstance(error, httpx.RemoteProtocolError):
+            # A port of TLS hangs up on whoever talks plainly.
+            what += f"; if it serves TLS, write https://{self.address.removeprefix('http://')}"
         if _is_distrust(error):
             return Unavailable(
                 f"the certificate of {self.address} is not trusted ({_reason(error)}): pass verify=FILE with the "
