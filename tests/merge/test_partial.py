@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -10,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lithify.core.arrow_rows import anti_join
+from lithify.core.arrow_rows import anti_join, lookup
 from lithify.core.names import GIVEN, given_text, names_given
-from lithify.core.ops import Change, Op
+from lithify.core.ops import Change, Op, Overlay
 from lithify.core.partial_rows import patch_columns
 from lithify.core.schema import TableSchema, define
 from lithify.merge.partial import compose
+from lithify.merge.pending import can_stay_open, closed, extended, filled, keys_lacking, lacking, shown
 from lithify.merge.resolve import resolve, with_patches, without_losers
 from support.bags import bag
 from support.effort import examples
@@ -96,7 +98,15 @@ def change(schema: TableSchema, seq: int, op: Op, lines: list[Row]) -> Change:
 
 def applied(schema: TableSchema, base: pa.Table, changes: list[Change]) -> pa.Table:
     """As readers do it: the overlay, with what base decides asked of base."""
-    overlay, key = resolve(schema, changes), list(schema.key)
+    return over(schema, base, decided(schema, base, resolve(schema, changes)))
+
+
+def over(schema: TableSchema, base: pa.Table, overlay: Overlay) -> pa.Table:
+    return pa.concat_tables([anti_join(base, overlay.hidden, list(schema.key)), overlay.rows])
+
+
+def decided(schema: TableSchema, base: pa.Table, overlay: Overlay) -> Overlay:
+    key = list(schema.key)
     there = {tuple(row[name] for name in key): row for row in base.to_pylist()}
     if overlay.contested is not None:
         lost = [
@@ -109,7 +119,7 @@ def applied(schema: TableSchema, base: pa.Table, changes: list[Change]) -> pa.Ta
         wanted = {tuple(row[name] for name in key) for row in overlay.patches.to_pylist()}
         met = [row for found, row in there.items() if found in wanted]
         overlay = with_patches(schema, overlay, pa.Table.from_pylist(met, schema=schema.columns))
-    return pa.concat_tables([anti_join(base, overlay.hidden, key), overlay.rows])
+    return overlay
 
 
 def table_of(schema: TableSchema, rows: Rows) -> pa.Table:
@@ -140,6 +150,41 @@ def test_any_grouping_of_commits_gives_the_rows_of_one_line_after_the_other(name
         assert bag(applied(schema, base, runs(schema, changes, cuts)).to_pylist()) == expected
 
     agree()
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_newer_changes_go_on_top_of_what_older_ones_came_to_whatever_columns_were_asked_for(name: str) -> None:
+    schema = SCHEMAS[name]
+    asked = st.lists(st.sets(st.sampled_from(schema.names)), min_size=8, max_size=8)
+
+    @settings(max_examples=examples(40, soak=5_000), deadline=None, print_blob=True)
+    @given(before=histories(name), history=histories(name), asked=asked)
+    def agree(before: list[tuple[Op, list[Row]]], history: list[tuple[Op, list[Row]]], asked: list[set[str]]) -> None:
+        start = one_by_one(schema, {}, before)
+        base = table_of(schema, start)
+        overlay = Overlay(schema.select(schema.key).empty_table(), schema.columns.empty_table())
+        for seq, (op, lines) in enumerate(history, 1):
+            overlay = extended(schema, overlay, [change(schema, seq, op, lines)])
+            if can_stay_open(schema):
+                overlay = with_columns_of_base(schema, base, overlay, asked[seq - 1])
+            else:
+                overlay = decided(schema, base, overlay)
+            found = shown(schema, overlay)
+            known = found.rows.column_names
+            assert {*asked[seq - 1], *schema.key} <= set(known)
+            rows = one_by_one(schema, start, history[:seq]).values()
+            told = over(schema, base.select(known), found).to_pylist()
+            assert bag(told) == bag([{name: row[name] for name in known} for row in rows])
+
+    agree()
+
+
+def with_columns_of_base(schema: TableSchema, base: pa.Table, overlay: Overlay, asked: set[str]) -> Overlay:
+    if overlay.patches is None or not (wanted := lacking(schema, overlay.patches, asked)):
+        return overlay
+    keys = keys_lacking(schema, overlay.patches, wanted)
+    met = base.filter(pa.array(lookup(base, keys, schema.key) >= 0)).select([*schema.key, *wanted])
+    return closed(schema, replace(overlay, patches=filled(schema, overlay.patches, wanted, met)))
 
 
 @pytest.mark.parametrize("name", SCHEMAS)

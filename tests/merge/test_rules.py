@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from lithify import InvalidRequest
 from lithify.core.arrow_rows import anti_join
 from lithify.core.names import GIVEN, given_text
-from lithify.core.ops import Change, Op
+from lithify.core.ops import Change, Op, Overlay
 from lithify.core.partial_rows import patch_columns
 from lithify.core.schema import TableSchema, define
 from lithify.merge.partial import compose
+from lithify.merge.pending import extended
 from lithify.merge.resolve import compose as merged
 from lithify.merge.resolve import resolve, with_patches
 from lithify.merge.rules import contributions, retractions, whole_lines
@@ -137,12 +138,19 @@ def said(lines: list[dict[str, Any]], schema: TableSchema = SCHEMA) -> pa.Table:
 
 def applied(base: pa.Table, changes: list[Change], schema: TableSchema = SCHEMA) -> pa.Table:
     """As readers do it: the overlay, completed with the rows that base has."""
-    overlay, key = resolve(schema, changes), list(schema.key)
+    return over(base, whole(base, resolve(schema, changes), schema))
+
+
+def over(base: pa.Table, overlay: Overlay) -> pa.Table:
+    return pa.concat_tables([anti_join(base, overlay.hidden, ["k"]), overlay.rows])
+
+
+def whole(base: pa.Table, overlay: Overlay, schema: TableSchema = SCHEMA) -> Overlay:
     if overlay.patches is not None:
         wanted = set(overlay.patches.column("k").to_pylist())
         met = [row for row in base.to_pylist() if row["k"] in wanted]
         overlay = with_patches(schema, overlay, pa.Table.from_pylist(met, schema=schema.columns))
-    return pa.concat_tables([anti_join(base, overlay.hidden, key), overlay.rows])
+    return overlay
 
 
 def sorted_rows(rows: pa.Table) -> list[dict[str, Any]]:
@@ -176,6 +184,16 @@ def test_any_grouping_of_lines_gives_the_rows_of_one_line_after_the_other(
     for piece in pieces:
         folded = applied(folded, piece)
     assert sorted_rows(folded) == sorted_rows(base_of(after)), "folded in runs"
+
+
+@settings(max_examples=examples(25, 2_000))
+@given(histories(), histories())
+def test_newer_lines_count_once_on_top_of_what_older_ones_came_to(before: History, history: History) -> None:
+    start = one_by_one({}, before)
+    base, overlay = base_of(start), Overlay(SCHEMA.select(SCHEMA.key).empty_table(), SCHEMA.columns.empty_table())
+    for seq, (op, lines) in enumerate(history, 1):
+        overlay = whole(base, extended(SCHEMA, overlay, [change(seq, op, lines)]))
+    assert sorted_rows(over(base, overlay)) == sorted_rows(base_of(one_by_one(start, history)))
 
 
 @settings(max_examples=examples(60, 1_000))

@@ -115,6 +115,11 @@ class ReadPlan(Shown):
         }
 
     @property
+    def columns(self) -> list[str]:
+        """Those that it tells: where changes give some columns alone, others are looked up for who asks for them."""
+        return self.schema.names if self.overlay is None else self.overlay.rows.column_names
+
+    @property
     def rows_max(self) -> int:
         """No more rows than this are in the table, or match the predicate that the plan was made for."""
         shown = self.overlay.rows.num_rows if self.overlay is not None else 0
@@ -155,8 +160,8 @@ class PlannedTable(Protocol):
     def fetch(self) -> None:
         """All of its files are about to be read: what has to be brought from afar is, beside what comes before that."""
 
-    def plan(self, predicate: Predicate | None = None) -> ReadPlan:
-        """Without a predicate: everything."""
+    def plan(self, predicate: Predicate | None = None, columns: Sequence[str] | None = None) -> ReadPlan:
+        """Without a predicate: everything. `columns`: those that it has to tell (None: all)."""
 
     def hot(self, columns: Sequence[str] | None) -> RowsInMemory | None:
         """All rows, at least of these columns (None: of all), where they are in memory."""

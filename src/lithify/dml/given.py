@@ -33,7 +33,7 @@ class GivenRows(PlannedTable):
     def folders(self) -> tuple[str, ...]:
         return self.beside.folders
 
-    def plan(self, predicate: Predicate | None = None) -> ReadPlan:
+    def plan(self, predicate: Predicate | None = None, columns: Sequence[str] | None = None) -> ReadPlan:
         return ReadPlan(self.snapshot, (), (), Overlay(self.rows.schema.empty_table(), self.rows))
 
     def fetch(self) -> None:

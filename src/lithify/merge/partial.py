@@ -114,14 +114,18 @@ class _Lines:
     def of(cls, schema: TableSchema, changes: Sequence[Change]) -> _Lines:
         inside, key = patch_columns(schema), schema.select(schema.key)
         ops = np.repeat([OPS.index(change.op) for change in changes], [change.rows.num_rows for change in changes])
-        keys = pa.concat_tables([key.empty_table(), *(change.rows.select(key.names).cast(key) for change in changes)])
-        rows = [_with_given(change, schema, inside).cast(inside) for change in changes if change.op is not Op.DELETE]
+        keys = pa.concat_tables([key.empty_table(), *(_fitting(each.rows.select(key.names), key) for each in changes)])
+        rows = [_fitting(_with_given(each, schema, inside), inside) for each in changes if each.op is not Op.DELETE]
         row = np.where(ops == _DELETE, -1, np.cumsum(ops != _DELETE) - 1)
         return cls(ops, keys.combine_chunks(), pa.concat_tables([inside.empty_table(), *rows]), row)
 
     @property
     def count(self) -> int:
         return len(self.ops)
+
+
+def _fitting(rows: pa.Table, columns: pa.Schema) -> pa.Table:
+    return rows if rows.schema.equals(columns) else rows.cast(columns)
 
 
 def _with_given(change: Change, schema: TableSchema, inside: pa.Schema) -> pa.Table:
@@ -291,8 +295,9 @@ def _texts(given: dict[str, np.ndarray], count: int) -> pa.Array:
     if not given:
         return pa.repeat(pa.scalar(given_text(()), pa.string()), count)
     names = list(given)
-    flags = np.column_stack([given[name] for name in names])
-    packed, inverse = np.unique(np.packbits(flags, axis=1), axis=0, return_inverse=True)
-    sets = np.unpackbits(packed, axis=1, count=len(names)).astype(bool)
-    texts = [given_text(name for name, flag in zip(names, line, strict=True) if flag) for line in sets]
-    return pa.array(texts, pa.string()).take(pa.array(inverse.reshape(-1)))
+    packed = np.packbits(np.column_stack([given[name] for name in names]), axis=1)
+    width = packed.shape[1]
+    lines = pa.Array.from_buffers(pa.binary(width), count, [None, pa.py_buffer(packed)]).dictionary_encode()
+    sets = [np.unpackbits(np.frombuffer(bits, np.uint8), count=len(names)) for bits in lines.dictionary.to_pylist()]
+    texts = [given_text(name for name, flag in zip(names, flags, strict=True) if flag) for flags in sets]
+    return pa.array(texts, pa.string()).take(lines.indices)

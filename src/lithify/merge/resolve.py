@@ -217,7 +217,9 @@ def resolve(schema: TableSchema, changes: Sequence[Change]) -> Overlay:
 def _resolve_partial(schema: TableSchema, ordered: Sequence[Change]) -> Overlay:
     parts, key = partial.compose(schema, ordered), list(schema.key)
     hidden = [rows.select(key).cast(schema.select(key)) for rows in parts.values()]
-    keys = pa.concat_tables(hidden).group_by(key).aggregate([]).select(key).cast(schema.select(key))
+    keys = pa.concat_tables(hidden)
+    if schema.order_by:  # a key may have several lines
+        keys = keys.group_by(key).aggregate([]).select(key).cast(schema.select(key))
     rows = [rows for op, rows in parts.items() if op in WHOLE]
     contested = None
     if schema.order_by and (lines := [parts[op] for op in (Op.UPSERT, Op.DELETE_AT) if op in parts]):

@@ -80,7 +80,7 @@ class SnapshotPlanner:
     """`PlannedTable`, made by a reader."""
 
     snapshot: Snapshot
-    plan_of: Callable[[Snapshot, Predicate | None], ReadPlan]
+    plan_of: Callable[[Snapshot, Predicate | None, Sequence[str] | None], ReadPlan]
     coverage_of: Callable[[Snapshot], Coverage]
     set_aside: Callable[[Snapshot, Corruption], None]
     hot_rows: Callable[[Snapshot, Sequence[str] | None], HotRows | None]
@@ -95,8 +95,8 @@ class SnapshotPlanner:
     def fetch(self) -> None:
         self.fetch_of(self.snapshot)
 
-    def plan(self, predicate: Predicate | None = None) -> ReadPlan:
-        return self.plan_of(self.snapshot, predicate)
+    def plan(self, predicate: Predicate | None = None, columns: Sequence[str] | None = None) -> ReadPlan:
+        return self.plan_of(self.snapshot, predicate, columns)
 
     def hot(self, columns: Sequence[str] | None) -> HotRows | None:
         return self.hot_rows(self.snapshot, columns)

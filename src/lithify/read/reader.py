@@ -28,6 +28,7 @@ from lithify.core.ops import WHOLE, Change, Overlay
 from lithify.core.predicates import UNKNOWN, Compare, Predicate, both
 from lithify.core.read_plan import PlannedTable, ReadPlan, Source, source_of
 from lithify.core.rows import keys_of
+from lithify.core.schema import TableSchema
 from lithify.core.snapshot import DataFile, Snapshot
 from lithify.errors import Corruption, LithifyError
 from lithify.files.footer_cache import Footers
@@ -38,11 +39,13 @@ from lithify.index.key_ranges import solid_prefix, split_by_keys
 from lithify.index.lookup import Coverage, Files, Flags, Selection
 from lithify.index.table_index import SOLID_ROWS_MIN, TableIndex
 from lithify.merge.late import remembered, remembering, without_late
+from lithify.merge.partial import completed as completed_row
 from lithify.merge.partial import line_columns
+from lithify.merge.pending import can_stay_open, closed, extended, filled, keys_lacking, lacking, shown
 from lithify.merge.resolve import resolve, with_patches, without_losers
 from lithify.read.base_part import BasePart
-from lithify.read.base_rows import BaseRows
 from lithify.read.history import incremental_up_to, originals
+from lithify.read.kept_pending import KeptPending
 from lithify.read.planned_table import SnapshotPlanner, pruned, usable
 from lithify.sql.lookup import Lookup
 from lithify.tables.handles import Handles, forget_snapshots
@@ -77,7 +80,7 @@ class Reader:
         self._changes_bytes = 0
         self._changes_version = -1
         self._base: BasePart | None = None
-        self._base_rows = BaseRows()
+        self._pending = KeptPending()
         self._tombstones: tuple[tuple[str, ...], pa.Table] | None = None
         # Not the lock of the logs: whoever reads files must not keep a writer waiting.
         self._lock = threading.RLock()
@@ -119,26 +122,31 @@ class Reader:
 
     def plan(self, snapshot: Snapshot) -> ReadPlan:
         """Of everything, also of rows that have expired; those hides who asks `planned` for a plan."""
-        return self._made(snapshot).plan
+        return self._told(self._made(snapshot), None)
 
     def plan_for(self, snapshot: Snapshot, keys: Sequence[pa.Table]) -> ReadPlan:
         """As `plan`, of no other files than those that can hold a row with one of the keys."""
         made = self._made(snapshot)
+        plan = self._told(made, None)
         if any(wanted.num_rows and not wanted.num_columns for wanted in keys):
-            return made.plan
+            return plan
         found = [source for wanted in keys for _, source in self._touched(made.base, made.beside, snapshot, wanted)]
         paths = {source.path for source in found}
         clean, touched = (
-            tuple(source for source in part if source.path in paths) for part in (made.plan.clean, made.plan.touched)
+            tuple(source for source in part if source.path in paths) for part in (plan.clean, plan.touched)
         )
-        return replace(made.plan, clean=clean, touched=touched)
+        return replace(plan, clean=clean, touched=touched)
 
-    def _pruned(self, snapshot: Snapshot, predicate: Predicate | None) -> ReadPlan:
+    def _pruned(
+        self, snapshot: Snapshot, predicate: Predicate | None, columns: Sequence[str] | None = None
+    ) -> ReadPlan:
         made, cutoff = self._made(snapshot), snapshot.cutoff
         if cutoff is None:
-            return pruned(made.plan, self._selections(made, usable(made.plan, predicate)))
-        shown = cutoff.shown if predicate is None else both((predicate, cutoff.shown))
-        return replace(pruned(made.plan, self._selections(made, usable(made.plan, shown))), snapshot=snapshot)
+            plan = self._told(made, columns)
+            return pruned(plan, self._selections(made, usable(plan, predicate)))
+        plan = self._told(made, None if columns is None else (*columns, cutoff.column))
+        unexpired = cutoff.shown if predicate is None else both((predicate, cutoff.shown))
+        return replace(pruned(plan, self._selections(made, usable(plan, unexpired))), snapshot=snapshot)
 
     def _selections(self, made: _Made, predicate: Predicate | None) -> list[Selection]:
         base, beside, snapshot = made.base, made.beside, made.plan.snapshot
@@ -202,11 +210,12 @@ class Reader:
             touched, remembered = tuple(source for _, source in standing), self.remembered(snapshot)
             return _Made(ReadPlan(snapshot, (), touched, None, changes, remembered=remembered), base, beside)
         with self._looking_at_base(base, snapshot):
-            overlay = self.overlay(snapshot, rest, standing)
+            overlay = self._resolved(snapshot, rest, standing)
         met = [source for _, source in self._touched(base, beside, snapshot, overlay.hidden)]
         paths = {source.path for source in met}
         clean = tuple(source for _, source in standing if source.path not in paths)
-        return _Made(ReadPlan(snapshot, clean, tuple(met), overlay), base, beside)
+        opened = None if overlay.patches is None else overlay
+        return _Made(ReadPlan(snapshot, clean, tuple(met), overlay), base, beside, opened)
 
     @contextlib.contextmanager
     def _looking_at_base(self, base: BasePart, snapshot: Snapshot) -> Iterator[None]:
@@ -223,28 +232,69 @@ class Reader:
         self, snapshot: Snapshot, changes: Sequence[DataFile], standing: Sequence[tuple[DataFile, Source]]
     ) -> Overlay:
         """Latest per key over `changes`, contests against what is standing already decided."""
-        schema = snapshot.schema
+        return self._filled(snapshot.schema, self._resolved(snapshot, changes, standing), standing, None)
+
+    def _resolved(
+        self, snapshot: Snapshot, changes: Sequence[DataFile], standing: Sequence[tuple[DataFile, Source]]
+    ) -> Overlay:
+        """The same, with lines open that give some columns alone where that is possible (`merge/pending.py`)."""
+        schema, key_queries = snapshot.schema, self._handles.runtime.serving.key_queries
+        beside = {file.path for file, _ in standing if file.seq}
+        base = (snapshot.base_version, tuple(sorted(beside)), tuple(schema.columns))
         with self._lock:
-            tombstones = self.remembered(snapshot) if changes and snapshot.remembered else None
-            resolved = resolve(schema, without_late(schema, self.changes(changes, snapshot), tombstones))
-        key_queries = self._handles.runtime.serving.key_queries
+            known = self._pending.before(base, [f for f in snapshot.changes if f.path not in beside], changes)
+            newer = changes if known is None else [file for file in changes if file.seq > known.seq]
+            tombstones = None
+            if newer and (snapshot.remembered or (known is not None and schema.order_by)):
+                tombstones = self.remembered(snapshot, 0 if known is None else known.seq)
+            found = without_late(schema, self.changes(newer, snapshot), tombstones)
+            resolved = resolve(schema, found) if known is None else extended(schema, known.overlay, found)
         if resolved.contested is not None:
             sources = _holding_sources(standing, resolved.contested.select(list(schema.key)))
             losers = key_queries.losers(sources, resolved.contested, schema.key, schema.order_columns)
             resolved = without_losers(schema, resolved, losers)
-        if resolved.patches is not None:
+        partial = resolved.patches is not None or known is not None
+        if resolved.patches is not None and not can_stay_open(schema):
             keys = resolved.patches.select(list(schema.key)).cast(schema.select(schema.key))
             keys = keys.group_by(keys.column_names).aggregate([]).cast(keys.schema)
-            base = (snapshot.base_version, tuple(file.path for file, _ in standing if file.seq), tuple(schema.columns))
-            met = self._base_rows.of(
-                base,
-                keys,
-                schema.columns,
-                lambda new: key_queries.rows(_holding_sources(standing, new), new, schema.columns),
-            )
-            return with_patches(schema, resolved, met)
-        self._base_rows.forget()
+            met = key_queries.rows(_holding_sources(standing, keys), keys, schema.columns)
+            resolved = with_patches(schema, resolved, met)
+        if partial and changes:
+            resolved = closed(schema, resolved)
+            self._pending.keep(base, changes, resolved)
+        else:
+            self._pending.forget()
         return resolved
+
+    def _filled(
+        self,
+        schema: TableSchema,
+        overlay: Overlay,
+        standing: Sequence[tuple[DataFile, Source]],
+        columns: Sequence[str] | None,
+    ) -> Overlay:
+        """Its open lines give these columns too (None: all of them, so that none stays open)."""
+        wanted = () if overlay.patches is None else lacking(schema, overlay.patches, columns)
+        if not wanted:
+            return overlay
+        assert overlay.patches is not None
+        keys = keys_lacking(schema, overlay.patches, wanted)
+        sources, inside = _holding_sources(standing, keys), schema.select([*schema.key, *wanted])
+        met = self._handles.runtime.serving.key_queries.rows(sources, keys, inside)
+        more = closed(schema, replace(overlay, patches=filled(schema, overlay.patches, wanted, met)))
+        self._pending.replace(overlay, more)
+        return more
+
+    def _told(self, made: _Made, columns: Sequence[str] | None) -> ReadPlan:
+        """A plan that tells these columns at least (None: all)."""
+        with self._lock:
+            if made.opened is not None:
+                schema = made.plan.schema
+                overlay = self._filled(schema, made.opened, made.standing, columns)
+                if overlay is not made.opened or made.plan.overlay is made.opened:
+                    made.plan = replace(made.plan, overlay=shown(schema, overlay))
+                    made.opened = overlay if overlay.patches is not None else None
+            return made.plan
 
     def changes(self, files: Sequence[DataFile], snapshot: Snapshot) -> list[Change]:
         """The rows of change files, those that lie far away fetched together."""
@@ -365,16 +415,25 @@ class Reader:
         wanted = keys_of([key], schema)
         if (hot := self._handles.runtime.hot.rows(self, snapshot, None)) is not None:
             return hot.row(wanted, schema.key)
-        made = self._made(snapshot)
-        plan = made.plan
+        made, line = self._made(snapshot), None
+        with self._lock:
+            overlay = made.opened or made.plan.overlay
         same = both(_equals(name, wanted.column(name)[0]) for name in schema.key)
-        if plan.overlay is None:
+        if overlay is None:
             values = {name: wanted.column(name)[0] for name in schema.key}
             condition = " AND ".join(f'"{name}" = {type_of(v.type).literal(v)}' for name, v in values.items())
             return self._handles.runtime.serving.read(self._pruned(snapshot, same), where=condition).slice(0, 1)
-        overlay = plan.overlay
         if lookup(wanted, overlay.hidden, schema.key)[0] >= 0:
-            return _row(overlay.rows, wanted)
+            line = None if overlay.patches is None else _row(overlay.patches, wanted)
+            if line is None:
+                return _row(overlay.rows, wanted)
+        found = self._standing(snapshot, made, wanted, same)
+        if line is None:
+            return found
+        return completed_row(schema, line, schema.columns.empty_table() if found is None else found)
+
+    def _standing(self, snapshot: Snapshot, made: _Made, wanted: pa.Table, same: Predicate) -> pa.Table | None:
+        """The row with this key in base, or in what stands beside it."""
         for selection in self._selections(made, same):
             likely = made.likely(wanted) if selection.report.files_unknown else None
             for source in selection.sources:
@@ -424,13 +483,18 @@ class _Beside:
         return Files(self.sources)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Made:
-    """A plan, and what stands in it."""
+    """A plan, and what stands in it. `opened`: the overlay, with lines whose other columns nobody has asked for yet."""
 
     plan: ReadPlan
     base: BasePart
     beside: _Beside
+    opened: Overlay | None = None
+
+    @property
+    def standing(self) -> tuple[tuple[DataFile, Source], ...]:
+        return (*self.base.sources, *self.beside.sources)
 
     def likely(self, keys: pa.Table) -> set[str]:
         """Paths of the files that can hold one of the keys, by the log."""

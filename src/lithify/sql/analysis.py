@@ -132,13 +132,15 @@ class QueryAnalysis:
         changed, self.plain = encoded and not self.plain, True
         return changed
 
-    def plan(self, ref: TableRef) -> ReadPlan:
+    def plan(self, ref: TableRef, *, narrow: bool = True) -> ReadPlan:
+        """`narrow`: it need not tell columns that the query does not ask for."""
         plans = self._catalog.plans
-        if ref not in plans:
+        if ref not in plans or not (narrow or set(self.schema(ref).names) <= set(plans[ref].columns)):
             planned, request = self._catalog.opened[ref], self.requests[ref]
             if request.predicate == UNKNOWN and request.note != NOT_READ:
                 planned.fetch()
-            plans[ref] = planned.plan(None if request.predicate == UNKNOWN else request.predicate)
+            predicate = None if request.predicate == UNKNOWN else request.predicate
+            plans[ref] = planned.plan(predicate, request.needed if narrow else None)
         return plans[ref]
 
     def shortcut(self) -> pa.Table | None:

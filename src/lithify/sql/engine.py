@@ -222,7 +222,7 @@ class ServingEngine:
             TableUse(
                 ref,
                 planned := opened[ref],
-                planned.plan(None if request.predicate == UNKNOWN else request.predicate),
+                planned.plan(None if request.predicate == UNKNOWN else request.predicate, request.needed),
                 request.predicate,
                 request.note,
                 from_summary,
@@ -366,11 +366,12 @@ class ServingEngine:
                 narrowed |= narrow and request.columns is not None
                 small &= rows.num_rows <= ONE_THREAD_ROWS_MAX
             else:
-                plan = analysis.plan(ref)
+                plan = analysis.plan(ref, narrow=narrow)
                 if not session.careful and must_doubt((*plan.clean, *plan.touched)):
                     raise _Doubted
                 view = relation(session.ctx, plan, session.links, careful=session.careful)
                 tables[ref] = Table(view.into_view())
+                narrowed |= len(plan.columns) < len(plan.schema.names)
                 small = False
         # Relations are built in a context of their own, so that a query sees the lake's tables and nothing else.
         outer = self._contexts.context(
@@ -393,10 +394,10 @@ class ServingEngine:
 
     def _rows(self, analysis: QueryAnalysis, ref: TableRef, *, narrow: bool) -> pa.Table | None:
         """What a query needs of a table, in memory, if it is little."""
-        plan, request = analysis.plan(ref), analysis.requests[ref]
+        plan, request = analysis.plan(ref, narrow=narrow), analysis.requests[ref]
         if request.note == NOT_READ or not fits_memory(plan):
             return None
-        columns = plan.schema.names
+        columns = plan.columns
         if narrow and request.columns is not None:
             # Rows have to be counted even where no column is asked for.
             columns = list(request.columns) or columns[:1]
@@ -457,7 +458,7 @@ class _Fixed(PlannedTable):
     def fetch(self) -> None:
         """It is planned already."""
 
-    def plan(self, predicate: Predicate | None = None) -> ReadPlan:
+    def plan(self, predicate: Predicate | None = None, columns: Sequence[str] | None = None) -> ReadPlan:
         return self.made
 
     @property

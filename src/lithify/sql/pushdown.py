@@ -41,6 +41,11 @@ class Request:
     predicate: Predicate
     note: str | None = None
 
+    @property
+    def needed(self) -> tuple[str, ...] | None:
+        """The columns that it needs values of."""
+        return () if self.note == NOT_READ else self.columns
+
 
 @dataclass(frozen=True)
 class _Scan:

@@ -81,7 +81,9 @@ class LinkFolder:
 
 
 def relation(ctx: SessionContext, plan: ReadPlan, links: LinkFolder, *, careful: bool = False) -> DataFrame:
-    """The fresh rows of a table, columns in the table's order. `careful`: statistics of files rule nothing out."""
+    """The fresh rows of a table, with the columns that the plan tells, in the table's order. `careful`: statistics of
+    files rule nothing out.
+    """
     whole, cutoff = _merged(ctx, plan, links, careful=careful), plan.snapshot.cutoff
     return whole if cutoff is None else shown(whole, cutoff)
 
@@ -96,15 +98,15 @@ def _merged(ctx: SessionContext, plan: ReadPlan, links: LinkFolder, *, careful: 
     bring((source.path, source.size_bytes) for source in (*plan.clean, *plan.touched, *plan.changes))
     if plan.overlay is None:
         return _distributed(ctx, plan, links, careful=careful)
-    parts = []
+    parts, columns = [], plan.schema.select(plan.columns)
     if plan.clean:
-        parts.append(scan(ctx, plan.clean, plan.schema.columns, links, careful=careful))
+        parts.append(scan(ctx, plan.clean, columns, links, careful=careful))
     if plan.touched:
-        base = scan(ctx, plan.touched, plan.schema.columns, links, careful=careful)
+        base = scan(ctx, plan.touched, columns, links, careful=careful)
         parts.append(without(ctx, base, plan.overlay.hidden, plan.by) if plan.overlay.hidden.num_rows else base)
     if plan.overlay.rows.num_rows or not parts:
         parts.append(in_memory(ctx, plan.overlay.rows))
-    return _union(parts, plan.schema.names)
+    return _union(parts, columns.names)
 
 
 def scan(

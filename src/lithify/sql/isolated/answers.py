@@ -174,11 +174,11 @@ class Told:
                 planned = self._table(about)
                 return None if planned is None else Head(slim(planned.snapshot))
             case "plan":
-                ref, predicate = about
+                ref, predicate, columns = about
                 planned = self._opened[ref]
                 if predicate is None:
                     planned.fetch()
-                return self._plan(self._with_local_files(planned.plan(predicate)))
+                return self._plan(self._with_local_files(planned.plan(predicate, columns)))
             case "hot":
                 ref, columns = about
                 rows = self._opened[ref].hot(columns)

@@ -266,8 +266,8 @@ class RemoteTable(PlannedTable):
     def fetch(self) -> None:
         """The service does, when it is asked for the plan."""
 
-    def plan(self, predicate: Predicate | None = None) -> ReadPlan:
-        told: Plan = self.service.ask("plan", (self.ref, predicate))
+    def plan(self, predicate: Predicate | None = None, columns: Sequence[str] | None = None) -> ReadPlan:
+        told: Plan = self.service.ask("plan", (self.ref, predicate, None if columns is None else tuple(columns)))
         if told.pending is None:
             return told.plan
         hidden, rows = (self.service.rows_of(state).table() for state in told.pending)
