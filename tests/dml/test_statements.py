@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 
 from lithify import Conflict, Executed, InvalidRequest, Lake, LimitExceeded, NotFound, Settings
+from lithify.core.ops import Op
+from lithify.dml import decide
 
 
 def rows(lake: Lake, columns: str = "id, status, n", table: str = "shop.orders") -> list[tuple[Any, ...]]:
@@ -69,6 +71,58 @@ def test_on_conflict_do_update_sees_the_row_that_is_there_and_the_one_that_came(
 
     assert counted(lake.execute(text)) == (1, 1, 0)
     assert rows(lake)[1:] == [(2, "paidb", 7), (3, "c", 6)]
+
+
+def written(lake: Lake, table: str = "shop.orders") -> dict[Op, int]:
+    """What the newest commit brought, by operation."""
+    snapshot = lake.table(table).snapshot()
+    return {file.op: file.rows for file in snapshot.changes if file.seq == snapshot.seq}
+
+
+def test_few_rows_are_updated_by_what_is_set_and_many_are_written_whole(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.execute("update shop.orders set n = n + 10 where id = 2")
+    assert written(lake) == {Op.UPDATE: 1}
+
+    lake.execute(
+        "merge into shop.orders t using (values (1, 7), (3, 8)) s (id, n) on t.id = s.id "
+        "when matched then update set n = s.n when not matched then insert (id, status, n) values (s.id, 'new', s.n)"
+    )
+    assert written(lake) == {Op.UPDATE: 1, Op.UPSERT: 1}
+
+    monkeypatch.setattr(decide, "LINES_MAX", 1)
+    lake.execute("update shop.orders set n = n + 1 where id < 3")
+    assert written(lake) == {Op.UPSERT: 2}
+    assert rows(lake) == [(1, "new", 8), (2, "paid", 13), (3, "new", 8)]
+
+
+def test_what_a_statement_writes_into_an_ordered_table_are_whole_rows(lake: Lake) -> None:
+    lake.create_table("shop.late", pa.schema([("id", pa.int64()), ("at", pa.int64()), ("n", pa.int64())]), "id", "at")
+    lake.execute("insert into shop.late values (1, 5, 0), (2, 5, 0)")
+
+    lake.execute("update shop.late set n = 1 where id = 1")
+
+    assert written(lake, "shop.late") == {Op.REPLACE: 1}
+
+
+def test_a_merge_reads_the_columns_that_its_words_mean(lake: Lake) -> None:
+    columns = pa.schema([("id", pa.int64()), ("Other", pa.string()), ("n", pa.int64()), ("m", pa.int64())])
+    lake.create_table("shop.mixed", columns, key="id")
+    lake.execute("insert into shop.mixed values (1, 'x', 1, 10), (2, 'y', 2, 20), (3, 'x', 3, 30)")
+
+    lake.execute(
+        "merge into shop.mixed t using (values (1, 5), (2, 6), (3, 7), (4, 8)) s (id, n) on s.id = t.id and t.n < 3 "
+        "when matched and t.\"Other\" = 'x' then update set n = s.n + M "
+        "when not matched and s.id > 3 then insert (id, n) values (s.id, s.n)"
+    )
+
+    assert rows(lake, 'id, "Other", n, m', "shop.mixed") == [
+        (1, "x", 15, 10),
+        (2, "y", 2, 20),
+        (3, "x", 3, 30),
+        (4, None, 8, None),
+    ]
 
 
 def test_an_update_sees_the_old_row_in_all_its_values(lake: Lake) -> None:

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from lithify.errors import InvalidRequest
+from lithify.sql.statements import long_lists
 from lithify.sql.statements.first_word import is_statement
 from lithify.sql.statements.grammar import parse
+from lithify.sql.statements.long_lists import without_long_lists
 from lithify.sql.statements.model import Assignment, Delete, Insert, Merge, Target, Update
 
 
@@ -164,3 +166,38 @@ def test_a_program_that_only_reads_never_imports_the_parser(folder: Path) -> Non
         "    assert 'sqlglot' in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+NUMBERS = ", ".join(str(n - 5) for n in range(40))
+TEXTS = ", ".join(f"'{n}, (it''s) IN (1, 2'" for n in range(40))
+ROWS = ",\n".join(f"({n}, -{n}.5, 'a), (b{n}', NULL, date '2026-01-01') /* ), ( */" for n in range(40))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"UPDATE shop.t SET n = coalesce(n, 1) WHERE id IN ({NUMBERS}) AND b",
+        f"UPDATE shop.t SET n = 1 WHERE a not in ({TEXTS}) or id in (1, (2), {NUMBERS})",
+        f"DELETE FROM shop.t WHERE id IN (SELECT id FROM shop.s WHERE n IN ({NUMBERS})) OR n = 3",
+        f"INSERT INTO shop.t (a, b, c, d, e) VALUES {ROWS}",
+        f"INSERT INTO shop.t VALUES {ROWS}, (1, 2 + (3), 'x', now(), null)",
+        f"INSERT INTO shop.t VALUES {ROWS} "
+        f"ON CONFLICT (a) DO UPDATE SET b = excluded.b WHERE excluded.a IN ({NUMBERS})",
+        f"MERGE INTO shop.t USING (SELECT * FROM (VALUES {ROWS}) AS v (id, n, a, b, c)) s ON t.id = s.id "
+        f"WHEN MATCHED AND t.n IN ({NUMBERS}) THEN DELETE WHEN NOT MATCHED THEN INSERT VALUES ({NUMBERS})",
+    ],
+)
+def test_long_lists_of_constants_are_taken_as_they_stand_and_not_parsed_one_by_one(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shortened = without_long_lists(text)
+    found = parse(text)
+    monkeypatch.setattr(long_lists, "LISTED_MIN", 10_000)
+
+    assert (len(shortened), found) == (len(text), parse(text))
+    assert shortened.count(",") < text.count(",") / 2 or "VALUES (" in text
+
+
+@pytest.mark.parametrize("text", ["f({0})", "VALUES ({0})", "insert values ({0})", "x IN (a, {0})", "'IN ({0})'"])
+def test_other_lists_are_parsed_whole(text: str) -> None:
+    assert without_long_lists(text.format(NUMBERS)) == text.format(NUMBERS)

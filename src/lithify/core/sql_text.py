@@ -50,7 +50,14 @@ class Words:
 
 def words_of(query: str) -> Words:
     whole = _tokens(query)
-    return Words(tuple((kind, _lower(text)) for kind, text in whole if kind != "space"), _is_odd(whole))
+    words = tuple((kind, text if kind == "symbol" else _lower(text)) for kind, text in whole if kind != "space")
+    return Words(words, _is_odd(whole))
+
+
+def cut(query: str) -> list[tuple[Kind, str]] | None:
+    """All of a text, comments and white space too, as it stands there; None if where it is cut is not sure."""
+    found = _tokens(query)
+    return None if _is_odd(found) else found
 
 
 class Token(NamedTuple):

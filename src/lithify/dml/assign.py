@@ -8,11 +8,13 @@ may be a moment, and a moment with no zone is one of UTC, as everywhere in SQL (
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lithify.core.column_types import Family, type_of
+from lithify.core.partial_rows import partial_rows_of, patch_columns
 from lithify.core.rows import check_rows, conform
 from lithify.core.schema import TableSchema
 from lithify.errors import InvalidRequest
@@ -25,6 +27,16 @@ def assigned(rows: pa.Table, columns: Sequence[str], schema: TableSchema) -> pa.
     table = conform(pa.table(arrays, names=list(columns)), schema.columns)
     check_rows(table, schema)
     return table
+
+
+def lines_assigned(rows: pa.Table, columns: Sequence[str], schema: TableSchema) -> pa.Table:
+    """Lines that give these columns alone, the key among them: the others stay as they are."""
+    fields = [schema.columns.field(name) for name in columns]
+    arrays = [_converted(values, field) for values, field in zip(rows.columns, fields, strict=True)]
+    some = replace(schema, columns=schema.select(columns))
+    table = conform(pa.table(arrays, names=list(columns)), some.columns)
+    check_rows(table, some)
+    return partial_rows_of(table, schema) if table.num_rows else patch_columns(schema).empty_table()
 
 
 def keys_assigned(rows: pa.Table, columns: Sequence[str], schema: TableSchema) -> pa.Table:

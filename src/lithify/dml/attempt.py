@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from lithify.core.column_types import type_of
 from lithify.core.names import TableRef, quoted
 from lithify.core.read_plan import PlannedTable
-from lithify.core.schema import TableSchema
+from lithify.core.schema import TableSchema, nullable
 from lithify.core.snapshot import Snapshot
 from lithify.dml import texts
 from lithify.dml.given import GivenRows
@@ -24,6 +24,7 @@ from lithify.sql.engine import ServingEngine
 from lithify.sql.isolated.cage import MayRead
 from lithify.sql.limits import Limits
 from lithify.sql.query_run import QueryRun
+from lithify.write.decided import rows_with_keys
 
 if TYPE_CHECKING:
     from lithify.lake.internals import TableInternals
@@ -48,6 +49,7 @@ class Reading:
 class Attempt:
     def __init__(self, reading: Reading, target: TableInternals, snapshot: Snapshot) -> None:
         self._reading, self.snapshot = reading, snapshot
+        self._reader = target.reader
         self.target: PlannedTable = target.reader.planned(snapshot)
         self.name = str(target.name)
         self._ref: TableRef = target.name.namespace, target.name.table
@@ -67,6 +69,12 @@ class Attempt:
         """Rows of the target that equal a given one in some columns: column → the given one's. Nothing of this is in
         the user's words, and it is read whoever asks.
         """
+        if (keys := _keys_of(given, by, self.schema)) is not None:
+            cutoff = self.snapshot.cutoff
+            wanted = columns if cutoff is None else list(dict.fromkeys([*columns, cutoff.column]))
+            rows = rows_with_keys(self._reader, self.snapshot, keys, wanted)
+            shown = rows if cutoff is None else cutoff.standing(rows).select(list(columns))
+            return shown.cast(self.schema.select(columns))
         namespace, table = self._ref
         pruned = " AND ".join(_range_of(given.column(other), f"t.{quoted(name)}") for name, other in by.items())
         query = texts.found(f"{quoted(namespace)}.{quoted(table)}", columns, by, pruned)
@@ -119,6 +127,22 @@ def bounded(
             limit="rows",
         )
     return rows
+
+
+def _keys_of(given: pa.Table, by: Mapping[str, str], schema: TableSchema) -> pa.Table | None:
+    """The distinct keys that are looked for, if whole keys are, of types in which equal means the same."""
+    if set(by) != set(schema.key):
+        return None
+    columns = schema.select(schema.key)
+    found = pa.table([given.column(by[name]) for name in schema.key], names=list(schema.key))
+    for here, there in zip(found.schema, columns, strict=True):
+        if here.type != there.type and not (pa.types.is_integer(here.type) and there.type == pa.int64()):
+            return None
+    try:
+        found = found.drop_null().cast(nullable(columns))
+    except pa.ArrowInvalid:  # beyond what a key can be
+        return None
+    return found.group_by(found.column_names).aggregate([]).select(found.column_names).cast(columns)
 
 
 def _range_of(values: pa.ChunkedArray, column: str) -> str:

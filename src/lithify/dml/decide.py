@@ -4,7 +4,7 @@
 |---------------|--------------------------------------------------------------|---------------------------------------|
 | INSERT        | those of its query                                           | keys that are there, or come twice    |
 | … ON CONFLICT | new ones; those that are there are left, or rewritten        | keys that come twice, with DO UPDATE  |
-| UPDATE        | the whole rows that its WHERE holds for, with new values     | a row that two rows of FROM want      |
+| UPDATE        | those that its WHERE holds for: what is set of few, or whole | a row that two rows of FROM want      |
 | DELETE        | the keys that its WHERE holds for                            |                                       |
 | MERGE         | source and target matched once; then one query for each WHEN | a row that two source rows change     |
 
@@ -14,6 +14,7 @@ whatever `order_by` says: it was decided on the newest one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,9 +22,11 @@ import pyarrow as pa
 
 from lithify.core.arrow_rows import anti_join
 from lithify.core.ops import Op
+from lithify.core.partial_rows import patch_columns
 from lithify.core.schema import TableSchema
+from lithify.core.sql_text import words_of
 from lithify.dml import texts
-from lithify.dml.assign import assigned, check_columns, first_double, keys_assigned
+from lithify.dml.assign import assigned, check_columns, first_double, keys_assigned, lines_assigned
 from lithify.dml.attempt import Attempt
 from lithify.dml.checks import (
     changed_twice,
@@ -40,8 +43,13 @@ from lithify.dml.checks import (
     there_already,
 )
 from lithify.dml.keyless import delete_rows, update_rows
-from lithify.sql.statements.model import EXCLUDED, Delete, Insert, Merge, Update, Writing
+from lithify.merge.pending import can_stay_open
+from lithify.sql.statements.model import EXCLUDED, Delete, Insert, Merge, Update, When, Writing
 from lithify.write.bulk import Produce
+
+# So many rows are updated by lines that say the columns which are set alone, so that nothing else of them is read.
+# More are written whole: who reads them then need not look each of them up.
+LINES_MAX = 10_000
 
 
 @dataclass(frozen=True)
@@ -124,6 +132,12 @@ def _update(statement: Update, attempt: Attempt) -> Effect:
     check_assignments(statement.assignments, schema, attempt.name)
     if not schema.keyed:
         return _keyless_update(statement, attempt)
+    if can_stay_open(schema):
+        lines = attempt.ask(texts.update(statement, schema, alone=True))
+        if lines.num_rows <= LINES_MAX:
+            lines = lines_assigned(lines, texts.given_by(schema, statement.assignments), schema)
+            _check_once(lines, schema, attempt.name)
+            return Effect({Op.UPDATE: lines} if lines.num_rows else {}, updated=lines.num_rows)
     rows = assigned(attempt.ask(texts.update(statement, schema)), schema.names, schema)
     _check_once(rows, schema, attempt.name)
     return Effect(written(schema, [rows], None), updated=rows.num_rows)
@@ -163,17 +177,22 @@ def _merge(statement: Merge, attempt: Attempt) -> Effect:
     by = {column: other for column, other in statement.equal if other in source.column_names}
     given = {"given": source}
     picked = bool(by) and not any(when.side == "not matched by source" for when in whens)
+    alone = picked and can_stay_open(schema) and source.num_rows <= LINES_MAX
     if picked:
         attempt.check_read()
-        given["found"] = attempt.found(source, by, schema.names)
-    select = texts.MergeTexts(statement, schema, found=picked)
-    taken: dict[str, list[pa.Table]] = {"insert": [], "update": [], "delete": []}
+        given["found"] = attempt.found(source, by, mentioned(statement.on, whens, schema) if alone else schema.names)
+    select = texts.MergeTexts(statement, schema, found=picked, alone=alone)
+    taken: dict[str, list[pa.Table]] = {"insert": [], "update": [], "delete": [], "lines": []}
     for number, when in enumerate(whens):
         if when.action == "nothing":
             continue
         found = attempt.ask(select.rows(when, whens[:number]), **given)
         if when.action == "delete":
             rows = keys_assigned(found, schema.key, schema)
+        elif when.action == "update" and alone:
+            assert when.assignments is not None
+            taken["lines"].append(lines_assigned(found, texts.given_by(schema, when.assignments), schema))
+            continue
         else:
             columns = when.columns if when.action == "insert" and when.columns is not None else schema.names
             check_width(found.num_columns, list(columns), name)
@@ -186,8 +205,10 @@ def _merged(taken: dict[str, list[pa.Table]], attempt: Attempt) -> Effect:
     schema, key = attempt.schema, list(attempt.schema.key)
     empty = schema.columns.empty_table()
     new, changed = (pa.concat_tables([empty, *taken[action]]) for action in ("insert", "update"))
+    lines = pa.concat_tables([patch_columns(schema).empty_table(), *taken["lines"]])
     gone = pa.concat_tables([schema.select(key).empty_table(), *taken["delete"]])
-    _check_once(pa.concat_tables([changed.select(key), gone]), schema, attempt.name)
+    met = [part.select(key).cast(gone.schema) for part in (changed, lines)]
+    _check_once(pa.concat_tables([*met, gone]), schema, attempt.name)
     if (twice := first_double(new, key)) is not None:
         raise inserted_twice(attempt.name, twice)
     there = attempt.found(new.select(key), dict(zip(key, key, strict=True)), key) if new.num_rows else new
@@ -195,7 +216,26 @@ def _merged(taken: dict[str, list[pa.Table]], attempt: Attempt) -> Effect:
     if there.num_rows:
         raise not_matched(attempt.name, there.select(key))
     parts = written(schema, [new, changed], gone)
-    return Effect(parts, inserted=new.num_rows, updated=changed.num_rows, deleted=gone.num_rows)
+    if lines.num_rows:
+        parts[Op.UPDATE] = lines
+    updated = changed.num_rows + lines.num_rows
+    return Effect(parts, inserted=new.num_rows, updated=updated, deleted=gone.num_rows)
+
+
+_EVERY_COLUMN = re.compile(r"[.(]\s*\*")
+
+
+def mentioned(on: str, whens: Sequence[When], schema: TableSchema) -> list[str]:
+    """The key, and the columns that the words of a MERGE may mean: all of them where a `*` may stand for columns."""
+    said = [on]
+    for when in whens:
+        values = [item.value for item in when.assignments or ()]
+        said += [when.condition or "", *values, *(when.values or ())]
+    text = " ".join(said)
+    if _EVERY_COLUMN.search(text):
+        return schema.names
+    words = {word.strip('"').replace('""', '"').lower() for _, word in words_of(text).tokens}
+    return [name for name in schema.names if name in schema.key or name.lower() in words]
 
 
 def written(schema: TableSchema, rows: Sequence[pa.Table], gone: pa.Table | None) -> dict[Op, pa.Table]:

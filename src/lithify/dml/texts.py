@@ -21,19 +21,24 @@ def given(name: str, alias: str) -> str:
     return f"{quoted(GIVEN_NAMESPACE)}.{quoted(name)} AS {quoted(alias)}"
 
 
-def written(target: Target, schema: TableSchema, assignments: Sequence[Assignment]) -> str:
-    """All columns of the rows as they are to be, in the table's order."""
+def written(target: Target, names: Sequence[str], assignments: Sequence[Assignment]) -> str:
+    """These columns of the rows as they are to be."""
     values = {item.column: item.value for item in assignments}
-    return _listed(
-        [f"({values[name]}\n)" if name in values else f"{target.ref}.{quoted(name)}" for name in schema.names]
-    )
+    return _listed([f"({values[name]}\n)" if name in values else f"{target.ref}.{quoted(name)}" for name in names])
 
 
-def update(statement: Update, schema: TableSchema, *, beside: bool = False) -> str:
-    """`beside`: each row as it is, behind what it is to be."""
+def given_by(schema: TableSchema, assignments: Sequence[Assignment]) -> list[str]:
+    """The key, and the columns that are assigned to, in the table's order."""
+    given = {*schema.key, *(item.column for item in assignments)}
+    return [name for name in schema.names if name in given]
+
+
+def update(statement: Update, schema: TableSchema, *, beside: bool = False, alone: bool = False) -> str:
+    """`beside`: each row as it is, behind what it is to be. `alone`: of what it is to be, `given_by` alone."""
     target = statement.target
     tables = _together(target.relation, statement.source)
-    columns = written(target, schema, statement.assignments)
+    names = given_by(schema, statement.assignments) if alone else schema.names
+    columns = written(target, names, statement.assignments)
     if beside:
         columns += ", " + of(target.ref, schema.names, len(schema.names))
     return f"{statement.prefix}SELECT {columns} FROM {tables}{where(statement.where)}"
@@ -61,7 +66,7 @@ def conflicts(
         for name, other in zip(schema.key, excluded, strict=True)
     )
     tables = f"{given(FOUND, target.alias or target.name.partition('.')[2])} JOIN {given(GIVEN, 'excluded')} ON {same}"
-    return f"SELECT {written(target, schema, assignments)} FROM {tables}{where(condition)}"
+    return f"SELECT {written(target, schema.names, assignments)} FROM {tables}{where(condition)}"
 
 
 def source(statement: Merge) -> str:
@@ -71,11 +76,11 @@ def source(statement: Merge) -> str:
 
 class MergeTexts:
     """Of a MERGE whose source has been read. `found`: its rows are matched with rows that were picked out of the target
-    before, and not with the target itself.
+    before, and not with the target itself. `alone`: of rows that are updated `given_by` is told alone.
     """
 
-    def __init__(self, statement: Merge, schema: TableSchema, *, found: bool) -> None:
-        self._on, self._target, self._schema = statement.on, statement.target, schema
+    def __init__(self, statement: Merge, schema: TableSchema, *, found: bool, alone: bool = False) -> None:
+        self._on, self._target, self._schema, self._alone = statement.on, statement.target, schema, alone
         name = statement.target.alias or statement.target.name.partition(".")[2]
         self._there = given(FOUND, name) if found else statement.target.relation
         self._source = given(GIVEN, statement.source_name)
@@ -102,7 +107,8 @@ class MergeTexts:
             return of(self._target.ref, self._schema.key)
         if when.action == "update":
             assert when.assignments is not None
-            return written(self._target, self._schema, when.assignments)
+            names = given_by(self._schema, when.assignments) if self._alone else self._schema.names
+            return written(self._target, names, when.assignments)
         assert when.values is not None
         return _listed([f"({value}\n)" for value in when.values])
 

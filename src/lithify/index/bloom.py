@@ -75,10 +75,12 @@ class Blooms:
         stats, chunks, info = self._stats_of(column), self._block.chunks(column), self._infos.get(column)
         if stats is None or chunks is None or info is None or stats.kind is Kind.FLOAT:
             return among
+        numbers = np.flatnonzero(among).tolist()
+        if len(numbers) * len(values) > self._looks_left:
+            return among
         spelled = [bloom_bytes(info, value) for value in values]
         wanted = [code for codes in spelled for code in codes or ()]
-        numbers = np.flatnonzero(among).tolist()
-        if None in spelled or len(numbers) * len(values) > self._looks_left:
+        if None in spelled:
             return among
         self._looks_left -= len(numbers) * len(values)
         # Without bounds, days and times are perhaps those of another calendar.

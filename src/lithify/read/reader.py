@@ -124,10 +124,13 @@ class Reader:
         """Of everything, also of rows that have expired; those hides who asks `planned` for a plan."""
         return self._told(self._made(snapshot), None)
 
-    def plan_for(self, snapshot: Snapshot, keys: Sequence[pa.Table]) -> ReadPlan:
-        """As `plan`, of no other files than those that can hold a row with one of the keys."""
+    def plan_for(self, snapshot: Snapshot, keys: Sequence[pa.Table], columns: Sequence[str] | None = None) -> ReadPlan:
+        """As `plan`, of no other files than those that can hold a row with one of the keys. `columns`: those that it
+        has to tell besides the keys' (None: all).
+        """
         made = self._made(snapshot)
-        plan = self._told(made, None)
+        by = [name for wanted in keys for name in wanted.column_names]
+        plan = self._told(made, None if columns is None else [*columns, *by])
         if any(wanted.num_rows and not wanted.num_columns for wanted in keys):
             return plan
         found = [source for wanted in keys for _, source in self._touched(made.base, made.beside, snapshot, wanted)]

@@ -173,7 +173,7 @@ def _only_harmless(tokens: Sequence[tuple[Kind, str]]) -> bool:
 def _comma_joins(tokens: Sequence[tuple[Kind, str]]) -> int:
     """Commas between FROM and the next word that ends a list of tables, at most."""
     commas, counting, outside = 0, False, list[bool]()
-    for kind, text in tokens:
+    for position, (kind, text) in enumerate(tokens):
         if kind == "symbol" and text == "(":
             outside.append(counting)
         elif kind == "symbol" and text == ")":
@@ -182,7 +182,13 @@ def _comma_joins(tokens: Sequence[tuple[Kind, str]]) -> int:
             commas += counting
         elif kind == "word" and text in ("from", "where", "group", "order", "select", "having", "limit", "union"):
             counting = text == "from"
+        elif (kind, text) == ("word", "values") and tokens[position - 1][1] == "(" == _text(tokens, position + 1):
+            counting = False  # up to the bracket that closes behind its rows
     return commas
+
+
+def _text(tokens: Sequence[tuple[Kind, str]], position: int) -> str:
+    return tokens[position][1] if position < len(tokens) else ""
 
 
 def _copies(tokens: Sequence[tuple[Kind, str]]) -> int:

@@ -133,7 +133,7 @@ class ServingEngine:
         is kept of it, and files that vanish are the caller's to look for again.
         """
         if not isolated and is_cheap_to_plan(check_text(query)):
-            found = self.run_here(query, table_of, names, course.limits)
+            found = self._run_checked(query, table_of, names, course.limits)
             return found.rows, found.cut
         answer = self._isolated(Select(query, course.limits.rows_max), table_of, names, course)
         assert answer.rows is not None
@@ -165,7 +165,7 @@ class ServingEngine:
             if cached is not None:
                 return Outcome(cached.rows, cached.cut, "answer", cached.seqs)
         if here:
-            found = self.run_here(query, noted, names, course.limits)
+            found = self._run_checked(query, noted, names, course.limits)
         else:
             likely = () if key is None else tables_named(query)
             isolated = self._isolated(Select(query, course.limits.rows_max), noted, names, course, likely)
@@ -190,6 +190,9 @@ class ServingEngine:
     def run_here(self, query: str, table_of: TableOf, names: Names, limits: Limits) -> Found:
         """Run one SELECT in this process, whatever it does to it."""
         check_text(query)
+        return self._run_checked(query, table_of, names, limits)
+
+    def _run_checked(self, query: str, table_of: TableOf, names: Names, limits: Limits) -> Found:
         course = QueryRun(limits)
         catalog = self._catalog(table_of, names)
         with translated_errors(catalog):

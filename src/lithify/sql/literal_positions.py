@@ -32,6 +32,8 @@ _MADE_TIMES = frozenset({"to_timestamp", "to_timestamp_micros", "to_timestamp_mi
 _COMPARING = frozenset({"=", "<", ">", "!", "between", "in", "like", "ilike", "distinct"})
 # Words before brackets that hold no part of an arithmetic expression.
 _NO_OPERANDS = frozenset({"from", "join", "as", "in", "exists", "values", "array", "over", "filter"})
+_AVERAGES = frozenset({"avg", "mean"})
+_DIVIDING = _AVERAGES | {"/"}
 # Where an arithmetic expression ends.
 _ENDS = frozenset(
     {",", ";", "and", "or", "not", "case", "when", "then", "else", "end", "as", "is", "from", "where", "select"}
@@ -75,13 +77,15 @@ def numbers(tokens: Sequence[Token]) -> list[list[Spot]]:
     """
     groups: list[list[Spot]] = []
     brackets = Brackets.of(tokens)
+    divides = any(token.word in _DIVIDING for token in tokens)
     last = -1
     for position, token in enumerate(tokens):
         exact = _exact(token.text) if token.kind == "number" else None
         if exact is None or (token.text.isdigit() and len(token.text) < LONG_DIGITS):
             continue
         double, wide = _double(token.text), _wide(exact)
-        if _is_divided(brackets, position) or ("e" in token.text.lower() and not _is_compared(brackets, position)):
+        divided = divides and _is_divided(brackets, position)
+        if divided or ("e" in token.text.lower() and not _is_compared(brackets, position)):
             spot = _spot(token, double, wide, exact)
         else:
             spot = _spot(token, exact, wide, double)
@@ -285,7 +289,7 @@ def _is_divided(brackets: Brackets, position: int) -> bool:
             return False
         called = _at(tokens, opened - 1)
         if called is not None and called.kind == "word":
-            if called.word in ("avg", "mean"):
+            if called.word in _AVERAGES:
                 return True
             if called.word in _NO_OPERANDS:
                 return False

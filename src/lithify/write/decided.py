@@ -22,6 +22,7 @@ from lithify.core.snapshot import Snapshot
 from lithify.errors import Conflict, InvalidRequest
 from lithify.files.read_proof import Vanished
 from lithify.read.reader import Reader
+from lithify.write.allow_updates import allow_updates
 from lithify.write.bulk import Produce, write_files
 from lithify.write.conditions import AtSeq, SeqMoved, Write
 from lithify.write.small_writes import Request, one_row_per_key
@@ -65,6 +66,8 @@ def write_decided(table: TableInternals, write: Write, decide: Callable[[Snapsho
                 said = replace(said, conditions=(*write.conditions, AtSeq(snapshot.seq)))
             if decision.produce is not None:
                 return write_files(table.handles, said, decision.produce)
+            if Op.UPDATE in parts:
+                allow_updates(table.handles)
             return table.write(Request(said, parts))
         except SeqMoved:
             continue
@@ -104,5 +107,5 @@ def write_changed(table: TableInternals, write: Write, parts: Mapping[Op, pa.Tab
 
 def rows_with_keys(reader: Reader, snapshot: Snapshot, keys: pa.Table, columns: Sequence[str]) -> pa.Table:
     """The rows of a snapshot that have one of the keys."""
-    plan = reader.plan_for(snapshot, [keys])
+    plan = reader.plan_for(snapshot, [keys], columns)
     return reader.handles.runtime.serving.key_queries.matching(plan, [keys], columns)

@@ -21,6 +21,7 @@ from lithify.core.sql_text import words_of
 from lithify.errors import InvalidRequest
 from lithify.sql.guard import DEPTH_MAX, LENGTH_MAX, depth_of
 from lithify.sql.statements.ddl_grammar import DdlParser
+from lithify.sql.statements.long_lists import without_long_lists
 from lithify.sql.statements.model import (
     Delete,
     Insert,
@@ -67,7 +68,7 @@ def too_deep() -> InvalidRequest:
 
 class _Parser(DdlParser):
     def whole(self, text: str) -> Statement:
-        tokens = list(_DIALECT.tokenize(text))
+        tokens = list(_DIALECT.tokenize(without_long_lists(text)))
         while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
             tokens.pop()
         if any(token.token_type is TokenType.SEMICOLON for token in tokens):
