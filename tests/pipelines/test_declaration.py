@@ -71,11 +71,28 @@ def test_the_kind_follows_from_the_declaration() -> None:
         ({"expect": [{"that": "x > 0", "otherwise": "drop"}]}, r"otherwise is fail, quarantine or warn, not 'drop'"),
         ({"expect": [{"that": "x", "els": "fail"}]}, r"expectation 1 of step 'clean'.*'els'"),
         ({"expect": [{"that": "x"}, {"that": "x"}]}, r"two expectations of one name"),
+        ({"envelope": "avro"}, r"step 'clean' of pipeline sales: envelope: envelope 'avro' is not known: use debezium"),
+        ({"envelope": 7}, r"envelope 7 is not known"),
+        ({"envelope": "debezium", "sql": "select id from source"}, r"sql is about rows.*table = \"shop.clean\""),
+        ({"envelope": "debezium", "expect": [{"that": "x"}]}, r"expect is about rows"),
+        ({"envelope": "debezium", "mode": "append"}, r"messages also delete"),
+        ({"envelope": "debezium", "key": []}, r"messages also delete"),
+        ({"envelope": "debezium", "format": "csv"}, r"JSON, one on each line, not csv"),
     ],
 )
 def test_a_bad_step_is_refused_by_name(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         step(**changes)
+
+
+def test_messages_come_from_files_or_from_a_table_and_another_envelope_is_another_declaration() -> None:
+    table = {"table": "shop.raw", "target": "shop.clean", "envelope": "debezium:us", "bad_records": "quarantine"}
+    from_table = parse_pipeline("p", {"steps": [{**table, "schema": "id BIGINT"}]}).steps[0]
+    from_files = step(envelope="debezium")
+
+    assert (from_table.kind, from_table.envelope, from_table.schema) == ("rows", "debezium:us", "id BIGINT")
+    assert (from_files.kind, from_files.envelope) == ("files", "debezium")
+    assert len({step().fingerprint(), from_files.fingerprint(), step(envelope="debezium:ms").fingerprint()}) == 3
 
 
 def test_several_columns_say_what_is_newer() -> None:
@@ -90,6 +107,7 @@ def test_several_columns_say_what_is_newer() -> None:
         ({"order_by": "at"}, r"leave order_by out"),
         ({"target": "shop.clean"}, r"reads shop.clean and keeps it too"),
         ({"schema": "id BIGINT"}, r"schema goes with files"),
+        ({"envelope": "debezium", "sql": "select * from source"}, r"by is about rows"),
         ({"by": "day", "table": None}, r"table: a table name is text"),
     ],
 )

@@ -140,9 +140,10 @@ def committed(
     origin: str,
     facts: Mapping[str, Any],
     op_column: str | None = None,
+    order: Sequence[str] = (),
 ) -> Commit:
     """Rows and how far the step has come, in one commit. One of this number that was there already is that of another
-    run, and ours was not made.
+    run, and ours was not made. `order`: as `apply_batch` has it.
     """
     commit = apply_batch(
         target.table,
@@ -150,6 +151,8 @@ def committed(
         checkpoint=checkpoint,
         mode="upsert" if target.schema.keyed else "append",
         op_column=op_column,
+        null_keys=step.bad_records if step.envelope is not None else "fail",
+        order=order,
         operation="pipeline",
         missing=step.missing,
         info={"detail": f"{step.label}: {origin}", "pipeline": {"step": step.label, "source": step.source, **facts}},

@@ -24,6 +24,8 @@ from lithify.pipelines.checkpoint import Ledgers, state_of
 from lithify.pipelines.context import Moment
 from lithify.pipelines.declaration import Graph, Step
 from lithify.pipelines.pending import listed
+from lithify.streams.messages import VALUE
+from lithify.text.debezium import envelope_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,6 +89,8 @@ class Check:
         from lithify.spark.transforms import answer, columns_of, empty_frame, judged
 
         spark, what = self._spark, f"step {step.label}"
+        if step.envelope is not None:
+            return self._messages(step, what)
         source, files = None, None
         if step.table is None:
             files = self._columns_of_files(step, what)
@@ -111,12 +115,56 @@ class Check:
             _check_nothing_from_nothing(what, frame)
         return CheckedStep(step, tuple(tables), target, existing is not None, computed, files)
 
+    def _messages(self, step: Step, what: str) -> CheckedStep | None:
+        """Of a step that opens messages: its columns are those of the target, or declared."""
+        from lithify.spark.transforms import declared_columns
+
+        existing = self._now.find(step.target)
+        if step.schema is not None:
+            columns = declared_columns(self._spark, what, step.schema)
+        elif existing is not None:
+            columns = existing.schema.columns
+        else:
+            raise InvalidRequest(
+                f"{what}: {step.target} is not there, and messages do not tell its columns: say "
+                'schema = "id BIGINT, …", or create the table'
+            )
+        target = _target(step, what, columns, None if existing is None else existing.schema)
+        try:
+            envelope_of(step.envelope, target.columns, target.key, target.order_columns)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{what}, target {step.target}: {error}") from error
+        if step.table is not None:
+            source = self._table(step.table)
+            if source is None:
+                return None
+            _check_messages(step, what, source, target)
+        return CheckedStep(step, (), target, existing is not None, computed=False, source=target.columns)
+
     def _columns_of_files(self, step: Step, what: str) -> pa.Schema | None:
         from lithify.spark.transforms import declared_columns
 
         if step.schema is not None:
             return declared_columns(self._spark, what, step.schema)
         return file_columns(self._now, step, self._spark)
+
+
+def _check_messages(step: Step, what: str, source: TableSchema, target: TableSchema) -> None:
+    if source.keyed:
+        raise InvalidRequest(
+            f"{what}: {step.table} has a key, so its rows are kept and not messages that arrive: append messages to a "
+            "table without one"
+        )
+    if VALUE not in source.names:
+        raise InvalidRequest(
+            f"{what}: {step.table} has no column {VALUE!r}, which holds each message as JSON: it has "
+            f"{', '.join(source.names)}"
+        )
+    if target.order_by is None:
+        raise InvalidRequest(
+            f"{what}: rows of a table are in no order, and {step.target} has none to tell which message is newer: give "
+            'it one, order_by = "lsn" for example, which is filled from the position of the message'
+        )
 
 
 def _check_nothing_from_nothing(what: str, over_nothing: DataFrame) -> None:

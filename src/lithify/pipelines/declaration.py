@@ -28,6 +28,7 @@ from lithify.core.query_text import reads_source, without_end
 from lithify.core.schema import one_or_several
 from lithify.errors import InvalidRequest
 from lithify.options.table_options import MissingColumns
+from lithify.text.debezium import unit_of
 
 Kind = Literal["files", "rows", "groups", "full"]
 NAME_LENGTH_MAX = 48
@@ -60,6 +61,7 @@ class Step:
     partition_by: tuple[str, ...] | None = None
     expect: tuple[Expectation, ...] = ()
     missing: MissingColumns | None = None
+    envelope: str | None = None
 
     @property
     def label(self) -> str:
@@ -83,7 +85,8 @@ class Step:
     def fingerprint(self, *further: str) -> int:
         """A number that changes with whatever decides which rows the target holds."""
         set_aside = sorted(each.that for each in self.expect if each.otherwise == "quarantine")
-        text = dumps([self.table, self.sql, self.by, self.full, set_aside, *further])
+        opened = [] if self.envelope is None else [self.envelope]
+        text = dumps([self.table, self.sql, self.by, self.full, set_aside, *further, *opened])
         return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
@@ -169,6 +172,14 @@ def _one_of(*choices: str) -> Callable[[str, Any], str]:
     return read
 
 
+def _envelope(what: str, value: Any) -> str:
+    try:
+        unit_of(value)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{what}: {error}") from None
+    return str(value)
+
+
 def _table(what: str, value: Any) -> str:
     try:
         return str(parse_table_name(value))
@@ -195,7 +206,10 @@ _KEYS: dict[str, _Rule] = {
     "full": _Rule(_flag, "table"),
     "expect": _Rule(lambda what, value: value),
     "missing": _Rule(_one_of(*get_args(MissingColumns))),
+    "envelope": _Rule(lambda what, value: _envelope(what, value)),
 }
+# Of a step that opens messages, whatever it reads them from.
+_OF_MESSAGES = ("schema", "bad_records")
 _EXPECTATION_KEYS = ("name", "that", "otherwise")
 
 
@@ -213,7 +227,8 @@ def _parse_step(pipeline: str, number: int, body: Any) -> Step:
     values: dict[str, Any] = {}
     for name, value in body.items():
         rule = _KEYS[name]
-        if rule.only_with is not None and rule.only_with not in body:
+        opens = name in _OF_MESSAGES and "envelope" in body
+        if rule.only_with is not None and rule.only_with not in body and not opens:
             raise InvalidRequest(f"{where}: {name} goes with {rule.only_with} = … only: leave it out")
         values[name] = rule.read(f"{where}: {name}", value)
     values.setdefault("name", values["target"].partition(".")[2])
@@ -238,8 +253,32 @@ def _check_step(where: str, step: Step) -> None:
         )
     if step.table == step.target:
         raise InvalidRequest(f"{where} reads {step.table} and keeps it too: give it another target")
+    if step.envelope is not None:
+        _check_messages(where, step)
     if not reads_source(step.sql):
         raise InvalidRequest(f"{where}: the query does not read its source: write `from source`")
+
+
+def _check_messages(where: str, step: Step) -> None:
+    """Messages say what becomes of rows, deleted ones too; what is asked of rows belongs to a step that reads them."""
+    unfit = {
+        "sql": step.sql != EVERYTHING,
+        "expect": bool(step.expect),
+        "by": bool(step.by),
+        "full": step.full,
+    }
+    for name, given in unfit.items():
+        if given:
+            raise InvalidRequest(
+                f"{where}: envelope makes rows of {step.target} of messages, deletes among them, and {name} is about "
+                f'rows: leave it out, and say it in a step with table = "{step.target}"'
+            )
+    if step.mode == "append" or step.key == ():
+        raise InvalidRequest(f"{where}: messages also delete, which takes a key: name one, and leave mode append out")
+    if step.format not in (None, "json"):
+        raise InvalidRequest(
+            f'{where}: messages in an envelope are JSON, one on each line, not {step.format}: say format = "json"'
+        )
 
 
 def _parse_expectations(where: str, listed: Any) -> tuple[Expectation, ...]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lithify.core.missing_columns import refuses_missing
 from lithify.core.wording import plural
 from lithify.errors import InvalidRequest
 from lithify.pipelines.answer import check_keys, committed, judged_answer, keep_aside, told
@@ -23,7 +24,9 @@ from lithify.pipelines.context import Context, Moment, Seen
 from lithify.pipelines.pending import Work
 from lithify.pipelines.reports import StepReport
 from lithify.pipelines.table_step import Tell, check_repeatable
+from lithify.streams.messages import target_of
 from lithify.tables.handles import Handles
+from lithify.text.debezium import OP
 from lithify.text.text_rows import Target
 from lithify.write.ingest import format_of
 from lithify.write.quarantine import set_aside
@@ -31,7 +34,7 @@ from lithify.write.quarantine import set_aside
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from lithify.spark.ingest import TextFiles
+    from lithify.spark.ingest import Checked, TextFiles
 
 FILES_MAX = 10_000
 
@@ -71,6 +74,8 @@ class FilesRun:
         self._tell(f"reading {plural(len(files), 'file')}")
         with ExitStack() as stack:
             now = Moment(self._context, stack)
+            if step.envelope is not None:
+                return self._messages(now, step.envelope, files)
             lookups = {name: now.table(name) for name in self._checked.lookups}
             frames = {name: found.frame(spark) for name, found in lookups.items()}
             source, read, bad = self._read(files)
@@ -99,8 +104,34 @@ class FilesRun:
             )
             return self._commit(target, judgement.rows, files, report)
 
+    def _messages(self, now: Moment, envelope: str, files: Sequence[FileSeen]) -> StepReport:
+        """The same of messages, which say themselves what becomes of rows."""
+        from lithify.spark.ingest import FILE, MODIFIED, TextFiles
+
+        step, schema, paths = self._step, self._checked.target, [file.path for file in files]
+        if (kind := format_of(paths, step.format)) != "json":
+            raise InvalidRequest(
+                f"step {step.label}: messages in an envelope are JSON, one on each line, not {kind}: say "
+                'format = "json" if they are'
+            )
+        complete = refuses_missing(schema, step.missing)
+        text = TextFiles(self._spark, paths, kind, target_of(envelope, schema, complete), step.encoding)
+        found = self._looked_at(text)
+        target = now.created(step.target, schema)
+        name = f"{step.feed}-{1 if self._work.state.number is None else self._work.state.number + 1}"
+        bad, folder = self._keep_bad(target.handles, f"{name}-records", text if found.bad else None)
+        report = StepReport(step.label, step.kind, "done", step.source, step.target, files=len(files))
+        report = replace(report, read=found.records, quarantined=bad, quarantine=folder)
+        return self._commit(target, text.rows(with_origin=True), files, report, OP, (MODIFIED, FILE))
+
     def _commit(
-        self, target: Seen, rows: pa.Table | DataFrame, files: Sequence[FileSeen], report: StepReport
+        self,
+        target: Seen,
+        rows: pa.Table | DataFrame,
+        files: Sequence[FileSeen],
+        report: StepReport,
+        op_column: str | None = None,
+        order: Sequence[str] = (),
     ) -> StepReport:
         from lithify.spark.schemas import columns_to_json
 
@@ -112,7 +143,7 @@ class FilesRun:
         number = self._ledgers.write(ledger)
         checkpoint = state.next(step.feed, **{LEDGER: number, DECLARED: self._work.declared})
         facts = {name: getattr(report, name) for name in ("files", "read", "quarantined", "quarantine", "warned")}
-        commit = committed(step, target, rows, checkpoint, report.lineage, facts)
+        commit = committed(step, target, rows, checkpoint, report.lineage, facts, op_column, order)
         self._ledgers.remove(before)
         after = replace(state, number=checkpoint.after, ledger=number, declared=self._work.declared)
         self._work = replace(self._work, state=after, ledger=ledger)
@@ -126,22 +157,30 @@ class FilesRun:
         from lithify.spark.transforms import counted, source_rows
 
         step, paths, target = self._step, [file.path for file in files], self._checked.target
-        kind = format_of(paths, step.format)
+        kind, declared = format_of(paths, step.format), step.schema is not None
         ordered = len(files) > 1 and target.keyed and target.order_by is None
         if kind == "parquet":
-            frame = parquet_rows(self._spark, paths, self._columns, others=True, with_origin=True)
+            frame = parquet_rows(self._spark, paths, self._columns, others=declared, with_origin=True)
             return source_rows(frame, self._columns, ordered=ordered), counted(frame), None
-        text = TextFiles(self._spark, paths, kind, Target(self._columns, others=True), step.encoding)
-        found = text.check()
-        if found.bad and step.bad_records == "fail":
-            examples = "\n  ".join(map(str, found.examples))
-            raise InvalidRequest(
-                f"step {step.label}: {plural(found.bad, 'record')} of the new files cannot be read, so {step.target} "
-                f'was left as it was. The first ones:\n  {examples}\nCorrect them, or say bad_records = "quarantine"',
-                public=f"step {step.label}: {plural(found.bad, 'record')} of the new files cannot be read",
-            )
+        text = TextFiles(self._spark, paths, kind, Target(self._columns, others=declared), step.encoding)
+        found = self._looked_at(text)
         rows = source_rows(text.rows(with_origin=True), self._columns, ordered=ordered)
         return rows, found.records, text if found.bad else None
+
+    def _looked_at(self, text: TextFiles) -> Checked:
+        """How many records there are. Those that cannot be read end the step, unless they are to be set aside."""
+        step, found = self._step, text.check()
+        if found.bad and step.bad_records == "fail":
+            examples = "\n  ".join(map(str, found.examples))
+            choices = (
+                '"quarantine"' if step.schema or step.envelope else '"quarantine", or name the columns with schema'
+            )
+            raise InvalidRequest(
+                f"step {step.label}: {plural(found.bad, 'record')} of the new files cannot be read, so {step.target} "
+                f"was left as it was. The first ones:\n  {examples}\nCorrect them, or say bad_records = {choices}",
+                public=f"step {step.label}: {plural(found.bad, 'record')} of the new files cannot be read",
+            )
+        return found
 
     def _keep_bad(self, handles: Handles, name: str, text: TextFiles | None) -> tuple[int, str | None]:
         return told(handles, set_aside(handles, name, text.write_bad if text is not None else ()))

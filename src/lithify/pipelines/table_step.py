@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lithify.core.missing_columns import refuses_missing
 from lithify.core.restriction import restriction
 from lithify.core.snapshot import Snapshot
 from lithify.core.wording import plural
@@ -38,12 +39,15 @@ from lithify.pipelines.answer import (
     keep_aside,
     key_twice,
     keys_of_answer,
+    told,
 )
 from lithify.pipelines.check import CheckedStep
 from lithify.pipelines.checkpoint import DECLARED, READ
 from lithify.pipelines.context import Moment, Seen
 from lithify.pipelines.pending import CHANGES_ROWS_MAX, Work
 from lithify.pipelines.reports import StepReport, lineage
+from lithify.streams.messages import Opening, target_of
+from lithify.text.debezium import OP
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -188,6 +192,8 @@ class StepRun:
         from lithify.spark.transforms import answer
 
         step = self._step
+        if step.envelope is not None:
+            return self._messages(step.envelope, given, since, until)
         with ExitStack() as stack:
             if given.source is None:
                 judgement = Judged(self._checked.target.columns.empty_table())
@@ -207,6 +213,23 @@ class StepRun:
             told = {"since": since, "until": until, "read": given.read, **facts}
             origin = lineage(step.source, since, until, 0)
             return committed(step, target, data, checkpoint, origin, told, operation), facts
+
+    def _messages(self, envelope: str, given: Input, since: int | None, until: int) -> tuple[Commit, dict[str, Any]]:
+        """Messages say themselves what becomes of rows."""
+        step, schema, rows_max = self._step, self._checked.target, self._runtime.settings.stream_rows_max
+        target = self._now.created(step.target, schema)
+        checkpoint = self._work.state.next(step.feed, **{READ: until, DECLARED: self._work.declared})
+        said: dict[str, Any] = {}
+        complete = refuses_missing(schema, step.missing)
+        opening = Opening(target.handles, envelope, checkpoint, step.bad_records, rows_max, said, complete)
+        columns = target_of(envelope, schema).columns
+        events = columns.empty_table() if given.source is None else opening.events(given.source)
+        quarantined, folder = told(target.handles, said)
+        facts: dict[str, Any] = {"quarantined": quarantined, "quarantine": folder, "warned": {}}
+        self._tell(f"writing {step.target}")
+        origin = lineage(step.source, since, until, 0)
+        detail = {"since": since, "until": until, "read": given.read, **facts}
+        return committed(step, target, events, checkpoint, origin, detail, OP), facts
 
     def _operations(
         self, target: Seen, judgement: Judged, given: Input, *, whole: bool

@@ -43,6 +43,7 @@ _UNITS: Mapping[str, TimeUnit] = {
     "io.debezium.time.NanoTimestamp": "ns",
 }
 _DECIMALS = ("org.apache.kafka.connect.data.Decimal", "io.debezium.data.VariableScaleDecimal")
+_SAID = {op: op.value for op in Op}
 _EPOCH, _FIRST_DAY = dt.datetime(1970, 1, 1), dt.date(1970, 1, 1)
 
 
@@ -72,6 +73,11 @@ class Envelope:
         """Timestamp columns, and whether they have a zone."""
         return {f.name: f.type.tz is not None for f in self.columns if pa.types.is_timestamp(f.type)}
 
+    @cached_property
+    def _counted(self) -> tuple[str, ...]:
+        """Columns whose values may come as numbers from 1970 on."""
+        return (*self._dates, *self._times)
+
     def opened(self, message: Any, key: Any = None) -> dict[str, Any] | None:
         """The row with its operation under `OP`; None where the message is about no row. Raises NotARow."""
         message, schema = _payload(message)
@@ -91,20 +97,22 @@ class Envelope:
             row |= {name: image[name] for name in self.order if name in image and name not in row}
         else:
             row = dict(image)
-        before = message.get("before")
-        for name, value in row.items():
-            if value == UNAVAILABLE:
-                row[name] = _available(name, before)
-        self._read_values(row, schema, side)
+        if UNAVAILABLE in row.values():
+            before = message.get("before")
+            for name, value in row.items():
+                if value == UNAVAILABLE:
+                    row[name] = _available(name, before)
+        if schema is not None or self._counted:
+            self._read_values(row, schema, side)
         for name in self.order:
             if op is Op.DELETE or name not in row:
                 self._order(name, row, message.get("source"), image)
-        row[OP] = op.value
+        row[OP] = _SAID[op]
         return row
 
     def _read_values(self, row: dict[str, Any], schema: Any, side: str) -> None:
         named = _semantic(schema, side)
-        for name in named if named is not None else (*self._dates, *self._times):
+        for name in named if named is not None else self._counted:
             value = row.get(name)
             if value is None or (named is None and type(value) is not int):
                 continue
@@ -157,14 +165,20 @@ def envelope_of(text: str | None, columns: pa.Schema, key: tuple[str, ...], orde
     """Of "debezium", or "debezium:ms" with the unit of timestamps that no schema tells."""
     if text is None:
         return None
+    unit = unit_of(text)
+    if not key:
+        raise InvalidRequest("the table has no key, so messages with deletes cannot be applied: give it one")
+    return Envelope(columns, key, order, unit)
+
+
+def unit_of(text: str) -> TimeUnit | None:
+    """What an envelope says of timestamps; InvalidRequest if it is none."""
     name, _, unit = text.partition(":") if isinstance(text, str) else ("", "", "")
     if name != "debezium" or (unit and unit not in get_args(TimeUnit)) or text.endswith(":"):
         raise InvalidRequest(
             f"envelope {text!r} is not known: use debezium, or debezium:ms (us, ns) to tell the unit of timestamps"
         )
-    if not key:
-        raise InvalidRequest("the table has no key, so messages with deletes cannot be applied: give it one")
-    return Envelope(columns, key, order, unit or None)  # type: ignore[arg-type]
+    return unit or None  # type: ignore[return-value]
 
 
 def position(source: Mapping[str, Any]) -> int | str | None:
