@@ -116,6 +116,20 @@ def _pending(lake: Lake, report: Report, rows: int) -> None:
         theirs,
         1.2,
     )
+    ours_after, theirs_after = [], []
+    for seed in range(PENDING, PENDING + 5):
+        batch = changes(random_keys(rows, per_batch, 900 + seed), False, seed)
+        whole.upsert(batch)
+        part.update(batch.select(["id", "amount", "country"]))
+        ours_after.append(timed(lambda: lake.sql(QUERY.format(t="bench.part"))))
+        theirs_after.append(timed(lambda: lake.sql(QUERY.format(t="bench.whole"))))
+    report.at_most(
+        f"the same right after {per_batch:,} more",
+        median(ours_after),
+        "full upserts",
+        median(theirs_after),
+        1.2,
+    )
     for name in ("bench.whole", "bench.part"):
         lake.drop_table(name)
 

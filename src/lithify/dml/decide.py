@@ -133,7 +133,7 @@ def _update(statement: Update, attempt: Attempt) -> Effect:
     if not schema.keyed:
         return _keyless_update(statement, attempt)
     if can_stay_open(schema):
-        lines = attempt.ask(texts.update(statement, schema, alone=True))
+        lines = attempt.ask(f"{texts.update(statement, schema, alone=True)} LIMIT {LINES_MAX + 1}")
         if lines.num_rows <= LINES_MAX:
             lines = lines_assigned(lines, texts.given_by(schema, statement.assignments), schema)
             _check_once(lines, schema, attempt.name)
