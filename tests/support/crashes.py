@@ -23,6 +23,8 @@ from lithify.core.snapshot import ADOPTED
 from lithify.files.storage import Storage
 from lithify.maintenance.plans import MinorPlan
 from lithify.maintenance.table_maintenance import TableMaintenance
+from lithify.write.conditions import Write
+from lithify.write.load import Bounds, load
 from support.bags import bag
 from support.clocks import HOUR_MS, Clock, lake_with
 from support.faults import FaultyStore, RecordingStore, kill_process
@@ -31,6 +33,7 @@ from support.leftovers import cut_off_tags, never_committed, unsettled
 
 KEYED = pa.schema([("id", pa.int64()), ("v", pa.string())])
 ORDERED = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("v", pa.string())])
+TINY = Bounds(file_bytes=16, run_bytes=32, range_bytes=16, held_bytes_max=16)
 SETTINGS = Settings(actor="crash", checkpoint_every=2, pack_files_min=2, minor_files_min=2)
 
 TIMED = pa.schema([("id", pa.int64()), ("v", pa.string()), ("at", pa.timestamp("us", "UTC"))])
@@ -70,6 +73,16 @@ def _put_wide(*ids: int, v: str = "x") -> Operation:
 
 def _put(*ids: int, v: str = "x") -> Operation:
     return lambda lake: lake.table("a.t").append(rows(*ids, v=v))
+
+
+def _load(*ids: int, v: str) -> Operation:
+    """As many rows would come: in several files, sorted on disk."""
+
+    def operation(lake: Lake) -> Any:
+        batches = [pa.Table.from_pylist(rows(i, v=v), KEYED) for i in ids]
+        return load(lake.table("a.t")._internals.handles, batches, Write("upsert"), bounds=TINY)
+
+    return operation
 
 
 def _fold(lake: Lake) -> Any:
@@ -155,6 +168,7 @@ SCENARIOS = {
         Scenario("create", (_create,)),
         Scenario("append", (_put(1, 2), _put(1, 3)), (_create_keyless,)),
         Scenario("upsert", (_put(1, 2), _put(2, 3, v="y")), (_create, _put(0, 2))),
+        Scenario("load", (_load(1, 2, 5, v="y"), _load(7, 3, 9, 5, 3, v="z"), _fold), (_create, _put(0, 2))),
         Scenario(
             "replace",
             (

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from lithify.core.column_types import type_of
 
 PIECE_BYTES_MAX = 2**30
+FEW_ROWS = 1_024
 
 
 def take(table: pa.Table, lines: np.ndarray, piece_bytes_max: int | None = None) -> pa.Table:
@@ -38,7 +39,8 @@ def take(table: pa.Table, lines: np.ndarray, piece_bytes_max: int | None = None)
 
 
 def sort_by(table: pa.Table, names: Sequence[str], piece_bytes_max: int | None = None) -> pa.Table:
-    return take(table, order_of(table, names), piece_bytes_max)
+    """Rows that lie in that order already, each above the one before it, are not touched."""
+    return table if lies_in_order(table, names) else take(table, order_of(table, names), piece_bytes_max)
 
 
 def order_of(table: pa.Table, names: Sequence[str]) -> np.ndarray:
@@ -47,9 +49,29 @@ def order_of(table: pa.Table, names: Sequence[str]) -> np.ndarray:
     return np.asarray(order.to_numpy(), np.int64)
 
 
+def lies_in_order(table: pa.Table, names: Sequence[str]) -> bool:
+    """Whether every row is above the one before it, by these columns in turn; not where one of them has a null. Rows in
+    no order are told by the first few of them.
+    """
+    columns = table.select(list(names))
+    if any(column.null_count for column in columns.columns):
+        return False
+    for start, rows in ((0, FEW_ROWS), (FEW_ROWS - 1, None)):
+        last: list[pa.Array] = []
+        for arrays in (batch.columns for batch in columns.slice(start, rows).to_batches() if batch.num_rows):
+            edge = [pa.concat_arrays([end, array.slice(0, 1)]) for end, array in zip(last, arrays, strict=False)]
+            if (edge and not strictly_ascending(edge)) or not strictly_ascending(arrays):
+                return False
+            last = [array.slice(len(array) - 1) for array in arrays]
+    return True
+
+
 def strictly_ascending(columns: Sequence[pa.Array]) -> bool:
     """Whether every row is above the one before it, by these columns in turn. Arrays without nulls."""
     count = len(columns[0])
+    if len(columns) == 1:
+        column = type_of(columns[0].type).ordered(columns[0])
+        return count < 2 or bool(pc.all(pc.less(column.slice(0, count - 1), column.slice(1))).as_py())
     above, same = np.zeros(max(count - 1, 0), bool), np.ones(max(count - 1, 0), bool)
     for column in columns:
         column = type_of(column.type).ordered(column)

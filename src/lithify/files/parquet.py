@@ -306,7 +306,10 @@ class PartWriter:
 
     def abandon(self) -> None:
         """What it is given up for says more than what stops this; recovery removes the folder of a job."""
-        with contextlib.suppress(OSError):  # what is still buffered does not matter any more
+        with contextlib.suppress(OSError, pa.ArrowException):  # what is still buffered does not matter any more
+            if self._writer is not None and not self._sink.closed:
+                self._writer.close()  # or it would be tried when it is forgotten, on a file that is gone
+        with contextlib.suppress(OSError):
             self._sink.close()
         self._discard()
 

@@ -64,6 +64,7 @@ from lithify.tables.handles import Handles
 from lithify.tables.pins import pinned
 from lithify.tables.tags import tag, tags, untag
 from lithify.write.conditions import AtSeq, SeqMoved, Write, conditions_of
+from lithify.write.load import Many, load, looked_at
 from lithify.write.options import set_options
 from lithify.write.small_writes import Request
 
@@ -169,6 +170,10 @@ class Table(TableMethods[CompactPlan]):
             from lithify.write.bulk import write_frame
 
             return write_frame(opened.handles, data, write)
+        if not beats and not if_changed:
+            data = looked_at(data)
+            if isinstance(data, Many):
+                return load(opened.handles, data.rows, write)
         op = Op.REPLACE if beats and schema.order_by else Op.UPSERT
         rows = rows_of_newest(
             data, schema, lambda: self.definition, lambda found: refuses_missing(found, missing), sets=beats

@@ -14,9 +14,8 @@ What a task reports is what counts: files of failed or doubled task attempts are
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -28,19 +27,16 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampType
 
 from lithify.core.arrow_rows import strictly_ascending
-from lithify.core.partitioning import partition_rows
 from lithify.core.rows import check_rows, conform
 from lithify.core.schema import TableSchema
 from lithify.errors import InvalidRequest
 from lithify.files.addresses import path_of
 from lithify.files.open_storage import storage_of
-from lithify.files.parquet import Layout, PartWriter, Written, part_path
+from lithify.files.parquet import Written
+from lithify.files.part_files import PartFiles
 from lithify.spark.schemas import in_order_of
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed, run_partitions
 
-OPEN_WRITERS_MAX = 64
-WAITING_BYTES_MAX = 256 * 2**20
-FILE_ROWS_MAX = 4_000_000
 EXAMPLES_MAX = 5
 DIRECT_ROWS_MIN = 100_000  # fewer rows in a partition are not worth a file of their own
 
@@ -132,21 +128,15 @@ def _disjoint(spans: Iterable[_Span]) -> bool:
 
 @dataclass
 class _PartitionWriter:
-    """Rows come sorted by key, so those of one partition come in bits and pieces: they are gathered before a file is
-    opened, and a table with many partitions gets one file for each instead of thousands."""
+    """What one task does with its rows."""
 
     task: WriteTask
-    waiting: dict[tuple[Any, ...], list[pa.Table]] = field(default_factory=dict)
-    waiting_bytes: int = 0
-    writers: dict[tuple[Any, ...], PartWriter] = field(default_factory=dict)
-    rows: dict[tuple[Any, ...], int] = field(default_factory=dict)
-    done: list[Written] = field(default_factory=list)
     first: tuple[Any, ...] | None = None
     last: tuple[Any, ...] | None = None
 
     def write_all(self, batches: Iterator[pa.RecordBatch]) -> _Part:
         schema = self.task.schema
-        layout = Layout.of(schema)
+        files = PartFiles(schema, self.task.root, self.task.folder)
         carried: pa.Table | None = None
         try:
             for batch in batches:
@@ -158,25 +148,18 @@ class _PartitionWriter:
                     self._check_order(table)
                 elif schema.keyed:
                     table, carried = self._winners(table if carried is None else pa.concat_tables([carried, table]))
-                self._write(table, layout)
+                files.write(table)
             if carried is not None:
-                self._write(carried, layout)
-            for values in list(self.waiting):
-                self._flush(values, layout)
-            for values in list(self.writers):
-                self._close(values)
+                files.write(carried)
+            written = files.close()
         except _OutOfOrder:
-            self._abandon()
-            return _Part(self.done, in_order=False)
+            files.abandon()
+            return _Part(files.ended, in_order=False)
         except BaseException:
-            self._abandon()
+            files.abandon()
             raise
         span = None if self.first is None or self.last is None else (self.first, self.last)
-        return _Part(self.done, span=span)
-
-    def _abandon(self) -> None:
-        for writer in self.writers.values():
-            writer.abandon()
+        return _Part(written, span=span)
 
     def _check_order(self, table: pa.Table) -> None:
         """Every key above the one before it, also across batches."""
@@ -203,37 +186,3 @@ class _PartitionWriter:
             )
         last = np.append(~same, False)
         return table.filter(pa.array(last)), table.slice(table.num_rows - 1)
-
-    def _write(self, table: pa.Table, layout: Layout) -> None:
-        if not table.num_rows:
-            return
-        partitions, group_of = partition_rows(self.task.schema, table)
-        for number, partition in enumerate(partitions):
-            values = tuple(partition.values())
-            part = table if len(partitions) == 1 else table.filter(pa.array(group_of == number))
-            parts = self.waiting.setdefault(values, [])
-            parts.append(part)
-            self.waiting_bytes += part.nbytes
-            if sum(each.num_rows for each in parts) >= layout.buffer_rows:
-                self._flush(values, layout)
-        while self.waiting_bytes > WAITING_BYTES_MAX:
-            self._flush(max(self.waiting, key=lambda p: sum(each.nbytes for each in self.waiting[p])), layout)
-
-    def _flush(self, values: tuple[Any, ...], layout: Layout) -> None:
-        parts = self.waiting.pop(values)
-        self.waiting_bytes -= sum(part.nbytes for part in parts)
-        writer = self.writers.get(values)
-        if writer is None:
-            if len(self.writers) >= OPEN_WRITERS_MAX:
-                self._close(next(iter(self.writers)))
-            path = part_path(self.task.root, self.task.folder, f"part-{uuid.uuid4().hex}.parquet")
-            writer = self.writers[values] = PartWriter(path, layout.columns, layout)
-            self.rows[values] = 0
-        for part in parts:
-            writer.write(part)
-            self.rows[values] += part.num_rows
-        if self.rows[values] >= FILE_ROWS_MAX:
-            self._close(values)
-
-    def _close(self, values: tuple[Any, ...]) -> None:
-        self.done.append(self.writers.pop(values).close(path_of(self.task.root)))

@@ -19,9 +19,8 @@ from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from lithify.core.arrow_rows import sort_by
+from lithify.core.arrow_rows import lies_in_order, sort_by
 from lithify.core.missing_columns import check_frame
 from lithify.core.ops import DELETES, Change, Op
 from lithify.core.results import Commit
@@ -65,10 +64,10 @@ class Request:
 
 
 def one_row_per_key(schema: TableSchema, rows: pa.Table, op: Op) -> pa.Table:
-    if len(schema.key) == 1 and pc.count_distinct(rows.column(schema.key[0])).as_py() == rows.num_rows:
-        return rows
+    """In the order of the keys, which the file will have: then equal ones are neighbours."""
     if schema.keyed:
-        return latest_per_key(schema, rows, op)
+        in_order = sort_by(rows, schema.key)
+        return in_order if lies_in_order(in_order, schema.key) else latest_per_key(schema, rows, op)
     if op is not Op.DELETE:
         return rows
     names = rows.column_names
