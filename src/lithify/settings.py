@@ -181,6 +181,13 @@ class Settings(BaseSettings, TableOptions):  # type: ignore[misc]  # frozen too,
         description="A fold that reads less than this, and a compaction that reads less than a quarter of it, runs in "
         "this process; a larger one on Spark, where that is installed. 0: always Spark.",
     )
+    local_ingest_bytes_max: int = Field(
+        4 * 2**30,
+        ge=0,
+        description="Files up to this size in all are loaded by this process; larger ones by Spark, where that is "
+        "installed. 0: always Spark. On two cores this process is faster at any size; on many, Spark makes up for its "
+        "start with some gigabytes.",
+    )
     resolve_rows_max: int = Field(
         20_000_000,
         ge=1,

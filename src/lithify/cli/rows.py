@@ -165,7 +165,7 @@ def ingest(
     missing: MissingColumnsOption = None,
     batch_id: BatchIdOption = None,
 ) -> None:
-    """Load files of any size on Spark: CSV, JSON lines or Parquet. All of it is visible at once, or nothing.
+    """Load files of any size: CSV, JSON lines or Parquet. All of it is visible at once, or nothing.
 
     Examples:
         lithify ingest shop.orders 'exports/orders-*.csv' --create --key id

@@ -41,6 +41,7 @@ from lithify.sql.parameters import Parameters, bound
 from lithify.sql.query_run import QueryRun
 from lithify.sql.statements.first_word import is_statement
 from lithify.write.ingest import IngestReport, Progress, format_of, ingest
+from lithify.write.ingest_here import columns_in, reads_here
 
 if TYPE_CHECKING:
     from pathlib import PurePath
@@ -119,6 +120,14 @@ class Lake(LakeMethods[Table]):
             return arrow_schema(schema)
         return super()._arrow_schema(schema, kinds)
 
+    def _columns_of(self, files: Sequence[str], kind: str, encoding: str | None) -> pa.Schema:
+        if reads_here(files, self._runtime.settings):
+            return columns_in(files, kind, encoding)
+        need("spark")
+        from lithify.spark.ingest import infer
+
+        return infer(self.spark, files, kind, encoding)
+
     def _created(self, name: str) -> Table:
         try:
             return self.table(name)
@@ -186,7 +195,8 @@ class Lake(LakeMethods[Table]):
         missing: MissingColumns | None = None,
         progress: Progress | None = None,
     ) -> IngestReport:
-        """Load CSV, JSON lines or Parquet files through Spark, as one commit.
+        """Load CSV, JSON lines or Parquet files, as one commit. Spark is started for very many of them alone (the
+        setting `local_ingest_bytes_max`).
 
         `create=True` creates the table first if it is missing, with `schema` or the columns found in the files.
         Records that do not fit fail the load with their place, or are set aside in a folder
@@ -194,7 +204,6 @@ class Lake(LakeMethods[Table]):
         gzip, zstd or bzip2 are recognised. `missing`: what becomes of columns that records lack, as for
         `upsert`; in a table that is created now they are null.
         """
-        need("spark")
         encoding = check_encoding(encoding)
         parsed = parse_table_name(name)
         files = find_files(paths)
@@ -203,10 +212,8 @@ class Lake(LakeMethods[Table]):
         at_seq = None
         created = create and not self._catalog.exists(parsed)
         if created:
-            from lithify.spark.ingest import infer
-
             tell("looking at the columns", None)
-            columns = self._arrow_schema(schema) if schema is not None else infer(self.spark, files, kind, encoding)
+            columns = self._columns_of(files, kind, encoding) if schema is None else self._arrow_schema(schema)
             table = self.create_table(name, columns, key, order_by, time, partition_by)
             at_seq = internals(table).handles.changes.created_at_seq
             missing = missing or "null"  # nothing is there to be lost

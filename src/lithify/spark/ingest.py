@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import PurePath
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lithify.core import strict_json
 from lithify.errors import InvalidRequest
 from lithify.files.addresses import path_of
 from lithify.files.open_storage import storage_of
-from lithify.files.staging import write_lines
 from lithify.files.text_files import (
     EXAMPLES_MAX,
     Look,
@@ -31,29 +28,19 @@ from lithify.files.text_files import (
     plan,
     present,
     text_batches,
-    value_types,
 )
+from lithify.files.text_tasks import Checked, Task, check, found_columns, kinds, names_in, types, write_bad
 from lithify.spark.parquet import whole_files
 from lithify.spark.paths import literal
 from lithify.spark.remote_files import TaskCopies
 from lithify.spark.schemas import arrow_schema, spark_schema
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed, run_tasks
-from lithify.text.inferred_types import Seen, columns_of, json_columns, kinds_of, merged
-from lithify.text.text_rows import BadRecord, Target, bad_line
+from lithify.text.text_rows import BadRecord, Target
 
 FILE, MODIFIED = "_lithify_file", "_lithify_modified"
 # Less than this is read at once, without a task.
 SMALL_BYTES = 8 * 2**20
 TASK_BYTES = 32 * 2**20
-
-
-@dataclass(frozen=True)
-class Checked:
-    """How many records there are, how many of them do not fit, and the first few of these."""
-
-    records: int
-    bad: int
-    examples: tuple[BadRecord, ...]
 
 
 class TextFiles:
@@ -71,7 +58,7 @@ class TextFiles:
         return sum(piece.size for piece in self.pieces) <= SMALL_BYTES and not any(p.input.packed for p in self.pieces)
 
     def check(self) -> Checked:
-        parts = [_check(task) for task in self._tasks] if self.small else run_tasks(self._spark, _check, self._tasks)
+        parts = [check(task) for task in self._tasks] if self.small else run_tasks(self._spark, check, self._tasks)
         examples = [record for part in parts for record in part.examples]
         return Checked(
             sum(part.records for part in parts), sum(part.bad for part in parts), tuple(examples[:EXAMPLES_MAX])
@@ -103,7 +90,7 @@ class TextFiles:
         """Records that do not fit as JSON lines: file, line, column, why, record."""
         storage_of(folder).make_folder(folder)
         tasks = [(number, str(folder), *task) for number, task in enumerate(self._tasks)]
-        written = [_write_bad(task) for task in tasks] if self.small else run_tasks(self._spark, _write_bad, tasks)
+        written = [write_bad(task) for task in tasks] if self.small else run_tasks(self._spark, write_bad, tasks)
         return [path_of(file) for file in written if file is not None]
 
     def _looks(self, ranges: Sequence[Range]) -> list[Look]:
@@ -123,21 +110,6 @@ def _packed(pieces: Sequence[Piece]) -> list[list[Piece]]:
     return tasks
 
 
-Task = tuple[Sequence[Piece], Target]
-
-
-def _check(task: Task) -> Checked:
-    pieces, target = task
-    records = bad = 0
-    examples: list[BadRecord] = []
-    for piece in pieces:
-        for batch in text_batches(piece, target):
-            records += batch.rows.num_rows + len(batch.bad)
-            bad += len(batch.bad)
-            examples += batch.bad[: EXAMPLES_MAX - len(examples)]
-    return Checked(records, bad, tuple(examples))
-
-
 def _batches(task: Task, columns: pa.Schema, with_origin: bool) -> Iterator[pa.RecordBatch]:
     pieces, target = task
     for piece in pieces:
@@ -154,13 +126,6 @@ def _batches(task: Task, columns: pa.Schema, with_origin: bool) -> Iterator[pa.R
             yield from pa.table(arrays, schema=columns).to_batches()
 
 
-def _write_bad(task: tuple[int, str, Sequence[Piece], Target]) -> str | None:
-    number, folder, pieces, target = task
-    bad = (record for piece in pieces for batch in text_batches(piece, target) for record in batch.bad)
-    path = f"{folder}/part-{number:05}.json"
-    return path if write_lines(path_of(path), (strict_json.dumps(bad_line(record)) for record in bad)) else None
-
-
 # -- columns
 
 
@@ -169,34 +134,12 @@ def infer(spark: SparkSession, files: Sequence[str], kind: str, encoding: str | 
     if kind == "parquet":
         return _parquet_columns(spark, files)
     pieces = plan(files, kind, Target(pa.schema([]), others=True), encoding)
-    names = list(dict.fromkeys(name for piece in pieces for name in piece.header or ()))
-    small = sum(piece.size for piece in pieces) <= SMALL_BYTES
-    tasks = [(task, Target(pa.schema([(name, pa.string()) for name in names]))) for task in _packed(pieces)]
+    small, named = sum(piece.size for piece in pieces) <= SMALL_BYTES, names_in(pieces)
+    tasks: list[Task] = [(task, named) for task in _packed(pieces)]
     if kind == "csv":
-        columns = columns_of(merged([_kinds(task) for task in tasks] if small else run_tasks(spark, _kinds, tasks)))
-    else:
-        columns = json_columns([_types(task) for task in tasks] if small else run_tasks(spark, _types, tasks))
-    if not len(columns):
-        raise InvalidRequest(f"no columns could be found in {files[0]}: is it really {kind}?")
-    return columns
-
-
-def _kinds(task: Task) -> Seen:
-    pieces, target = task
-    found: Seen = {}
-    for piece in pieces:
-        found = kinds_of(_no_rows(piece.header or ()), found)
-        for batch in text_batches(piece, target):
-            found = kinds_of(batch.rows, found)
-    return found
-
-
-def _no_rows(names: Sequence[str]) -> pa.Table:
-    return pa.schema([(name, pa.string()) for name in names]).empty_table()
-
-
-def _types(task: Task) -> pa.Schema:
-    return json_columns([value_types(piece) for piece in task[0]])
+        seen = [kinds(task) for task in tasks] if small else run_tasks(spark, kinds, tasks)
+        return found_columns(kind, seen, files[0])
+    return found_columns(kind, [types(task) for task in tasks] if small else run_tasks(spark, types, tasks), files[0])
 
 
 def _parquet_columns(spark: SparkSession, files: Sequence[str]) -> pa.Schema:

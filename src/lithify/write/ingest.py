@@ -1,5 +1,7 @@
-"""Loading files into a table through Spark: CSV, JSON lines or Parquet. A record that does not fit is never dropped
-silently.
+"""Loading files into a table: CSV, JSON lines or Parquet. A record that does not fit is never dropped silently.
+
+This process reads them (`ingest_here.py`), up to a size from which on Spark, which has to be started first, would be
+faster on many cores. Either way they are one commit, and what is refused is the same.
 """
 
 from __future__ import annotations
@@ -13,14 +15,15 @@ from typing import TYPE_CHECKING
 
 from lithify.compute.background import repeating
 from lithify.core.html import Shown
-from lithify.core.missing_columns import needed_columns, refuses_missing
+from lithify.core.missing_columns import check_frame, needed_columns, refuses_missing
 from lithify.core.missing_columns import refused as refused_columns
+from lithify.core.optional import need
+from lithify.core.results import Commit
 from lithify.core.schema import TableSchema
-from lithify.core.wording import plural
+from lithify.core.wording import file_names_have, plural
 from lithify.errors import InvalidRequest, LithifyError
 from lithify.files.open_parquet import open_file
 from lithify.files.storage import Storage
-from lithify.files.text_files import refused
 from lithify.files.user_files import size_bytes
 from lithify.index.examine import examine
 from lithify.options.table_options import MissingColumns
@@ -28,6 +31,8 @@ from lithify.tables.handles import Handles
 from lithify.text.text_rows import Target
 from lithify.write.bulk import write_frame
 from lithify.write.conditions import Write, conditions_of
+from lithify.write.ingest_here import TextRows, all_set_aside, bad_records, parquet_batches, reads_here
+from lithify.write.load import load
 from lithify.write.quarantine import set_aside
 
 if TYPE_CHECKING:
@@ -89,8 +94,6 @@ def ingest(
     encoding: str | None = None,
     missing: MissingColumns | None = None,
 ) -> IngestReport:
-    from lithify.spark.ingest import parquet_rows
-
     started = time.monotonic()
     runtime, schema = handles.runtime, handles.schema()
     if mode not in (None, "append", "upsert"):
@@ -106,20 +109,12 @@ def ingest(
             raise problem
         if complete:
             check_parquet_files(files, schema)
-    progress("starting Spark", None)
-    spark = runtime.spark()
-    progress(f"reading {len(files)} {kind} file{'s' if len(files) != 1 else ''}", None)
-    bad, quarantine = 0, None
-    if kind == "parquet":
-        frame = parquet_rows(spark, files, schema.columns)
-    else:
-        progress("checking records", None)
-        frame, bad, quarantine = _text_rows(handles, spark, files, kind, on_bad_record, encoding, complete)
     operation = mode or ("upsert" if schema.keyed else "append")
     size = sum(map(size_bytes, files))  # after the commit nothing may fail
     write = Write(operation, {"detail": f"ingest of {len(files)} files"}, conditions_of(batch_id), complete)
-    with _watched(handles, progress):
-        commit = write_frame(handles, frame, write)
+    # What merge rules make of rows is decided by Spark, which compares all rows of a key.
+    way = _here if reads_here(files, runtime.settings) and not schema.rules else _on_spark
+    commit, bad, quarantine = way(handles, files, kind, on_bad_record, encoding, write, progress)
     return IngestReport(
         str(handles.name),
         commit.seq,
@@ -130,6 +125,60 @@ def ingest(
         quarantine,
         time.monotonic() - started,
     )
+
+
+def _here(
+    handles: Handles,
+    files: Sequence[str],
+    kind: str,
+    on_bad_record: str,
+    encoding: str | None,
+    write: Write,
+    progress: Progress,
+) -> tuple[Commit, int, str | None]:
+    """The commit, how many records did not fit, and where they have been set aside."""
+    schema = handles.schema()
+    if kind == "parquet":
+        names = {name for file in files for name in open_file(file).schema_arrow.names}
+        with _watched(handles, progress):
+            rows = parquet_batches(files, schema)
+            return load(handles, rows, write, distinct=not schema.has_places(names)), 0, None
+    text = TextRows(handles, files, kind, _target(schema, write.complete), encoding, on_bad_record)
+    if write.complete:
+        check_frame(text.columns.names, schema)
+    with _watched(handles, progress):
+        commit = load(handles, text, write, distinct=not schema.has_places(text.columns.names))
+    return commit, text.bad, text.quarantine
+
+
+def _on_spark(
+    handles: Handles,
+    files: Sequence[str],
+    kind: str,
+    on_bad_record: str,
+    encoding: str | None,
+    write: Write,
+    progress: Progress,
+) -> tuple[Commit, int, str | None]:
+    need("spark")
+    from lithify.spark.ingest import parquet_rows
+
+    progress("starting Spark", None)
+    spark, schema = handles.runtime.spark(), handles.schema()
+    progress(f"reading {plural(len(files), f'{kind} file')}", None)
+    bad, quarantine = 0, None
+    if kind == "parquet":
+        frame = parquet_rows(spark, files, schema.columns)
+    else:
+        progress("checking records", None)
+        frame, bad, quarantine = _text_rows(handles, spark, files, kind, on_bad_record, encoding, write.complete)
+    with _watched(handles, progress):
+        return write_frame(handles, frame, write), bad, quarantine
+
+
+def _target(schema: TableSchema, complete: bool) -> Target:
+    required = tuple(f.name for f in schema.columns if not f.nullable)
+    return Target(schema.columns, required, named=needed_columns(schema) if complete else ())
 
 
 def _text_rows(
@@ -144,32 +193,21 @@ def _text_rows(
     """Rows that fit; how many records do not, and where they have been set aside."""
     from lithify.spark.ingest import TextFiles
 
-    schema = handles.schema()
-    named = needed_columns(schema) if complete else ()
-    target = Target(schema.columns, tuple(f.name for f in schema.columns if not f.nullable), named=named)
-    text = TextFiles(spark, files, kind, target, encoding)
+    text = TextFiles(spark, files, kind, _target(handles.schema(), complete), encoding)
     found = text.check()
     if not found.records:
         raise InvalidRequest(
-            f"{_called(files)} no records{' but column names' if kind == 'csv' else ''}: nothing to load"
+            f"{file_names_have(files)} no records{' but column names' if kind == 'csv' else ''}: nothing to load"
         )
     if not found.bad:
         return text.rows(), 0, None
     if on_bad_record == "fail":
-        raise refused(
-            found.examples,
-            found.bad,
-            str(handles.name),
-            "Correct them, or pass on_bad_record='quarantine' (--on-bad-record quarantine) to set them aside",
-        )
+        raise bad_records(found.examples, found.bad, str(handles.name))
     name = handles.runtime.new_id()
     set_aside(handles, name, text.write_bad)
     folder = str(handles.folder / "quarantine" / name)
     if found.bad == found.records:
-        raise InvalidRequest(
-            f"{_called(files)} no record that fits table {handles.name}: all {found.bad:,} were set aside in {folder}, "
-            f"and nothing was written. The first one: {found.examples[0]}"
-        )
+        raise all_set_aside(files, str(handles.name), found.bad, folder, found.examples[0])
     return text.rows(), found.bad, folder
 
 
@@ -182,10 +220,6 @@ def check_parquet_files(files: Sequence[str], schema: TableSchema) -> None:
     for file, there in names.items():
         if lacking := [name for name in needed_columns(schema) if name in known and name not in there]:
             raise InvalidRequest(f"{file}: {refused_columns(lacking)}")
-
-
-def _called(files: Sequence[str]) -> str:
-    return f"{files[0]} has" if len(files) == 1 else f"{files[0]} and {len(files) - 1} more files have"
 
 
 def _watched(handles: Handles, progress: Progress) -> AbstractContextManager[None]:
