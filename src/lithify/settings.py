@@ -188,6 +188,12 @@ class Settings(BaseSettings, TableOptions):  # type: ignore[misc]  # frozen too,
         "installed. 0: always Spark. On two cores this process is faster at any size; on many, Spark makes up for its "
         "start with some gigabytes.",
     )
+    local_frame_bytes_max: int = Field(
+        8 * 2**20,
+        ge=0,
+        description="A Spark DataFrame that is expected to hold no more than this is fetched and written by this "
+        "process, without the jobs of a write by Spark. 0: always Spark.",
+    )
     resolve_rows_max: int = Field(
         20_000_000,
         ge=1,

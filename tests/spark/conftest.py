@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def lake(tmp_path: Path, spark: SparkSession) -> Iterator[Lake]:
-    """Folds and loads run on Spark whatever their size."""
-    settings = Settings(local_job_bytes_max=0, local_ingest_bytes_max=0)
+    """Folds, loads and writes of frames run on Spark whatever their size."""
+    settings = Settings(local_job_bytes_max=0, local_ingest_bytes_max=0, local_frame_bytes_max=0)
     with Lake(tmp_path / "lake", spark=spark, settings=settings) as opened:
         yield opened
 

@@ -48,7 +48,7 @@ def tasks_reach_it(spark: SparkSession, s3: S3Server, monkeypatch: pytest.Monkey
 @pytest.fixture
 def lake(address: str, folder: Path, tasks_reach_it: SparkSession) -> Iterator[Lake]:
     """Jobs run on Spark whatever their size."""
-    settings = Settings(local_job_bytes_max=0, cache_folder=folder / "cache")
+    settings = Settings(local_job_bytes_max=0, local_frame_bytes_max=0, cache_folder=folder / "cache")
     with Lake(address, spark=tasks_reach_it, settings=settings) as opened:
         yield opened
 
@@ -240,7 +240,11 @@ def test_executors_elsewhere_write_and_read_objects_themselves(s3: S3Server, add
 
 
 def on_executors(spark: SparkSession, address: str, cache: str) -> tuple[object, ...]:
-    with Lake(address, spark=spark, settings=Settings(local_job_bytes_max=0, cache_folder=Path(cache))) as lake:
+    with Lake(
+        address,
+        spark=spark,
+        settings=Settings(local_job_bytes_max=0, local_frame_bytes_max=0, cache_folder=Path(cache)),
+    ) as lake:
         table = lake.create_table("s.t", SCHEMA, key="id")
         table.upsert(numbered(spark, 400))
         table.fold()

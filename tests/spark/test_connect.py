@@ -49,6 +49,12 @@ def test_bulk_writes_ingest_and_fresh_reads(driver: Driver, path: Path, tmp_path
     assert driver.run(work.read, path, "v = 'changed'") == {7: "changed"}
 
 
+def test_a_small_frame_is_fetched_and_written_by_the_client(driver: Driver, path: Path) -> None:
+    work.make(path, {1: "first"})
+    assert driver.run(work.small_upsert, path, {1: "second", 2: "second"}) == "write"
+    assert driver.run(work.read, path) == {1: "second", 2: "second"}
+
+
 def test_fold_compact_and_optimize(driver: Driver, path: Path) -> None:
     work.make(path, dict.fromkeys(range(300), "first"), parts=3)
     work.upsert(path, dict.fromkeys(range(0, 300, 10), "second"))

@@ -67,7 +67,9 @@ def test_staged_folders_that_are_links_are_replaced(spark: SparkSession, tmp_pat
 
 
 def test_what_spark_writes_has_the_mode_of_the_setting(spark: SparkSession, tmp_path: Path) -> None:
-    with Lake(tmp_path / "lake", spark, settings=Settings(file_mode="640", local_job_bytes_max=0)) as lake:
+    with Lake(
+        tmp_path / "lake", spark, settings=Settings(file_mode="640", local_job_bytes_max=0, local_frame_bytes_max=0)
+    ) as lake:
         table = lake.create_table(TABLE, COLUMNS, key="id", partition_by="p")
         frame = spark.range(100).selectExpr("id", "cast(id % 3 as string) as p", "'v' as v")
         table.upsert(frame)

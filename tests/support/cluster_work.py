@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), ("v", pa.string())])
 # Everything on Spark, however small.
-SETTINGS = Settings(local_job_bytes_max=0, pack_files_min=2)
+SETTINGS = Settings(local_job_bytes_max=0, local_ingest_bytes_max=0, local_frame_bytes_max=0, pack_files_min=2)
 
 
 def rows_of(table: Table) -> dict[int, str]:
@@ -62,6 +62,14 @@ def bulk_upsert(spark: SparkSession, path: Path, first: int, last: int, v: str, 
     with Lake(path, spark=spark, settings=SETTINGS) as lake:
         frame = spark.range(first, last, 1, parts).selectExpr("id", f"'{v}' as v")
         return lake.table("s.t").upsert(frame).rows
+
+
+def small_upsert(spark: SparkSession, path: Path, rows: dict[int, str]) -> str:
+    """Of rows that this process hands over. What the name of the file begins with tells who has written it."""
+    with Lake(path, spark=spark, settings=Settings()) as lake:
+        table = lake.table("s.t")
+        table.upsert(spark.createDataFrame(list(rows.items()), "id long, v string"))
+        return max(table.snapshot().changes, key=lambda file: file.seq).path.split("-")[0]
 
 
 def read(spark: SparkSession, path: Path, where: str | None = None) -> dict[int, str]:

@@ -46,6 +46,7 @@ from lithify.core.table_methods import (
 )
 from lithify.errors import Conflict, InvalidRequest
 from lithify.files.read_proof import Vanished, look_again
+from lithify.files.sorted_runs import KeyOrder
 from lithify.index.partitions import FileFacts, facts_in, partitions_of
 from lithify.index.rebuild import IndexBuild, IndexCheck, IndexInspection, Progress, build, check, inspect, quiet
 from lithify.lake.columns import add_column, change_column
@@ -166,18 +167,24 @@ class Table(TableMethods[CompactPlan]):
                 "if_changed does not take a Spark DataFrame: leave out what is there already with a left_anti join "
                 "against to_spark(), or pass frame.toArrow() if it is small"
             )
+        distinct = False
         if is_spark_frame(data) and not beats:
-            from lithify.write.bulk import write_frame
+            from lithify.write.bulk import few_rows, write_frame
 
-            return write_frame(opened.handles, data, write)
+            distinct = not schema.has_places(data.columns)  # rows of a frame have no order
+            if (fetched := few_rows(opened.handles, data, write)) is None:
+                return write_frame(opened.handles, data, write)
+            data = fetched
         if not beats and not if_changed:
             data = looked_at(data)
             if isinstance(data, Many):
-                return load(opened.handles, data.rows, write)
+                return load(opened.handles, data.rows, write, distinct=distinct)
         op = Op.REPLACE if beats and schema.order_by else Op.UPSERT
         rows = rows_of_newest(
             data, schema, lambda: self.definition, lambda found: refuses_missing(found, missing), sets=beats
         )
+        if distinct and schema.keyed:
+            KeyOrder.of(schema, distinct=True).winners(rows)
         if if_changed:
             from lithify.write.decided import write_changed
 

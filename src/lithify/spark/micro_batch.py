@@ -1,9 +1,9 @@
 """Micro-batches as Spark hands them over: their query, and their rows while these are few.
 
-Arrival order is the order of the DataFrame's rows: by partition, then within it. Rows are numbered in it before they
-are fetched, because fetching a limited number of rows from several partitions may bring them in another order. The
-numbers also bound what is fetched at first, so many rows of each partition: Spark's own limit costs a shuffle, which a
-micro-batch of a thousand rows would wait for longer than for everything else.
+Arrival order is the order of the DataFrame's rows: by partition, then within it, which is how all of them are fetched.
+At first so many rows of each partition are: Spark's own limit costs a shuffle, which a micro-batch of a thousand rows
+would wait for longer than for everything else. If these are no more than that in all, none was left out. Otherwise rows
+are numbered before they are fetched, because a limited number of rows of several partitions may come in another order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lithify.spark.tasks import SPARK_ERRORS, compute_failed
 QUERY_ID = "sql.streaming.queryId"
 WHY = "_lithify_why"
 QUERY_ID_CONF = "spark.lithify.query.id"
-EACH_ROWS_MAX = 5_000
+EACH_ROWS_MAX = 10_000
 # Spark's numbers have the partition above these bits, and the row in it below.
 PARTITION_ROWS = 1 << 33
 
@@ -41,19 +41,19 @@ def fetched(frame: DataFrame, rows_max: int, order: Sequence[str] = (), *, order
     """All rows in order of arrival (in any, if not `ordered`), or None if there are more than `rows_max`. The columns
     `order` go before the position in the frame, and are left out.
     """
-    numbered = frame.select("*", F.monotonically_increasing_id().alias(ARRIVAL))
     each = min(EACH_ROWS_MAX, rows_max)
+    by = [*order]
     try:
-        table = numbered.where(F.col(ARRIVAL) % PARTITION_ROWS <= each).toArrow()
-        # The number `each` itself is of a partition that may hold more.
-        if (table.column(ARRIVAL).to_numpy() % PARTITION_ROWS == each).any():
-            table = numbered.limit(rows_max + 1).toArrow()
+        # As text: each expression that is put together here costs as much as to read this one.
+        table = frame.where(f"monotonically_increasing_id() % {PARTITION_ROWS} <= {each}").toArrow()
+        if table.num_rows > each:
+            table = frame.select("*", F.monotonically_increasing_id().alias(ARRIVAL)).limit(rows_max + 1).toArrow()
+            by.append(ARRIVAL)
     except SPARK_ERRORS as error:
         raise compute_failed(error) from error
     if table.num_rows > rows_max:
         return None
-    by = [*order, ARRIVAL]
-    return take(table.drop_columns(by), order_of(table, by)) if ordered else table.drop_columns(by)
+    return take(table.drop_columns(by), order_of(table, by)) if ordered and by else table.drop_columns(by)
 
 
 def query_id(frame: DataFrame) -> str | None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from lithify.core.missing_columns import check_frame
 from lithify.core.ops import DELETES, Op
 from lithify.core.results import Commit
@@ -31,14 +33,28 @@ Files = Sequence[tuple[Written, Op]]
 Produce = Callable[[TableSchema, str, str], Files]
 
 
-def write_frame(handles: Handles, frame: DataFrame, write: Write) -> Commit:
-    """Rows to append or upsert."""
+def few_rows(handles: Handles, frame: DataFrame, write: Write) -> pa.Table | None:
+    """The rows of a DataFrame that is known to be small, to be written without Spark; None: it may be large."""
+    from lithify.spark.small_frames import rows_if_few
+
+    _check_columns(handles, frame, write)
+    handles.runtime.session(frame.sparkSession)
+    return rows_if_few(frame, handles.runtime.settings.local_frame_bytes_max)
+
+
+def _check_columns(handles: Handles, frame: DataFrame, write: Write) -> None:
     from lithify.spark.schemas import arrow_schema
-    from lithify.spark.write import WriteTask, write_parts
 
     check_convertible(arrow_schema(frame.schema), handles.schema().columns)
     if write.complete:
         check_frame(frame.columns, handles.schema())
+
+
+def write_frame(handles: Handles, frame: DataFrame, write: Write) -> Commit:
+    """Rows to append or upsert."""
+    from lithify.spark.write import WriteTask, write_parts
+
+    _check_columns(handles, frame, write)
     if handles.schema().rules:
         return write_events(handles, frame, write, None)
     handles.runtime.session(frame.sparkSession)
