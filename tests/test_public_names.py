@@ -84,6 +84,7 @@ def test_the_lake() -> None:
         "expires",
         "merge_rules",
         "order_groups",
+        "defaults",
     ]
     assert parameters(Lake.sql)[1:] == ["query", "as_of", "parameters"]
     assert parameters(Lake.execute)[1:] == ["statement", "parameters", "dry_run", "batch_id", "actor", "reason"]
@@ -120,10 +121,10 @@ def test_the_table() -> None:
         "rebuild_index": ["skip_corrupt", "progress"],
         "check_index": ["progress"],
         "inspect_index": [],
-        "add_column": ["column"],
+        "add_column": ["column", "default"],
         "rename_column": ["column", "to"],
         "drop_column": ["column"],
-        "alter_column": ["column", "type", "nullable", "after", "first"],
+        "alter_column": ["column", "type", "nullable", "after", "first", "default"],
         "set_options": ["values"],
         "fold": ["dry_run"],
         "compact": ["tier", "dry_run", "progress"],

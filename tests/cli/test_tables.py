@@ -144,6 +144,24 @@ def test_add_column(orders: Run) -> None:
     assert orders("get", "shop.orders", "1", "--json").json["row"]["note"] is None
 
 
+def test_defaults(orders: Run) -> None:
+    made = orders(
+        "create", "shop.d", "-c", "id:int64", "-c", "on:bool", "--default", "on=true", "--key", "id", "--json"
+    )
+    assert made.json["defaults"] == {"on": True}
+    assert orders("add-column", "shop.d", "n:int32", "--default", "5").code == 0
+    assert orders("alter-column", "shop.d", "on", "--no-default", "--json").json["defaults"] == {"n": 5}
+    assert orders("alter-column", "shop.d", "on", "--default", "false").code == 0
+    assert "on=False" in orders("describe", "shop.d").out
+    assert orders("write", "shop.d", "--row", '{"id": 1}').code == 0
+    assert orders("get", "shop.d", "1", "--json").json["row"] == {"id": 1, "on": False, "n": 5}
+    for wrong in (
+        ["alter-column", "shop.d", "n", "--default", "x"],
+        ["create", "shop.e", "-c", "a:int64", "--default", "a"],
+    ):
+        assert orders(*wrong).code == 1
+
+
 @pytest.mark.parametrize(
     ("column", "problem"), [("note:string!", "must be nullable"), ("status:string", "already"), ("note", "name:type")]
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pyarrow as pa
 import pytest
 
-from lithify import InvalidRequest, Lake
+from lithify import InvalidRequest, Lake, NotFound
 from lithify.client.lake import RemoteLake
 
 COLUMNS = pa.schema([("id", pa.int64()), ("note", pa.string()), ("price", pa.int64())])
@@ -43,3 +45,21 @@ def test_the_choice_of_the_table_counts(remote: RemoteLake, lake: Lake, name: st
     lake.table(name).set_options({"missing_columns": None})
     with pytest.raises(InvalidRequest, match="lack the columns 'note', 'price'"):
         remote.table(name).upsert([{"id": 1}])
+
+
+def test_defaults_are_told_set_and_filled_in(remote: RemoteLake, lake: Lake, name: str) -> None:
+    table = remote.create_table(name, COLUMNS, key="id", defaults={"note": "it's"})
+    table.add_column(pa.field("fee", pa.decimal128(6, 2)), default="1.5")
+    table.add_column(pa.field("raw", pa.binary()), default=b"\x00\xff")
+    lake.table(name).alter_column("price", default=7)  # the client does not know of this one yet
+    table.upsert([{"id": 1}])
+    lake.table(name).alter_column("price", default=8)  # nor of this
+    table.upsert([{"id": 2}])
+    table.alter_column("price", default=None)
+    with pytest.raises(InvalidRequest, match="lack the column 'price'"):
+        table.upsert([{"id": 3}])
+
+    first = {"id": 1, "note": "it's", "price": 7, "fee": Decimal("1.50"), "raw": b"\x00\xff"}
+    assert table.to_arrow().sort_by("id").to_pylist() == [first, {**first, "id": 2, "price": 8}]
+    with pytest.raises(NotFound, match="'gone' is not in the table"):
+        table.alter_column("gone", default=1)

@@ -68,3 +68,22 @@ def test_whole_rows_and_a_table_that_says_null_are_written(client: TestClient, n
     notes.set_options({"missing_columns": "null"})
     assert client.post(ROWS, json=[{"id": 1}]).status_code == 200
     assert notes.get(1) == {"id": 1, "note": None, "price": None}
+
+
+@pytest.mark.parametrize("key", [["id"], []])
+@pytest.mark.parametrize(("body", "kind"), BODIES)
+def test_a_column_with_a_default_is_not_lacking(
+    client: TestClient, lake: Lake, body: bytes, kind: str, key: list[str]
+) -> None:
+    columns = [{"name": "id", "type": "int64"}, {"name": "note", "type": "string"}, {"name": "price", "type": "int64"}]
+    order = {"name": "shop.notes", "columns": columns, "key": key, "defaults": {"note": "none"}}
+    created = client.post("/v1/tables", json=order)
+    assert (created.status_code, created.json()["defaults"]) == (201, {"note": "none"})
+
+    answer = client.post(ROWS, content=body, headers={"Content-Type": kind})
+
+    assert answer.status_code == 200, answer.text
+    assert {"id": 1, "note": "none", "price": 6} in lake.table("shop.notes").to_arrow().to_pylist()
+    wrong = client.post("/v1/tables", json={**order, "name": "shop.bad", "defaults": {"price": "many"}})
+    assert wrong.status_code == 400
+    assert "'price'" in wrong.json()["message"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,11 @@ Row = dict[int, Any]
 
 @dataclass(frozen=True)
 class State:
-    """Columns by their number, in order, and rows by key, which have values by the same numbers."""
+    """Columns by their number, in order, and rows by key, which have values by the same numbers; so have defaults."""
 
     columns: tuple[tuple[int, str, str], ...] = ()
     rows: dict[int, Row] = field(default_factory=dict)
+    defaults: dict[int, Any] = field(default_factory=dict)
 
     def named(self, rows: dict[int, Row] | None = None) -> list[dict[str, Any]]:
         found = self.rows if rows is None else rows
@@ -49,11 +51,10 @@ class State:
 
 
 def shown(value: Any, kind: str) -> Any:
-    return (
-        value
-        if value is None
-        else pa.scalar(value, pa.string() if kind == "string" else None).cast(parse_type(kind)).as_py()
-    )
+    if value is None:
+        return None
+    given = Decimal(value) if kind.startswith("decimal") else value
+    return pa.scalar(given, pa.string() if kind == "string" else None).cast(parse_type(kind)).as_py()
 
 
 def ordered(rows: pa.Table) -> list[dict[str, Any]]:
@@ -78,7 +79,7 @@ class Program:
     def run(self, steps: int) -> None:
         operations: list[Callable[[], None]] = [
             *(self.upsert, self.upsert, self.update, self.delete),
-            *(self.rename, self.drop, self.add, self.widen, self.move),
+            *(self.rename, self.drop, self.add, self.widen, self.move, self.default),
             *(self.fold, self.compact, self.merge, self.optimize, self.pin, self.restore),
         ]
         for _ in range(steps):
@@ -111,9 +112,14 @@ class Program:
     def upsert(self) -> None:
         keys = self.random.sample(range(12), self.random.randint(1, 4))
         written = {key: self.given(some=False) for key in keys}
+        for row in written.values():  # each leaves out some of what has a default
+            for number in self.state.defaults:
+                if self.random.random() < 0.5:
+                    row.pop(number, None)
         self.say(f"upsert {written}")
         self.table.upsert([self.called(key, row) for key, row in written.items()])
-        self.state = replace(self.state, rows={**self.state.rows, **written})
+        whole = {key: {**self.state.defaults, **row} for key, row in written.items()}
+        self.state = replace(self.state, rows={**self.state.rows, **whole})
 
     def update(self) -> None:
         key, row = self.random.randrange(12), self.given(some=True)
@@ -157,14 +163,30 @@ class Program:
         gone = self.random.choice(self.state.columns)
         self.say(f"drop {gone}")
         self.table.drop_column(gone[1])
-        self.state = replace(self.state, columns=tuple(c for c in self.state.columns if c != gone))
+        defaults = {number: value for number, value in self.state.defaults.items() if number != gone[0]}
+        columns = tuple(c for c in self.state.columns if c != gone)
+        self.state = replace(self.state, columns=columns, defaults=defaults)
 
     def add(self) -> None:
         if self.free():
             name, kind = self.random.choice(self.free()), self.random.choice(TYPES)
-            self.say(f"add {name} {kind}")
-            self.table.add_column(pa.field(name, parse_type(kind)))
-            self.state = replace(self.state, columns=(*self.state.columns, (next(self.numbers), name, kind)))
+            number, value = next(self.numbers), self.value(kind)
+            self.say(f"add {name} {kind} default {value!r}")
+            self.table.add_column(pa.field(name, parse_type(kind)), default=shown(value, kind))
+            self.state = replace(self.state, columns=(*self.state.columns, (number, name, kind)))
+            self._has_default(number, value)
+
+    def default(self) -> None:
+        if self.state.columns:
+            number, name, kind = self.random.choice(self.state.columns)
+            value = self.value(kind)
+            self.say(f"default of {name}: {value!r}")
+            self.table.alter_column(name, default=shown(value, kind))
+            self._has_default(number, value)
+
+    def _has_default(self, number: int, value: Any) -> None:
+        others = {known: default for known, default in self.state.defaults.items() if known != number}
+        self.state = replace(self.state, defaults=others if value is None else {**others, number: value})
 
     def widen(self) -> None:
         narrow = [column for column in self.state.columns if column[2] in WIDER]

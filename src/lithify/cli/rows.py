@@ -104,7 +104,7 @@ def write(
         if batch_id is None:
             definition.check_fingerprint(schema_fingerprint, table.name)
         columns = definition.columns
-        if mode in ("update", "retract") or definition.keyed:
+        if mode in ("update", "retract") or definition.keyed or definition.column_defaults:
             from lithify.core.partial_rows import input_columns
 
             columns = input_columns(columns)

@@ -6,7 +6,7 @@ import dataclasses
 import datetime as dt
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -82,6 +82,14 @@ MergeRuleOption = Annotated[
         "append(n), or, and; repeat it.",
     ),
 ]
+DefaultsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--default",
+        metavar="COLUMN=VALUE",
+        help="What a column gets in rows that are written without it; repeat it.",
+    ),
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A table option, e.g. row_group_rows=65536; repeat it."),
@@ -132,6 +140,7 @@ def create(
     partition_by: PartitionOption = None,
     merge_rule: MergeRuleOption = None,
     order_group: OrderGroupOption = None,
+    default: DefaultsOption = None,
     options: SetOption = None,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Do nothing if the same table is there already.")
@@ -149,12 +158,13 @@ def create(
         lithify create iot.readings -c device:string! -c at:timestamp -c value:double --time at
         lithify create web.pages -c page:string -c views:int64 -c seen:timestamp --key page --merge-rule views=sum
         lithify create shop.items -c id:int64 -c price:int64 -c seen:timestamp --key id --order-group seen=price
-        lithify create shop.copy --schema orders.json --key id --set compression_level=9
+        lithify create shop.copy --schema orders.json --key id --set compression_level=9 --default status=new
     """
     arrow = schema_of(columns, schema)
     if arrow is None:
         raise InvalidRequest("a table needs columns: pass --column NAME:TYPE for each, or --schema FILE")
     chosen, rules, groups = options_of(options or ()), rules_in(merge_rule or ()), groups_in(order_group or ())
+    defaults = _defaults_in(default or (), arrow)
     with session.lake() as lake:
         existed = if_not_exists and name in lake.tables()
         lake.create_table(
@@ -168,6 +178,7 @@ def create(
             options=chosen,
             merge_rules=rules,
             order_groups=groups,
+            defaults=defaults,
         )
         document = {**describe_document(lake, name), "created": not existed}
         what = f"table {name} is there already" if existed else f"table {name} created: {plural(len(arrow), 'column')}"
@@ -217,6 +228,7 @@ def describe(session: Session, name: TableArgument) -> None:
             "partitioned by": ", ".join(document["partition_by"]),
             "merge rules": ", ".join(f"{column}={rule}" for column, rule in document["merge_rules"].items()),
             "order groups": shown_groups(document["order_groups"]),
+            "defaults": ", ".join(f"{column}={value}" for column, value in document["defaults"].items()),
             "schema fingerprint": document["schema_fingerprint"],
             "seq": document["seq"],
             "watermark": document["watermark"],
@@ -336,20 +348,43 @@ def options_of(pairs: Sequence[str]) -> dict[str, str]:
     return chosen
 
 
+def _defaults_in(texts: Sequence[str], columns: pa.Schema) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for text in texts:
+        column, equals, value = text.partition("=")
+        if not equals or not column.strip():
+            raise InvalidRequest(f"{text[:60]!r} is no default: write COLUMN=VALUE, e.g. status=new")
+        if (name := column.strip()) in found:
+            raise InvalidRequest(f"column {name!r} is given two defaults: give it one")
+        found[name] = _typed(value, name, columns)
+    return found
+
+
+def _typed(text: str, column: str, columns: Iterable[pa.Field]) -> Any:
+    """A default as somebody types it."""
+    from lithify.core.json_rows import typed
+
+    return next((typed(text, field.type) for field in columns if field.name == column), text)
+
+
 @command("add-column", local=True)
 def add_column(
     session: Session,
     name: TableArgument,
     column: Annotated[str, typer.Argument(metavar="COLUMN:TYPE", help="e.g. note:string")],
+    default: Annotated[
+        str | None, typer.Option("--default", metavar="VALUE", help="What it gets in rows that are written without it.")
+    ] = None,
 ) -> None:
     """Add a nullable column. Rows that are there already read null in it.
 
     Examples:
         lithify add-column shop.orders note:string
+        lithify add-column shop.orders status:string --default new
     """
     field = parse_column(column)
     with session.local_lake() as lake:
-        lake.table(name).add_column(field)
+        lake.table(name).add_column(field, default if default is None else _typed(default, field.name, [field]))
         session.out.message(
             f"column {field.name} ({type_name(field.type)}) added to {name}", describe_document(lake, name)
         )
@@ -402,17 +437,28 @@ def alter_column(
         str | None, typer.Option("--after", metavar="COLUMN", help="The column that it comes behind.")
     ] = None,
     first: Annotated[bool, typer.Option("--first", help="It becomes the first column.")] = False,
+    default: Annotated[
+        str | None, typer.Option("--default", metavar="VALUE", help="What it gets in rows that are written without it.")
+    ] = None,
+    no_default: Annotated[bool, typer.Option("--no-default", help="It has no default from now on.")] = False,
 ) -> None:
-    """Give a column a wider type, say whether it may be null, or move it: one at a time.
+    """Give a column a wider type or a default, say whether it may be null, or move it: one at a time.
 
     Examples:
         lithify alter-column shop.orders amount --type int64
         lithify alter-column shop.orders note --not-null
         lithify alter-column shop.orders note --after id
+        lithify alter-column shop.orders status --default new
     """
+    if no_default and default is not None:
+        raise InvalidRequest("--default gives a default, and --no-default takes it away: pass one of them")
     with session.local_lake() as lake:
+        table = lake.table(name)
+        wanted: Any = None if no_default else ...
+        if default is not None:
+            wanted = _typed(default, column, table.definition.columns)
         with session.out.working(f"changing {column}"):
-            seq = lake.table(name).alter_column(column, type=type, nullable=nullable, after=after, first=first)
+            seq = table.alter_column(column, type=type, nullable=nullable, after=after, first=first, default=wanted)
         session.out.message(f"column {column} of {name} is changed from seq {seq} on", describe_document(lake, name))
 
 
@@ -518,6 +564,7 @@ def describe_document(lake: AnyLake, name: str) -> dict[str, Any]:
         "partition_by": list(definition.partition_by),
         "merge_rules": dict(definition.merge_rules),
         "order_groups": {order: list(names) for order, names in definition.order_groups.items()},
+        "defaults": dict(definition.column_defaults),
         "schema_fingerprint": definition.fingerprint,
         "settings": {name: value for name, value in definition.settings.items() if not is_option(name)},
         "options": chosen(definition.settings),

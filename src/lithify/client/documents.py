@@ -109,6 +109,7 @@ def definition_of(document: Any) -> TableSchema:
         effective,
         merge_rules=document.get("merge_rules") or {},
         order_groups={order: tuple(names) for order, names in (document.get("order_groups") or {}).items()},
+        column_defaults=document.get("defaults") or {},
     )
 
 

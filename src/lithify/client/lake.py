@@ -97,6 +97,7 @@ class RemoteLake(LakeMethods[RemoteTable]):
             "partition_by": list(definition.partition_by),
             **({"merge_rules": dict(definition.merge_rules)} if definition.merge_rules else {}),
             **({"order_groups": groups} if groups else {}),
+            **({"defaults": dict(definition.column_defaults)} if definition.column_defaults else {}),
             "if_not_exists": if_not_exists,
             "options": dict(options or {}),
         }

@@ -53,7 +53,7 @@ from lithify.core.results import (
     VacuumReport,
 )
 from lithify.core.rows import keys_of, rows_of_newest
-from lithify.core.schema import TableSchema, normalise
+from lithify.core.schema import TableSchema
 from lithify.core.table_methods import (
     Columns,
     OnMissing,
@@ -179,8 +179,9 @@ class RemoteTable(TableMethods[PlannedCompaction]):
                 "a Spark DataFrame cannot be written to a service: pass frame.toArrow() if it is small, or write it "
                 "with a local Lake where the lake is"
             )
+        known = self.definition if self._known.column_defaults else self._known  # it may have another one by now
         return rows_of_newest(
-            data, self._known, lambda: self.definition, lambda found: refuses_missing(found, missing), sets=sets
+            data, known, lambda: self.definition, lambda found: refuses_missing(found, missing), sets=sets
         )
 
     def _update(
@@ -360,18 +361,11 @@ class RemoteTable(TableMethods[PlannedCompaction]):
 
     # -- columns
 
-    def add_column(self, column: pa.Field) -> None:
-        """Add a nullable column; rows that are there already read null in it."""
-        if not isinstance(column, pa.Field):
-            raise InvalidRequest(f"a new column is a pyarrow field like pa.field('note', pa.string()), not {column!r}")
-        if not column.nullable:
-            raise InvalidRequest(
-                f"new column {column.name!r} must be nullable: rows that are there already have no value for it"
-            )
-        self._change_column(ColumnChange("add", column.name, type_name(normalise(column.type, column.name))))
+    def _add_column(self, column: pa.Field, default: Any) -> None:
+        self._change_column(ColumnChange("add", column.name, type_name(column.type), default=default))
 
     def _change_column(self, change: ColumnChange) -> int:
-        return self._alter(alter_text(change))
+        return self._alter(alter_text(change, self._known.columns))
 
     def _alter(self, what: str) -> int:
         table = ".".join(map(quoted, self.name.split(".")))

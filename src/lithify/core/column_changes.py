@@ -17,12 +17,13 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from lithify.core.column_defaults import checked_defaults, default_of
 from lithify.core.names import check_column_name
 from lithify.core.schema import TableSchema
 from lithify.core.type_text import parse_type, type_name
 from lithify.errors import Conflict, InvalidRequest, NotFound
 
-Kind = Literal["add", "drop", "move", "relax", "rename", "require", "widen"]
+Kind = Literal["add", "default", "drop", "move", "relax", "rename", "require", "widen"]
 # Digits that an integer can have.
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
@@ -33,7 +34,8 @@ _NAMING = re.compile(r"columns|sort|order|merge|rule|expire|tie")
 @dataclass(frozen=True)
 class ColumnChange:
     """`to`: the new name, or the new type, or the column that it comes behind ("": first). `was`: its type before.
-    `seq`: of the commit that made it, once there is one.
+    `seq`: of the commit that made it, once there is one. `default`: of a new column, or the new one of a column, as
+    JSON spells it (`column_defaults`); None: none.
     """
 
     kind: Kind
@@ -41,6 +43,7 @@ class ColumnChange:
     to: str = ""
     was: str = ""
     seq: int = 0
+    default: Any = None
 
     def __str__(self) -> str:
         match self.kind:
@@ -56,6 +59,10 @@ class ColumnChange:
                 return f"{self.column} may not be null"
             case "add":
                 return f"{self.column} {self.to} is new"
+            case "default" if self.default is None:
+                return f"{self.column} has no default"
+            case "default":
+                return f"{self.column} has a default"
         return f"{self.column} is gone"
 
     @property
@@ -64,7 +71,8 @@ class ColumnChange:
         return self.kind in ("rename", "widen", "add")
 
     def document(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if value}
+        said = {name: value for name, value in asdict(self).items() if value}
+        return said if self.default is None else {**said, "default": self.default}
 
 
 def history_of(text: str | None) -> tuple[ColumnChange, ...]:
@@ -81,11 +89,14 @@ def history_text(changes: Iterable[ColumnChange]) -> str:
 
 def changed(schema: TableSchema, change: ColumnChange, table: str) -> TableSchema:
     """The definition after the change, or a refusal that says why."""
-    columns = schema.columns
+    columns, defaults = schema.columns, dict(schema.column_defaults)
     if change.kind == "add":
         check_column_name(change.column)
         _check_free(schema, change.column, table)
-        return replace(schema, columns=columns.append(pa.field(change.column, parse_type(change.to))))
+        column = pa.field(change.column, parse_type(change.to))
+        if change.default is not None:
+            defaults[column.name] = default_of(change.default, column)
+        return replace(schema, columns=columns.append(column), column_defaults=defaults)
     field = _field(schema, change.column, table)
     at = columns.get_field_index(field.name)
     match change.kind:
@@ -95,11 +106,18 @@ def changed(schema: TableSchema, change: ColumnChange, table: str) -> TableSchem
             if change.to.lower() != field.name.lower() or change.to == field.name:
                 _check_free(schema, change.to, table)
             columns = columns.set(at, field.with_name(change.to))
+            if field.name in defaults:
+                defaults[change.to] = defaults.pop(field.name)
         case "drop":
             _check_no_role(schema, field.name, "dropped", table)
             if len(columns) == 1:
                 raise InvalidRequest(f"column {field.name!r} is the only one of table {table}: drop the table instead")
             columns = columns.remove(at)
+            defaults.pop(field.name, None)
+        case "default":
+            defaults.pop(field.name, None)
+            roles = {"key": schema.key, "order_by": schema.order_columns, "partition_by": schema.partition_by}
+            defaults |= checked_defaults({field.name: change.default}, columns, roles, schema.rules)
         case "widen":
             wanted = parse_type(change.to)
             if wanted == field.type:
@@ -113,6 +131,9 @@ def changed(schema: TableSchema, change: ColumnChange, table: str) -> TableSchem
                     "anything else into a new column"
                 )
             columns = columns.set(at, field.with_type(wanted))
+            if field.name in defaults:
+                widened = schema.default_values[field.name].cast(wanted)
+                defaults[field.name] = default_of(widened, columns.field(at))
         case "relax" | "require":
             nullable = change.kind == "relax"
             if nullable and field.name in schema.key:
@@ -135,7 +156,7 @@ def changed(schema: TableSchema, change: ColumnChange, table: str) -> TableSchem
                     raise InvalidRequest(f"column {field.name!r} cannot come behind itself: name another one")
                 place = rest.get_field_index(behind.name) + 1
             columns = rest.insert(place, field)
-    return replace(schema, columns=columns)
+    return replace(schema, columns=columns, column_defaults=defaults)
 
 
 def is_wider(kind: pa.DataType, wanted: pa.DataType) -> bool:

@@ -48,6 +48,7 @@ class LakeMethods(ABC, Generic[Table]):
         expires: str | None = None,
         merge_rules: Mapping[str, str] | None = None,
         order_groups: Mapping[str, str | Iterable[str]] | None = None,
+        defaults: Mapping[str, Any] | None = None,
     ) -> Table:
         """Create a table. `schema` is a pyarrow schema, or without a service also a Spark one; `options` are listed in
         docs/settings.md.
@@ -61,6 +62,9 @@ class LakeMethods(ABC, Generic[Table]):
 
         `order_groups`: columns that come from the line that is newest by a column of their own, e.g.
         {"price_ts": ["price", "currency"]} (docs/how-to/order-groups.md).
+
+        `defaults`: what columns get in rows that are written without them, e.g. {"status": "new"}
+        (docs/how-to/change-columns.md).
         """
         if sort_by is not None:
             several = isinstance(sort_by, Iterable) and not isinstance(sort_by, str)
@@ -68,7 +72,8 @@ class LakeMethods(ABC, Generic[Table]):
         if expires is not None:
             options = {**(options or {}), "expires": expires}
         parsed = parse_table_name(name)
-        definition = define(self._arrow_schema(schema), key, order_by, time, partition_by, merge_rules, order_groups)
+        columns = self._arrow_schema(schema)
+        definition = define(columns, key, order_by, time, partition_by, merge_rules, order_groups, defaults)
         return self._create(parsed, definition, if_not_exists, options)
 
     @abstractmethod

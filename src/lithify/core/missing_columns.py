@@ -8,7 +8,7 @@ is there.
 Of a frame its columns are compared by name, once. Of rows that come one by one (dicts, JSON) each gives the columns
 that it names: they travel as a text beside the rows (`GIVEN`), and each distinct text is looked at once. Columns of
 the key are not asked for here, nor those with a merge rule that passes over null, nor those of an order group of which
-a row says nothing: nothing is lost there.
+a row says nothing: nothing is lost there. Nor are those with a default, which says what is meant (`column_defaults`).
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def needed_columns(schema: TableSchema, *, sets: bool = False, given: Collection
     order group, those that give its order column (`given`) need all columns, others none.
     """
     if sets:
-        return tuple(name for name in schema.names if name not in schema.key)
-    passing = {name for name, rule in schema.merge_rules.items() if rule != _LAST}
+        return tuple(name for name in schema.names if name not in schema.key and name not in schema.column_defaults)
+    passing = {*schema.column_defaults} | {name for name, rule in schema.merge_rules.items() if rule != _LAST}
     for order, names in schema.order_groups.items():
         passing.update((order, *names) if order not in given else ())
     return tuple(name for name in schema.names if name not in schema.key and name not in passing)
@@ -57,8 +57,6 @@ def check_frame(names: Collection[str], schema: TableSchema, *, sets: bool = Fal
 
 def check_given(texts: pa.ChunkedArray, schema: TableSchema, *, sets: bool = False) -> None:
     """Refuse rows of which one does not name a column that is needed. `texts`: what each names (`GIVEN`)."""
-    if not pa.types.is_string(texts.type) or texts.null_count:
-        raise InvalidRequest(f"column {GIVEN!r} lists the columns that a row gives, as text: leave it out to give all")
     lacking, where = dict[str, None](), None
     for text in texts.unique().to_pylist():
         there = set(names_given(text))
@@ -68,6 +66,12 @@ def check_given(texts: pa.ChunkedArray, schema: TableSchema, *, sets: bool = Fal
             where = row if where is None else min(row, where)
     if lacking:
         raise refused([name for name in schema.names if name in lacking], where)
+
+
+def check_texts(texts: pa.ChunkedArray) -> None:
+    """That they say what each row names."""
+    if not pa.types.is_string(texts.type) or texts.null_count:
+        raise InvalidRequest(f"column {GIVEN!r} lists the columns that a row gives, as text: leave it out to give all")
 
 
 def with_given(columns: pa.Schema) -> pa.Schema:

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lithify.core.missing_columns import check_texts
 from lithify.core.names import GIVEN, NTH, given_text, names_given
 from lithify.core.rows import as_arrow, check_rows, conform
 from lithify.core.schema import TableSchema, nullable
@@ -53,8 +54,7 @@ def _given(texts: pa.ChunkedArray | None, rows: pa.Table, schema: TableSchema) -
     there = [name for name in schema.names if name in rows.column_names and name not in schema.key]
     if texts is None:
         return pa.repeat(pa.scalar(given_text(there), pa.string()), rows.num_rows)
-    if not pa.types.is_string(texts.type) or texts.null_count:
-        raise InvalidRequest(f"column {GIVEN!r} lists the columns that a row gives, as text: leave it out to give all")
+    check_texts(texts)
     coded = texts.combine_chunks().dictionary_encode()
     said = [set(names_given(text)) for text in coded.dictionary.to_pylist()]
     for names in said:

@@ -1,21 +1,22 @@
 """From whatever a caller hands over to rows of exactly the table's schema, or an error that names the place.
 
-Nothing is guessed and nothing is lost: a value either fits its column or the whole batch is refused. Missing
-nullable columns are null, where that is wanted (`missing_columns`). Rows are read by the codec that reads JSON
-(`json_rows`); columns of Arrow are cast, safely.
+Nothing is guessed and nothing is lost: a value either fits its column or the whole batch is refused. Missing columns
+have their default (`column_defaults`); else they are null, where that is wanted (`missing_columns`). Rows are read by
+the codec that reads JSON (`json_rows`); columns of Arrow are cast, safely.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lithify.core.column_defaults import lacking
 from lithify.core.column_types import Family, type_of
 from lithify.core.json_rows import RowMisfit, columns_of
-from lithify.core.missing_columns import check_frame, check_given, with_given
+from lithify.core.missing_columns import check_frame, check_given, check_texts, with_given
 from lithify.core.names import GIVEN, given_text
 from lithify.core.schema import TableSchema
 from lithify.errors import InvalidRequest
@@ -27,11 +28,12 @@ def rows_of(data: Any, schema: TableSchema, *, complete: bool = False, sets: boo
     """Full rows for append and upsert. `complete`: those that lack a column are refused; `sets`: also one whose merge
     rule would pass over null. What a row names may come with it (`GIVEN`).
     """
-    arrow = as_arrow(data, with_given(schema.columns) if complete else schema.columns)
+    arrow = as_arrow(data, with_given(schema.columns) if complete or schema.column_defaults else schema.columns)
     texts = arrow.column(GIVEN) if GIVEN in arrow.column_names else None
     if texts is not None:
         arrow = arrow.drop_columns([GIVEN])
-    table = conform(arrow, schema.columns)
+        check_texts(texts)
+    table = fitted(arrow, schema, texts)
     check_rows(table, schema)
     if complete:
         check_frame(arrow.column_names, schema, sets=sets)
@@ -59,7 +61,8 @@ def rows_of_newest(
         return rows_of(data, known, complete=complete(known), sets=sets)
     except InvalidRequest:
         now = newest()
-        if now.columns == known.columns and complete(now) == complete(known):
+        same = now.columns == known.columns and now.column_defaults == known.column_defaults
+        if same and complete(now) == complete(known):
             raise
         return rows_of(data, now, complete=complete(now), sets=sets)
 
@@ -222,6 +225,24 @@ def _from_rows(rows: Sequence[Any], columns: pa.Schema, what: str) -> pa.Table:
         raise InvalidRequest(said + shown, public=said + misfit.why) from None
 
 
+def fitted(rows: pa.Table, schema: TableSchema, texts: pa.ChunkedArray | None = None) -> pa.Table:
+    """Rows of exactly the table's columns. Those that they lack have their default, else they are null; so it is row by
+    row, where `texts` tell which columns each row names.
+    """
+    return conform(_with_defaults(rows, schema, texts) if schema.column_defaults else rows, schema.columns)
+
+
+def _with_defaults(rows: pa.Table, schema: TableSchema, texts: pa.ChunkedArray | None) -> pa.Table:
+    for name, value in schema.default_values.items():
+        if name not in rows.column_names:
+            rows = rows.append_column(pa.field(name, value.type), pa.repeat(value, rows.num_rows))
+        elif texts is not None and (not_named := lacking(texts, name)) is not None:
+            given = _cast(rows.column(name), schema.columns.field(name))
+            at = rows.column_names.index(name)
+            rows = rows.set_column(at, name, pc.if_else(not_named, value, given))
+    return rows
+
+
 def conform(table: pa.Table, columns: pa.Schema) -> pa.Table:
     """Cast to exactly `columns`: order, types, nullability. Safe casts only."""
     names = table.column_names
@@ -269,15 +290,15 @@ def _check_years(table: pa.Table) -> None:
             )
 
 
-def check_convertible(source: pa.Schema, columns: pa.Schema) -> None:
-    """Refuse by types alone what `conform` would refuse for every row."""
+def check_convertible(source: pa.Schema, columns: pa.Schema, defaults: Container[str] = ()) -> None:
+    """Refuse by types alone what `conform` would refuse for every row. `defaults`: columns that have one."""
     for name in source.names:
         if columns.get_field_index(name) < 0:
             raise InvalidRequest(_unknown_column(name, columns))
         if not _convertible(source.field(name).type, columns.field(name).type):
             raise InvalidRequest(f"column {name!r}: {source.field(name).type} does not fit {columns.field(name).type}")
     for column in columns:
-        if not column.nullable and column.name not in source.names:
+        if not column.nullable and column.name not in source.names and column.name not in defaults:
             raise InvalidRequest(f"column {column.name!r} is missing and may not be null: give it a value in every row")
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lithify.core.column_defaults import checked_defaults, read_defaults, scalars, stored_defaults
 from lithify.core.column_types import Family, type_of
 from lithify.core.expiry import Expiry, expiry_of
 from lithify.core.merge_rules import Rule, checked_rules, parse_rule, read_rules, stored_rules
@@ -27,11 +28,12 @@ from lithify.options.table_options import BEFORE, DEFAULTS, MISSING_COLUMNS, PRE
 
 # What a table says when it is created, and the newest that is understood: 2 has lines that give some columns alone, 3
 # has rows that expire, 4 merge rules, 5 deletes that have an order value, 6 columns that were renamed, dropped or
-# widened, 7 several columns that tell what is newer, 8 groups of columns that have an order of their own.
-FORMAT, FORMAT_MAX = 1, 8
+# widened, 7 several columns that tell what is newer, 8 groups of columns that have an order of their own, 9 columns
+# with a default, in whose place a Lithify before would write null.
+FORMAT, FORMAT_MAX = 1, 9
 FORMAT_PROPERTY = "lithify.format"
 PARTIAL_FORMAT, EXPIRY_FORMAT, RULES_FORMAT, ORDERED_DELETES_FORMAT, COLUMNS_FORMAT = 2, 3, 4, 5, 6
-SEVERAL_ORDER_FORMAT, ORDER_GROUPS_FORMAT = 7, 8
+SEVERAL_ORDER_FORMAT, ORDER_GROUPS_FORMAT, DEFAULTS_FORMAT = 7, 8, 9
 RULES_PROPERTY, GROUPS_PROPERTY = "lithify.merge_rules", "lithify.order_groups"
 # One column is kept by its name, as ever; several as a list, which a Lithify that knows one does not look for.
 ORDER_PROPERTY, SEVERAL_ORDER_PROPERTY = "lithify.order_by", "lithify.order_columns"
@@ -39,6 +41,7 @@ ORDER_PROPERTY, SEVERAL_ORDER_PROPERTY = "lithify.order_by", "lithify.order_colu
 # and names that files may still hold of columns that were dropped.
 GENERATION, COLUMN_HISTORY, COLUMN_CHANGE = "lithify.generation", "lithify.column_history", "lithify.column_change"
 DROPPED_COLUMNS = "lithify.dropped_columns"
+DEFAULTS_PROPERTY = "lithify.column_defaults"
 # Properties that the log keeps for itself: facts about the table's life, nothing that a user sets.
 BOOKKEEPING = frozenset(
     {
@@ -83,6 +86,7 @@ class TableSchema:
     `settings` are the table's own properties; `defaults` the lake's values for options that it does not set;
     `merge_rules` the rules of columns that have one (`core/merge_rules.py`); `order_groups` the columns that go by an
     order of their own, by their order column (`core/order_groups.py`).
+    `column_defaults`: defaults of columns, as JSON spells them (`core/column_defaults.py`).
     `generation`: how often columns were renamed, dropped or otherwise changed; an added one does not count.
     """
 
@@ -96,6 +100,7 @@ class TableSchema:
     merge_rules: Mapping[str, str] = field(default_factory=dict)
     generation: int = 0
     order_groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    column_defaults: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def order_columns(self) -> tuple[str, ...]:
@@ -124,6 +129,11 @@ class TableSchema:
         """Merge rules of those columns that have one, those of order groups among them."""
         said = {name: parse_rule(text, name) for name, text in self.merge_rules.items()}
         return {**said, **group_rules(self.order_groups)}
+
+    @cached_property
+    def default_values(self) -> dict[str, pa.Scalar]:
+        """Defaults of columns, in their types."""
+        return scalars(self.column_defaults, self.columns)
 
     @property
     def adds_up(self) -> bool:
@@ -221,7 +231,8 @@ class TableSchema:
         """What a Lithify has to know to read a table as it is created."""
         several = SEVERAL_ORDER_FORMAT if len(self.order_columns) > 1 else FORMAT
         rules = RULES_FORMAT if self.merge_rules else FORMAT
-        return max(several, rules, ORDER_GROUPS_FORMAT if self.order_groups else FORMAT)
+        groups = ORDER_GROUPS_FORMAT if self.order_groups else FORMAT
+        return max(several, rules, groups, DEFAULTS_FORMAT if self.column_defaults else FORMAT)
 
     def properties(self) -> dict[str, str]:
         settings = {
@@ -241,6 +252,8 @@ class TableSchema:
             settings[RULES_PROPERTY] = stored_rules(self.merge_rules)
         if self.order_groups:
             settings[GROUPS_PROPERTY] = stored_groups(self.order_groups)
+        if self.column_defaults:
+            settings[DEFAULTS_PROPERTY] = stored_defaults(self.column_defaults)
         return settings | dict(self.settings)
 
     def with_column(self, column: pa.Field) -> TableSchema:
@@ -271,6 +284,7 @@ def from_properties(columns: pa.Schema, properties: Mapping[str, str], where: st
         "lithify.time",
         RULES_PROPERTY,
         GROUPS_PROPERTY,
+        DEFAULTS_PROPERTY,
     }
     return TableSchema(
         pa.schema(user),
@@ -282,6 +296,7 @@ def from_properties(columns: pa.Schema, properties: Mapping[str, str], where: st
         merge_rules=read_rules(properties.get(RULES_PROPERTY), where),
         generation=int(properties.get(GENERATION, "0")),
         order_groups=read_groups(properties.get(GROUPS_PROPERTY), where),
+        column_defaults=read_defaults(properties.get(DEFAULTS_PROPERTY), pa.schema(user), where),
     )
 
 
@@ -293,6 +308,7 @@ def define(
     partition_by: str | Iterable[str] = (),
     merge_rules: Mapping[str, str] | None = None,
     order_groups: Mapping[str, str | Iterable[str]] | None = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> TableSchema:
     """Check a user's wishes and turn them into a TableSchema."""
     if not len(columns):
@@ -345,7 +361,17 @@ def define(
     groups = checked_groups(order_groups, schema, roles, rules)
     for name in groups:
         check_key_type(schema.field(name), "order_groups")
-    return TableSchema(schema, keys, one_or_several(orders), time, partitions, merge_rules=rules, order_groups=groups)
+    grouped = (name for order, names in groups.items() for name in (order, *names))
+    return TableSchema(
+        schema,
+        keys,
+        one_or_several(orders),
+        time,
+        partitions,
+        merge_rules=rules,
+        order_groups=groups,
+        column_defaults=checked_defaults(defaults, schema, roles, [*rules, *grouped]),
+    )
 
 
 def one_or_several(names: Sequence[str]) -> str | tuple[str, ...] | None:

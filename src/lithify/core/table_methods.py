@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 import pyarrow as pa
 
 from lithify.core.column_changes import ColumnChange
+from lithify.core.column_defaults import default_of
 from lithify.core.evolve import new_columns
+from lithify.core.names import check_column_name
 from lithify.core.optional import missing
 from lithify.core.results import Commit, CompactReport, FoldPlan, FoldReport, RestorePlan, TableStats
 from lithify.core.rows import keys_of
@@ -231,17 +233,23 @@ class TableMethods(ABC, Generic[Planned]):
         nullable: bool | None = None,
         after: str | None = None,
         first: bool = False,
+        default: Any = ...,
     ) -> int:
         """Change one thing of a column, from the seq on that is answered: its `type`, to one that holds all values of
-        the old one (base is written anew for it); whether it is `nullable` (`False` only if no row is null in it); or
-        where it stands, `after` another one or `first`.
+        the old one (base is written anew for it); whether it is `nullable` (`False` only if no row is null in it);
+        where it stands, `after` another one or `first`; or its `default` (None: it has none), for rows that are written
+        without it from now on.
         """
-        wishes = [type is not None, nullable is not None, after is not None, bool(first)]
+        wishes = [type is not None, nullable is not None, after is not None, bool(first), default is not ...]
         if sum(wishes) != 1:
             raise InvalidRequest(
-                f"column {column!r} is changed in one way at a time: give type, nullable, after or first"
+                f"column {column!r} is changed in one way at a time: give type, nullable, after, first or default"
             )
         name = _named(column)
+        if default is not ...:
+            if default is not None and name in (columns := self.definition.columns).names:
+                default = default_of(default, columns.field(name))
+            return self._change_column(ColumnChange("default", name, default=default))
         if type is not None:
             wanted = parse_type(type) if isinstance(type, str) else type
             if not isinstance(wanted, pa.DataType):
@@ -263,9 +271,22 @@ class TableMethods(ABC, Generic[Planned]):
                 if column.name not in self.definition.names:  # else another writer was first
                     raise
 
+    def add_column(self, column: pa.Field, default: Any = None) -> None:
+        """Add a nullable column; rows that are there already read null in it. `default`: what it gets in rows that are
+        written without it.
+        """
+        if not isinstance(column, pa.Field):
+            raise InvalidRequest(f"a new column is a pyarrow field like pa.field('note', pa.string()), not {column!r}")
+        check_column_name(column.name)
+        if not column.nullable:
+            raise InvalidRequest(
+                f"new column {column.name!r} must be nullable: rows that are there already have no value for it"
+            )
+        column = pa.field(column.name, normalise(column.type, column.name))
+        self._add_column(column, default_of(default, column))
+
     @abstractmethod
-    def add_column(self, column: pa.Field) -> None:
-        """Add a nullable column; rows that are there already read null in it."""
+    def _add_column(self, column: pa.Field, default: Any) -> None: ...
 
     @abstractmethod
     def _change_column(self, change: ColumnChange) -> int: ...

@@ -9,22 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lithify.core.column_types import Family, type_of
 from lithify.core.partial_rows import partial_rows_of, patch_columns
-from lithify.core.rows import check_rows, conform
+from lithify.core.rows import check_rows, conform, fitted
 from lithify.core.schema import TableSchema
+from lithify.core.type_text import type_name
 from lithify.errors import InvalidRequest
+from lithify.sql.statements.model import Constant
 
 
 def assigned(rows: pa.Table, columns: Sequence[str], schema: TableSchema) -> pa.Table:
-    """Rows of the table, of which `columns` come in this order; the others are null."""
+    """Rows of the table, of which `columns` come in this order; the others have their default, else they are null."""
     fields = [schema.columns.field(name) for name in columns]
     arrays = [_converted(values, field) for values, field in zip(rows.columns, fields, strict=True)]
-    table = conform(pa.table(arrays, names=list(columns)), schema.columns)
+    table = fitted(pa.table(arrays, names=list(columns)), schema)
     check_rows(table, schema)
     return table
 
@@ -37,6 +41,24 @@ def lines_assigned(rows: pa.Table, columns: Sequence[str], schema: TableSchema) 
     table = conform(pa.table(arrays, names=list(columns)), some.columns)
     check_rows(table, some)
     return partial_rows_of(table, schema) if table.num_rows else patch_columns(schema).empty_table()
+
+
+def constant_of(written: Constant, column: pa.Field) -> Any:
+    """A constant as a value of a column, by the same rules; what does not fit comes back as it is, to be refused."""
+    match written.kind:
+        case "bytes":
+            return bytes.fromhex(written.text)
+        case "bool":
+            return written.text == "true"
+        case "number":
+            return int(written.text) if written.text.lstrip("-").isdecimal() else Decimal(written.text)
+    if type_of(column.type).family in (Family.INTEGER, Family.FLOAT, Family.DECIMAL, Family.BINARY):
+        raise InvalidRequest(
+            f"column {column.name!r} is {type_name(column.type)}, and '{written.text[:60]}' is text: write it without "
+            "quotes, or bytes as X'00ff'"
+        )
+    found = _converted(pa.chunked_array([pa.array([written.text])]), column)
+    return found[0].as_py()
 
 
 def keys_assigned(rows: pa.Table, columns: Sequence[str], schema: TableSchema) -> pa.Table:

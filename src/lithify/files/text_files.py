@@ -178,7 +178,7 @@ def present(pieces: Sequence[Piece], target: Target) -> pa.Schema:
     """The wanted columns that files have; JSON lines may have any of them."""
     if any(piece.header is None for piece in pieces):
         return target.columns
-    found = {name for piece in pieces for name in piece.header or ()}
+    found = {name for piece in pieces for name in piece.header or ()} | set(target.defaults)
     return pa.schema([f for f in target.columns if f.name in found])
 
 

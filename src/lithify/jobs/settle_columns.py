@@ -19,12 +19,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lithify.core.column_changes import ColumnChange, Reshape, changed, given_since, history_text
+from lithify.core.column_defaults import stored_defaults
 from lithify.core.names import GIVEN, OP, SEQ
 from lithify.core.ops import ORDERED_DELETES, Op
 from lithify.core.schema import (
     COLUMN_CHANGE,
     COLUMN_HISTORY,
     COLUMNS_FORMAT,
+    DEFAULTS_PROPERTY,
     DROPPED_COLUMNS,
     FORMAT_PROPERTY,
     GENERATION,
@@ -41,13 +43,17 @@ from lithify.tables.handles import Handles
 OPERATION = "change columns"
 
 
-def properties_of(schema: TableSchema, history: tuple[ColumnChange, ...], dropped: list[str]) -> dict[str, str]:
+def properties_of(
+    schema: TableSchema, history: tuple[ColumnChange, ...], dropped: list[str], *, had_defaults: bool
+) -> dict[str, str]:
     """What the changes log says of columns, besides the columns."""
+    defaults = {DEFAULTS_PROPERTY: stored_defaults(schema.column_defaults)}
     return {
         "lithify.required": json.dumps([f.name for f in schema.columns if not f.nullable]),
         GENERATION: str(schema.generation),
         COLUMN_HISTORY: history_text(history),
         DROPPED_COLUMNS: json.dumps(dropped),
+        **(defaults if had_defaults or schema.column_defaults else {}),
     }
 
 
@@ -56,15 +62,18 @@ def dropped_columns(properties: Mapping[str, str]) -> list[str]:
     return list(json.loads(properties.get(DROPPED_COLUMNS) or "[]"))
 
 
-def allow_column_changes(handles: Handles) -> None:
+def allow_column_changes(handles: Handles, needed: int = COLUMNS_FORMAT) -> None:
     """Say in the log that columns may change, before they do: a program that does not know that must not read on."""
     changes = handles.changes
 
+    def allowed() -> bool:
+        return int(changes.log.properties.get(FORMAT_PROPERTY, "0")) >= needed
+
     def build() -> LogChange | None:
         info = {"operation": "allow column changes", "actor": handles.runtime.settings.actor, "seq": changes.seq}
-        return None if _may_change(handles) else LogChange(info, properties={FORMAT_PROPERTY: str(COLUMNS_FORMAT)})
+        return None if allowed() else LogChange(info, properties={FORMAT_PROPERTY: str(needed)})
 
-    if not _may_change(handles):
+    if not allowed():
         handles.commit(changes.log, "allowing changes of columns of", build, point="allow_columns")
 
 
@@ -133,7 +142,9 @@ def _counting(handles: Handles, staged: _Staged) -> LogChange:
         {SEQ_TXN: seq},
         time_ms=min((file.time_ms for file in concerned), default=None),
         columns=after.changes_columns,
-        properties=properties_of(after, (*changes.column_history, change), dropped),
+        properties=properties_of(
+            after, (*changes.column_history, change), dropped, had_defaults=bool(before.column_defaults)
+        ),
     )
 
 

@@ -473,6 +473,11 @@ def _check_same(name: TableName, present: TableSchema, wanted: TableSchema) -> N
         raise Conflict(
             f"table {name} exists with other columns: it has {_columns(present)}; asked for were {_columns(wanted)}"
         )
+    if wanted.column_defaults and present.column_defaults != wanted.column_defaults:
+        raise Conflict(
+            f"table {name} exists with other defaults: it has {dict(present.column_defaults) or 'none'}, asked for was "
+            f"{dict(wanted.column_defaults)}; change them with alter_column"
+        )
 
 
 def _listed(names: tuple[str, ...] | str | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -14,7 +14,7 @@ from lithify.errors import Conflict
 from lithify.files.read_proof import look_again
 from lithify.maintenance.change_columns import ColumnJob, require_column
 from lithify.write.schema_change import add_column as add_null_column
-from lithify.write.schema_change import is_dropped
+from lithify.write.schema_change import is_dropped, set_default
 
 if TYPE_CHECKING:
     from lithify.lake.internals import TableInternals
@@ -24,22 +24,25 @@ def change_column(table: TableInternals, change: ColumnChange) -> int:
     """The seq from which on it counts."""
     if change.kind == "require":
         return require_column(table.handles, change.column, lambda: look_again(lambda: _nulls(table, change.column)))
+    if change.kind == "default":
+        return set_default(table.handles, change)
     with table.maintaining() as (handles, reader):
         seq = ColumnJob(handles, reader).run(change)
     table.handles.schema()
     return seq
 
 
-def add_column(table: TableInternals, column: pa.Field) -> None:
+def add_column(table: TableInternals, column: pa.Field, default: Any = None) -> None:
     """One that is null in all rows. Where files still hold a column of this name that was dropped, they are written
-    anew first, so that its values do not come back.
+    anew first, so that its values do not come back. `default`: as JSON spells it.
     """
     try:
-        add_null_column(table.handles, column)
+        add_null_column(table.handles, column, default)
     except Conflict:
         if not is_dropped(table.handles, column.name) or column.name in table.handles.changes.schema.names:
             raise
-        change_column(table, ColumnChange("add", column.name, type_name(normalise(column.type, column.name))))
+        kind = type_name(normalise(column.type, column.name))
+        change_column(table, ColumnChange("add", column.name, kind, default=default))
 
 
 def _nulls(table: TableInternals, column: str) -> tuple[int, int]:

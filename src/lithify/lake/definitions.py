@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lithify.core.column_changes import ColumnChange
+from lithify.core.column_defaults import default_of
 from lithify.core.merge_rules import rules_in
 from lithify.core.names import TableName, parse_table_name
 from lithify.core.ops import Op
@@ -21,7 +22,7 @@ from lithify.core.results import Executed
 from lithify.core.rows import check_rows, conform
 from lithify.core.schema import TableSchema, define, normalise
 from lithify.core.type_text import parse_type, type_name
-from lithify.dml.assign import first_double, shown_key
+from lithify.dml.assign import constant_of, first_double, shown_key
 from lithify.dml.attempt import Reading, bounded
 from lithify.errors import CommitUnknown, Conflict, InvalidRequest, LithifyError
 from lithify.lake.columns import add_column, change_column
@@ -45,20 +46,22 @@ def define_by(
     name = parse_table_name(statement.name)
     match statement:
         case CreateTable(source=None):
-            _create(lake, name, statement, pa.schema([_field(column) for column in statement.columns]))
+            defaults = {column.name: _default(column) for column in statement.columns if column.default is not None}
+            columns = pa.schema([_field(column) for column in statement.columns])
+            _create(lake, name, statement, columns, defaults)
             return Executed("create table", str(name), _seq(lake, name))
         case CreateTable():
             return _create_as(lake, name, statement, reading, info)
         case AddColumn():
             table = lake.table(statement.name)
             if not statement.if_not_exists or statement.column.name not in table.handles.schema().names:
-                add_column(table, _field(statement.column))
+                add_column(table, _field(statement.column), _default(statement.column))
             return Executed("alter table", str(name), _seq(lake, name))
         case AlterColumn():
             table = lake.table(statement.name)
             if statement.if_exists and statement.column not in table.handles.schema().names:
                 return Executed("alter table", str(name), _seq(lake, name))
-            return Executed("alter table", str(name), change_column(table, _change(statement)))
+            return Executed("alter table", str(name), change_column(table, _change(statement, table.handles.schema())))
         case SetOptions():
             set_options(lake.table(statement.name).handles, _options(statement.settings))
             return Executed("alter table", str(name), _seq(lake, name))
@@ -70,7 +73,13 @@ def define_by(
             return Executed("drop table", str(name), seq)
 
 
-def _create(lake: LakeInternals, name: TableName, statement: CreateTable, columns: pa.Schema) -> TableSchema:
+def _create(
+    lake: LakeInternals,
+    name: TableName,
+    statement: CreateTable,
+    columns: pa.Schema,
+    defaults: Mapping[str, Any] | None = None,
+) -> TableSchema:
     settings = dict(statement.settings)
     if len(settings) < len(statement.settings):
         raise InvalidRequest("WITH names an option twice: once is enough")
@@ -81,7 +90,7 @@ def _create(lake: LakeInternals, name: TableName, statement: CreateTable, column
     order_by, time = _names(roles["order_by"]), _one("time", roles["time"])
     partition_by, rules = _names(roles["partition_by"]), _rules(settings.pop("merge_rules", None))
     groups = _groups(settings.pop("order_groups", None))
-    definition = define(columns, key or None, order_by, time, partition_by, rules, groups)
+    definition = define(columns, key or None, order_by, time, partition_by, rules, groups, defaults)
     options = _options(tuple(settings.items()))
     if lake.catalog.create(name, definition, if_not_exists=statement.if_not_exists, options=options):
         lake.open_tables.forget(name)  # one whose folder was lost may still be open
@@ -148,8 +157,19 @@ def _field(column: Column) -> pa.Field:
     return pa.field(column.name, parse_type(column.type), column.nullable)
 
 
-def _change(statement: AlterColumn) -> ColumnChange:
+def _default(column: Column) -> Any:
+    """As it is kept."""
+    if column.default is None:
+        return None
+    field = pa.field(column.name, normalise(parse_type(column.type), column.name))
+    return default_of(constant_of(column.default, field), field)
+
+
+def _change(statement: AlterColumn, schema: TableSchema) -> ColumnChange:
     to = statement.to
+    if statement.default is not None and statement.column in schema.names:
+        default = constant_of(statement.default, schema.columns.field(statement.column))
+        return ColumnChange("default", statement.column, default=default)
     if statement.kind == "widen":
         to = type_name(normalise(parse_type(to), statement.column))
     return ColumnChange(statement.kind, statement.column, to)

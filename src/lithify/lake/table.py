@@ -158,6 +158,8 @@ class Table(TableMethods[CompactPlan]):
         self, data: Any, write: Write, opened: OpenTable, if_changed: bool, missing: MissingColumns | None
     ) -> Commit:
         schema, beats = opened.handles.changes.schema, write.operation == "replace"
+        if schema.column_defaults:
+            schema = opened.handles.schema()  # another process may have changed one
         if schema.rules and not beats and not if_changed:
             from lithify.write.partial_update import contribute
 
@@ -358,9 +360,8 @@ class Table(TableMethods[CompactPlan]):
         """Set options of this table; None goes back to the default."""
         set_options(self._handles, values)
 
-    def add_column(self, column: pa.Field) -> None:
-        """Add a nullable column; rows that are there already read null in it."""
-        add_column(self._internals, column)
+    def _add_column(self, column: pa.Field, default: Any) -> None:
+        add_column(self._internals, column, default)
 
     def _change_column(self, change: ColumnChange) -> int:
         return change_column(self._internals, change)

@@ -24,7 +24,7 @@ from lithify.compute.compute import HereCompute, engine_for
 from lithify.core.column_changes import ColumnChange, Reshape, changed
 from lithify.core.partitioning import output_folder, partition_strings
 from lithify.core.read_plan import constants_of
-from lithify.core.schema import COLUMN_CHANGE, GENERATION, TableSchema
+from lithify.core.schema import COLUMN_CHANGE, COLUMNS_FORMAT, DEFAULTS_FORMAT, GENERATION, TableSchema
 from lithify.core.snapshot import DataFile
 from lithify.core.type_text import type_name
 from lithify.delta.actions import LogChange
@@ -66,7 +66,7 @@ class ColumnJob:
             settle_columns(self._handles)
             self._finish_added()
             change, _ = self._check(self._handles.changes.schema, change)
-            allow_column_changes(self._handles)
+            allow_column_changes(self._handles, COLUMNS_FORMAT if change.default is None else DEFAULTS_FORMAT)
             if change.rewrites:
                 FoldJob(self._handles, self._reader, why="columns are to change").run()
             try:
@@ -238,7 +238,7 @@ def _require_at(handles: Handles, change: ColumnChange, seq: int) -> int | None:
             {"operation": OPERATION, "column": str(noted), "actor": actor, "seq": seq + 1},
             txns={SEQ_TXN: seq + 1},
             columns=after.changes_columns,
-            properties=properties_of(after, history, dropped),
+            properties=properties_of(after, history, dropped, had_defaults=bool(before.column_defaults)),
         )
 
     done = handles.commit(changes.log, "changing the columns of", build, point="require_column")

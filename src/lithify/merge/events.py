@@ -28,7 +28,7 @@ from lithify.core.column_types import type_of
 from lithify.core.missing_columns import check_frame
 from lithify.core.ops import WORDS, Change, Op
 from lithify.core.partial_rows import insertable_rows_of
-from lithify.core.rows import check_rows, conform
+from lithify.core.rows import check_rows, conform, fitted
 from lithify.core.schema import TableSchema, nullable
 from lithify.errors import InvalidRequest
 from lithify.merge.partial import compose_events, has_place
@@ -57,19 +57,19 @@ def resolve_events(
     if partial:
         keys = conform(rows.select(list(schema.key)), schema.select(schema.key))
         return compose_events(schema, deleted, keys, contributions(insertable_rows_of(written, schema), schema), at)
-    fitted = conform(written, schema.columns) if written.num_rows else schema.columns.empty_table()
-    check_rows(fitted, schema)
+    whole = fitted(written, schema) if written.num_rows else schema.columns.empty_table()
+    check_rows(whole, schema)
     if complete and written.num_rows:
         check_frame(written.column_names, schema)
     if not deleted.any() and not schema.rules:
-        return compose_lines(schema, *lines_of(schema, [Change(0, Op.UPSERT, fitted)]))
+        return compose_lines(schema, *lines_of(schema, [Change(0, Op.UPSERT, whole)]))
     keys = conform(rows.select(list(schema.key)), schema.select(schema.key))
     if schema.rules:
-        return compose_events(schema, deleted, keys, whole_lines(fitted, schema))
+        return compose_events(schema, deleted, keys, whole_lines(whole, schema))
     ops = np.where(deleted, OPS.index(Op.DELETE), OPS.index(Op.UPSERT))
     if at is not None:
         ops[deleted & has_place(at)] = OPS.index(Op.DELETE_AT)
-    return compose_lines(schema, ops, keys.combine_chunks(), fitted, at)
+    return compose_lines(schema, ops, keys.combine_chunks(), whole, at)
 
 
 def _deleted_at(schema: TableSchema, rows: pa.Table) -> pa.Table:

@@ -194,7 +194,7 @@ def _target(step: Step, what: str, found: pa.Schema, present: TableSchema | None
     try:
         if present is None:
             return define(found, step.key, step.order_by, step.time, step.partition_by or ())
-        check_convertible(found, present.columns)
+        check_convertible(found, present.columns, present.column_defaults)
         if refuses_missing(present, step.missing):
             check_frame(found.names, present)
     except InvalidRequest as error:

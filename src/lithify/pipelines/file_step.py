@@ -34,7 +34,8 @@ from lithify.write.quarantine import set_aside
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from lithify.spark.ingest import Checked, TextFiles
+    from lithify.files.text_tasks import Checked
+    from lithify.spark.ingest import TextFiles
 
 FILES_MAX = 10_000
 

@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampType
 
 from lithify.core.arrow_rows import strictly_ascending
-from lithify.core.rows import check_rows, conform
+from lithify.core.rows import check_rows, fitted
 from lithify.core.schema import TableSchema
 from lithify.errors import InvalidRequest
 from lithify.files.addresses import path_of
@@ -142,7 +142,7 @@ class _PartitionWriter:
             for batch in batches:
                 if not batch.num_rows:
                     continue
-                table = conform(pa.Table.from_batches([batch]), schema.columns)
+                table = fitted(pa.Table.from_batches([batch]), schema)
                 check_rows(table, schema)
                 if self.task.as_it_comes:
                     self._check_order(table)

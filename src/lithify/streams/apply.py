@@ -25,7 +25,7 @@ from lithify.core.json_out import dumps
 from lithify.core.missing_columns import refuses_missing
 from lithify.core.ops import WORDS, Op
 from lithify.core.results import Commit
-from lithify.core.rows import check_convertible, check_rows, conform
+from lithify.core.rows import check_convertible, check_rows, fitted
 from lithify.core.schema import TableSchema, nullable
 from lithify.core.wording import plural
 from lithify.errors import InvalidRequest, LimitExceeded
@@ -153,7 +153,8 @@ class _Arrival:
             check_events(self.schema, columns, self.op_column)
             passing.append(self.op_column)
         wanted = nullable(self.schema.columns) if self.partial else self.schema.columns
-        check_convertible(pa.schema([f for f in columns if f.name not in passing]), wanted)
+        given = pa.schema([f for f in columns if f.name not in passing])
+        check_convertible(given, wanted, self.schema.column_defaults)
         return fetched(frame, rows_max, self.order, ordered=self.schema.keyed)
 
     def request(self, rows: pa.Table) -> Request:
@@ -192,9 +193,9 @@ class _Arrival:
             return resolve_events(self.schema, rows, self.op_column, partial=self.partial, complete=self.complete)
         if not rows.num_rows:
             return {}
-        fitted = conform(rows, self.schema.columns)
-        check_rows(fitted, self.schema)
-        return {Op.UPSERT: fitted}
+        whole = fitted(rows, self.schema)
+        check_rows(whole, self.schema)
+        return {Op.UPSERT: whole}
 
     def bulk(self, frame: DataFrame) -> Commit:
         from lithify.spark.micro_batch import null_keyed, strange_events, write_records

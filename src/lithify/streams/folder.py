@@ -112,13 +112,20 @@ class FileSink(StreamSink):
         if kind == "parquet":
             if self.envelope is not None:
                 raise InvalidRequest("messages in an envelope are JSON, one on each line, not Parquet: leave it out")
-            if named and self.op_column is None:
-                check_parquet_files(files, schema)
+            if (named or schema.column_defaults) and self.op_column is None:
+                check_parquet_files(files, schema, bool(named))
             return self._parquet_rows(table, data.sparkSession, files, Target(columns, required), name, info)
         if self.envelope is not None and kind != "json":
             raise InvalidRequest(f"messages in an envelope are JSON, one on each line, not {kind}: say format json")
         opener = envelope_of(self.envelope, schema.columns, schema.key, schema.order_columns)
-        target = Target(columns, required, op_column=self.op_column, envelope=opener, named=named)
+        target = Target(
+            columns,
+            required,
+            op_column=self.op_column,
+            envelope=opener,
+            named=named,
+            defaults={} if self.mode == "update" else schema.column_defaults,
+        )
         return self._text_rows(table, data.sparkSession, files, kind, target, name, info)
 
     def _text_rows(

@@ -35,7 +35,7 @@ _THEN = "Correct them at their source, or set such messages aside with null_keys
 @dataclass(frozen=True)
 class Opening:
     """One portion of messages on its way to events. `info`: what its commit will say besides; `complete`: rows that
-    lack a column are no events.
+    lack a column are no events; `whole`: events are rows, and have the defaults of columns that they lack.
     """
 
     handles: Handles
@@ -45,6 +45,7 @@ class Opening:
     rows_max: int
     info: dict[str, Any]
     complete: bool = False
+    whole: bool = True
 
     @property
     def _schema(self) -> TableSchema:
@@ -56,7 +57,7 @@ class Opening:
 
     def events(self, data: Portion) -> Portion:
         """The table's columns, and `OP`."""
-        target = target_of(self.envelope, self._schema, self.complete)
+        target = target_of(self.envelope, self._schema, self.complete, self.whole)
         if isinstance(data, pa.Table):
             return self._few(data, target)
         from lithify.spark.messages import messages_of, opened
@@ -94,12 +95,13 @@ class Opening:
         return refused(list(bad), len(bad) if count is None else count, str(self.handles.name), _THEN)
 
 
-def target_of(envelope: str, schema: TableSchema, complete: bool = False) -> Target:
+def target_of(envelope: str, schema: TableSchema, complete: bool = False, whole: bool = True) -> Target:
     opener = envelope_of(envelope, schema.columns, schema.key, schema.order_columns)
     required = tuple(f.name for f in schema.columns if not f.nullable and f.name not in schema.key)
     columns = schema.columns.append(pa.field(OP, pa.string()))
     named = needed_columns(schema) if complete else ()
-    return Target(columns, required, op_column=OP, envelope=opener, named=named)
+    defaults = schema.column_defaults if whole else {}
+    return Target(columns, required, op_column=OP, envelope=opener, named=named, defaults=defaults)
 
 
 def _texts(messages: pa.Table, name: str) -> list[bytes | None]:

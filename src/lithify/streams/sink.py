@@ -171,7 +171,10 @@ class StreamSink:
         if self.envelope is None:
             return data
         complete = refuses_missing(table.handles.changes.schema, self.missing) and self.mode != "update"
-        opening = Opening(table.handles, self.envelope, checkpoint, self.null_keys, self.rows_max, info, complete)
+        whole = self.mode != "update"
+        opening = Opening(
+            table.handles, self.envelope, checkpoint, self.null_keys, self.rows_max, info, complete, whole
+        )
         return opening.events(data)
 
     def _settings(self) -> int:

@@ -209,6 +209,10 @@ def _typed(texts: pa.Table, target: Target) -> tuple[pa.Table, Misfits]:
         for at in bad.tolist():
             why = f"does not fit {type_name(kind)}: it takes {type_of(kind).wanted}"
             misfits.setdefault(at, (name, why, repr(cut(given[at].as_py()))))
+    for name, value in target.defaults.items():
+        if name not in arrays:
+            one = type_of(target.columns.field(name).type).from_json([value])[0]
+            arrays[name] = pa.repeat(one, texts.num_rows)
     rows = pa.table(arrays)
     return rows, not_named(rows, target) | missing(rows, target) | misfits
 

@@ -221,6 +221,8 @@ def _judged(parsed: _Parsed, label: str, target: Target) -> tuple[pa.Table, list
     if target.others:
         known = set(columns.names)
         rows, again = _only(rows, known), lambda: _only(parsed.again(), known)
+    if target.defaults:
+        rows, again = _defaulted(rows, target), _defaulted_again(again, target)
     bad: Misfits = {}
     try:
         table = _filled(rows, columns, again)
@@ -264,6 +266,15 @@ def _only(rows: Sequence[Any], known: set[str]) -> list[Any]:
     return [
         {name: value for name, value in row.items() if name in known} if isinstance(row, dict) else row for row in rows
     ]
+
+
+def _defaulted(rows: Sequence[Any], target: Target) -> list[Any]:
+    """With the values of columns that a row does not name."""
+    return [{**target.defaults, **row} if isinstance(row, dict) else row for row in rows]
+
+
+def _defaulted_again(again: Callable[[], Sequence[Any]], target: Target) -> Callable[[], Sequence[Any]]:
+    return lambda: _defaulted(again(), target)
 
 
 def _filled(rows: Sequence[Any], columns: pa.Schema, again: Callable[[], Sequence[Any]]) -> pa.Table:

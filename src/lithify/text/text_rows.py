@@ -7,8 +7,9 @@ block, or by the largest record. Nothing is left out: every record is a row or a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -83,7 +84,8 @@ class Target:
     """What rows are wanted: `required` columns need a value, but not in a row whose `op_column` says that it deletes;
     `others`: columns that are not wanted are passed over instead of refused; `first_bad`: the first bad record is
     enough to know; `envelope` opens messages to rows first; `named`: columns that each record has to name, but for one
-    that deletes, even if it says null.
+    that deletes, even if it says null; `defaults`: what stands in columns that a record does not name, as JSON spells
+    it.
     """
 
     columns: pa.Schema
@@ -93,6 +95,7 @@ class Target:
     first_bad: bool = False
     envelope: Envelope | None = None
     named: tuple[str, ...] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 def shown(record: bytes) -> str:

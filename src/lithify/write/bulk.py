@@ -45,9 +45,10 @@ def few_rows(handles: Handles, frame: DataFrame, write: Write) -> pa.Table | Non
 def _check_columns(handles: Handles, frame: DataFrame, write: Write) -> None:
     from lithify.spark.schemas import arrow_schema
 
-    check_convertible(arrow_schema(frame.schema), handles.schema().columns)
+    schema = handles.schema()
+    check_convertible(arrow_schema(frame.schema), schema.columns, schema.column_defaults)
     if write.complete:
-        check_frame(frame.columns, handles.schema())
+        check_frame(frame.columns, schema)
 
 
 def write_frame(handles: Handles, frame: DataFrame, write: Write) -> Commit:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from lithify.core.missing_columns import check_frame
 from lithify.core.ops import DELETES, Op
 from lithify.core.results import Commit
-from lithify.core.rows import conform
+from lithify.core.rows import fitted
 from lithify.core.same_rows import same_rows
 from lithify.core.snapshot import Snapshot
 from lithify.errors import Conflict, InvalidRequest
@@ -93,7 +93,7 @@ def write_changed(table: TableInternals, write: Write, parts: Mapping[Op, pa.Tab
         for op, rows in distinct.items():
             if op not in DELETES:
                 given = rows.column_names
-                rows = rows if rows.schema == columns else conform(rows, columns)
+                rows = rows if rows.schema == columns else fitted(rows, snapshot.schema)
                 if write.complete:
                     check_frame(given, snapshot.schema, sets=True)
                 there = rows_with_keys(reader, snapshot, rows.select(list(schema.key)), columns.names)

@@ -107,8 +107,8 @@ def ingest(
         progress(f"looking at {plural(len(files), 'file')}", None)
         for problem in examine([(file, None) for file in files]).values():
             raise problem
-        if complete:
-            check_parquet_files(files, schema)
+        if complete or schema.column_defaults:
+            check_parquet_files(files, schema, complete)
     operation = mode or ("upsert" if schema.keyed else "append")
     size = sum(map(size_bytes, files))  # after the commit nothing may fail
     write = Write(operation, {"detail": f"ingest of {len(files)} files"}, conditions_of(batch_id), complete)
@@ -178,7 +178,8 @@ def _on_spark(
 
 def _target(schema: TableSchema, complete: bool) -> Target:
     required = tuple(f.name for f in schema.columns if not f.nullable)
-    return Target(schema.columns, required, named=needed_columns(schema) if complete else ())
+    named = needed_columns(schema) if complete else ()
+    return Target(schema.columns, required, named=named, defaults=schema.column_defaults)
 
 
 def _text_rows(
@@ -211,14 +212,21 @@ def _text_rows(
     return text.rows(), found.bad, folder
 
 
-def check_parquet_files(files: Sequence[str], schema: TableSchema) -> None:
+def check_parquet_files(files: Sequence[str], schema: TableSchema, complete: bool) -> None:
     """Refuse a file that lacks a column which others have: all of them are read as one frame, whose columns are looked
-    at as such. A column that none has may be one of folders' names.
+    at as such. A column that none has may be one of folders' names. `complete`: no column that rows need may be
+    missing; one with a default never, which the frame does not tell from null.
     """
     names = {file: set(open_file(file).schema_arrow.names) for file in files}
     known = set[str]().union(*names.values())
     for file, there in names.items():
-        if lacking := [name for name in needed_columns(schema) if name in known and name not in there]:
+        if lost := [name for name in schema.column_defaults if name in known and name not in there]:
+            raise InvalidRequest(
+                f"{file} lacks the column {lost[0]!r}, which other files have, and would have null in place of its "
+                "default: load files that have it and files that do not by themselves"
+            )
+        needed = needed_columns(schema) if complete else ()
+        if lacking := [name for name in needed if name in known and name not in there]:
             raise InvalidRequest(f"{file}: {refused_columns(lacking)}")
 
 

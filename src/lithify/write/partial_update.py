@@ -72,9 +72,8 @@ def contribute(table: TableInternals, data: Any, write: Write, missing: MissingC
 
             return write_events(table.handles, data, write, None)
         data = rows
-    rows = rows_of_newest(
-        data, table.known_schema, lambda: table.handles.schema(), lambda schema: refuses_missing(schema, missing)
-    )
+    known = table.known_schema if not table.known_schema.column_defaults else table.handles.schema()
+    rows = rows_of_newest(data, known, lambda: table.handles.schema(), lambda schema: refuses_missing(schema, missing))
     return table.write(Request(write, {Op.UPDATE: whole_lines(rows, table.known_schema)}))
 
 

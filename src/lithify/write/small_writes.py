@@ -24,7 +24,7 @@ from lithify.core.arrow_rows import lies_in_order, sort_by
 from lithify.core.missing_columns import check_frame
 from lithify.core.ops import DELETES, Change, Op
 from lithify.core.results import Commit
-from lithify.core.rows import conform
+from lithify.core.rows import conform, fitted
 from lithify.core.schema import TableSchema
 from lithify.delta.actions import LogChange
 from lithify.delta.changes import SEQ_TXN
@@ -267,7 +267,7 @@ class _Entry:
 
     def fit(self, schema: TableSchema) -> None:
         """Bring the rows to the columns that the table has now."""
-        fitted = {}
+        parts = {}
         for op, rows in self.parts.items():
             if op is Op.DELETE and (gone := [name for name in rows.column_names if name not in schema.names]):
                 raise Conflict(
@@ -275,10 +275,14 @@ class _Entry:
                     "nothing was deleted: look at the columns, then delete again"
                 )
             wanted = schema.select(rows.column_names) if op is Op.DELETE else line_columns(schema, op)
-            fitted[op] = rows if rows.schema == wanted else conform(rows, wanted)
-            if self.write.complete and op in (Op.UPSERT, Op.REPLACE):
+            whole = op in (Op.UPSERT, Op.REPLACE)
+            if rows.schema == wanted:
+                parts[op] = rows
+            else:
+                parts[op] = fitted(rows, schema) if whole else conform(rows, wanted)
+            if self.write.complete and whole:
                 check_frame(rows.column_names, schema, sets=True)  # of lines that give some columns nothing is lost
-        self.parts = fitted
+        self.parts = parts
 
     def answer(self) -> Commit | BaseException:
         assert self.outcome is not None, "a group that ends has answered everybody"

@@ -100,6 +100,11 @@ class CreateTable(Order):
         "newest; a line with null there says nothing of them.",
         examples=[{"price_ts": ["price", "currency"], "stock_ts": ["stock"]}],
     )
+    defaults: dict[Text, Scalar] = Field(
+        {},
+        description="What columns get in rows that are written without them, as JSON spells their values.",
+        examples=[{"status": "new"}],
+    )
     options: dict[Text, Any] = Field({}, description="Table options, as listed in docs/settings.md.")
     if_not_exists: bool = Field(
         False, description="Answer 200 if the same table is there already, in place of 409. So does an Idempotency-Key."
@@ -148,6 +153,9 @@ class TableDocument(Document):
     order_groups: dict[str, list[str]] = Field(
         description="Columns that come from the newest line of their own, by the column that tells which that is.",
         examples=[{"price_ts": ["price", "currency"]}],
+    )
+    defaults: dict[str, Any] = Field(
+        description="What columns get in rows that are written without them.", examples=[{"status": "new"}]
     )
     schema_fingerprint: str = Field(
         description="Changes with columns, types, nullability and key; send it as Lithify-Schema along with a write.",

@@ -135,8 +135,8 @@ def write(
             raise InvalidRequest(f"if_changed goes with mode upsert, not with {chosen}: leave it out")
         internals(table).check_schema(idempotency_key, schema_fingerprint)
         _check_missing(chosen, missing)
-        # Which columns each row names; of rows of a table without a key nobody asks.
-        shape = input_columns if known.keyed else (lambda columns: columns)
+        # Which columns each row names; of rows of a table without a key and defaults nobody asks.
+        shape = input_columns if known.keyed or known.column_defaults else (lambda columns: columns)
         try:
             rows = read_rows(body, content_type, shape(known.columns), bytes_max)
         except InvalidRequest:

@@ -98,6 +98,7 @@ def create(
         options=order.options,
         merge_rules=order.merge_rules,
         order_groups=order.order_groups,
+        defaults=order.defaults,
     )
     response.status_code = 201 if created else 200
     return CreatedTable(created=created, **described(lake, name).model_dump())
@@ -131,6 +132,7 @@ def described(lake: Lake, name: str) -> TableDocument:
             "partition_by": list(definition.partition_by),
             "merge_rules": dict(definition.merge_rules),
             "order_groups": {order: list(names) for order, names in definition.order_groups.items()},
+            "defaults": dict(definition.column_defaults),
             "schema_fingerprint": definition.fingerprint,
             "options": jsonable(chosen(definition.settings)),
             "options_effective": jsonable(definition.options),

@@ -124,7 +124,7 @@ class TableSource(DataSource):
         _refuse_overwrite(overwrite)
         with self.opened() as table:
             definition = table.definition
-            check_convertible(arrow_schema(schema), definition.columns)
+            check_convertible(arrow_schema(schema), definition.columns, definition.column_defaults)
             check_mode(self.parsed, definition)
             ordered = definition.keyed and definition.has_places(schema.names)
             target = table.begin_write()
@@ -155,7 +155,7 @@ class TableSource(DataSource):
         with self.opened() as table:
             columns = arrow_schema(schema)
             check_mode(options, table.definition)
-            check_stream_columns(columns, table.definition.columns, options.op_column)
+            check_stream_columns(columns, table.definition, options.op_column)
         return TableStreamWriter(self, columns)
 
 
@@ -164,13 +164,14 @@ def check_mode(options: SourceOptions, schema: TableSchema) -> None:
         raise InvalidRequest("the table has no key, so there is nothing to upsert by: write with option mode=append")
 
 
-def check_stream_columns(given: pa.Schema, columns: pa.Schema, op_column: str | None) -> None:
+def check_stream_columns(given: pa.Schema, schema: TableSchema, op_column: str | None) -> None:
+    columns, defaults = schema.columns, schema.column_defaults
     if op_column is None:
-        check_convertible(given, columns)
+        check_convertible(given, columns, defaults)
     elif op_column not in given.names:
         raise InvalidRequest(f"the stream has no column {op_column!r}, which option 'opColumn' names")
     else:
-        check_convertible(pa.schema([field for field in given if field.name != op_column]), columns)
+        check_convertible(pa.schema([field for field in given if field.name != op_column]), columns, defaults)
 
 
 def _refuse_overwrite(overwrite: bool) -> None:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from lithify.core.rows import check_rows, conform
+from lithify.core.rows import check_rows, fitted
 from lithify.errors import InvalidRequest, LimitExceeded, LithifyError, cut_here
 from lithify.files.parquet import Written, part_path
 from lithify.files.staging import SpoolFile
@@ -99,7 +99,7 @@ def spool(target: SpoolTarget, batches: Iterator[pa.RecordBatch]) -> Spooled | N
         for batch in batches:
             if not batch.num_rows:
                 continue
-            table = conform(pa.Table.from_batches([batch]), columns)
+            table = fitted(pa.Table.from_batches([batch]), target.schema)
             check_rows(table, target.schema)
             waiting.append(table)
             rows, raw_bytes = rows + table.num_rows, raw_bytes + table.nbytes

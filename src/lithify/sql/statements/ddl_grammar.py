@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from sqlglot.tokenizer_core import TokenType
 
 from lithify.errors import InvalidRequest
@@ -9,6 +11,7 @@ from lithify.sql.statements.model import (
     AddColumn,
     AlterColumn,
     Column,
+    Constant,
     CreateTable,
     Defining,
     DropTable,
@@ -98,18 +101,48 @@ class DdlParser(Words):
     def column(self) -> tuple[Column, bool]:
         """And whether it is the key."""
         name, kind = self.name(), self.type_text()
-        nullable, is_key = True, False
+        nullable, is_key, default = True, False, None
         while True:
             if self._match_text_seq("NOT", "NULL"):
                 nullable = False
             elif self._match(TokenType.PRIMARY_KEY):
                 is_key = True
+            elif self._match_text_seq("DEFAULT"):
+                default = self.constant(name)
             elif not self._match_text_seq("NULL"):
                 break
         if self._curr and self._curr.text.upper() in _AFTER_TYPE:
             said = self._curr.text.upper()
-            raise InvalidRequest(f"column {name!r}: {said} is not known here; it can be NOT NULL and PRIMARY KEY")
-        return Column(name, kind, nullable), is_key
+            raise InvalidRequest(
+                f"column {name!r}: {said} is not known here; it can be NOT NULL and PRIMARY KEY, and have a DEFAULT"
+            )
+        return Column(name, kind, nullable, default), is_key
+
+    def constant(self, column: str) -> Constant | None:
+        """A default: a value as it stands, and no expression. None: NULL, which every column has without."""
+        if self._match_text_seq("NULL"):
+            return None
+        minus = "-" if self._match(TokenType.DASH) else ""
+        for word in ("DATE", "TIMESTAMP", "TIMESTAMPTZ"):
+            if not minus and self._match_text_seq(word):
+                break
+        token = self._curr
+        known: dict[TokenType, Literal["number", "text", "bytes"]] = {
+            TokenType.NUMBER: "number",
+            TokenType.STRING: "text",
+            TokenType.HEX_STRING: "bytes",
+        }
+        kind = known.get(token.token_type) if token else None
+        if token and token.text.upper() in ("TRUE", "FALSE") and kind is None and not minus:
+            self._advance()
+            return Constant("bool", token.text.lower())
+        if kind is None or (minus and kind != "number"):
+            raise InvalidRequest(
+                f"column {column!r}: a default is a value (a number, 'text', true, DATE '2026-11-15', X'00ff', NULL), "
+                "and no expression"
+            )
+        self._advance()
+        return Constant(kind, minus + token.text)
 
     def type_text(self) -> str:
         """What stands between a name and what follows a type, as `core/type_text.py` spells it."""
@@ -190,6 +223,10 @@ class DdlParser(Words):
     def alter_column(self, name: str, column: str) -> AlterColumn:
         if self._match_text_seq("DROP", "NOT", "NULL"):
             return AlterColumn(name, "relax", column)
+        if self._match_text_seq("DROP", "DEFAULT"):
+            return AlterColumn(name, "default", column)
+        if self._match_text_seq("SET", "DEFAULT"):
+            return AlterColumn(name, "default", column, default=self.constant(column))
         if self._match_text_seq("SET", "NOT", "NULL"):
             return AlterColumn(name, "require", column)
         if self._match_text_seq("SET", "DATA", "TYPE") or self._match_text_seq("TYPE"):
@@ -198,4 +235,4 @@ class DdlParser(Words):
             return AlterColumn(name, "move", column)
         if self._match_text_seq("AFTER"):
             return AlterColumn(name, "move", column, self.name())
-        self.refuse("TYPE, SET NOT NULL, DROP NOT NULL, FIRST or AFTER")
+        self.refuse("TYPE, SET NOT NULL, DROP NOT NULL, SET DEFAULT, DROP DEFAULT, FIRST or AFTER")

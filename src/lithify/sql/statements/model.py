@@ -112,12 +112,21 @@ Value = str | int | float | bool | tuple[str, ...] | None
 
 
 @dataclass(frozen=True)
+class Constant:
+    """A value as it was written. `kind`: number, text, bool or bytes (in hexadecimal digits)."""
+
+    kind: Literal["number", "text", "bool", "bytes"]
+    text: str
+
+
+@dataclass(frozen=True)
 class Column:
     """`type` as `core/type_text.py` spells it."""
 
     name: str
     type: str
     nullable: bool = True
+    default: Constant | None = None
 
 
 @dataclass(frozen=True)
@@ -141,13 +150,14 @@ class AddColumn:
 
 @dataclass(frozen=True)
 class AlterColumn:
-    """`kind` and `to` as `core/column_changes.py` has them."""
+    """`kind` and `to` as `core/column_changes.py` has them; `default` goes with that kind, None: DROP DEFAULT."""
 
     name: str
-    kind: Literal["drop", "move", "relax", "rename", "require", "widen"]
+    kind: Literal["default", "drop", "move", "relax", "rename", "require", "widen"]
     column: str
     to: str = ""
     if_exists: bool = False
+    default: Constant | None = None
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ class Words(PostgresParser):
         if not self._match(TokenType.EQ):
             self.refuse("=")
         if self._match_text_seq("DEFAULT"):
-            raise InvalidRequest(f"SET {column} = DEFAULT: columns have no defaults here; write NULL or a value")
+            raise InvalidRequest(f"SET {column} = DEFAULT: DEFAULT is not known here; write NULL or the value")
         return Assignment(column, self.expression_text())
 
     def where(self) -> str | None:
