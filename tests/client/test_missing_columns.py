@@ -63,3 +63,16 @@ def test_defaults_are_told_set_and_filled_in(remote: RemoteLake, lake: Lake, nam
     assert table.to_arrow().sort_by("id").to_pylist() == [first, {**first, "id": 2, "price": 8}]
     with pytest.raises(NotFound, match="'gone' is not in the table"):
         table.alter_column("gone", default=1)
+
+
+def test_fields_inside_of_structs_change(remote: RemoteLake, lake: Lake, name: str) -> None:
+    columns = pa.schema([("id", pa.int64()), ("place", pa.struct([("city", pa.string())]))])
+    table = remote.create_table(name, columns, key="id")
+    table.upsert([{"id": 1, "place": {"city": "ulm"}}])
+    table.add_column(pa.field("place.zip", pa.int64()))
+    table.rename_column("place.city", "town")
+    assert table.get(1) == {"id": 1, "place": {"town": "ulm", "zip": None}}
+    table.drop_column("place.zip")
+    with pytest.raises(InvalidRequest, match="place.zip"):
+        table.upsert(pa.table({"id": [1], "place": [{"town": "rom", "zip": 1}]}))
+    assert lake.table(name).get(1) == {"id": 1, "place": {"town": "ulm"}}

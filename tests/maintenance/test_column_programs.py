@@ -1,7 +1,7 @@
 """Random programs of column changes between writes, folds, compactions and looks at the past, against plain dicts.
 
-The dicts know each column by a number of its own, whatever it is called and whatever was called so before. Base is read
-by deltalake, which knows nothing of Lithify.
+The dicts know each column by a number of its own, whatever it is called and whatever was called so before, and so each
+field of a struct. Base is read by deltalake, which knows nothing of Lithify.
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ TYPES = (*WIDER, "int64", "string")
 SETTINGS = Settings(pack_files_min=2, minor_files_min=2, cache_bytes_max=2**24)
 
 Row = dict[int, Any]
+# A type by its name, or the fields of a struct: number, name and type of each.
+Kind = str | tuple[tuple[int, str, Any], ...]
 
 
 @dataclass(frozen=True)
 class State:
     """Columns by their number, in order, and rows by key, which have values by the same numbers; so have defaults."""
 
-    columns: tuple[tuple[int, str, str], ...] = ()
+    columns: tuple[tuple[int, str, Kind], ...] = ()
     rows: dict[int, Row] = field(default_factory=dict)
     defaults: dict[int, Any] = field(default_factory=dict)
 
@@ -50,9 +52,17 @@ class State:
         return [name for _, name, _ in self.columns]
 
 
-def shown(value: Any, kind: str) -> Any:
+def arrow_type(kind: Kind) -> pa.DataType:
+    if isinstance(kind, str):
+        return parse_type(kind)
+    return pa.struct([pa.field(name, arrow_type(inner)) for _, name, inner in kind])
+
+
+def shown(value: Any, kind: Kind) -> Any:
     if value is None:
         return None
+    if not isinstance(kind, str):
+        return {name: shown(value.get(number), inner) for number, name, inner in kind}
     given = Decimal(value) if kind.startswith("decimal") else value
     return pa.scalar(given, pa.string() if kind == "string" else None).cast(parse_type(kind)).as_py()
 
@@ -67,8 +77,9 @@ class Program:
         self.path, self.said = path, [f"seed {seed}"]
         self.lakes = [Lake(path, settings=SETTINGS), Lake(path, settings=SETTINGS)]
         self.numbers = iter(range(1, 1000))
-        self.state = State(tuple((next(self.numbers), name, kind) for name, kind in zip("abc", TYPES, strict=False)))
-        columns = [pa.field("id", pa.int64()), *(pa.field(n, parse_type(kind)) for _, n, kind in self.state.columns)]
+        kinds: list[Kind] = [*TYPES[:2], ((next(self.numbers), "a", "string"), (next(self.numbers), "b", "int64"))]
+        self.state = State(tuple((next(self.numbers), name, kind) for name, kind in zip("abc", kinds, strict=True)))
+        columns = [pa.field("id", pa.int64()), *(pa.field(n, arrow_type(kind)) for _, n, kind in self.state.columns)]
         self.lakes[0].create_table("s.t", pa.schema(columns), key="id", options={"missing_columns": "null"})
         self.past: dict[int, State] = {self.table.snapshot().seq: self.state}
 
@@ -80,6 +91,7 @@ class Program:
         operations: list[Callable[[], None]] = [
             *(self.upsert, self.upsert, self.update, self.delete),
             *(self.rename, self.drop, self.add, self.widen, self.move, self.default),
+            *(self.add_field, self.rename_field, self.drop_field),
             *(self.fold, self.compact, self.merge, self.optimize, self.pin, self.restore),
         ]
         for _ in range(steps):
@@ -93,9 +105,11 @@ class Program:
     def say(self, what: str) -> None:
         self.said.append(what)
 
-    def value(self, kind: str) -> Any:
+    def value(self, kind: Kind) -> Any:
         if self.random.random() < 0.2:
             return None
+        if not isinstance(kind, str):
+            return {number: self.value(inner) for number, _, inner in kind}
         if kind == "string":
             return self.random.choice(["x", "yy", ""])
         return self.random.randint(-90, 90)
@@ -169,16 +183,84 @@ class Program:
 
     def add(self) -> None:
         if self.free():
-            name, kind = self.random.choice(self.free()), self.random.choice(TYPES)
-            number, value = next(self.numbers), self.value(kind)
+            name, kind = self.random.choice(self.free()), self.kind()
+            number, value = next(self.numbers), self.value(kind) if isinstance(kind, str) else None
             self.say(f"add {name} {kind} default {value!r}")
-            self.table.add_column(pa.field(name, parse_type(kind)), default=shown(value, kind))
+            self.table.add_column(pa.field(name, arrow_type(kind)), default=shown(value, kind))
             self.state = replace(self.state, columns=(*self.state.columns, (number, name, kind)))
             self._has_default(number, value)
 
+    def kind(self) -> Kind:
+        if self.random.random() < 0.7:
+            return self.random.choice(TYPES)
+        names = self.random.sample(NAMES, 2)
+        deep = ((next(self.numbers), "x", "int64"), (next(self.numbers), "y", "string"))
+        return (next(self.numbers), names[0], "string"), (next(self.numbers), names[1], deep)
+
+    def struct(self) -> tuple[str, tuple[tuple[int, str, Any], ...], Callable[[Any], None]] | None:
+        """The path of some struct, its fields, and how the state is told others."""
+        found = []
+        for at, (number, name, kind) in enumerate(self.state.columns):
+            if isinstance(kind, str):
+                continue
+
+            def tell(fields: Any, at: int = at, number: int = number, name: str = name) -> None:
+                columns = list(self.state.columns)
+                columns[at] = number, name, tuple(fields)
+                self.state = replace(self.state, columns=tuple(columns))
+
+            found.append((name, kind, tell))
+            for place, (inner, called, deeper) in enumerate(kind):
+                if isinstance(deeper, str):
+                    continue
+
+                def deep(
+                    fields: Any,
+                    tell: Callable[[Any], None] = tell,
+                    kind: Any = kind,
+                    place: int = place,
+                    inner: int = inner,
+                    called: str = called,
+                ) -> None:
+                    tell((*kind[:place], (inner, called, tuple(fields)), *kind[place + 1 :]))
+
+                found.append((f"{name}.{called}", deeper, deep))
+        return self.random.choice(found) if found else None
+
+    def add_field(self) -> None:
+        if (struct := self.struct()) is None:
+            return
+        path, fields, tell = struct
+        if free := [name for name in NAMES if name not in [called for _, called, _ in fields]]:
+            name, kind = self.random.choice(free), self.kind()
+            self.say(f"add {path}.{name} {kind}")
+            self.table.add_column(pa.field(f"{path}.{name}", arrow_type(kind)))
+            tell((*fields, (next(self.numbers), name, kind)))
+
+    def rename_field(self) -> None:
+        if (struct := self.struct()) is None:
+            return
+        path, fields, tell = struct
+        if free := [name for name in NAMES if name not in [called for _, called, _ in fields]]:
+            at, name = self.random.randrange(len(fields)), self.random.choice(free)
+            number, old, kind = fields[at]
+            self.say(f"rename {path}.{old} {name}")
+            self.table.rename_column(f"{path}.{old}", name)
+            tell((*fields[:at], (number, name, kind), *fields[at + 1 :]))
+
+    def drop_field(self) -> None:
+        struct = self.struct()
+        if struct is not None and len(struct[1]) > 1:
+            path, fields, tell = struct
+            gone = self.random.choice(fields)
+            self.say(f"drop {path}.{gone[1]}")
+            self.table.drop_column(f"{path}.{gone[1]}")
+            tell(field for field in fields if field != gone)
+
     def default(self) -> None:
-        if self.state.columns:
-            number, name, kind = self.random.choice(self.state.columns)
+        plain = [column for column in self.state.columns if isinstance(column[2], str)]
+        if plain:
+            number, name, kind = self.random.choice(plain)
             value = self.value(kind)
             self.say(f"default of {name}: {value!r}")
             self.table.alter_column(name, default=shown(value, kind))
@@ -239,7 +321,7 @@ class Program:
             assert ordered(found) == self.state.named(), said
             counted = lake.sql("select count(*) as n from s.t").to_pylist()
             assert counted == [{"n": len(self.state.rows)}], said
-        for number, name, kind in self.state.columns[:1]:
+        for number, name, kind in [column for column in self.state.columns if isinstance(column[2], str)][:1]:
             value = shown(next((r[number] for r in self.state.rows.values() if r.get(number) is not None), None), kind)
             if value is not None:
                 there = sum(row[name] == value for row in self.state.named())

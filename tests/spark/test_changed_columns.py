@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,6 +15,7 @@ from support.bags import bag
 
 pytestmark = pytest.mark.spark
 
+PLACE = pa.struct([("city", pa.string()), ("geo", pa.struct([("lat", pa.int64()), ("lon", pa.int64())]))])
 COLUMNS = pa.schema([("id", pa.int64()), ("n", pa.int32()), ("gone", pa.string()), ("v", pa.string())])
 
 
@@ -60,3 +62,32 @@ def test_the_feed_across_the_changes(table: Table, spark: SparkSession, folder: 
             found = table.feed_to_spark(since, before=before)
             assert found.columns == expected.column_names
             assert bag(found.toArrow().to_pylist()) == bag(expected.to_pylist())
+
+
+def test_fields_inside_of_structs(folder: Path, spark: SparkSession) -> None:
+    with Lake(folder / "lake", spark=spark, settings=Settings(feed_rows_max=0)) as lake:
+        table = lake.create_table("s.u", pa.schema([("id", pa.int64()), ("s", PLACE)]), key="id")
+        table.upsert([{"id": i, "s": {"city": "kiel", "geo": {"lat": i, "lon": 0}}} for i in range(4)])
+        table.fold()
+        table.update([{"id": 1, "s": {"city": "ulm", "geo": None}}, {"id": 2, "s": None}])
+        table.rename_column("s.city", "town")
+        table.drop_column("s.geo.lon")
+        table.add_column(pa.field("s.city", pa.string()))
+        table.add_column(pa.field("s.geo.lon", pa.string()))
+        table.upsert([{"id": 9, "s": {"town": "a", "geo": {"lat": 1, "lon": "b"}, "city": "c"}}])
+
+        for as_of in (None, 1, 2, 3, 4):
+            found, expected = table.to_spark(as_of=as_of).toArrow(), table.to_arrow(as_of=as_of)
+            assert found.schema.field("s").type == expected.schema.field("s").type
+            assert texts(found.to_pylist()) == texts(expected.to_pylist())
+        with Lake(folder / "lake") as here:
+            for since in (0, 1, 3):
+                expected = here.table("s.u").feed(since, before=True)
+                assert texts(table.feed_to_spark(since, before=True).toArrow().to_pylist()) == texts(
+                    expected.to_pylist()
+                )
+        assert table.feed(0).to_pylist()[0]["s"] == {"town": "kiel", "geo": {"lat": 0, "lon": None}, "city": None}
+
+
+def texts(rows: list[dict[str, Any]]) -> list[str]:
+    return sorted(map(str, rows))

@@ -39,6 +39,8 @@ def alter_text(change: ColumnChange, columns: pa.Schema) -> str:
             if change.column not in columns.names:
                 raise NotFound(f"column {change.column!r} is not in the table: it has {', '.join(columns.names)}")
             return f"ALTER COLUMN {column} SET DEFAULT {_constant(change.default, columns.field(change.column).type)}"
+        case _:
+            raise AssertionError("a field is told by its path, as a column")
 
 
 def _constant(value: Any, kind: pa.DataType) -> str:

@@ -4,7 +4,8 @@ Files are never touched by the name of a column that they do not have. A table c
 *generation*), and each change has a seq of its own in the log. So a file of a write knows which changes came after it
 by its seq alone, and each column of today is followed back through them: renamed, it has the older name there; widened,
 the older type; dropped or renamed away since, what stood under its name was another column, and it is not there at all.
-That is how a column that is dropped and added again never brings old values back.
+That is how a column that is dropped and added again never brings old values back. Fields inside of structs are followed
+in the same way, by their paths.
 """
 
 from __future__ import annotations
@@ -20,10 +21,13 @@ import pyarrow as pa
 from lithify.core.column_defaults import checked_defaults, default_of
 from lithify.core.names import check_column_name
 from lithify.core.schema import TableSchema
+from lithify.core.struct_fields import path_in, spelled, with_added, with_dropped, with_fields, with_renamed
 from lithify.core.type_text import parse_type, type_name
 from lithify.errors import Conflict, InvalidRequest, NotFound
 
-Kind = Literal["add", "default", "drop", "move", "relax", "rename", "require", "widen"]
+Kind = Literal[
+    "add", "add_field", "default", "drop", "drop_field", "move", "relax", "rename", "rename_field", "require", "widen"
+]
 # Digits that an integer can have.
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
@@ -34,6 +38,7 @@ _NAMING = re.compile(r"columns|sort|order|merge|rule|expire|tie")
 @dataclass(frozen=True)
 class ColumnChange:
     """`to`: the new name, or the new type, or the column that it comes behind ("": first). `was`: its type before.
+    `inside`: the path of a field within the column (`add_field`, `rename_field`, `drop_field`).
     `seq`: of the commit that made it, once there is one. `default`: of a new column, or the new one of a column, as
     JSON spells it (`column_defaults`); None: none.
     """
@@ -44,6 +49,15 @@ class ColumnChange:
     was: str = ""
     seq: int = 0
     default: Any = None
+    inside: str = ""
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        return (self.column, *(self.inside.split(".") if self.inside else ()))
+
+    @property
+    def of_field(self) -> bool:
+        return self.kind in ("add_field", "rename_field", "drop_field")
 
     def __str__(self) -> str:
         match self.kind:
@@ -57,6 +71,12 @@ class ColumnChange:
                 return f"{self.column} may be null"
             case "require":
                 return f"{self.column} may not be null"
+            case "rename_field":
+                return f"{self.column}.{self.inside} is called {self.to}"
+            case "add_field":
+                return f"{self.column}.{self.inside} {self.to} is new"
+            case "drop_field":
+                return f"{self.column}.{self.inside} is gone"
             case "add":
                 return f"{self.column} {self.to} is new"
             case "default" if self.default is None:
@@ -68,7 +88,7 @@ class ColumnChange:
     @property
     def rewrites(self) -> bool:
         """Whether files have to be written anew before they can be read under the new columns."""
-        return self.kind in ("rename", "widen", "add")
+        return self.kind in ("rename", "widen", "add") or self.of_field
 
     def document(self) -> dict[str, Any]:
         said = {name: value for name, value in asdict(self).items() if value}
@@ -114,6 +134,18 @@ def changed(schema: TableSchema, change: ColumnChange, table: str) -> TableSchem
                 raise InvalidRequest(f"column {field.name!r} is the only one of table {table}: drop the table instead")
             columns = columns.remove(at)
             defaults.pop(field.name, None)
+        case "add_field" | "rename_field" | "drop_field":
+            _check_no_role(schema, field.name, "changed inside", table)
+            spelled(field, table)
+            match change.kind:
+                case "add_field":
+                    field = with_added(field, change.inside, change.to, table)
+                case "rename_field":
+                    field = with_renamed(field, change.inside, change.to, table)
+                case _:
+                    field = with_dropped(field, change.inside, table)
+            spelled(field, table)
+            columns = columns.set(at, field)
         case "default":
             defaults.pop(field.name, None)
             roles = {"key": schema.key, "order_by": schema.order_columns, "partition_by": schema.partition_by}
@@ -185,11 +217,10 @@ def _field(schema: TableSchema, name: str, table: str) -> pa.Field:
         raise InvalidRequest(f"a column is told by its name, not by {type(name).__name__}")
     if name in schema.names:
         return schema.columns.field(name)
-    first = name.partition(".")[0]
-    if first != name and first in schema.names:
+    if path_in(schema.columns, name) is not None:
         raise InvalidRequest(
-            f"column {name!r}: fields inside of a column cannot be changed; write {first!r} as you want it into a new "
-            "column"
+            f"column {name!r}: fields inside of a column can be added, renamed and dropped; for anything else write it "
+            "as you want it into a new column"
         )
     raise NotFound(f"column {name!r} is not in table {table}: it has {', '.join(schema.names)}")
 
@@ -248,9 +279,38 @@ def stood_as(column: pa.Field, later: Sequence[ColumnChange]) -> pa.Field | None
                 found = found.with_name(change.column)
             case "rename" | "drop" | "add" if found.name == change.column:
                 return None
-            case "widen" if found.name == change.column:
+            case "widen" | "add_field" | "rename_field" | "drop_field" if found.name == change.column:
                 found = found.with_type(parse_type(change.was))
     return found
+
+
+def stood_at(path: tuple[str, ...], later: Sequence[ColumnChange]) -> tuple[str, ...] | None:
+    """The path of a field of today in a file that was written before these changes; None: it was not there."""
+    for change in reversed(later):
+        if change.kind not in ("add", "drop", "rename") and not change.of_field:
+            continue
+        old = change.path
+        if change.kind in ("rename", "rename_field"):
+            new = (*old[:-1], change.to)
+            if path[: len(new)] == new:
+                path = (*old, *path[len(new) :])
+                continue
+        if path[: len(old)] == old:
+            return None
+    return path
+
+
+def with_path(change: ColumnChange, columns: pa.Schema) -> ColumnChange:
+    """A change of a column that is told by the path of a field, as one of that field."""
+    if change.kind not in ("add", "rename", "drop") or change.column in columns.names:
+        return change
+    found = path_in(columns, change.column) if isinstance(change.column, str) else None
+    if found is None:
+        return change
+    if change.default is not None:
+        raise InvalidRequest(f"field {change.column!r} has no default: a default is one plain value of a column")
+    kinds: dict[str, Kind] = {"add": "add_field", "rename": "rename_field", "drop": "drop_field"}
+    return replace(change, kind=kinds[change.kind], column=found[0], inside=found[1])
 
 
 def after(changes: Sequence[ColumnChange], seq: int) -> tuple[ColumnChange, ...]:
@@ -264,10 +324,11 @@ class Reshape:
 
     columns: pa.Schema
     origins: tuple[pa.Field | None, ...]
+    later: tuple[ColumnChange, ...] = ()
 
     @classmethod
     def of(cls, columns: pa.Schema, later: Sequence[ColumnChange]) -> Reshape:
-        return cls(columns, tuple(stood_as(column, later) for column in columns))
+        return cls(columns, tuple(stood_as(column, later) for column in columns), tuple(later))
 
     def among(self, names: Iterable[str]) -> Reshape:
         """The same where only these older columns are there."""
@@ -286,9 +347,18 @@ class Reshape:
             if origin is None:
                 arrays.append(pa.chunked_array([pa.nulls(rows.num_rows, column.type)], column.type))
             else:
-                values = rows.column(origin.name)
-                arrays.append(values if values.type == column.type else values.cast(column.type))
+                arrays.append(self.values(column, rows.column(origin.name)))
         return pa.table(arrays, schema=self.columns)
+
+    def values(self, column: pa.Field, values: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Those of a column, which was another one then, in its type."""
+        if pa.types.is_struct(column.type) and any(change.of_field for change in self.later):
+            return with_fields(values, column.type, (column.name,), self._stood)
+        return values if values.type == column.type else values.cast(column.type)
+
+    def _stood(self, path: tuple[str, ...]) -> str | None:
+        then = stood_at(path, self.later)
+        return None if then is None else then[-1]
 
 
 def given_since(text: str, later: Sequence[ColumnChange]) -> str:

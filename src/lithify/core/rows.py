@@ -295,6 +295,8 @@ def check_convertible(source: pa.Schema, columns: pa.Schema, defaults: Container
     for name in source.names:
         if columns.get_field_index(name) < 0:
             raise InvalidRequest(_unknown_column(name, columns))
+        if (unknown := _unknown_field(source.field(name).type, columns.field(name).type)) is not None:
+            raise InvalidRequest(f"column {name!r} has a field {name + unknown!r} that the table does not have")
         if not _convertible(source.field(name).type, columns.field(name).type):
             raise InvalidRequest(f"column {name!r}: {source.field(name).type} does not fit {columns.field(name).type}")
     for column in columns:
@@ -310,6 +312,8 @@ def _cast(values: pa.ChunkedArray, column: pa.Field) -> pa.ChunkedArray:
     if values.type == column.type:
         return values
     try:
+        if (unknown := _unknown_field(values.type, column.type)) is not None:
+            raise _NotConverted(f"it has a field {column.name + unknown!r} that the table does not have")
         if not _convertible(values.type, column.type):
             raise _NotConverted(f"{values.type} is not converted to {column.type}")
         result = values.cast(column.type, safe=True)
@@ -350,6 +354,26 @@ def _convertible(source: pa.DataType, target: pa.DataType) -> bool:
     if given is Family.BOOLEAN or wanted is Family.BOOLEAN:
         return given is wanted
     return not given is wanted is Family.TIMESTAMP or (source.tz is None) == (target.tz is None)
+
+
+def _unknown_field(source: pa.DataType, target: pa.DataType, path: str = "") -> str | None:
+    """The path of a field of a struct that the other type does not have, which a cast would leave out silently."""
+    if pa.types.is_struct(source) and pa.types.is_struct(target):
+        for field in source:
+            if target.get_field_index(field.name) < 0:
+                return f"{path}.{field.name}"
+            if (found := _unknown_field(field.type, target.field(field.name).type, f"{path}.{field.name}")) is not None:
+                return found
+    elif pa.types.is_map(source) and pa.types.is_map(target):
+        return _unknown_field(source.item_type, target.item_type, f"{path}.value")
+    elif pa.types.is_list(target) and _is_list(source):
+        return _unknown_field(source.value_type, target.value_type, f"{path}[]")
+    return None
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
 def check_keys(table: pa.Table, key: Sequence[str]) -> None:

@@ -29,11 +29,11 @@ from lithify.options.table_options import BEFORE, DEFAULTS, MISSING_COLUMNS, PRE
 # What a table says when it is created, and the newest that is understood: 2 has lines that give some columns alone, 3
 # has rows that expire, 4 merge rules, 5 deletes that have an order value, 6 columns that were renamed, dropped or
 # widened, 7 several columns that tell what is newer, 8 groups of columns that have an order of their own, 9 columns
-# with a default, in whose place a Lithify before would write null.
+# with a default, in whose place a Lithify before would write null, and fields of structs that changed.
 FORMAT, FORMAT_MAX = 1, 9
 FORMAT_PROPERTY = "lithify.format"
 PARTIAL_FORMAT, EXPIRY_FORMAT, RULES_FORMAT, ORDERED_DELETES_FORMAT, COLUMNS_FORMAT = 2, 3, 4, 5, 6
-SEVERAL_ORDER_FORMAT, ORDER_GROUPS_FORMAT, DEFAULTS_FORMAT = 7, 8, 9
+SEVERAL_ORDER_FORMAT, ORDER_GROUPS_FORMAT, DEFAULTS_FORMAT, FIELDS_FORMAT = 7, 8, 9, 9
 RULES_PROPERTY, GROUPS_PROPERTY = "lithify.merge_rules", "lithify.order_groups"
 # One column is kept by its name, as ever; several as a list, which a Lithify that knows one does not look for.
 ORDER_PROPERTY, SEVERAL_ORDER_PROPERTY = "lithify.order_by", "lithify.order_columns"

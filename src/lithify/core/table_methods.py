@@ -14,7 +14,6 @@ import pyarrow as pa
 from lithify.core.column_changes import ColumnChange
 from lithify.core.column_defaults import default_of
 from lithify.core.evolve import new_columns
-from lithify.core.names import check_column_name
 from lithify.core.optional import missing
 from lithify.core.results import Commit, CompactReport, FoldPlan, FoldReport, RestorePlan, TableStats
 from lithify.core.rows import keys_of
@@ -277,7 +276,6 @@ class TableMethods(ABC, Generic[Planned]):
         """
         if not isinstance(column, pa.Field):
             raise InvalidRequest(f"a new column is a pyarrow field like pa.field('note', pa.string()), not {column!r}")
-        check_column_name(column.name)
         if not column.nullable:
             raise InvalidRequest(
                 f"new column {column.name!r} must be nullable: rows that are there already have no value for it"

@@ -183,7 +183,7 @@ class _Staged:
         name = f"write-{self._handles.runtime.new_id()}.parquet"
         self._files.append(name)
         if file.op in (Op.DELETE, Op.UPDATE):
-            rows, layout = _renamed(self._lines(file), change), Layout.of(schema)
+            rows, layout = _renamed(self._lines(file), change, schema), Layout.of(schema)
             by = schema.key if file.op is Op.UPDATE else tuple(rows.column_names)
             data, stats = encode(rows, replace(layout, stats_columns=by))
             self._store.create(root / name, data)
@@ -205,12 +205,12 @@ class _Staged:
         return read_open(open_file(path, file.size_bytes), path)
 
 
-def _renamed(lines: pa.Table, change: ColumnChange) -> pa.Table:
-    """Lines that have some columns alone, after the change."""
-    return pa.table(dict(_columns(lines, change)))
+def _renamed(lines: pa.Table, change: ColumnChange, schema: TableSchema) -> pa.Table:
+    """Lines that have some columns alone, after the change. `schema`: the table's after it."""
+    return pa.table(dict(_columns(lines, change, schema)))
 
 
-def _columns(lines: pa.Table, change: ColumnChange) -> Iterator[tuple[str, Any]]:
+def _columns(lines: pa.Table, change: ColumnChange, schema: TableSchema) -> Iterator[tuple[str, Any]]:
     from lithify.core.type_text import parse_type
 
     for name, values in zip(lines.column_names, lines.columns, strict=True):
@@ -224,5 +224,7 @@ def _columns(lines: pa.Table, change: ColumnChange) -> Iterator[tuple[str, Any]]
             yield change.to, values
         elif change.kind == "widen":
             yield name, values.cast(parse_type(change.to))
+        elif change.of_field:
+            yield name, Reshape.of(schema.columns, [change]).values(schema.columns.field(name), values)
         elif change.kind != "drop":
             yield name, values

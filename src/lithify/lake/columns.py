@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lithify.core.column_changes import ColumnChange
+from lithify.core.column_changes import ColumnChange, with_path
 from lithify.core.names import quoted
 from lithify.core.schema import normalise
 from lithify.core.type_text import type_name
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 def change_column(table: TableInternals, change: ColumnChange) -> int:
     """The seq from which on it counts."""
+    change = with_path(change, table.handles.schema().columns)
     if change.kind == "require":
         return require_column(table.handles, change.column, lambda: look_again(lambda: _nulls(table, change.column)))
     if change.kind == "default":
@@ -36,13 +37,17 @@ def add_column(table: TableInternals, column: pa.Field, default: Any = None) -> 
     """One that is null in all rows. Where files still hold a column of this name that was dropped, they are written
     anew first, so that its values do not come back. `default`: as JSON spells it.
     """
+    kind = type_name(normalise(column.type, column.name))
+    change = with_path(ColumnChange("add", column.name, kind, default=default), table.handles.schema().columns)
+    if change.of_field:
+        change_column(table, change)
+        return
     try:
         add_null_column(table.handles, column, default)
     except Conflict:
         if not is_dropped(table.handles, column.name) or column.name in table.handles.changes.schema.names:
             raise
-        kind = type_name(normalise(column.type, column.name))
-        change_column(table, ColumnChange("add", column.name, kind, default=default))
+        change_column(table, change)
 
 
 def _nulls(table: TableInternals, column: str) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from lithify.core.order_groups import groups_in
 from lithify.core.results import Executed
 from lithify.core.rows import check_rows, conform
 from lithify.core.schema import TableSchema, define, normalise
+from lithify.core.struct_fields import has_column
 from lithify.core.type_text import parse_type, type_name
 from lithify.dml.assign import constant_of, first_double, shown_key
 from lithify.dml.attempt import Reading, bounded
@@ -54,12 +55,12 @@ def define_by(
             return _create_as(lake, name, statement, reading, info)
         case AddColumn():
             table = lake.table(statement.name)
-            if not statement.if_not_exists or statement.column.name not in table.handles.schema().names:
+            if not statement.if_not_exists or not has_column(table.handles.schema().columns, statement.column.name):
                 add_column(table, _field(statement.column), _default(statement.column))
             return Executed("alter table", str(name), _seq(lake, name))
         case AlterColumn():
             table = lake.table(statement.name)
-            if statement.if_exists and statement.column not in table.handles.schema().names:
+            if statement.if_exists and not has_column(table.handles.schema().columns, statement.column):
                 return Executed("alter table", str(name), _seq(lake, name))
             return Executed("alter table", str(name), change_column(table, _change(statement, table.handles.schema())))
         case SetOptions():

@@ -1,7 +1,8 @@
-"""Changing the columns of a table: rename, drop, widen, relax, move.
+"""Changing the columns of a table: rename, drop, widen, relax, move, and fields inside of structs.
 
 Base is a plain Delta table without column mapping, and stays one: where a column is renamed or widened, all of its
-files are written anew, by a job, and one commit puts them and the new columns in the place of the old. Dropping,
+files are written anew, by a job, and one commit puts them and the new columns in the place of the old. So it is for
+every change inside of a struct, of which engines make different things where files and table do not agree. Dropping,
 relaxing and moving need no new files: base only says other columns. A second commit, to changes, makes the change
 count; until then all readers go on with the version of base before (`jobs/settle_columns.py`). Both halves are
 compare-and-swap, so that a fold that was planned on the older columns plans again, and rows that were staged for them
@@ -24,7 +25,7 @@ from lithify.compute.compute import HereCompute, engine_for
 from lithify.core.column_changes import ColumnChange, Reshape, changed
 from lithify.core.partitioning import output_folder, partition_strings
 from lithify.core.read_plan import constants_of
-from lithify.core.schema import COLUMN_CHANGE, COLUMNS_FORMAT, DEFAULTS_FORMAT, GENERATION, TableSchema
+from lithify.core.schema import COLUMN_CHANGE, COLUMNS_FORMAT, DEFAULTS_FORMAT, FIELDS_FORMAT, GENERATION, TableSchema
 from lithify.core.snapshot import DataFile
 from lithify.core.type_text import type_name
 from lithify.delta.actions import LogChange
@@ -66,7 +67,7 @@ class ColumnJob:
             settle_columns(self._handles)
             self._finish_added()
             change, _ = self._check(self._handles.changes.schema, change)
-            allow_column_changes(self._handles, COLUMNS_FORMAT if change.default is None else DEFAULTS_FORMAT)
+            allow_column_changes(self._handles, _format_of(change))
             if change.rewrites:
                 FoldJob(self._handles, self._reader, why="columns are to change").run()
             try:
@@ -94,7 +95,7 @@ class ColumnJob:
     def _check(self, schema: TableSchema, change: ColumnChange) -> tuple[ColumnChange, TableSchema]:
         """The change as it is to be noted, and what the table is after it."""
         name = str(self._handles.name)
-        if change.kind == "widen" and change.column in schema.names:
+        if (change.kind == "widen" or change.of_field) and change.column in schema.names:
             change = replace(change, was=type_name(schema.columns.field(change.column).type))
         after = changed(schema, change, name)
         check_own_base(self._handles, change)
@@ -143,6 +144,10 @@ class ColumnJob:
         handles.changes.log.refresh()
         made = [noted.seq for noted in handles.changes.column_history if replace(noted, seq=0) == change]
         return made[-1] if made else handles.changes.seq
+
+
+def _format_of(change: ColumnChange) -> int:
+    return FIELDS_FORMAT if change.of_field else COLUMNS_FORMAT if change.default is None else DEFAULTS_FORMAT
 
 
 class _Outputs:

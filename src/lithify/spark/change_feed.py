@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from lithify.core.column_changes import ColumnChange, Reshape, stood_as
+from lithify.core.column_changes import ColumnChange, Reshape, stood_as, stood_at
 from lithify.core.names import GIVEN, NTH, OP, SEQ
 from lithify.core.ops import DELETES, Op
 from lithify.core.partial_rows import PATCH_FIELDS
@@ -113,8 +113,28 @@ def as_now(rows: DataFrame, columns: pa.Schema, later: Sequence[ColumnChange], l
             for change in (change for change in later if change.kind in ("rename", "drop")):
                 given = f",{change.to}," if change.kind == "rename" else ","
                 found = F.replace(found, F.lit(f",{change.column},"), F.lit(given))
+        elif origin is not None and origin.name in there and any(change.of_field for change in later):
+            found = _fields_now(found, column.type, origin.type, (column.name,), later)
         chosen.append(found.cast(field.dataType).alias(column.name))
     return rows.select(*chosen, *labels)
+
+
+def _fields_now(
+    found: Column, kind: pa.DataType, was: pa.DataType, path: tuple[str, ...], later: Sequence[ColumnChange]
+) -> Column:
+    """A struct of then as one of now, field by field from where each stood (`core/struct_fields.py`)."""
+    if not pa.types.is_struct(kind):
+        return found
+    parts = []
+    for field, told in zip(kind, spark_schema(pa.schema(list(kind))).fields, strict=True):
+        here = (*path, field.name)
+        then = stood_at(here, later)
+        at = was.get_field_index(then[-1]) if then is not None else -1
+        value = F.lit(None)
+        if then is not None and at >= 0:
+            value = _fields_now(found.getField(then[-1]), field.type, was.field(at).type, here, later)
+        parts.append(value.cast(told.dataType).alias(field.name))
+    return F.when(found.isNotNull(), F.struct(*parts))
 
 
 def _scan(

@@ -78,7 +78,7 @@ class DdlParser(Words):
                 if self._match(TokenType.PRIMARY_KEY):
                     key = self.once(key, self.bracketed(self.name))
                 else:
-                    column, is_key = self.column()
+                    column, is_key = self.column(self.name())
                     columns.append(column)
                     key = self.once(key, (column.name,)) if is_key else key
                 if not self._match(TokenType.COMMA):
@@ -98,9 +98,9 @@ class DdlParser(Words):
             raise InvalidRequest("CREATE TABLE names two keys: say PRIMARY KEY (a, b) for one of several columns")
         return found
 
-    def column(self) -> tuple[Column, bool]:
+    def column(self, name: str) -> tuple[Column, bool]:
         """And whether it is the key."""
-        name, kind = self.name(), self.type_text()
+        kind = self.type_text()
         nullable, is_key, default = True, False, None
         while True:
             if self._match_text_seq("NOT", "NULL"):
@@ -192,7 +192,7 @@ class DdlParser(Words):
         if self._match_text_seq("ADD"):
             self._match_text_seq("COLUMN")
             if_not_exists = self._match_text_seq("IF", "NOT", "EXISTS")
-            column, is_key = self.column()
+            column, is_key = self.column(self.dotted())
             if is_key or not column.nullable:
                 raise InvalidRequest(f"column {column.name!r} is null in rows that are there: add it without NOT NULL")
             return AddColumn(name, column, if_not_exists)
@@ -203,10 +203,10 @@ class DdlParser(Words):
         if self._match_text_seq("DROP"):
             self._match_text_seq("COLUMN")
             if_exists = self._match_text_seq("IF", "EXISTS")
-            return AlterColumn(name, "drop", self.name(), if_exists=if_exists)
+            return AlterColumn(name, "drop", self.dotted(), if_exists=if_exists)
         if self._match_text_seq("ALTER"):
             self._match_text_seq("COLUMN")
-            return self.alter_column(name, self.name())
+            return self.alter_column(name, self.dotted())
         for word in ("MODIFY", "CHANGE"):
             if self._match_text_seq(word):
                 raise InvalidRequest(f"ALTER TABLE … {word} is not known here: write ALTER COLUMN … TYPE …")
@@ -216,9 +216,16 @@ class DdlParser(Words):
         if self._match_text_seq("TO"):
             raise InvalidRequest("a table keeps its name: write its rows into a new one (CREATE TABLE … AS)")
         self._match_text_seq("COLUMN")
-        column = self.name()
+        column = self.dotted()
         self.expect("TO")
         return AlterColumn(name, "rename", column, self.name())
+
+    def dotted(self) -> str:
+        """A column, or a field inside of one by its path."""
+        parts = [self.name()]
+        while self._match(TokenType.DOT):
+            parts.append(self.name())
+        return ".".join(parts)
 
     def alter_column(self, name: str, column: str) -> AlterColumn:
         if self._match_text_seq("DROP", "NOT", "NULL"):
