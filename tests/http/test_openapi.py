@@ -23,7 +23,7 @@ from support.folders import memory_folder
 from support.shared_service import SharedService, shared_service
 
 METHODS = ("get", "post", "put", "patch", "delete")
-PUBLIC = ("/health/live", "/health/ready")
+PUBLIC = ("/health/live", "/health/ready", "/v1/session")
 EXAMPLES_MAX = 10
 TABLES = ("shop.orders", "log.events", "shop.days")
 ERROR = {"$ref": "#/components/schemas/Error"}
@@ -148,7 +148,20 @@ class TestErrorShape:
         method, path = name.split()
         check_shape(client.request(method, path, headers={"Host": "evil.example"}), 421)
 
-    @pytest.mark.parametrize("path", ["/", "/v1", "/v1/", "/v2/tables", "/v1/tables/", "/v1/tables//stats", "/%00"])
+    @pytest.mark.parametrize(
+        "path",
+        [
+            "/console",
+            "/console/",
+            "/console/../app.js",
+            "/v1",
+            "/v1/",
+            "/v2/tables",
+            "/v1/tables/",
+            "/v1/tables//stats",
+            "/%00",
+        ],
+    )
     def test_no_such_route(self, client: TestClient, path: str) -> None:
         assert client.get(path).status_code in (400, 404)
         check_shape(client.get(path))

@@ -9,6 +9,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
+from lithify.http.console.files import console_files
 from lithify.http.openapi import METHODS, page
 
 
@@ -30,7 +31,8 @@ def test_every_route_is_described_but_the_descriptions(document: dict[str, Any],
     described = {(method.upper(), path) for method, path, _ in operations(document)}
     known = {(method, found.path) for found in app.state.endpoints for method in found.methods}
 
-    assert known - described == {("GET", "/docs"), ("GET", "/openapi.json")}
+    files = {("GET", path) for path in console_files()}
+    assert known - described == {("GET", "/docs"), ("GET", "/openapi.json"), *files}
 
 
 def test_every_operation_says_what_it_is(document: dict[str, Any]) -> None:
@@ -57,7 +59,7 @@ def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
 def test_what_is_not_public_takes_a_bearer_token(document: dict[str, Any]) -> None:
     without = {path for _, path, operation in operations(document) if not operation.get("security")}
 
-    assert without == {"/health/live", "/health/ready"}
+    assert without == {"/health/live", "/health/ready", "/v1/session"}
     (scheme,) = document["components"]["securitySchemes"].values()
     assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
 
@@ -94,7 +96,11 @@ def test_every_operation_with_a_token_names_its_scope(stranger: TestClient, docu
 
     assert named["get", "/v1/tables/{name}/rows"] == ["read"]
     assert named["get", "/metrics"] == ["read", "maintain"]
-    assert {path for (_, path), scopes in named.items() if not scopes} == {"/health/live", "/health/ready"}
+    assert {path for (_, path), scopes in named.items() if not scopes} == {
+        "/health/live",
+        "/health/ready",
+        "/v1/session",
+    }
     assert "<td>scope</td><td>read or maintain</td>" in stranger.get("/docs").text
 
 

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from lithify.http.auth import Need, Public
+from lithify.http.console.files import console_files
 from support.shared_service import SharedService, shared_service
 
 ClientWith = Callable[..., TestClient]
@@ -34,6 +35,13 @@ ROUTES = {
     "GET /health/ready": Route(PUBLIC, "lake"),
     "GET /openapi.json": Route(PUBLIC, "lake"),
     "GET /docs": Route(PUBLIC, "lake"),
+    **{f"GET {path}": Route(PUBLIC, "lake") for path in console_files()},
+    "POST /v1/session": Route(PUBLIC, "lake"),
+    "GET /v1/lake": Route(SCOPES, "own"),
+    "GET /v1/schema": Route(READ, "own"),
+    "GET /v1/tokens": Route(("admin",), "lake"),
+    "POST /v1/tokens": Route(("admin",), "lake", {"name": "new", "scopes": ["read"]}),
+    "DELETE /v1/tokens/{id}": Route(("admin",), "lake"),
     "GET /metrics": Route(WATCH, "lake"),
     "GET /v1/tables": Route(READ, "own"),
     "POST /v1/tables": Route(WRITE, "own", {"name": "shop.new", "columns": [{"name": "id", "type": "int64"}]}),
@@ -50,6 +58,8 @@ ROUTES = {
     "GET /v1/tables/{name}/snapshot": Route(READ, "table"),
     "GET /v1/tables/{name}/stats": Route(READ, "table"),
     "GET /v1/tables/{name}/partitions": Route(READ, "table"),
+    "GET /v1/tables/{name}/files": Route(READ, "table"),
+    "GET /v1/tables/{name}/groups": Route(READ, "table"),
     "GET /v1/tables/{name}/history": Route(READ, "table"),
     "GET /v1/tables/{name}/tags": Route(READ, "table"),
     "PUT /v1/tables/{name}/tags/{tag}": Route(MAINTAIN, "table", {}),
@@ -113,7 +123,7 @@ def stranger(shared: SharedService) -> TestClient:
 
 def call(client: TestClient, name: str, table: str = "shop.orders") -> Any:
     method, path = name.split()
-    query = {"key": 1} if path.endswith("/row") else {}
+    query = {"key": 1} if path.endswith("/row") else {"column": "id"} if path.endswith("/groups") else {}
     # The others still need these tables.
     table_name = table.partition(".")[0] + ".gone" if method == "DELETE" and table == "shop.orders" else table
     path = path.replace("{name}", table_name).replace("{id}", "none").replace("{tag}", f"t{uuid.uuid4().hex}")

@@ -63,6 +63,9 @@ def serve(
             help="Write the first token into a new file that only you can read, and show it nowhere.",
         ),
     ] = None,
+    no_console: Annotated[
+        bool, typer.Option("--no-console", help="Serve no console: nothing for people, only the API.")
+    ] = False,
     demo: Annotated[
         bool, typer.Option("--demo", help="If there is no such lake, make a small one to try it on.")
     ] = False,
@@ -71,7 +74,8 @@ def serve(
 
     It listens on this machine only, unless there is TLS or --insecure is given. At the first start it makes a token and
     shows it once, or writes it to --token-file; `lithify tokens` makes further ones. Maintenance runs inside, Spark
-    only when it is needed.
+    only when it is needed. A browser shows the console there; the address that is printed signs you in, once and within
+    a minute.
 
     Examples:
         lithify serve --lake ./lake
@@ -93,7 +97,9 @@ def serve(
         check_address(settings, insecure=insecure)
         told = logging_to(session.out.log_line, lambda: settings.log_format, logging.INFO, all_of_it=True)
         with told:
-            _serve(session, lake, settings, ended, token_file, maintenance=not no_maintenance)
+            _serve(
+                session, lake, settings, ended, token_file, maintenance=not no_maintenance, with_console=not no_console
+            )
 
 
 def _serve(
@@ -104,6 +110,7 @@ def _serve(
     token_file: Path | None,
     *,
     maintenance: bool,
+    with_console: bool,
 ) -> None:
     from lithify.http.app import create_app
     from lithify.http.logs import only_public
@@ -129,7 +136,12 @@ def _serve(
                 server.should_exit = True
 
     def ready() -> None:
-        _tell_start(session, lake, url, tokens, secret, token_file)
+        console = None
+        if with_console:
+            # Whoever keeps the first token out of what is printed keeps this out, too.
+            code = None if token_file is not None else app.state.service.sign_in.code(("admin",))
+            console = f"{url}/" + (f"#code={code}" if code is not None else "")
+        _tell_start(session, lake, url, console, tokens, secret, token_file)
         internals(lake).warm()
         if maintenance:
             # What it imports and looks at first need not keep the first requests waiting.
@@ -142,8 +154,9 @@ def _serve(
         overdue.start()
         ended.callback(overdue.cancel)
 
+    app = create_app(lake, settings, tokens, with_console=with_console)
     server = Server(
-        create_app(lake, settings, tokens),
+        app,
         settings,
         tls=tls,
         on_ready=ready,
@@ -175,14 +188,24 @@ def _first_secret(tokens: Tokens, token_file: Path | None) -> str | None:
 
 
 def _tell_start(
-    session: Session, lake: Lake, url: str, tokens: Tokens, secret: str | None, token_file: Path | None
+    session: Session,
+    lake: Lake,
+    url: str,
+    console: str | None,
+    tokens: Tokens,
+    secret: str | None,
+    token_file: Path | None,
 ) -> None:
     written = None if secret is None or token_file is None else str(token_file)
     if session.as_json:
         shown = None if written else secret
-        _line({"event": "started", "url": url, "lake": str(lake.path), "token": shown, "token_file": written})
+        told = {"url": url, "console": console, "lake": str(lake.path), "token": shown, "token_file": written}
+        _line({"event": "started", **told})
         return
     session.out.message(f"serving {lake.path} at {url}", {}, f"what it can do: {url}/docs; Ctrl-C stops it")
+    if console is not None:
+        signed_in = "#" in console
+        session.out.commands("the console" + (", signed in: once, within a minute" if signed_in else ""), [console])
     if written is not None:
         session.out.note(f"the first token of this lake, which may do everything, is in {written}")
     elif secret is not None:

@@ -27,17 +27,22 @@ from lithify.http.logs import Frame
 from lithify.http.metrics import MeasureRequests, Metrics
 from lithify.http.routes import (
     cache,
+    console,
     feed,
+    files,
     health,
     history,
     maintenance,
     query,
     rows,
+    session,
     statements,
     table_maintenance,
     tables,
     tags,
 )
+from lithify.http.routes import lake as lake_routes
+from lithify.http.routes import tokens as token_routes
 from lithify.http.service import Service
 from lithify.http.tokens import Tokens
 from lithify.lake.lake import Lake
@@ -49,7 +54,10 @@ MAINTENANCE, ITS_EARLIER_NAME = f"{V1}/maintenance", f"{V1}/compaction"
 ROUTERS: tuple[tuple[APIRouter, str], ...] = (
     *(
         (module.router, V1)
-        for module in (rows, feed, statements, query, tables, cache, history, tags, table_maintenance)
+        for module in (
+            *(rows, feed, statements, query, tables, cache, history, files, tags, table_maintenance),
+            *(lake_routes, token_routes, session),
+        )
     ),
     *((maintenance.router, prefix) for prefix in (MAINTENANCE, ITS_EARLIER_NAME)),
     (health.router, ""),
@@ -57,9 +65,10 @@ ROUTERS: tuple[tuple[APIRouter, str], ...] = (
 )
 
 
-def create_app(lake: Lake, settings: Settings, tokens: Tokens) -> FastAPI:
+def create_app(lake: Lake, settings: Settings, tokens: Tokens, *, with_console: bool = True) -> FastAPI:
     metrics = Metrics(lake)
-    endpoints = tuple(found for router, prefix in ROUTERS for found in endpoints_of(router, prefix))
+    routers = (*ROUTERS, (console.router, "")) if with_console else ROUTERS
+    endpoints = tuple(found for router, prefix in routers for found in endpoints_of(router, prefix))
     open_to_all = frozenset(found.path for found in endpoints if isinstance(found.marker, Public))
     app = FastAPI(
         title="Lithify",
@@ -82,7 +91,7 @@ def create_app(lake: Lake, settings: Settings, tokens: Tokens) -> FastAPI:
     app.state.templates = {}
     for found in endpoints:
         app.state.templates.setdefault(found.function, []).append(found.path)
-    for router, prefix in ROUTERS:
+    for router, prefix in routers:
         checks = [Depends(only_known_parameters)] if prefix else []
         app.include_router(router, prefix=prefix, dependencies=checks, deprecated=prefix == ITS_EARLIER_NAME or None)
     add_handlers(app, lake.path)

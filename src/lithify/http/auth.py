@@ -112,6 +112,9 @@ def endpoints_of(router: APIRouter, prefix: str) -> Iterator[Endpoint]:
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="lithify"'}
 NO_TOKEN = "this needs a token"
 BAD_TOKEN = "the token is not valid: unknown, expired or revoked"
+BAD_CODE = (
+    "the sign-in code is not valid: it is good once, and for a minute; sign in with a token, or start the service anew"
+)
 
 
 class Access:

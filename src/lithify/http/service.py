@@ -8,6 +8,7 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Request
 
+from lithify.http.console.sign_in import SignIn
 from lithify.http.metrics import Metrics
 from lithify.http.paging import ResultCache
 from lithify.http.response_memory import ResponseMemory
@@ -31,9 +32,11 @@ class Service:
     answers: ResultCache = field(default_factory=ResultCache)
     asking: Counter[str] = field(default_factory=Counter)
     response_memory: ResponseMemory = field(init=False)
+    sign_in: SignIn = field(init=False)
 
     def __post_init__(self) -> None:
         self.response_memory = ResponseMemory(ANSWERS_AT_ONCE * self.settings.query_memory_bytes_max)
+        self.sign_in = SignIn(self.tokens)
 
 
 async def service_of(request: Request) -> Service:

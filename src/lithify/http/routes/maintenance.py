@@ -92,9 +92,18 @@ def stats(
     lake: LakeDep,
     _: Watcher,
     names: Watched,
+    after: Annotated[
+        str | None, Query(description="Only tables after this one, by name.", min_length=1, max_length=262)
+    ] = None,
+    contains: Annotated[
+        str | None, Query(description="Only tables with this in their name.", min_length=1, max_length=257)
+    ] = None,
     limit: Annotated[int, Query(description="Tables at most.", ge=1, le=TABLES_MAX)] = 100,
 ) -> CompactionStatsDocument:
-    """Looks at the logs of each table. One that cannot be looked at says why in `error`, and the others go on."""
+    """Looks at the logs of each table. One that cannot be looked at says why in `error`, and the others go on. If there
+    are `more`, ask `after` the last one.
+    """
+    names = [name for name in names if (after is None or name > after) and (contains is None or contains in name)]
     found = [_table_maintenance(lake, name) for name in names[:limit]]
     return CompactionStatsDocument(
         tables=found,
