@@ -175,3 +175,28 @@ class TestStatsPageByPage:
         assert names(limit=1, after="log.events") == (["shop.orders"], False)
         assert names(contains="order") == (["shop.orders"], False)
         assert names(contains="%") == ([], False)
+
+
+class TestStatsThatMayBeOld:
+    def test_a_table_that_stays_the_same_is_looked_at_once(
+        self, client: TestClient, lake: Lake, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        looked: list[str] = []
+        look = lake.table_maintenance
+        monkeypatch.setattr(lake, "table_maintenance", lambda name: looked.append(name) or look(name))
+
+        def pending(**parameters: Any) -> int:
+            found = client.get("/v1/maintenance/stats", params={"table": "shop.orders", **parameters}).json()
+            return int(found["tables"][0]["pending_rows"])
+
+        assert [pending(age_s_max=60), pending(age_s_max=60)] == [3, 3]
+        assert len(looked) == 1
+        lake.table("shop.orders").upsert([{"id": 9, "amount": "1.00", "status": None}])
+        assert pending(age_s_max=60) == 4
+        assert pending() == 4
+        assert len(looked) == 3
+
+    def test_a_damaged_table_says_so(self, client: TestClient, lake: Lake) -> None:
+        damage(lake, "log/events")
+        found = client.get("/v1/maintenance/stats", params={"age_s_max": 60}).json()
+        assert ["_delta_log" in (table["error"] or "") for table in found["tables"]] == [True, False]

@@ -181,8 +181,19 @@ def test_the_first_token_goes_into_a_file_of_its_own(start: Start, lake_path: Pa
         code, out, err = process.end()
         assert code == 0
         assert secret not in said + out + err
+        assert "#code=" not in said + out + err, "who wants no token printed wants no way to one printed"
         assert (str(path) in out) == (number == 0), "the second start has no first token to tell of"
     assert list(tmp_path.glob(".token*")) == []
+
+
+@pytest.mark.slow
+def test_without_a_console(start: Start, lake_path: Path) -> None:
+    process = start("--lake", str(lake_path), "--no-maintenance", "--no-console", "--json")
+    started = json.loads(process.line())
+    assert started["console"] is None
+    assert httpx.get(f"{started['url']}/").status_code == 401
+    process.signal(signal.SIGTERM)
+    assert process.end()[0] == 0
 
 
 @pytest.mark.parametrize("there", ["file", "link", "folder"])
@@ -230,7 +241,7 @@ def test_from_the_first_start_to_the_second(start: Start, lake_path: Path) -> No
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+", url)
     assert httpx.get(f"{url}/health/ready").status_code == 200
 
-    lines = [first.line() for _ in range(5)]
+    lines = [first.line() for _ in range(8)]
     curl = shlex.split(lines[-1])
     assert curl[0] == "curl"
     if shutil.which("curl"):
@@ -238,6 +249,10 @@ def test_from_the_first_start_to_the_second(start: Start, lake_path: Path) -> No
         assert json.loads(shown.stdout)["tables"] == []
     secret = curl[2].split()[-1]
     assert secret in lines[-2]
+    (console,) = (line.strip() for line in lines if "#code=" in line)
+    assert console.startswith(f"{url}/#code=")
+    session = httpx.post(f"{url}/v1/session", json={"code": console.partition("=")[2]})
+    assert (session.status_code, session.json()["scopes"]) == (201, ["admin"])
     authorized = {"Authorization": f"Bearer {secret}"}
     assert httpx.get(f"{url}/metrics", headers=authorized).status_code == 200
 
@@ -251,6 +266,8 @@ def test_from_the_first_start_to_the_second(start: Start, lake_path: Path) -> No
     second = start("--lake", str(lake_path), "--json", "--no-maintenance")
     started = json.loads(second.line())
     assert started["token"] is None
+    assert "#code=" in started["console"]
+    assert httpx.get(f"{started['url']}/").status_code == 200
     assert httpx.get(f"{started['url']}/metrics", headers=authorized).status_code == 200
     second.signal(signal.SIGINT)
     code, out, err = second.end()

@@ -13,6 +13,7 @@ from lithify.http.metrics import Metrics
 from lithify.http.paging import ResultCache
 from lithify.http.response_memory import ResponseMemory
 from lithify.http.tokens import Tokens
+from lithify.http.upkeep_memory import UpkeepMemory
 from lithify.lake.lake import Lake
 from lithify.settings import Settings
 
@@ -31,6 +32,7 @@ class Service:
     # Answers of which further pages may be asked for, and how many requests are at a query now, by token.
     answers: ResultCache = field(default_factory=ResultCache)
     asking: Counter[str] = field(default_factory=Counter)
+    upkeep: UpkeepMemory = field(default_factory=UpkeepMemory)
     response_memory: ResponseMemory = field(init=False)
     sign_in: SignIn = field(init=False)
 

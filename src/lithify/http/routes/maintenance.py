@@ -31,14 +31,14 @@ from lithify.http.documents.maintenance import (
     known,
 )
 from lithify.http.openapi import failing
-from lithify.http.service import LakeDep, ServiceDep
+from lithify.http.service import LakeDep, Service, ServiceDep
 from lithify.lake.internals import internals
 from lithify.lake.lake import Lake
 from lithify.lake.maintenance import Maintenance, TableUpkeep, chosen_tables, no_namespace
 from lithify.maintenance.plans import FileCount
 from lithify.maintenance.reports import EndedJob, PastCycle, Skipped, job_totals
 
-TABLES_MAX = 1_000
+TABLES_MAX, AGE_S_MAX = 1_000, 600
 Watcher = Annotated[Caller, needs("read", "maintain", per_table=True)]
 TierQuery = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=32)]] | None,
@@ -89,7 +89,7 @@ def status(service: ServiceDep, caller: Watcher) -> StatusDocument:
 
 @router.get("/stats", summary="State and debt of the tables")
 def stats(
-    lake: LakeDep,
+    service: ServiceDep,
     _: Watcher,
     names: Watched,
     after: Annotated[
@@ -99,12 +99,22 @@ def stats(
         str | None, Query(description="Only tables with this in their name.", min_length=1, max_length=257)
     ] = None,
     limit: Annotated[int, Query(description="Tables at most.", ge=1, le=TABLES_MAX)] = 100,
+    age_s_max: Annotated[
+        float,
+        Query(
+            description="What follows from the time and not from a write, like what is due, may be this many seconds "
+            "old: for those who ask again and again.",
+            ge=0,
+            le=AGE_S_MAX,
+        ),
+    ] = 0,
 ) -> CompactionStatsDocument:
     """Looks at the logs of each table. One that cannot be looked at says why in `error`, and the others go on. If there
     are `more`, ask `after` the last one.
     """
     names = [name for name in names if (after is None or name > after) and (contains is None or contains in name)]
-    found = [_table_maintenance(lake, name) for name in names[:limit]]
+    lake = service.lake
+    found = [_table_maintenance(service, name, age_s_max) for name in names[:limit]]
     return CompactionStatsDocument(
         tables=found,
         more=len(names) > limit,
@@ -241,9 +251,17 @@ def _cycles(lake: Lake, seen: Callable[[str], bool], limit: int) -> list[PastCyc
     return cycles
 
 
-def _table_maintenance(lake: Lake, name: str) -> TableUpkeep:
+_UPKEEP: TypeAdapter[TableUpkeep] = TypeAdapter(TableUpkeep)
+
+
+def _table_maintenance(service: Service, name: str, age_s_max: float) -> TableUpkeep:
+    lake = service.lake
+
+    def look() -> TableUpkeep:
+        return _UPKEEP.validate_python(_placeless(lake, lake.table_maintenance(name)))
+
     try:
-        return TypeAdapter(TableUpkeep).validate_python(_placeless(lake, lake.table_maintenance(name)))
+        return service.upkeep.get(lake, name, age_s_max, look)
     except NotFound:
         return TableUpkeep(table=name, error=f"table {name} was dropped meanwhile, or its files are gone")
     except LithifyError as error:

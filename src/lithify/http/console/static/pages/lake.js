@@ -20,7 +20,7 @@ export function Lake({ lake, can }) {
     return () => clearTimeout(timer);
   }, [find]);
   const facts = useGet("/v1/lake", null, REFRESH_S);
-  const stats = useGet("/v1/maintenance/stats", { limit: PAGE, after: starts.at(-1), contains: asked }, REFRESH_S);
+  const stats = useGet("/v1/maintenance/stats", { limit: PAGE, after: starts.at(-1), contains: asked, age_s_max: 60 }, REFRESH_S);
   const now = facts.data ?? lake;
   return html`<div class="stack">
     <${Title} aside=${html`<span class="muted">Lithify ${now.version}, in a ${now.storage}</span>`}>${now.name}<//>

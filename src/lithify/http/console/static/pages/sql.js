@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "/console/vendor/preact.js";
 import { download, get, post } from "/console/api.js";
-import { Badge, Card, Empty, Facts, Problem, Title, bytes, count, plural, seconds, useGet } from "/console/parts.js";
+import { Badge, Card, Empty, Facts, Problem, Title, bytes, count, plural, seconds, useData } from "/console/parts.js";
 import { GroupCells } from "/console/charts.js";
 import { Grid, handed, quoted } from "/console/pages/table.js";
 
@@ -26,7 +26,12 @@ export function Sql() {
   const [asOf, setAsOf] = useState(kept.asOf);
   const [state, setState] = useState({ busy: null, error: null, answer: kept.answer, plan: kept.plan });
   const running = useRef(null);
-  const schema = useGet("/v1/schema", { limit: 500 });
+  // Of many tables the columns of some and the names of all: to know columns, a table has to be opened.
+  const schema = useData(async (signal) => {
+    const [known, { tables: names }] = await Promise.all([get("/v1/schema", { limit: 100 }, signal), get("/v1/tables", null, signal)]);
+    const columns = new Map(known.tables.map((table) => [table.table, table.columns]));
+    return { tables: names.map((table) => ({ table, columns: columns.get(table) ?? [] })) };
+  }, []);
   kept.sql = sql;
   kept.asOf = asOf;
   useEffect(() => () => running.current?.abort.abort(), []);

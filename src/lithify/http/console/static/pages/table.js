@@ -31,7 +31,7 @@ export const quoted = (name) => (/^[a-z_][a-z0-9_]*$/.test(name) ? name : `"${na
 // -- overview
 
 function Overview({ table, name, can, again }) {
-  const upkeep = useGet("/v1/maintenance/stats", { table: name, limit: 1 }, REFRESH_S);
+  const upkeep = useGet("/v1/maintenance/stats", { table: name, limit: 1, age_s_max: 60 }, REFRESH_S);
   const state = upkeep.data?.tables[0];
   const pin = useAction(() => post("/v1/query/cache/pin", { table: name }));
   return html`<${Tiles}>
