@@ -16,7 +16,7 @@ LAKE ?= lithify-demo
 FUZZ_SECONDS ?= 600
 OPERATIONS ?= 100000
 
-.PHONY: help setup demo test test-fast soak soak-service fuzz check fmt bench serve warm lock clean
+.PHONY: help setup demo test test-fast soak soak-service fuzz check fmt bench serve warm vendor lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ serve: $(READY) ## Serve LAKE (lithify-demo) over HTTP; a small demo lake is mad
 
 warm: $(READY) $(JAVA) ## Record Spark's classes once, so that every later JVM starts faster
 	@$(BIN)/python tools/record_classes.py
+
+vendor: ## Build again what the console takes from npm, and compare (WRITE=--write takes it); needs node
+	$(PYTHON) tools/vendor/build.py $(WRITE)
 
 lock: $(READY) ## Resolve the dependencies and rewrite both lock files (UPGRADE=--upgrade for newer versions)
 	$(BIN)/uv pip compile pyproject.toml --extra dev $(LOCK_OPTIONS) -o requirements.lock

@@ -84,7 +84,7 @@ function SignIn({ onIn, said }) {
 }
 
 function Unknown() {
-  return html`<main class="note"><h1>There is no such page</h1><p><a href="#/">To the lake</a></p></main>`;
+  return html`<main id="main" class="note"><h1 tabindex="-1">There is no such page</h1><p><a href="#/">To the lake</a></p></main>`;
 }
 
 function Frame({ lake, onOut, gone }) {
@@ -103,7 +103,7 @@ function Frame({ lake, onOut, gone }) {
       <div class="who"><span title=${`Lithify ${lake.version}`}>${lake.name}</span><span>${caller.name} (${caller.scopes.join(", ")})</span><button class="plain" onClick=${onOut}>Sign out</button></div>
     </header>
     ${gone && html`<div class="banner" role="status">The service does not answer. What you see is what it said last; this page tries again by itself.</div>`}
-    ${page ? html`<main key=${at}><${page.page} lake=${lake} can=${can} path=${rest} /></main>` : html`<${Unknown} />`}`;
+    ${page ? html`<main id="main" key=${at}><${page.page} lake=${lake} can=${can} path=${rest} /></main>` : html`<${Unknown} />`}`;
 }
 
 function App({ start }) {

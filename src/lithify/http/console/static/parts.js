@@ -142,7 +142,7 @@ export const Empty = ({ title, children }) => html`<div class="empty"><strong>${
 /** `columns`: {name, head, num, wrap, show(row), label}; `label` makes the cell the row's header. */
 export function Rows({ columns, rows, caption, empty, tall, keyOf = (_, number) => number, rowClass }) {
   if (!rows.length) return empty ?? html`<${Empty} title="Nothing here" />`;
-  return html`<div class=${`scroll ${tall ? "tall" : ""}`} tabindex=${tall ? 0 : undefined} role=${tall ? "region" : undefined} aria-label=${tall ? caption : undefined}><table>
+  return html`<div class=${`scroll ${tall ? "tall" : ""}`} tabindex=${tall ? 0 : undefined} role=${tall ? "group" : undefined} aria-label=${tall ? caption : undefined}><table>
     <caption class="hidden">${caption}</caption>
     <thead><tr>${columns.map((column) => html`<th scope="col" class=${column.num ? "num" : ""}>${column.head}</th>`)}</tr></thead>
     <tbody>${rows.map((row, number) => html`<tr key=${keyOf(row, number)} class=${rowClass?.(row) ?? ""}>${columns.map((column) => {

@@ -24,14 +24,14 @@ export function Cache({ can }) {
     { head: "up to seq", num: true, show: (row) => count(row.seq) },
     { head: "loaded", num: true, show: (row) => `${seconds(row.age_s)} ago` },
     { head: "queries served", num: true, show: (row) => count(row.hits) },
-    { head: "", show: (row) => can.may("maintain", row.table) && html`<span class="row end"><button class="plain" aria-label=${`${row.pinned ? "Unpin" : "Pin"} ${row.table}`} onClick=${() => act.run(row.pinned ? "unpin" : "pin", row.table)}>${row.pinned ? "Unpin" : "Pin"}</button><button class="plain" aria-label=${`Evict ${row.table}`} onClick=${() => act.run("evict", row.table)}>Evict</button></span>` },
+    { head: html`<span class="hidden">actions</span>`, show: (row) => can.may("maintain", row.table) && html`<span class="row end"><button class="plain" aria-label=${`${row.pinned ? "Unpin" : "Pin"} ${row.table}`} onClick=${() => act.run(row.pinned ? "unpin" : "pin", row.table)}>${row.pinned ? "Unpin" : "Pin"}</button><button class="plain" aria-label=${`Evict ${row.table}`} onClick=${() => act.run("evict", row.table)}>Evict</button></span>` },
   ];
   const queries = [
     { head: "query", label: true, show: (row) => html`<code>${row.id}</code>` },
     { head: "asks", wrap: true, show: (row) => html`<code>${row.sql}</code>` },
     { head: "state", show: (row) => html`<${Badge} tone=${row.state === "running" ? "on" : ""}>${row.state}<//>` },
     { head: "for", num: true, show: (row) => seconds(row.seconds) },
-    { head: "", show: (row) => html`<span class="row end"><button class="plain" onClick=${() => cancel.run(row.id)}>Cancel</button></span>` },
+    { head: html`<span class="hidden">actions</span>`, show: (row) => html`<span class="row end"><button class="plain" onClick=${() => cancel.run(row.id)}>Cancel</button></span>` },
   ];
   return html`<div class="stack">
     <${Title}>Cache and queries<//>

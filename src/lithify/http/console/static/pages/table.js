@@ -116,13 +116,13 @@ function Travel({ table, name, history }) {
   const [from, setFrom] = useState(null);
   if (!seqs.length) return html`<${Card}><${Empty} title="Nothing was written yet">Each write is a position to go back to.<//><//>`;
   const at = now ?? seqs.at(-1);
-  const since = from ?? seqs.at(-2) ?? Math.max(at - 1, 0);
+  const since = from !== null && from < at ? from : (seqs[seqs.indexOf(at) - 1] ?? 0);
   const said = history.find((entry) => entry.log === "changes" && entry.seq === at);
   return html`<${Card} title="Position" sub=${said ? `${said.operation} by ${said.actor ?? "somebody"}, ${moment(said.time)} UTC` : ""}>
       <div class="stack tight"><${TimeLine} history=${history} at=${at} onPick=${setNow} />
         <input type="range" aria-label="Position" min="0" max=${seqs.length - 1} value=${seqs.indexOf(at)} aria-valuetext=${`seq ${at}`} onInput=${(event) => setNow(seqs[Number(event.target.value)])} />
         <div class="row apart"><span>Rows as of seq <strong>${count(at)}</strong></span>
-          <label>Differences since seq <select value=${since} onChange=${(event) => setFrom(Number(event.target.value))}>${[0, ...seqs].filter((seq) => seq < at || seq === since).map((seq) => html`<option value=${seq}>${count(seq)}</option>`)}</select></label></div>
+          <label>Differences since seq <select value=${since} onChange=${(event) => setFrom(Number(event.target.value))}>${[...new Set([0, ...seqs])].filter((seq) => seq < at || seq === since).map((seq) => html`<option value=${seq}>${count(seq)}</option>`)}</select></label></div>
       </div><//>
     <${Diff} name=${name} table=${table} since=${Math.min(since, at)} until=${at} />
     <${AsOf} name=${name} at=${at} />`;
@@ -164,7 +164,7 @@ function Differences({ data }) {
   }
   if (!lines.length) return html`<${Empty} title="Nothing changed between them" />`;
   const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
-  return html`<div class="scroll tall" tabindex="0" role="region" aria-label="Differences"><table><caption class="hidden">Differences between two positions</caption>
+  return html`<div class="scroll tall" tabindex="0" role="group" aria-label="Differences"><table><caption class="hidden">Differences between two positions</caption>
     <thead><tr><th scope="col">change</th><th scope="col" class="num">seq</th>${shown.map((number) => html`<th scope="col">${names[number]}</th>`)}</tr></thead>
     <tbody>${lines.slice(0, 300).map(({ kind, row, before }) => html`<tr class=${kind}><td><${Badge} tone=${{ insert: "good", delete: "bad", update: "warn" }[kind]}>${kind}<//></td><td class="num">${count((row ?? before)[names.indexOf("_seq")])}</td>
       ${shown.map((number) => {

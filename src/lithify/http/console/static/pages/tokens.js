@@ -20,7 +20,7 @@ export function Tokens({ lake }) {
     { head: "made (UTC)", show: (token) => html`<span class="nowrap">${moment(token.created_at * 1000)}</span>` },
     { head: "expires (UTC)", show: (token) => html`<span class="nowrap">${token.expires_at === null ? "never" : moment(token.expires_at * 1000)}</span>` },
     { head: "last used (UTC)", show: (token) => html`<span class="nowrap">${moment(token.last_used_at === null ? null : token.last_used_at * 1000)}</span>` },
-    { head: "", show: (token) => token.state === "valid" && html`<button class="plain" aria-label=${`Revoke ${token.name} ${token.id}`} onClick=${() => setEnding(token)}>Revoke</button>` },
+    { head: html`<span class="hidden">actions</span>`, show: (token) => token.state === "valid" && html`<button class="plain" aria-label=${`Revoke ${token.name} ${token.id}`} onClick=${() => setEnding(token)}>Revoke</button>` },
   ];
   return html`<div class="stack"><${Title}>Tokens<//>
     <${Make} onDone=${tokens.again} />
