@@ -39,6 +39,7 @@ ROUTES = {
     "POST /v1/session": Route(PUBLIC, "lake"),
     "GET /v1/lake": Route(SCOPES, "own"),
     "GET /v1/schema": Route(READ, "own"),
+    "GET /v1/series": Route(WATCH, "lake"),
     "GET /v1/tokens": Route(("admin",), "lake"),
     "POST /v1/tokens": Route(("admin",), "lake", {"name": "new", "scopes": ["read"]}),
     "DELETE /v1/tokens/{id}": Route(("admin",), "lake"),

@@ -28,6 +28,7 @@ from fastapi import FastAPI
 
 from lithify.errors import InvalidRequest, Unavailable
 from lithify.http.protocol import Protocol
+from lithify.http.series import INTERVAL_S
 from lithify.http.service import Service
 from lithify.settings import Settings
 
@@ -69,6 +70,7 @@ class Server(uvicorn.Server):
             self.config.load()
             self.config.ssl = tls
         self.ready = threading.Event()
+        self._sampler: asyncio.Task[None] | None = None
         self._service, self._shutdown_s = cast("Service", app.state.service), settings.shutdown_s
         self._on_ready, self._on_stop, self._on_second_signal = on_ready, on_stop, on_second_signal
 
@@ -79,6 +81,7 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS_MAX
+        self._sampler = asyncio.create_task(self._sample())
         self._on_ready()
         self.ready.set()
 
@@ -95,6 +98,17 @@ class Server(uvicorn.Server):
             await super().shutdown(sockets)
         finally:
             canceller.cancel()
+            if self._sampler is not None:
+                self._sampler.cancel()
+
+    async def _sample(self) -> None:
+        """Remember every few seconds what was done."""
+        while True:
+            try:
+                await asyncio.to_thread(self._service.series.take, self._service.lake)
+            except Exception as error:
+                logger.warning("a sample of what was done could not be taken: %s", type(error).__name__)
+            await asyncio.sleep(INTERVAL_S)
 
     async def _cancel_queries(self) -> None:
         await asyncio.sleep(self._shutdown_s)

@@ -12,6 +12,7 @@ from lithify.http.console.sign_in import SignIn
 from lithify.http.metrics import Metrics
 from lithify.http.paging import ResultCache
 from lithify.http.response_memory import ResponseMemory
+from lithify.http.series import Series
 from lithify.http.tokens import Tokens
 from lithify.http.upkeep_memory import UpkeepMemory
 from lithify.lake.lake import Lake
@@ -32,6 +33,7 @@ class Service:
     # Answers of which further pages may be asked for, and how many requests are at a query now, by token.
     answers: ResultCache = field(default_factory=ResultCache)
     asking: Counter[str] = field(default_factory=Counter)
+    series: Series = field(default_factory=Series)
     upkeep: UpkeepMemory = field(default_factory=UpkeepMemory)
     response_memory: ResponseMemory = field(init=False)
     sign_in: SignIn = field(init=False)

@@ -110,6 +110,7 @@ PAGES = [
     ("#/table/log.damaged", "log.damaged"),
     ("#/sql", "SQL"),
     ("#/maintenance", "Maintenance"),
+    ("#/time", "Over time"),
     ("#/cache", "Cache and queries"),
     ("#/tokens", "Tokens"),
     ("#/nowhere", "There is no such page"),
@@ -262,6 +263,12 @@ class TestWork:
         assert "1 row group by id" in (groups.get_attribute("aria-label") or "")
         page.get_by_label("Column").select_option("placed")
         page.get_by_role("img", name="1 row group by placed").wait_for()
+
+    def test_lines_over_time(self, console: Console, visit: Visiting) -> None:
+        for _ in range(3):
+            console.app.state.service.series.take(console.lake)
+        page = visit(console).sign_in(keep=True).go("#/time", "Over time")
+        page.get_by_role("img", name="Rows of changes that are not folded yet.").locator("canvas").wait_for()
 
     def test_a_fold_shows_its_dry_run_first(self, make_console: MakeConsole, visit: Visiting) -> None:
         console = make_console(lambda lake: lake.create_table("a.b", ORDERS, key="id").upsert([row(1, "x")]))

@@ -6,8 +6,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from lithify.core.fields import Bytes, Count
+from lithify.core.fields import Bytes, Count, Seconds
 from lithify.http.documents.tables import AboutTable, AnswerColumn, Document
+from lithify.http.series import Unit
 from lithify.http.tokens import Scope, Token
 
 
@@ -44,6 +45,23 @@ class LakeDocument(Document):
     tables: Count = Field(description="How many tables the caller may read.")
     disk: DiskDocument | None = Field(description="Its disk; null in a bucket.")
     caller: CallerDocument = Field(description="The token of this request.")
+
+
+class LineDocument(Document):
+    """One thing over time."""
+
+    name: str = Field(description="Its name.", examples=["pending_rows"])
+    what: str = Field(description="What it is.")
+    unit: Unit = Field(description="What its values are.")
+    values: list[float | None] = Field(description="One for each of `times`; null where there was nothing to tell.")
+
+
+class SeriesDocument(Document):
+    """What the service did over the last hours."""
+
+    interval_s: Seconds = Field(description="Seconds between two samples.", examples=[10])
+    times: list[float] = Field(description="When samples were taken, in seconds since 1970.")
+    lines: list[LineDocument] = Field(description="What they say, of tables that are open in this service.")
 
 
 class TableColumns(AboutTable):

@@ -13,12 +13,15 @@ from lithify.http.auth import Caller, needs
 from lithify.http.documents.lake import (
     DiskDocument,
     LakeDocument,
+    LineDocument,
     SchemaDocument,
+    SeriesDocument,
     TableColumns,
     caller_document,
 )
 from lithify.http.documents.tables import answer_columns
-from lithify.http.service import LakeDep
+from lithify.http.series import INTERVAL_S, lines_of
+from lithify.http.service import LakeDep, ServiceDep
 from lithify.http.tokens import SCOPES
 from lithify.lake.internals import internals
 
@@ -63,3 +66,18 @@ def schema(
         except LithifyError:
             unreadable.append(name)
     return SchemaDocument(tables=found, more=len(names) > limit, unreadable=unreadable)
+
+
+@router.get("/series", summary="What the service did over the last hours")
+def series(
+    service: ServiceDep,
+    _: Annotated[Caller, needs("read", "maintain")],
+    since: Annotated[float, Query(description="Only samples after this, in seconds since 1970.", ge=0, le=1e11)] = 0,
+) -> SeriesDocument:
+    """A sample every ten seconds, for six hours, since the service began. Of years, /metrics tells Prometheus."""
+    samples = service.series.since(since)
+    return SeriesDocument(
+        interval_s=INTERVAL_S,
+        times=[sample.time_s for sample in samples],
+        lines=[LineDocument.model_validate(line) for line in lines_of(samples)],
+    )

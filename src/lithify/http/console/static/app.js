@@ -6,6 +6,7 @@ import { Problem } from "/console/parts.js";
 import { Cache } from "/console/pages/cache.js";
 import { Lake } from "/console/pages/lake.js";
 import { Maintenance } from "/console/pages/maintenance.js";
+import { OverTime } from "/console/pages/series.js";
 import { Sql } from "/console/pages/sql.js";
 import { Table } from "/console/pages/table.js";
 import { Tokens } from "/console/pages/tokens.js";
@@ -14,8 +15,9 @@ const PAGES = [
   { at: "", name: "Lake", page: Lake, needs: ["read", "maintain"] },
   { at: "sql", name: "SQL", page: Sql, needs: ["read"] },
   { at: "maintenance", name: "Maintenance", page: Maintenance, needs: ["read", "maintain"] },
+  { at: "time", name: "Over time", page: OverTime, needs: ["read", "maintain"], whole: true },
   { at: "cache", name: "Cache & queries", page: Cache, needs: ["read", "maintain"] },
-  { at: "tokens", name: "Tokens", page: Tokens, needs: ["admin"] },
+  { at: "tokens", name: "Tokens", page: Tokens, needs: ["admin"], whole: true },
 ];
 
 /** `#/table/shop.orders/files` → ["table", "shop.orders", "files"] */
@@ -91,7 +93,7 @@ function Frame({ lake, onOut, gone }) {
   const [at, ...rest] = useWhere();
   const { caller } = lake;
   const can = rights(caller);
-  const open = PAGES.filter((page) => page.needs.some((scope) => can.has(scope)) && (page.at !== "tokens" || can.may("admin")));
+  const open = PAGES.filter((page) => page.needs.some((scope) => (page.whole ? can.may(scope) : can.has(scope))));
   const page = at === "table" ? { page: Table, name: rest[0] ?? "" } : open.find((each) => each.at === at);
   useEffect(() => {
     document.title = page ? `${page.name} · ${lake.name} · Lithify` : "Lithify";
