@@ -47,6 +47,13 @@ def test_where_nothing_was_asked_no_time_was_taken(client: TestClient, service: 
     assert lines(client)["query_seconds"] == [None, None]
 
 
+def test_where_no_table_is_open_nothing_is_known(client: TestClient, service: Service, lake: Lake) -> None:
+    service.series.take(lake)
+    lake.table("shop.orders").snapshot()
+    service.series.take(lake)
+    assert lines(client)["pending_rows"] == [None, 3.0]
+
+
 def test_nothing_yet(client: TestClient) -> None:
     assert lines(client)["times"] == []
 
@@ -55,7 +62,7 @@ def test_it_has_an_end() -> None:
     series = Series()
     assert all(line.values == [] for line in lines_of([]))
     assert series.since(0) == []
-    sample = Sample(1.0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0)
+    sample = Sample(1.0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0)
     series._samples.extend([sample] * (SAMPLES_MAX + 5))
     assert len(series.since(0)) == SAMPLES_MAX == 2160
 

@@ -27,6 +27,7 @@ class Sample:
     """`queries` and what follows it only go up."""
 
     time_s: float
+    tables_open: int
     pending_rows: int
     pending_files: int
     base_files: int
@@ -60,6 +61,7 @@ def sampled(lake: Lake, time_s: float) -> Sample:
     )
     return Sample(
         time_s,
+        tables_open=len(seen),
         pending_rows=sum(table.pending_rows for table in seen),
         pending_files=sum(table.pending_files for table in seen),
         base_files=sum(table.base_files for table in seen),
@@ -86,7 +88,8 @@ class Series:
 
 def lines_of(samples: Sequence[Sample]) -> list[Line]:
     def level(name: str, what: str, unit: Unit) -> Line:
-        return Line(name, what, unit, [float(getattr(sample, name)) for sample in samples])
+        # With no table open nothing is known, which is not the same as nothing there.
+        return Line(name, what, unit, [getattr(sample, name) if sample.tables_open else None for sample in samples])
 
     def rate(name: str, of: str, what: str, unit: Unit) -> Line:
         return Line(name, what, unit, [None, *_per(samples, of, lambda a, b: b.time_s - a.time_s)][: len(samples)])

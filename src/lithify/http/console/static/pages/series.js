@@ -41,9 +41,9 @@ function Chart({ line, times, from }) {
     const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
     const axis = { stroke: colour("--muted"), font: "11px system-ui", grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
     const options = {
-      width: place.current.clientWidth, height: 150, legend: { show: false }, cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
+      width: place.current.clientWidth, height: 150, padding: [8, 6, 0, 0], legend: { show: false }, cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
       scales: { x: { range: (_, low, high) => [low, Math.max(high, low + 60)] }, y: { range: (_, __, high) => [0, (high || 1) * 1.1] } },
-      axes: [{ ...axis, space: 90, values: (_, at) => at.map((time) => new Date(time * 1000).toISOString().slice(11, 16)) }, { ...axis, size: 70, space: 36, values: (_, at) => at.map(show) }],
+      axes: [{ ...axis, size: 26, space: 80, values: (_, at) => at.map((time) => new Date(time * 1000).toISOString().slice(11, at.at(-1) - at[0] < 240 ? 19 : 16)) }, { ...axis, size: 70, space: 36, values: (_, at) => at.map(show) }],
       series: [{}, { stroke: colour("--c1"), width: 1.6, points: { show: false }, fill: colour("--accent-soft") }],
     };
     plot.current = new uPlot(options, shown, place.current);
@@ -56,7 +56,7 @@ function Chart({ line, times, from }) {
   }, [scheme]);
   useEffect(() => plot.current?.setData(shown) && undefined, [times, from, line]);
   const last = known.at(-1);
-  const said = known.length ? `now ${show(last)}, at least ${show(Math.min(...known))}, at most ${show(Math.max(...known))}` : "nothing to tell yet";
+  const said = known.length ? `now ${show(last)}, at most ${show(Math.max(...known))}` : "nothing to tell yet";
   return html`<${Card} title=${NAMES[line.name] ?? line.name} sub=${said}><div ref=${place} role="img" aria-label=${`${line.what} ${said}`}></div><//>`;
 }
 
