@@ -73,6 +73,6 @@ def test_fields_inside_of_structs_change(remote: RemoteLake, lake: Lake, name: s
     table.rename_column("place.city", "town")
     assert table.get(1) == {"id": 1, "place": {"town": "ulm", "zip": None}}
     table.drop_column("place.zip")
-    with pytest.raises(InvalidRequest, match="place.zip"):
+    with pytest.raises(InvalidRequest, match=r"place\.zip"):
         table.upsert(pa.table({"id": [1], "place": [{"town": "rom", "zip": 1}]}))
     assert lake.table(name).get(1) == {"id": 1, "place": {"town": "ulm"}}

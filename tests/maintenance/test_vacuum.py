@@ -531,6 +531,7 @@ def test_a_kill_by_a_real_signal_leaves_a_table_that_works(folder: Path, point: 
 
 def test_a_kill_at_every_step_leaves_a_table_that_works(folder: Path) -> None:
     path = folder / "child" / "lake"
+    path.parent.mkdir()
     vacuums.prepare(path)
     expected = vacuums.run(str(copied(path, folder / "rehearsal")))
     left = moments(vacuums.run_with, str(path), folder=folder / "child", copies=folder / "left")

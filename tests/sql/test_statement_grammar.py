@@ -105,7 +105,7 @@ def test_statements_travel_between_processes() -> None:
         ("update a.t set n = 1 limit 3", "the end of the statement should stand where 'limit'"),
         ("insert into a.t", "a value or a query"),
         ("insert a.t values (1)", "INTO should stand"),
-        ("insert into a.t default values", "no defaults"),
+        ("insert into a.t default values", "have their defaults"),
         ("insert into a.t values (1) on conflict do", "UPDATE should stand"),
         ("delete a.t", "FROM should stand"),
         ("merge into a.t using (select 1) on true when matched then delete", "needs a name"),

@@ -60,7 +60,7 @@ def set_aside(table: Table) -> list[str]:
 @pytest.mark.parametrize("key", ["id", pytest.param(None, marks=pytest.mark.slow)])
 def test_a_feed_that_is_killed_at_any_step_and_goes_on_brings_every_row_once(folder: Path, key: str | None) -> None:
     child = folder / "child"
-    with Lake(child / "lake") as lake:
+    with Lake(child / "lake", create=True) as lake:
         lake.create_table("a.t", SCHEMA, key=key, order_by="at" if key else None)
     left = moments(bring, str(child / "lake"), str(child / "told"), "a.t", folder=child, copies=folder / "left")
     assert len(left) > 10

@@ -19,6 +19,7 @@ from support.moments import Moment, moments
 @pytest.mark.parametrize("name", crashes.SCENARIOS)
 def test_a_kill_at_every_step_loses_nothing(name: str, folder: Path) -> None:
     lake, told = folder / "child" / "lake", folder / "child" / "acknowledged"
+    lake.parent.mkdir()
     crashes.prepare(crashes.SCENARIOS[name], lake)
     _, states = crashes.run_and_record(name, copied(lake, folder / "rehearsal"))
     found = moments(crashes.run, name, str(lake), str(told), folder=folder / "child", copies=folder / "left")

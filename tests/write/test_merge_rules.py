@@ -198,7 +198,7 @@ def count_and_fold(store: LocalStorage | None, path: str) -> None:
 def test_a_kill_at_any_step_of_writes_and_folds_counts_nothing_twice(folder: Path) -> None:
     """Also for whoever reads between the two commits of a fold."""
     child = folder / "child"
-    with Lake(child / "lake") as lake:
+    with Lake(child / "lake", create=True) as lake:
         lake.create_table("web.pages", COLUMNS, key="page", merge_rules=RULES)
     left = moments(count_and_fold, str(child / "lake"), folder=child, copies=folder / "left")
     assert len(left) > 10

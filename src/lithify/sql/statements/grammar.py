@@ -104,7 +104,10 @@ class _Parser(DdlParser):
         if self._match(TokenType.L_PAREN, advance=False) and not self.begins_query(1):
             columns = self.bracketed(self.name)
         if self._match_text_seq("DEFAULT", "VALUES"):
-            raise InvalidRequest("INSERT … DEFAULT VALUES: columns have no defaults here; give the values")
+            raise InvalidRequest(
+                "INSERT … DEFAULT VALUES is not known here: name columns and give their values; those that are left out "
+                "have their defaults"
+            )
         source = self.query()
         conflict = None
         if self._match_text_seq("ON", "CONFLICT"):
