@@ -105,7 +105,7 @@ class _Parser(DdlParser):
             columns = self.bracketed(self.name)
         if self._match_text_seq("DEFAULT", "VALUES"):
             raise InvalidRequest(
-                "INSERT … DEFAULT VALUES is not known here: name columns and give their values; those that are left out "
+                "INSERT … DEFAULT VALUES is not known here: name columns and give their values; those left out "
                 "have their defaults"
             )
         source = self.query()
