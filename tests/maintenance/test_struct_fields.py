@@ -191,6 +191,24 @@ def test_what_cannot_be_is_refused(
         what(table)
 
 
+def test_a_table_without_a_key_changes_inside_too(lake: Lake) -> None:
+    table = lake.create_table("s.k", COLUMNS)
+    table.append([row(1), row(2)])
+    table.fold()
+    table.append([row(3, "rom")])
+    table.delete([{"id": 2}])
+    table.rename_column("place.city", "town")
+    table.drop_column("place.geo")
+    table.delete([{"id": 1}])
+
+    assert rows_of(table) == [{"id": 3, "place": {"town": "rom"}, "v": "x"}]
+    fed = [(found["id"], found["place"], found["_kind"]) for found in table.feed(1).to_pylist()]
+    kiel = {"town": "kiel"}
+    assert fed == [(3, {"town": "rom"}, "insert"), (2, kiel, "delete"), (1, kiel, "delete")]
+    table.fold()
+    assert rows_of(table) == base_rows(table) == [{"id": 3, "place": {"town": "rom"}, "v": "x"}]
+
+
 def test_a_writer_that_still_sends_an_old_field_is_told_and_nothing_is_lost(table: Table) -> None:
     table.rename_column("place.city", "town")
     old = [row(1, "rom")]

@@ -10,7 +10,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from lithify import Lake, Settings, Table
+from lithify import InvalidRequest, Lake, Settings, Table
+from lithify.spark.datasource.read import check_wanted
+from lithify.spark.schemas import spark_schema
 from support.bags import bag
 
 pytestmark = pytest.mark.spark
@@ -91,3 +93,9 @@ def test_fields_inside_of_structs(folder: Path, spark: SparkSession) -> None:
 
 def texts(rows: list[dict[str, Any]]) -> list[str]:
     return sorted(map(str, rows))
+
+
+def test_a_reader_that_wants_a_field_that_is_gone_is_told_which() -> None:
+    more = pa.struct([("city", pa.string()), ("geo", pa.struct([("lat", pa.int64()), ("alt", pa.int64())]))])
+    with pytest.raises(InvalidRequest, match=r"no field 's\.geo\.alt'"):
+        check_wanted(spark_schema(pa.schema([("s", more)])), pa.schema([("id", pa.int64()), ("s", PLACE)]))

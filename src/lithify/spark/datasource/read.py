@@ -96,12 +96,29 @@ def check_wanted(wanted: StructType, columns: pa.Schema) -> None:
             raise InvalidRequest(
                 f"the table has no column {field.name!r}: it has {', '.join(columns.names)}", column=field.name
             )
+        there = known[field.name].dataType
+        if (gone := _gone(field.dataType, there, field.name)) is not None:
+            raise InvalidRequest(
+                f"the table has no field {gone!r}: column {field.name!r} is {there.simpleString()}", column=field.name
+            )
         if _shape(field.dataType) != _shape(known[field.name].dataType):
             raise InvalidRequest(
                 f"column {field.name!r} is {known[field.name].dataType.simpleString()} in the table, not "
                 f"{field.dataType.simpleString()}: load it as it is and cast it in the DataFrame",
                 column=field.name,
             )
+
+
+def _gone(wanted: Any, there: Any, path: str) -> str | None:
+    """The path of a field that is wanted and not there."""
+    if isinstance(wanted, StructType) and isinstance(there, StructType):
+        for field in wanted.fields:
+            here = f"{path}.{field.name}"
+            if field.name not in there.names:
+                return here
+            if (found := _gone(field.dataType, there[field.name].dataType, here)) is not None:
+                return found
+    return None
 
 
 def _shape(kind: Any) -> str:
