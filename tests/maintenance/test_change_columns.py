@@ -18,7 +18,7 @@ from lithify.core.column_changes import ColumnChange, Reshape, is_wider, stood_a
 from lithify.core.schema import COLUMNS_FORMAT, FORMAT_PROPERTY
 from lithify.core.type_text import parse_type
 from lithify.jobs import recovery
-from support.faults import FaultyStore, Gate
+from support.faults import FaultyStore, Gate, Stopped, stop
 
 COLUMNS = pa.schema(
     [
@@ -387,8 +387,8 @@ def test_a_change_that_meets_others_on_its_way(folder: Path, table: Table, lake:
 def test_whoever_reads_between_the_halves_reads_the_columns_from_before(folder: Path, table: Table) -> None:
     """Killed behind the first half, the change is ended by recovery, and until then nothing of it is seen."""
     before, seq = rows_of(table), table.snapshot().seq
-    store = FaultyStore("columns_settled.commit", _stop)
-    with Lake(folder / "lake", settings=SETTINGS, store=store) as dies, pytest.raises(_Stopped):
+    store = FaultyStore("columns_settled.commit", stop)
+    with Lake(folder / "lake", settings=SETTINGS, store=store) as dies, pytest.raises(Stopped):
         dies.table("s.t").rename_column("n", "amount")
     with Lake(folder / "lake", settings=SETTINGS) as next_one:
         found = next_one.table("s.t")
@@ -405,21 +405,13 @@ def test_whoever_reads_between_the_halves_reads_the_columns_from_before(folder: 
 
 def test_a_column_that_somebody_died_adding_is_there_before_another_changes(folder: Path, table: Table) -> None:
     """Else the name could be taken twice, by the change in base and by the new column in changes."""
-    store = FaultyStore("add_column.durable", _stop)
-    with Lake(folder / "lake", settings=SETTINGS, store=store) as dies, pytest.raises(_Stopped):
+    store = FaultyStore("add_column.durable", stop)
+    with Lake(folder / "lake", settings=SETTINGS, store=store) as dies, pytest.raises(Stopped):
         dies.table("s.t").add_column(pa.field("amount", pa.int64()))
     with pytest.raises(Conflict, match="has a column 'amount' already"):
         table.rename_column("n", "amount")
     table.rename_column("n", "number")
     assert table.schema.names == ["id", "number", "note", "must", "amount"] == list(base_rows(table)[0])
-
-
-class _Stopped(BaseException):
-    pass
-
-
-def _stop() -> None:
-    raise _Stopped
 
 
 # -- what looks at the past

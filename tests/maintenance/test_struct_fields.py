@@ -17,7 +17,7 @@ from lithify.core.type_text import parse_type
 from lithify.files.local import LocalStorage
 from lithify.jobs import recovery
 from support.effort import SOAK
-from support.faults import FaultyStore, RecordingStore
+from support.faults import FaultyStore, RecordingStore, Stopped, stop
 
 PLACE = "struct<city:string,geo:struct<lat:int64,lon:int64>>"
 COLUMNS = pa.schema([("id", pa.int64()), ("place", parse_type(PLACE)), ("v", pa.string())])
@@ -263,7 +263,7 @@ def test_a_change_that_somebody_died_of_is_there_as_a_whole_or_not_at_all(folder
         ]
     for number, (name, nth) in enumerate(points):
         path = folder / f"dies-{number}"
-        assert not _renamed(path, FaultyStore(name, _stop, nth=nth)), f"{name} {nth}"
+        assert not _renamed(path, FaultyStore(name, stop, nth=nth)), f"{name} {nth}"
         with Lake(path) as lake:
             table = lake.table("s.t")
             recovery.recover(lake._runtime)
@@ -283,14 +283,6 @@ def _renamed(path: Path, store: LocalStorage) -> bool:
     try:
         with Lake(path, store=store) as lake:
             lake.table("s.t").rename_column("place.city", "town")
-    except _Stopped:
+    except Stopped:
         return False
     return True
-
-
-class _Stopped(BaseException):
-    pass
-
-
-def _stop() -> None:
-    raise _Stopped

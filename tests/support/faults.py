@@ -64,6 +64,14 @@ def kill_process() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Stopped(BaseException):
+    """Ends what is under way as a death would, within this process: nothing may catch it."""
+
+
+def stop() -> None:
+    raise Stopped
+
+
 def os_failure(number: int) -> Callable[[], None]:
     """Fail as the operating system does, e.g. `os_failure(errno.ENOSPC)` for a full disk."""
 

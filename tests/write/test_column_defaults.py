@@ -17,7 +17,7 @@ from lithify.core.schema import DEFAULTS_FORMAT
 from lithify.core.type_text import parse_type
 from lithify.files.local import LocalStorage
 from support.effort import SOAK
-from support.faults import FaultyStore, RecordingStore
+from support.faults import FaultyStore, RecordingStore, Stopped, stop
 
 COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string()), ("status", pa.string()), ("stock", pa.int32())])
 DEFAULTS = {"status": "new", "stock": 7}
@@ -320,7 +320,7 @@ def test_a_column_and_its_default_come_together_whenever_somebody_dies(folder: P
     assert {"add_column.commit", "add_column.committed"} <= {name for name, _ in points}
     for number, (name, nth) in enumerate(points):
         path = folder / f"dies-{number}"
-        assert not _added(path, FaultyStore(name, _stop, nth=nth)), f"{name} {nth}"
+        assert not _added(path, FaultyStore(name, stop, nth=nth)), f"{name} {nth}"
         with Lake(path) as lake:
             table = lake.table("s.t")
             if "status" not in table.schema.names:
@@ -337,14 +337,6 @@ def _added(path: Path, store: LocalStorage) -> bool:
     try:
         with Lake(path, store=store) as lake:
             lake.table("s.t").add_column(pa.field("status", pa.string()), default="new")
-    except _Stopped:
+    except Stopped:
         return False
     return True
-
-
-class _Stopped(BaseException):
-    pass
-
-
-def _stop() -> None:
-    raise _Stopped
