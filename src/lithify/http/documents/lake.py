@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from lithify.core.fields import Bytes, Count, Seconds
+from lithify.core.fields import Bytes, Seconds
 from lithify.http.documents.tables import AboutTable, AnswerColumn, Document
 from lithify.http.series import Unit
 from lithify.http.tokens import Scope, Token
@@ -42,7 +42,6 @@ class LakeDocument(Document):
     name: str = Field(description="The last part of the lake's place.", examples=["lake"])
     version: str = Field(description="The version of Lithify that answers.", examples=["0.1.0"])
     storage: Literal["folder", "bucket"] = Field(description="Where the lake lies.")
-    tables: Count = Field(description="How many tables the caller may read.")
     disk: DiskDocument | None = Field(description="Its disk; null in a bucket.")
     caller: CallerDocument = Field(description="The token of this request.")
 

@@ -222,6 +222,7 @@ class CompactionStatsDocument(Document):
 
     tables: list[TableUpkeep] = Field(description="By name, at most `limit` of them.")
     more: bool = Field(description="Whether there are more tables than were looked at.")
+    tables_total: Count = Field(description="How many there are, also before `after` and without `contains`.")
     base_files: Count = Field(description="Files of base of these tables.")
     base_bytes: Bytes = Field(description="Bytes of base of these tables.")
     pending_files: Count = Field(description="Their change files that are not folded yet.")

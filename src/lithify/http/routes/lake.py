@@ -32,14 +32,13 @@ router = APIRouter(tags=["lake"])
 
 @router.get("/lake", summary="The lake, this service, and who asks")
 def lake(lake: LakeDep, caller: Annotated[Caller, needs(*SCOPES, per_table=True)]) -> LakeDocument:
-    """Any valid token may ask. It tells no path, and no name of a table."""
+    """Any valid token may ask. It tells no path and no name of a table, and looks at none."""
     store = internals(lake).runtime.store
     space = None if store.remote else disk_space(lake.path)
     return LakeDocument(
         name=lake.path.name,
         version=__version__,
         storage="bucket" if store.remote else "folder",
-        tables=sum(caller.may("read", name) for name in lake.tables()),
         disk=None if space is None else DiskDocument(bytes=space.bytes, free_bytes=space.free_bytes),
         caller=caller_document(caller.token),
     )

@@ -112,12 +112,14 @@ def stats(
     """Looks at the logs of each table. One that cannot be looked at says why in `error`, and the others go on. If there
     are `more`, ask `after` the last one.
     """
+    tables_total = len(names)
     names = [name for name in names if (after is None or name > after) and (contains is None or contains in name)]
     lake = service.lake
     found = [_table_maintenance(service, name, age_s_max) for name in names[:limit]]
     return CompactionStatsDocument(
         tables=found,
         more=len(names) > limit,
+        tables_total=tables_total,
         base_files=sum(each.base_files for each in found),
         base_bytes=sum(each.base_bytes for each in found),
         pending_files=sum(each.pending_files for each in found),

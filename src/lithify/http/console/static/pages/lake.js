@@ -19,7 +19,7 @@ export function Lake({ lake, can }) {
     }, 250);
     return () => clearTimeout(timer);
   }, [find]);
-  const facts = useGet("/v1/lake", null, REFRESH_S);
+  const facts = useGet("/v1/lake", null, 60);
   const stats = useGet("/v1/maintenance/stats", { limit: PAGE, after: starts.at(-1), contains: asked, age_s_max: 60 }, REFRESH_S);
   const now = facts.data ?? lake;
   return html`<div class="stack">
@@ -54,7 +54,7 @@ function Sums({ lake, stats, part }) {
   const shown = part ? "of those shown" : null;
   const free = lake.disk && lake.disk.free_bytes / lake.disk.bytes;
   return html`<${Tiles}>
-    <${Tile} name="Tables" value=${count(lake.tables)} under=${broken ? plural(broken, "cannot be read", "cannot be read") : slow ? `${count(slow)} slow to read` : "all in order"} tone=${broken ? "bad" : ""} />
+    <${Tile} name="Tables" value=${count(stats.tables_total)} under=${broken ? plural(broken, "cannot be read", "cannot be read") : slow ? `${count(slow)} slow to read` : "all in order"} tone=${broken ? "bad" : ""} />
     <${Tile} name="Rows in base" value=${short(sum((table) => table.base_rows))} under=${shown} />
     <${Tile} name="Base" value=${bytes(stats.base_bytes)} under=${plural(stats.base_files, "file")} />
     <${Tile} name="Pending changes" value=${short(stats.pending_rows)} under=${plural(stats.pending_files, "file")} />

@@ -10,8 +10,10 @@ const tableLink = (name) => html`<a href=${`#/table/${encodeURIComponent(name)}`
 // To see what is due, the logs of every table are looked at: on a large lake only if somebody asks for it.
 const LOOKED_AT_MAX = 100;
 
-export function Maintenance({ lake, can }) {
-  const [look, setLook] = useState(lake.tables <= LOOKED_AT_MAX);
+export function Maintenance({ can }) {
+  const [asked, setAsked] = useState(false);
+  const tables = useGet("/v1/maintenance/stats", { limit: 1, age_s_max: 60 }).data?.tables_total;
+  const look = asked || tables <= LOOKED_AT_MAX;
   const status = useGet("/v1/maintenance/status", null, REFRESH_S);
   const jobs = useGet("/v1/maintenance/jobs", { limit: 100 }, REFRESH_S);
   const history = useGet("/v1/maintenance/history", { limit: 30 }, REFRESH_S);
@@ -24,8 +26,8 @@ export function Maintenance({ lake, can }) {
       <${Card} title="Jobs under way" flush><${Loaded} from=${jobs}>${(data) => html`<${Rows} caption="Jobs under way" columns=${RUNNING} rows=${data.jobs} keyOf=${(job) => job.id}
         empty=${html`<${Empty} title=${data.cycle ? "The cycle looks at what is due" : "No job runs now"}>${data.cycle ? `since ${data.cycle.since}` : "Cycles start them when something is due."}<//>`} />`}<//><//>
     </div>
-    <${Card} title="What a cycle would do now" flush aside=${html`<button class="plain" onClick=${() => (look ? candidates.again() : setLook(true))}>${look ? "Look again" : "Look"}</button>`}>
-      <${Loaded} from=${candidates}>${(data) => data.unasked ? html`<${Empty} title=${`There are ${count(lake.tables)} tables`}>To see what is due, the logs of all of them are looked at, which takes a while.<//>` : html`<${Rows} caption="Jobs that a cycle would run" columns=${CANDIDATES} rows=${data.candidates} empty=${html`<${Empty} title="Nothing is due">Tables are folded and compacted as far as their options ask for it.<//>`} />
+    <${Card} title="What a cycle would do now" flush aside=${html`<button class="plain" onClick=${() => (look ? candidates.again() : setAsked(true))}>${look ? "Look again" : "Look"}</button>`}>
+      <${Loaded} from=${candidates}>${(data) => data.unasked ? html`<${Empty} title=${tables === undefined ? "Looking …" : `There are ${plural(tables, "table")}`}>To see what is due, the logs of all of them are looked at, which takes a while.<//>` : html`<${Rows} caption="Jobs that a cycle would run" columns=${CANDIDATES} rows=${data.candidates} empty=${html`<${Empty} title="Nothing is due">Tables are folded and compacted as far as their options ask for it.<//>`} />
         ${data.more && html`<p class="muted body">There are more.</p>`}
         ${data.skipped.length > 0 && html`<${Rows} caption="Tables that are held back" columns=${SKIPPED} rows=${data.skipped} />`}`}<//>
     <//>
