@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
-WAIT_MS = 15_000
+WAIT_MS = 30_000
 
 
 @pytest.fixture(scope="session")
