@@ -211,6 +211,11 @@ class TestTrouble:
         page = signed_in.go("#/table/log.events", "log.events")
         page.get_by_text("This token may not do that").wait_for()
 
+    def test_a_writer_is_told_that_there_is_nothing_to_look_at(self, console: Console, visit: Visiting) -> None:
+        _, secret = console.tokens.create("writer", ("write",))
+        page = visit(console).sign_in(secret).page
+        page.get_by_role("heading", level=1, name="There is nothing to look at").wait_for()
+
 
 class TestWork:
     def test_a_query_is_run_explained_and_downloaded(self, console: Console, visit: Visiting) -> None:

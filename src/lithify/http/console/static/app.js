@@ -89,6 +89,9 @@ function Unknown() {
   return html`<main id="main" class="note"><h1 tabindex="-1">There is no such page</h1><p><a href="#/">To the lake</a></p></main>`;
 }
 
+const Nothing = () => html`<main id="main" class="note"><h1 tabindex="-1">There is nothing to look at</h1>
+  <p>This token may write, and neither read nor maintain tables: the console has no page for it. Sign in with another one.</p></main>`;
+
 function Frame({ lake, onOut, gone }) {
   const [at, ...rest] = useWhere();
   const { caller } = lake;
@@ -105,7 +108,7 @@ function Frame({ lake, onOut, gone }) {
       <div class="who"><span title=${`Lithify ${lake.version}`}>${lake.name}</span><span>${caller.name} (${caller.scopes.join(", ")})</span><button class="plain" onClick=${onOut}>Sign out</button></div>
     </header>
     ${gone && html`<div class="banner" role="status">The service does not answer. What you see is what it said last; this page tries again by itself.</div>`}
-    ${page ? html`<main id="main" key=${at}><${page.page} lake=${lake} can=${can} path=${rest} /></main>` : html`<${Unknown} />`}`;
+    ${page ? html`<main id="main" key=${at}><${page.page} lake=${lake} can=${can} path=${rest} /></main>` : open.length ? html`<${Unknown} />` : html`<${Nothing} />`}`;
 }
 
 function App({ start }) {
