@@ -10,11 +10,13 @@ from fastapi import APIRouter, Depends, FastAPI
 from starlette.testclient import TestClient
 
 from lithify.http.auth import Need, Public, endpoints_of, needs
+from lithify.http.console.files import console_files
 from lithify.http.hosts import Hosts
 from lithify.http.tokens import Tokens
 from support.probes import add_probes
 
 ClientWith = Callable[..., TestClient]
+BASE_URL = "http://127.0.0.1"
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +24,10 @@ def _probes(app: FastAPI) -> None:
     add_probes(app)
 
 
-@pytest.mark.parametrize("path", ["/v1/tables", "/metrics", "/probe/write", "/nowhere", "/health", "/docs/x", "//docs"])
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/tables", "/metrics", "/probe/write", "/nowhere", "/health", "/docs/x", f"{BASE_URL}//docs", f"{BASE_URL}//"],
+)
 def test_without_a_token_there_is_nothing(stranger: TestClient, path: str) -> None:
     answer = stranger.get(path)
 
@@ -139,6 +144,8 @@ def test_every_route_says_who_may_call_it(app: FastAPI) -> None:
         "/health/ready",
         "/docs",
         "/openapi.json",
+        "/v1/session",
+        *console_files(),
     }
 
 
