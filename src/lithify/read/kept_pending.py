@@ -36,6 +36,10 @@ class KeptPending:
         self._bytes_max = bytes_max
         self._known: Known | None = None
 
+    @property
+    def empty(self) -> bool:
+        return self._known is None
+
     def before(self, base: Hashable, pending: Sequence[DataFile], wanted: Sequence[DataFile]) -> Known | None:
         """What is known of the first of the wanted change files, if all that is `pending` until then is wanted."""
         known = self._known

@@ -11,7 +11,7 @@ import contextlib
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -242,10 +242,12 @@ class Reader:
     ) -> Overlay:
         """The same, with lines open that give some columns alone where that is possible (`merge/pending.py`)."""
         schema, key_queries = snapshot.schema, self._handles.runtime.serving.key_queries
-        beside = {file.path for file, _ in standing if file.seq}
-        base = (snapshot.base_version, tuple(sorted(beside)), tuple(schema.columns))
         with self._lock:
-            known = self._pending.before(base, [f for f in snapshot.changes if f.path not in beside], changes)
+            known = None
+            if not self._pending.empty:
+                beside = {file.path for file, _ in standing if file.seq}
+                pending = [file for file in snapshot.changes if file.path not in beside]
+                known = self._pending.before(_base_of(snapshot, standing), pending, changes)
             newer = changes if known is None else [file for file in changes if file.seq > known.seq]
             tombstones = None
             if newer and (snapshot.remembered or (known is not None and schema.order_by)):
@@ -264,7 +266,7 @@ class Reader:
             resolved = with_patches(schema, resolved, met)
         if partial and changes:
             resolved = closed(schema, resolved)
-            self._pending.keep(base, changes, resolved)
+            self._pending.keep(_base_of(snapshot, standing), changes, resolved)
         else:
             self._pending.forget()
         return resolved
@@ -503,6 +505,12 @@ class _Made:
         """Paths of the files that can hold one of the keys, by the log."""
         entries = [*self.base.touched(keys), *self.beside.sources]
         return {entry.path for _, entry in entries}
+
+
+def _base_of(snapshot: Snapshot, standing: Sequence[tuple[DataFile, Source]]) -> Hashable:
+    """The same for the same rows of base and of what stands beside it, in the same columns."""
+    beside = tuple(file.path for file, _ in standing if file.seq)
+    return snapshot.base_version, beside, snapshot.schema.generation, tuple(snapshot.schema.columns)
 
 
 def _holding_sources(standing: Sequence[tuple[DataFile, Source]], keys: pa.Table) -> list[Source]:
