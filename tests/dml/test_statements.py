@@ -12,7 +12,10 @@ import pytest
 
 from lithify import Conflict, Executed, InvalidRequest, Lake, LimitExceeded, NotFound, Settings
 from lithify.core.ops import Op
+from lithify.core.schema import define
 from lithify.dml import decide
+from lithify.sql.statements.grammar import parse
+from lithify.sql.statements.model import Merge
 
 
 def rows(lake: Lake, columns: str = "id, status, n", table: str = "shop.orders") -> list[tuple[Any, ...]]:
@@ -104,6 +107,20 @@ def test_what_a_statement_writes_into_an_ordered_table_are_whole_rows(lake: Lake
     lake.execute("update shop.late set n = 1 where id = 1")
 
     assert written(lake, "shop.late") == {Op.REPLACE: 1}
+
+
+def test_a_merge_takes_words_behind_the_name_of_its_source_for_columns_of_the_source() -> None:
+    schema = define(pa.schema([(name, pa.int64()) for name in ("id", "n", "m", "s", "x", "Y")]), "id")
+
+    def meant(text: str) -> list[str]:
+        found = parse(f"merge into a.t as t using a.s as s on t.id = s.id when matched {text}")
+        assert isinstance(found, Merge)
+        return decide.mentioned(found, found.whens, schema)
+
+    assert meant("then update set n = s.n, m = s.x + x") == ["id", "s", "x"]
+    assert meant('and t.s.n = 1 then update set n = "s"."x" + s.s.m') == ["id", "s"]
+    assert meant("and s.y < Y then delete") == ["id", "s", "Y"]
+    assert meant("and struct(t.*) is null then delete") == schema.names
 
 
 def test_a_merge_reads_the_columns_that_its_words_mean(lake: Lake) -> None:

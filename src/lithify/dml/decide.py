@@ -180,7 +180,7 @@ def _merge(statement: Merge, attempt: Attempt) -> Effect:
     alone = picked and can_stay_open(schema) and source.num_rows <= LINES_MAX
     if picked:
         attempt.check_read()
-        given["found"] = attempt.found(source, by, mentioned(statement.on, whens, schema) if alone else schema.names)
+        given["found"] = attempt.found(source, by, mentioned(statement, whens, schema) if alone else schema.names)
     select = texts.MergeTexts(statement, schema, found=picked, alone=alone)
     taken: dict[str, list[pa.Table]] = {"insert": [], "update": [], "delete": [], "lines": []}
     for number, when in enumerate(whens):
@@ -225,17 +225,21 @@ def _merged(taken: dict[str, list[pa.Table]], attempt: Attempt) -> Effect:
 _EVERY_COLUMN = re.compile(r"[.(]\s*\*")
 
 
-def mentioned(on: str, whens: Sequence[When], schema: TableSchema) -> list[str]:
-    """The key, and the columns that the words of a MERGE may mean: all of them where a `*` may stand for columns."""
-    said = [on]
+def mentioned(statement: Merge, whens: Sequence[When], schema: TableSchema) -> list[str]:
+    """The key, and the columns of the target that the words of a MERGE may mean: all of them where a `*` may stand for
+    columns. What stands behind the name of the source is none of them.
+    """
+    said = [statement.on]
     for when in whens:
         values = [item.value for item in when.assignments or ()]
         said += [when.condition or "", *values, *(when.values or ())]
     text = " ".join(said)
     if _EVERY_COLUMN.search(text):
         return schema.names
-    words = {word.strip('"').replace('""', '"').lower() for _, word in words_of(text).tokens}
-    return [name for name in schema.names if name in schema.key or name.lower() in words]
+    words = [word.strip('"').replace('""', '"').lower() for _, word in words_of(text).tokens]
+    of_source = statement.source_name.lower(), "."
+    meant = {word for at, word in enumerate(words) if at < 2 or (words[at - 2], words[at - 1]) != of_source}
+    return [name for name in schema.names if name in schema.key or name.lower() in meant]
 
 
 def written(schema: TableSchema, rows: Sequence[pa.Table], gone: pa.Table | None) -> dict[Op, pa.Table]:
