@@ -293,10 +293,13 @@ class Reader:
     def _told(self, made: _Made, columns: Sequence[str] | None) -> ReadPlan:
         """A plan that tells these columns at least (None: all)."""
         with self._lock:
+            told = made.plan.overlay is not made.opened
+            if told and columns is not None and set(columns) <= set(made.plan.columns):
+                return made.plan
             if made.opened is not None:
                 schema = made.plan.schema
                 overlay = self._filled(schema, made.opened, made.standing, columns)
-                if overlay is not made.opened or made.plan.overlay is made.opened:
+                if overlay is not made.opened or not told:
                     made.plan = replace(made.plan, overlay=shown(schema, overlay))
                     made.opened = overlay if overlay.patches is not None else None
             return made.plan
