@@ -306,3 +306,13 @@ def test_what_waits_for_the_threads_is_bounded_and_their_error_is_told(folder: P
             encoders.result(writer.close(folder))
     writer.abandon()
     assert not (folder / "x.parquet").exists()
+
+
+@pytest.mark.bucket
+def test_rows_in_no_order_are_sorted_here_and_loaded_into_a_bucket(address: str) -> None:
+    rows = pa.table({"id": np.random.default_rng(5).permutation(8_000), "v": ["x"] * 8_000})
+    with Lake(address) as lake:
+        table = lake.create_table("a.t", SCHEMA, key="id")
+        loaded(table, rows.to_batches(max_chunksize=900))
+        assert table.fold().bytes_written == 0
+        assert table.to_arrow(["id"]).column("id").to_pylist() == list(range(8_000))

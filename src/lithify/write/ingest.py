@@ -20,7 +20,7 @@ from lithify.core.missing_columns import refused as refused_columns
 from lithify.core.optional import need
 from lithify.core.results import Commit
 from lithify.core.schema import TableSchema
-from lithify.core.wording import file_names_have, plural
+from lithify.core.wording import plural
 from lithify.errors import InvalidRequest, LithifyError
 from lithify.files.open_parquet import open_file
 from lithify.files.storage import Storage
@@ -31,7 +31,14 @@ from lithify.tables.handles import Handles
 from lithify.text.text_rows import Target
 from lithify.write.bulk import write_frame
 from lithify.write.conditions import Write, conditions_of
-from lithify.write.ingest_here import TextRows, all_set_aside, bad_records, parquet_batches, reads_here
+from lithify.write.ingest_here import (
+    TextRows,
+    all_set_aside,
+    bad_records,
+    no_records,
+    parquet_batches,
+    reads_here,
+)
 from lithify.write.load import load
 from lithify.write.quarantine import set_aside
 
@@ -113,8 +120,9 @@ def ingest(
     size = sum(map(size_bytes, files))  # after the commit nothing may fail
     write = Write(operation, {"detail": f"ingest of {len(files)} files"}, conditions_of(batch_id), complete)
     # What merge rules make of rows is decided by Spark, which compares all rows of a key.
-    way = _here if reads_here(files, runtime.settings) and not schema.rules else _on_spark
-    commit, bad, quarantine = way(handles, files, kind, on_bad_record, encoding, write, progress)
+    here = reads_here(files, runtime.settings) and not schema.rules
+    source = _Source(handles, files, kind, on_bad_record, encoding, write, progress)
+    commit, bad, quarantine = source.loaded_here() if here else source.loaded_on_spark()
     return IngestReport(
         str(handles.name),
         commit.seq,
@@ -127,89 +135,74 @@ def ingest(
     )
 
 
-def _here(
-    handles: Handles,
-    files: Sequence[str],
-    kind: str,
-    on_bad_record: str,
-    encoding: str | None,
-    write: Write,
-    progress: Progress,
-) -> tuple[Commit, int, str | None]:
-    """The commit, how many records did not fit, and where they have been set aside."""
-    schema = handles.schema()
-    if kind == "parquet":
-        names = {name for file in files for name in open_file(file).schema_arrow.names}
-        with _watched(handles, progress):
-            rows = parquet_batches(files, schema)
-            return load(handles, rows, write, distinct=not schema.has_places(names)), 0, None
-    text = TextRows(handles, files, kind, _target(schema, write.complete), encoding, on_bad_record)
-    if write.complete:
-        check_frame(text.columns.names, schema)
-    with _watched(handles, progress):
-        commit = load(handles, text, write, distinct=not schema.has_places(text.columns.names))
-    return commit, text.bad, text.quarantine
+@dataclass(frozen=True)
+class _Source:
+    """Files on their way into a table. Answered is the commit, how many records did not fit, and where these are."""
 
+    handles: Handles
+    files: Sequence[str]
+    kind: str
+    on_bad_record: str
+    encoding: str | None
+    write: Write
+    progress: Progress
 
-def _on_spark(
-    handles: Handles,
-    files: Sequence[str],
-    kind: str,
-    on_bad_record: str,
-    encoding: str | None,
-    write: Write,
-    progress: Progress,
-) -> tuple[Commit, int, str | None]:
-    need("spark")
-    from lithify.spark.ingest import parquet_rows
+    def loaded_here(self) -> tuple[Commit, int, str | None]:
+        handles, files, write = self.handles, self.files, self.write
+        schema = handles.schema()
+        if self.kind == "parquet":
+            names = {name for file in files for name in open_file(file).schema_arrow.names}
+            with _watched(handles, self.progress):
+                rows = parquet_batches(files, schema)
+                return load(handles, rows, write, distinct=not schema.has_places(names)), 0, None
+        target = _target(schema, write.complete)
+        text = TextRows(handles, files, self.kind, target, self.encoding, self.on_bad_record)
+        if write.complete:
+            check_frame(text.columns.names, schema)
+        with _watched(handles, self.progress):
+            commit = load(handles, text, write, distinct=not schema.has_places(text.columns.names))
+        return commit, text.bad, text.quarantine
 
-    progress("starting Spark", None)
-    spark, schema = handles.runtime.spark(), handles.schema()
-    progress(f"reading {plural(len(files), f'{kind} file')}", None)
-    bad, quarantine = 0, None
-    if kind == "parquet":
-        frame = parquet_rows(spark, files, schema.columns)
-    else:
-        progress("checking records", None)
-        frame, bad, quarantine = _text_rows(handles, spark, files, kind, on_bad_record, encoding, write.complete)
-    with _watched(handles, progress):
-        return write_frame(handles, frame, write), bad, quarantine
+    def loaded_on_spark(self) -> tuple[Commit, int, str | None]:
+        need("spark")
+        from lithify.spark.ingest import parquet_rows
+
+        self.progress("starting Spark", None)
+        spark = self.handles.runtime.spark()
+        self.progress(f"reading {plural(len(self.files), f'{self.kind} file')}", None)
+        if self.kind == "parquet":
+            frame, bad, quarantine = parquet_rows(spark, self.files, self.handles.schema().columns), 0, None
+        else:
+            self.progress("checking records", None)
+            frame, bad, quarantine = self._text_rows(spark)
+        with _watched(self.handles, self.progress):
+            return write_frame(self.handles, frame, self.write), bad, quarantine
+
+    def _text_rows(self, spark: SparkSession) -> tuple[DataFrame, int, str | None]:
+        """Rows that fit; how many records do not, and where they have been set aside."""
+        from lithify.spark.ingest import TextFiles
+
+        handles, files = self.handles, self.files
+        text = TextFiles(spark, files, self.kind, _target(handles.schema(), self.write.complete), self.encoding)
+        found = text.check()
+        if not found.records:
+            raise no_records(files, self.kind)
+        if not found.bad:
+            return text.rows(), 0, None
+        if self.on_bad_record == "fail":
+            raise bad_records(found.examples, found.bad, str(handles.name))
+        name = handles.runtime.new_id()
+        set_aside(handles, name, text.write_bad)
+        folder = str(handles.folder / "quarantine" / name)
+        if found.bad == found.records:
+            raise all_set_aside(files, str(handles.name), found.bad, folder, found.examples[0])
+        return text.rows(), found.bad, folder
 
 
 def _target(schema: TableSchema, complete: bool) -> Target:
     required = tuple(f.name for f in schema.columns if not f.nullable)
     named = needed_columns(schema) if complete else ()
     return Target(schema.columns, required, named=named, defaults=schema.column_defaults)
-
-
-def _text_rows(
-    handles: Handles,
-    spark: SparkSession,
-    files: Sequence[str],
-    kind: str,
-    on_bad_record: str,
-    encoding: str | None,
-    complete: bool,
-) -> tuple[DataFrame, int, str | None]:
-    """Rows that fit; how many records do not, and where they have been set aside."""
-    from lithify.spark.ingest import TextFiles
-
-    text = TextFiles(spark, files, kind, _target(handles.schema(), complete), encoding)
-    found = text.check()
-    if not found.records:
-        raise InvalidRequest(
-            f"{file_names_have(files)} no records{' but column names' if kind == 'csv' else ''}: nothing to load"
-        )
-    if not found.bad:
-        return text.rows(), 0, None
-    if on_bad_record == "fail":
-        raise bad_records(found.examples, found.bad, str(handles.name))
-    name = handles.runtime.new_id()
-    set_aside(handles, name, text.write_bad)
-    folder = str(handles.folder / "quarantine" / name)
-    if found.bad == found.records:
-        raise all_set_aside(files, str(handles.name), found.bad, folder, found.examples[0])
-    return text.rows(), found.bad, folder
 
 
 def check_parquet_files(files: Sequence[str], schema: TableSchema, complete: bool) -> None:

@@ -103,8 +103,7 @@ class TextRows:
                 if batch.rows.num_rows and (self._aside or not self.bad):
                     yield self._completed(batch.rows)
         if not records:
-            names = " but column names" if self._kind == "csv" else ""
-            raise InvalidRequest(f"{file_names_have(self._files)} no records{names}: nothing to load")
+            raise no_records(self._files, self._kind)
         if self.bad:
             self._settle(records, examples)
 
@@ -130,6 +129,11 @@ class TextRows:
         self._handles.runtime.store.make_folder(folder)
         written = write_bad((0, str(folder), self._pieces, self._target))
         return [path_of(written)] if written is not None else []
+
+
+def no_records(files: Sequence[str], kind: str) -> InvalidRequest:
+    names = " but column names" if kind == "csv" else ""
+    return InvalidRequest(f"{file_names_have(files)} no records{names}: nothing to load")
 
 
 def bad_records(examples: Sequence[BadRecord], count: int, table: str) -> InvalidRequest:

@@ -6,7 +6,7 @@ follow the ones before it, runs are gathered and sorted, on disk where they do n
 (`files/encoders.py`). The files are laid out as base wants them, so a fold into an empty range of keys links them.
 
 Memory that this takes at most, beside what the caller holds itself (`Bounds`): a run as it comes and once more while it
-is sorted, or what waits to be encoded, a file for each thread, and a few ranges that are sorted ahead: about 0.5 GiB
+is sorted, or what waits to be encoded, a file for each thread, and a few ranges that are sorted ahead: about 0.8 GiB
 with two threads. The rows of a table in memory that lie in no order are sorted where they are; if they lie in many
 pieces, they are put together first, 1 GiB at most.
 """
@@ -55,7 +55,7 @@ class Bounds:
     """
 
     file_bytes: int = 96 * 2**20
-    run_bytes: int = 128 * 2**20
+    run_bytes: int = 256 * 2**20
     range_bytes: int = 32 * 2**20
     held_bytes_max: int = 2**30
 
