@@ -136,6 +136,17 @@ def test_a_load_leaves_what_an_upsert_of_the_same_rows_leaves(
     assert not list((lake.path / "a/t/changes").glob("bulk-*/run-*"))
 
 
+@pytest.mark.parametrize("held", [True, False])
+def test_parts_that_are_in_order_by_themselves_alone_are_sorted(lake: Lake, held: bool) -> None:
+    first, second = many(1_200).cast(SCHEMA), many(1_200, "newer").cast(SCHEMA).slice(1_100)
+    table = lake.create_table("a.t", SCHEMA, key="id")
+
+    commit = loaded(table, pa.concat_tables([first, second]) if held else [first, second])
+
+    assert commit.rows == table.count() == 1_200
+    assert table.count("v = 'newer'") == 100
+
+
 def test_a_composite_key_of_text_and_dates(lake: Lake) -> None:
     schema = pa.schema([("name", pa.string()), ("day", pa.date32()), ("v", pa.int64())])
     rng = np.random.default_rng(3)
