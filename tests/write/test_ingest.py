@@ -191,6 +191,17 @@ def test_files_that_lack_a_column_or_have_another_are_refused(lake: Lake, inbox:
     assert lake.table("s.t").snapshot().seq == 0
 
 
+@pytest.mark.parametrize("create", [False, True])
+def test_a_file_that_is_no_parquet_is_told(lake: Lake, inbox: Path, create: bool) -> None:
+    if not create:
+        lake.create_table("s.t", SCHEMA, key="id", options=SPARSE)
+    (inbox / "a.parquet").write_bytes(b"PAR1 is how they begin, and end: PAR1")
+
+    with pytest.raises(Corruption, match=r"a\.parquet"):
+        lake.ingest("s.t", str(inbox / "a.parquet"), create=create, key="id")
+    assert lake.tables() == ([] if create else ["s.t"])
+
+
 def test_a_damaged_page_is_told(lake: Lake, inbox: Path) -> None:
     lake.create_table("s.t", SCHEMA, key="id", options=SPARSE)
     path = inbox / "a.parquet"

@@ -105,7 +105,7 @@ def write_files(handles: Handles, write: Write, produce: Produce) -> Commit:
         store.make_folder(root / job.folder)
         files = produce(schema, str(root), job.folder)
         if not write.may_be_empty and not any(file.rows for file, _ in files):
-            raise InvalidRequest("the batch is empty: the DataFrame has no rows")
+            raise InvalidRequest("the batch is empty: there is no row in it")
         store.step("bulk.written")
         jobs.check_outputs(runtime, root, [file for file, _ in files])
         jobs.drop_leftovers(runtime, root, job, [file.path for file, _ in files])

@@ -25,7 +25,6 @@ from lithify.errors import InvalidRequest, LithifyError
 from lithify.files.open_parquet import open_file
 from lithify.files.storage import Storage
 from lithify.files.user_files import size_bytes
-from lithify.index.examine import examine
 from lithify.options.table_options import MissingColumns
 from lithify.tables.handles import Handles
 from lithify.text.text_rows import Target
@@ -35,6 +34,7 @@ from lithify.write.ingest_here import (
     TextRows,
     all_set_aside,
     bad_records,
+    check_footers,
     no_records,
     parquet_batches,
     reads_here,
@@ -112,8 +112,7 @@ def ingest(
     complete = refuses_missing(schema, missing)
     if kind == "parquet":
         progress(f"looking at {plural(len(files), 'file')}", None)
-        for problem in examine([(file, None) for file in files]).values():
-            raise problem
+        check_footers(files)
         if complete or schema.column_defaults:
             check_parquet_files(files, schema, complete)
     operation = mode or ("upsert" if schema.keyed else "append")

@@ -21,6 +21,7 @@ from lithify.files.open_parquet import corrupt, open_file
 from lithify.files.text_files import EXAMPLES_MAX, plan, present, refused, text_batches
 from lithify.files.text_tasks import found_columns, kinds, names_in, types, write_bad
 from lithify.files.user_files import size_bytes
+from lithify.index.examine import examine
 from lithify.settings import Settings
 from lithify.tables.handles import Handles
 from lithify.text.text_rows import BadRecord, Target
@@ -43,7 +44,14 @@ def columns_in(files: Sequence[str], kind: str, encoding: str | None) -> pa.Sche
     return found_columns(kind, [kinds(task)] if kind == "csv" else [types(task)], files[0])
 
 
+def check_footers(files: Sequence[str]) -> None:
+    """Before this process opens one: Arrow ends it on some of them."""
+    for problem in examine([(file, None) for file in files]).values():
+        raise problem
+
+
 def _parquet_columns(files: Sequence[str]) -> pa.Schema:
+    check_footers(files)
     found: dict[str, pa.Field] = {}
     for file in files:
         with open_file(file) as opened:
