@@ -126,7 +126,7 @@ def _read(source: str) -> bytes:
                 data = file.read(INPUT_BYTES_MAX + 1)
     if len(data) > INPUT_BYTES_MAX:
         raise InvalidRequest(
-            f"{_named(source)} is larger than {INPUT_BYTES_MAX // 2**30} GiB: load it with `lithify ingest`, on Spark"
+            f"{_named(source)} is larger than {INPUT_BYTES_MAX // 2**30} GiB: load it with `lithify ingest`"
         )
     return data
 
