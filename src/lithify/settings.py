@@ -185,8 +185,7 @@ class Settings(BaseSettings, TableOptions):  # type: ignore[misc]  # frozen too,
         4 * 2**30,
         ge=0,
         description="Files up to this size in all are loaded by this process; larger ones by Spark, where that is "
-        "installed. 0: always Spark. On two cores this process is faster at any size; on many, Spark makes up for its "
-        "start with some gigabytes.",
+        "installed. 0: always Spark. An estimate, not measured: lower it where Spark has many cores.",
     )
     local_frame_bytes_max: int = Field(
         8 * 2**20,

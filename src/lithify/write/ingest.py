@@ -1,7 +1,7 @@
 """Loading files into a table: CSV, JSON lines or Parquet. A record that does not fit is never dropped silently.
 
-This process reads them (`ingest_here.py`), up to a size from which on Spark, which has to be started first, would be
-faster on many cores. Either way they are one commit, and what is refused is the same.
+This process reads them (`ingest_here.py`), up to a size (a setting) that spares most loads the start of
+Spark. Either way they are one commit, and what is refused is the same.
 """
 
 from __future__ import annotations
