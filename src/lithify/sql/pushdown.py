@@ -8,6 +8,7 @@ be walked; the plan's text shows their scans, and a table with more scans in the
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -181,9 +182,12 @@ class _Typed:
         if not _comparable(column.type, scalar.type):
             return None
         try:
-            return (scalar.as_py(),)
+            value = scalar.as_py()
+            if isinstance(value, dt.datetime) and value.tzinfo is not None:
+                value = value.astimezone(dt.UTC)  # Arrow's zones are of whichever library there is
         except (ValueError, OverflowError):  # a moment beyond Python's calendar
             return None
+        return (value,)
 
     def compare(self, column: pa.Field, op: Op, expr: Expr) -> Part:
         value = self.value(column, expr)

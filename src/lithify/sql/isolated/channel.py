@@ -35,6 +35,10 @@ class Gone(EOFError):
     """The other side has closed its end, or is dead."""
 
 
+class Untrusted(Gone):
+    """The other side lives, and has said what is not taken from it."""
+
+
 class Channel:
     """One end. `idle` is called while nothing comes, every `wait_s`, and may raise."""
 
@@ -127,7 +131,7 @@ class _Wary(pickle.Unpickler):
             found = super().find_class(module, name)
             if isinstance(found, type) and found.__module__ == module:
                 return found
-        raise Gone(f"a query process sent a {module}.{name}")
+        raise Untrusted(f"a query process sent a {module}.{name}")
 
 
 def _close(descriptors: Sequence[int]) -> None:

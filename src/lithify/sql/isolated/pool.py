@@ -35,7 +35,7 @@ from lithify.sql.empty_catalog import Names, TableOf
 from lithify.sql.isolated import cage
 from lithify.sql.isolated.answers import HotStates, OutOfView, Seen, Told
 from lithify.sql.isolated.cage import View, Views, fits, folders_at
-from lithify.sql.isolated.channel import Channel, Gone
+from lithify.sql.isolated.channel import Channel, Gone, Untrusted
 from lithify.sql.isolated.messages import BEGUN, Job, Task
 from lithify.sql.isolated.template import template
 from lithify.sql.limits import out_of_disk, out_of_memory, out_of_time, too_much_of_one
@@ -346,6 +346,9 @@ class QueryProcess:
                         raise about
                     case _:
                         told.reply(kind, about, self._channel)
+        except Untrusted as error:
+            self.stop()
+            raise ComputeFailed(f"the query was stopped: {error}, which none has to; it is a bug in Lithify") from error
         except Gone as error:
             course.check()
             raise self._death(limits.memory_bytes_max, course) from error

@@ -168,6 +168,8 @@ class Service:
         self._channel = channel
         self._segments: dict[int, MappedSegment] = {}
         self._states: dict[int, RowsThere] = {}
+        # Told ahead, and not looked at yet: the service counts on it that they are known.
+        self._ahead: dict[int, HotState] = {}
         self._heads: Mapping[TableRef, Head] = {}
         # The tables that the task turned out to name.
         self.used: list[TableRef] = []
@@ -175,6 +177,9 @@ class Service:
     def begin(self, job: Job, descriptors: Sequence[int]) -> None:
         self._heads, self.used = job.heads, []
         self._learn(job.memory, descriptors)
+        for head in job.heads.values():
+            if head.hot is not None and head.hot.columns is not None:
+                self._ahead[head.hot.id] = head.hot
 
     def ask(self, question: str, about: Any = None) -> Any:
         self._channel.send((question, about))
@@ -187,6 +192,7 @@ class Service:
     def _learn(self, memory: Memory, descriptors: Sequence[int]) -> None:
         for number in memory.forgotten:
             self._states.pop(number, None)
+            self._ahead.pop(number, None)
         for number in memory.gone:
             self._segments.pop(number, None)
         for number, descriptor in zip(memory.new, descriptors, strict=True):
@@ -210,6 +216,7 @@ class Service:
 
     def rows_of(self, state: HotState) -> RowsThere:
         if state.id not in self._states:
+            state = self._ahead.pop(state.id, state)
             blocks = [
                 (self._segments[shape.segment].batch(shape, state.columns), alive) for shape, alive in state.blocks
             ]
