@@ -53,8 +53,8 @@ PURE_ROOMS = {"core", "merge", "options", "text"}
 PURE_MODULES = {
     "backup/manifest.py",
     "cache/extents.py",
-    "cache/rows.py",
-    "delta/batch_ids.py",
+    "cache/hot_rows.py",
+    "delta/batch_txns.py",
     "delta/foreign_bounds.py",
     "delta/forget_rules.py",
     "dml/assign.py",

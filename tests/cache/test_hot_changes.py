@@ -13,7 +13,7 @@ import pytest
 from lithify import Lake, Settings
 from lithify.cache import load as hot_load
 from lithify.cache import rows as hot_rows
-from lithify.cache.rows import ALIVE, HotRows
+from lithify.cache.hot_rows import ALIVE, HotRows
 from lithify.cache.strings import DICTIONARY, VIEW
 from support.effort import examples
 

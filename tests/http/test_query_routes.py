@@ -18,7 +18,7 @@ from lithify.errors import LimitExceeded, NotFound
 from lithify.http.app import create_app
 from lithify.http.documents import tables as documents
 from lithify.http.formats.negotiate import ANSWERS, accepted
-from lithify.http.paging import Paged, ResultCache
+from lithify.http.paging import Paged, PagedAnswers
 from lithify.http.service import Service
 from lithify.http.tokens import Tokens
 from support.waiting import WAIT_S_MAX, eventually
@@ -298,7 +298,7 @@ def paged(id: str, count: int = 1000) -> Paged:
 
 
 def test_kept_answers_take_bounded_memory_and_the_oldest_goes() -> None:
-    cache = ResultCache(bytes_max=30_000)
+    cache = PagedAnswers(bytes_max=30_000)
     for id in ("a", "b", "c"):
         cache.keep("t", paged(id))
     cache.get("t", "a")
@@ -313,7 +313,7 @@ def test_kept_answers_take_bounded_memory_and_the_oldest_goes() -> None:
 
 def test_kept_answers_go_after_a_while() -> None:
     now = [0.0]
-    cache = ResultCache(clock=lambda: now[0])
+    cache = PagedAnswers(clock=lambda: now[0])
     cache.keep("t", paged("a"))
     now[0] = 299
     assert cache.get("t", "a").page(2).column("a")[0].as_py() == 10
@@ -325,7 +325,7 @@ def test_kept_answers_go_after_a_while() -> None:
 
 def test_a_kept_answer_does_not_hold_on_to_the_table_it_came_from() -> None:
     large = pa.table({"a": range(1_000_000)})
-    cache = ResultCache(bytes_max=2**20)
+    cache = PagedAnswers(bytes_max=2**20)
     cache.keep("t", Paged("a", large.slice(500, 20), 10, {}))
     assert cache.get("t", "a").rows.get_total_buffer_size() < 10_000
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lithify.core.arrow_rows import anti_join
 from lithify.core.ops import Change, Op
 from lithify.core.schema import TableSchema, define
-from lithify.merge.resolve import compose, latest_per_key, resolve, without_losers
+from lithify.merge.winners import compose, latest_per_key, resolve, without_losers
 
 Row = dict[str, Any]
 KEYED = define(pa.schema([("v", pa.int64()), ("k", pa.int64())]), "k")

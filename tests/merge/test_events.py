@@ -14,7 +14,7 @@ from lithify.core.schema import TableSchema, define
 from lithify.errors import InvalidRequest
 from lithify.merge.events import resolve_events, with_null_key
 from lithify.merge.partial import line_columns
-from lithify.merge.resolve import compose
+from lithify.merge.winners import compose
 
 Row = dict[str, Any]
 PLAIN = define(pa.schema([("k", pa.int64()), ("v", pa.int64())]), "k")

@@ -23,7 +23,7 @@ from lithify.core.snapshot import UNKNOWN, Bounds, DataFile
 from lithify.merge.apply import distributed_sql
 from lithify.merge.late import kept, remembered, remembering, tombstone_columns, without_late, without_late_sql
 from lithify.merge.partial import line_columns
-from lithify.merge.resolve import compose, latest_per_key, resolve, with_patches, without_losers
+from lithify.merge.winners import compose, latest_per_key, resolve, with_patches, without_losers
 from support.effort import examples
 
 Row = dict[str, Any]

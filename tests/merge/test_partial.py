@@ -18,7 +18,7 @@ from lithify.core.partial_rows import patch_columns
 from lithify.core.schema import TableSchema, define
 from lithify.merge.partial import compose
 from lithify.merge.pending import can_stay_open, closed, extended, filled, keys_lacking, lacking, shown
-from lithify.merge.resolve import resolve, with_patches, without_losers
+from lithify.merge.winners import resolve, with_patches, without_losers
 from support.bags import bag
 from support.effort import examples
 

@@ -20,9 +20,9 @@ from lithify.core.partial_rows import patch_columns
 from lithify.core.schema import TableSchema, define
 from lithify.merge.partial import compose
 from lithify.merge.pending import extended
-from lithify.merge.resolve import compose as merged
-from lithify.merge.resolve import resolve, with_patches
 from lithify.merge.rules import contributions, retractions, whole_lines
+from lithify.merge.winners import compose as merged
+from lithify.merge.winners import resolve, with_patches
 from support.effort import examples
 from support.rules_oracle import Rows, contributed
 

@@ -30,8 +30,9 @@ from lithify.delta.checkpoints import wait_for_checkpoints
 from lithify.files.local import LocalStorage
 from lithify.maintenance.plans import MinorPlan
 from lithify.maintenance.table_maintenance import TableMaintenance
+from lithify.write.batch_ids import conditions_of
 from lithify.write.bulk import Files, write_files
-from lithify.write.conditions import Write, conditions_of
+from lithify.write.conditions import Write
 from support import log_oracle
 from support.bags import bag
 from support.eager import eager

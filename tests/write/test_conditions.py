@@ -12,10 +12,11 @@ from lithify import Conflict, InvalidRequest, Lake, Table
 from lithify.core.ops import Op
 from lithify.core.results import Commit
 from lithify.core.schema import TableSchema
-from lithify.delta.batch_ids import BoundId
+from lithify.delta.batch_txns import BoundId
 from lithify.files.parquet import Layout, PartWriter, part_path
+from lithify.write.batch_ids import conditions_of
 from lithify.write.bulk import Files, write_files
-from lithify.write.conditions import AtSeq, Condition, SeqMoved, Write, conditions_of
+from lithify.write.conditions import AtSeq, Condition, SeqMoved, Write
 from lithify.write.small_writes import Request
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])

@@ -18,7 +18,8 @@ from lithify import Conflict, InvalidRequest, Lake, Table
 from lithify.files.encoders import Encoders, QueuedWriter
 from lithify.files.parquet import Layout, PartWriter
 from lithify.lake.internals import internals
-from lithify.write.conditions import AtSeq, SeqMoved, Write, conditions_of
+from lithify.write.batch_ids import conditions_of
+from lithify.write.conditions import AtSeq, SeqMoved, Write
 from lithify.write.load import LOAD_ROWS_MIN, Bounds, load
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lithify.cache.hot_rows import HotRows
 from lithify.cache.load import expected_bytes, load
 from lithify.cache.memory_account import Budget
 from lithify.cache.refresh import HotSnapshot, advance, is_older
-from lithify.cache.rows import HotRows
 from lithify.compute.background import Later
 from lithify.core.read_plan import ReadPlan
 from lithify.core.results import HotTableStats

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lithify.cache.hot_rows import BLOCK_ROWS_MAX, Block, HotRows, Segment, conformed, join
 from lithify.cache.memory_account import Budget, Room
-from lithify.cache.rows import BLOCK_ROWS_MAX, Block, HotRows, Segment, conformed, join
 from lithify.cache.strings import DICTIONARY, INLINE_BYTES_MAX, VIEW
 from lithify.core.read_plan import ReadPlan, Source
 from lithify.errors import Unavailable

@@ -1,6 +1,6 @@
 """How many bytes the caches hold, told by what is alive and not by what somebody meant to keep.
 
-A block of rows lies in shared memory (`store/shared_memory`). It is charged when it is made and released when the last
+A block of rows lies in shared memory (`cache/shared_memory`). It is charged when it is made and released when the last
 reader of its memory lets go of it, so a table that was replaced while a query reads it still counts. Whoever wants to
 make one asks for room first; the owner of the caches then gives up what it can. Nothing is made without room.
 """
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from lithify.cache.extents import in_pages
-from lithify.cache.rows import StoredBatch
+from lithify.cache.hot_rows import StoredBatch
 from lithify.cache.shared_memory import Layout, SharedMemory
 from lithify.errors import LimitExceeded
 

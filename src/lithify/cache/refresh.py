@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lithify.cache.rows import HotRows
+from lithify.cache.hot_rows import HotRows
 from lithify.core.names import OP, SEQ
 from lithify.core.ops import Change, Op
 from lithify.core.schema import TableSchema
@@ -26,7 +26,7 @@ from lithify.core.snapshot import DataFile, Snapshot
 from lithify.errors import NotFound
 from lithify.merge.late import without_late
 from lithify.merge.partial import has_patches, line_columns
-from lithify.merge.resolve import resolve, with_patches, without_losers
+from lithify.merge.winners import resolve, with_patches, without_losers
 
 if TYPE_CHECKING:
     from lithify.read.reader import Reader

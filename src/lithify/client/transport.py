@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from lithify.client.errors import error_of
-from lithify.delta.batch_ids import InLane
+from lithify.delta.batch_txns import InLane
 from lithify.errors import Cancelled, CommitUnknown, InvalidRequest, LithifyError, Unavailable
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -277,7 +277,7 @@ def _reason(error: httpx.HTTPError) -> str:
 
 
 class Lanes:
-    """Keys for writes that were given none, in as many lanes as writes are under way at once (`delta/batch_ids.py`)."""
+    """Keys for writes that were given none, in as many lanes as writes are under way (`delta/batch_txns.py`)."""
 
     def __init__(self) -> None:
         self._free: list[InLane] = []

@@ -15,7 +15,7 @@ from lithify.core.schema import TableSchema
 from lithify.core.snapshot import ADOPTED, DataFile, Snapshot
 
 if TYPE_CHECKING:
-    from lithify.cache.rows import RowsInMemory
+    from lithify.cache.hot_rows import RowsInMemory
     from lithify.core.predicates import Predicate
 
 

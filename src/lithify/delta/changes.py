@@ -21,8 +21,8 @@ from lithify.core.schema import COLUMN_HISTORY, TableSchema, from_properties
 from lithify.core.snapshot import DataFile
 from lithify.delta.actions import LogChange
 from lithify.delta.archive import LogLimits
+from lithify.delta.head import Definition
 from lithify.delta.log import CommitRecord, DeltaLog
-from lithify.delta.tail import Definition
 from lithify.errors import Corruption, NotFound
 from lithify.files.parquet import Written
 from lithify.files.storage import Storage

@@ -43,13 +43,13 @@ from lithify.delta.commit_outcome import Intent, Lost, NotCommitted
 from lithify.delta.folder import LOG_FOLDER, holds_log
 from lithify.delta.forget import KEEP_TXNS, RETENTION
 from lithify.delta.fsync import Synced
+from lithify.delta.head import Definition, Tail
 from lithify.delta.live_files import newest_known
 from lithify.delta.open_log import check_plain, open_table, translated_error
 from lithify.delta.rebuild import Txns, WrittenAside, keep, needed_files, read_txns, rebuild, written_aside
 from lithify.delta.redefine import redefined
 from lithify.delta.remote_log import commits_of
 from lithify.delta.stated_values import Unfamiliar
-from lithify.delta.tail import Definition, Tail
 from lithify.delta.torn_log import set_torn_commit_aside
 from lithify.delta.trim import TrimReport, lost_to_trim, trim
 from lithify.delta.turns import turns_of

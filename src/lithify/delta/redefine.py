@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 
-from lithify.delta.tail import Definition
+from lithify.delta.head import Definition
 from lithify.errors import InvalidRequest
 
 NTZ = "timestampNtz"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lithify.cache.rows import RowsInMemory
+from lithify.cache.hot_rows import RowsInMemory
 from lithify.core.ops import Overlay
 from lithify.core.predicates import Predicate
 from lithify.core.read_plan import PlannedTable, ReadPlan, Summary

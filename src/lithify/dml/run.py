@@ -14,7 +14,8 @@ from lithify.dml.attempt import Attempt, Reading
 from lithify.dml.decide import Effect, decide
 from lithify.files.read_proof import look_again
 from lithify.sql.statements.model import Delete, Insert, Merge, Update, Writing
-from lithify.write.conditions import Replay, Write, conditions_of
+from lithify.write.batch_ids import conditions_of
+from lithify.write.conditions import Replay, Write
 from lithify.write.decided import Decision, write_decided
 
 if TYPE_CHECKING:

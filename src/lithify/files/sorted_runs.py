@@ -6,7 +6,7 @@ pieces of one range, from all runs, are put together, sorted again, and are the 
 one range is in memory at a time, or a few of them where threads sort ahead.
 
 Rows of equal keys lie in the order of their arrival, or of the order columns before that, nulls lowest: the last one
-wins, as `merge/resolve.py` would have it.
+wins, as `merge/winners.py` would have it.
 """
 
 from __future__ import annotations

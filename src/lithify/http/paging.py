@@ -55,7 +55,7 @@ class _Entry:
 
 
 @dataclass
-class ResultCache:
+class PagedAnswers:
     bytes_max: int = BYTES_MAX
     seconds_max: float = SECONDS_MAX
     clock: Callable[[], float] = time.monotonic

@@ -10,7 +10,7 @@ from fastapi import Depends, Request
 
 from lithify.http.console.sign_in import SignIn
 from lithify.http.metrics import Metrics
-from lithify.http.paging import ResultCache
+from lithify.http.paging import PagedAnswers
 from lithify.http.response_memory import ResponseMemory
 from lithify.http.series import Series
 from lithify.http.tokens import Tokens
@@ -31,7 +31,7 @@ class Service:
     # From the moment that the service was told to stop: what is under way ends, nothing new is ready.
     stopping: bool = False
     # Answers of which further pages may be asked for, and how many requests are at a query now, by token.
-    answers: ResultCache = field(default_factory=ResultCache)
+    answers: PagedAnswers = field(default_factory=PagedAnswers)
     asking: Counter[str] = field(default_factory=Counter)
     series: Series = field(default_factory=Series)
     upkeep: UpkeepMemory = field(default_factory=UpkeepMemory)

@@ -39,7 +39,7 @@ from lithify.delta.commit_outcome import Lost
 from lithify.delta.log import DeltaLog
 from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
 from lithify.files.parquet import Written
-from lithify.jobs.journal import Journal
+from lithify.jobs.past_jobs import Journal
 from lithify.merge.late import kept
 from lithify.metrics.events import tell
 from lithify.tables import presence

@@ -13,8 +13,8 @@ from lithify.core.type_text import type_name
 from lithify.errors import Conflict
 from lithify.files.read_proof import look_again
 from lithify.maintenance.change_columns import ColumnJob, require_column
-from lithify.write.schema_change import add_column as add_null_column
-from lithify.write.schema_change import is_dropped, set_default
+from lithify.write.add_column import add_column as add_null_column
+from lithify.write.add_column import is_dropped, set_default
 
 if TYPE_CHECKING:
     from lithify.lake.internals import TableInternals

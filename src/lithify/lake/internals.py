@@ -48,8 +48,9 @@ from lithify.sql.query_run import QueryRun
 from lithify.sql.statements.travel import traveled
 from lithify.tables.handles import Handles, dropped
 from lithify.tables.runtime import Runtime
-from lithify.write.conditions import Write, conditions_of
-from lithify.write.queue import QueueClosed
+from lithify.write.batch_ids import conditions_of
+from lithify.write.conditions import Write
+from lithify.write.group_commit import QueueClosed
 from lithify.write.small_writes import Request
 
 if TYPE_CHECKING:

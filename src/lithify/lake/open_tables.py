@@ -46,7 +46,7 @@ from lithify.files.read_proof import look_again
 from lithify.read.reader import Reader
 from lithify.tables.handles import Handles, dropped
 from lithify.tables.runtime import Runtime
-from lithify.write.queue import WriteQueue
+from lithify.write.group_commit import WriteQueue
 from lithify.write.small_writes import Writer
 
 if TYPE_CHECKING:

@@ -64,7 +64,8 @@ from lithify.read.reader import Reader
 from lithify.tables.handles import Handles
 from lithify.tables.pins import pinned
 from lithify.tables.tags import tag, tags, untag
-from lithify.write.conditions import AtSeq, SeqMoved, Write, conditions_of
+from lithify.write.batch_ids import conditions_of
+from lithify.write.conditions import AtSeq, SeqMoved, Write
 from lithify.write.load import Many, load, looked_at
 from lithify.write.options import set_options
 from lithify.write.small_writes import Request

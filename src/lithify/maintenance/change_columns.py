@@ -47,7 +47,7 @@ from lithify.jobs.settle_columns import (
 from lithify.maintenance.fold import FoldJob
 from lithify.read.reader import Reader
 from lithify.tables.handles import Handles
-from lithify.write.schema_change import add_column
+from lithify.write.add_column import add_column
 
 ROUNDS_MAX = 5
 REQUIRE_ROUNDS_MAX = 20

@@ -22,8 +22,8 @@ from lithify.core.wording import plural
 from lithify.delta.remote_log import clock_s
 from lithify.errors import ComputeFailed, Conflict, LithifyError, NotFound
 from lithify.jobs import recovery
-from lithify.jobs.journal import Journal
 from lithify.jobs.leases import RenewedLease
+from lithify.jobs.past_jobs import Journal
 from lithify.maintenance.backoff import BackOff, Waiting, Work
 from lithify.maintenance.plans import CompactPlan, Plan
 from lithify.maintenance.reports import CANCELLED, DONE, FAILED, REPLANNED, CycleReport, JobOutcome, Skipped

@@ -32,7 +32,7 @@ from lithify.files.read_proof import Vanished
 from lithify.jobs import jobs
 from lithify.maintenance.plans import MinorPlan
 from lithify.merge.late import ends_of, worth_merging
-from lithify.merge.resolve import compose
+from lithify.merge.winners import compose
 from lithify.read.reader import Reader
 from lithify.tables.handles import Handles
 

@@ -7,7 +7,7 @@
 | in files, with more changes than are merged in memory   | `distributed_sql`, for DataFusion and Spark          |
 | in files that Spark scans                               | `spark/overlay.py`: bitmaps, or an anti-join         |
 | in a file that a fold rewrites                          | `files/rewrite.py`: each new row where its old stood |
-| in a hot table                                          | `cache/rows.py: applied`: hidden rows are marked     |
+| in a hot table                                          | `cache/hot_rows.py: applied`: hidden rows are marked     |
 
 All of them mean the same: `by` are the columns that tell a row (the key, or those that pending tombstones of a table
 with no key go by), a row goes if a hidden line equals it in all of them, and nulls compare equal.
@@ -24,7 +24,7 @@ from lithify.core.arrow_rows import anti_join
 from lithify.core.names import quoted
 from lithify.core.schema import TableSchema, nullable
 from lithify.merge.late import without_late_sql
-from lithify.merge.order import newest_first_sql
+from lithify.merge.newer import newest_first_sql
 from lithify.merge.partial_sql import merged_sql
 
 

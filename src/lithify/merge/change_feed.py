@@ -30,7 +30,7 @@ from lithify.core.column_changes import ColumnChange
 from lithify.core.names import OP, SEQ, quoted
 from lithify.core.ops import Op
 from lithify.core.schema import TableSchema
-from lithify.merge.order import ranked_sql
+from lithify.merge.newer import ranked_sql
 from lithify.merge.partial_sql import whole_events_sql
 
 KIND = "_kind"

@@ -32,8 +32,8 @@ from lithify.core.rows import check_rows, conform, fitted
 from lithify.core.schema import TableSchema, nullable
 from lithify.errors import InvalidRequest
 from lithify.merge.partial import compose_events, has_place
-from lithify.merge.resolve import OPS, compose_lines, lines_of
 from lithify.merge.rules import contributions, whole_lines
+from lithify.merge.winners import OPS, compose_lines, lines_of
 
 
 def resolve_events(

@@ -29,8 +29,8 @@ from lithify.core.names import OP, SEQ
 from lithify.core.ops import BARRIERS, ORDERED_DELETES, Change, Op
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import DataFile
-from lithify.merge.order import older, older_sql
-from lithify.merge.resolve import OPS, by_order, placed, places_of, winners
+from lithify.merge.newer import older, older_sql
+from lithify.merge.winners import OPS, by_order, placed, places_of, winners
 
 # So many files say what is remembered before they are merged, and of so many ages are those that then stay apart.
 FILES_MAX, SPANS = 16, 8

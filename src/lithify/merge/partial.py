@@ -37,7 +37,7 @@ from lithify.core.names import GIVEN, given_text, names_given
 from lithify.core.ops import ORDERED_DELETES, WHOLE, Change, Op
 from lithify.core.partial_rows import patch_columns
 from lithify.core.schema import TableSchema, nullable
-from lithify.merge.order import ranks
+from lithify.merge.newer import ranks
 from lithify.merge.rules import Grouped, newest, reduced
 
 OPS = (Op.UPSERT, Op.REPLACE, Op.DELETE, Op.UPDATE, Op.DELETE_AT, Op.GONE_AT)

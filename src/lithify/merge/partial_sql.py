@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from lithify.core.names import GIVEN, NTH, OP, SEQ
 from lithify.core.schema import TableSchema
-from lithify.merge.order import ranked_sql
+from lithify.merge.newer import ranked_sql
 from lithify.merge.rules_sql import rule_sql
 
 Quote = Callable[[str], str]

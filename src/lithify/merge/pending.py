@@ -22,7 +22,7 @@ from lithify.core.arrow_rows import anti_join, lookup
 from lithify.core.names import GIVEN, given_text, names_given
 from lithify.core.ops import Change, Op, Overlay
 from lithify.core.schema import TableSchema
-from lithify.merge.resolve import resolve
+from lithify.merge.winners import resolve
 
 # A change adds a piece to each column; more than this are put together.
 PIECES_MAX = 32

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from lithify.core.optional import need
 from lithify.errors import Cancelled, Conflict, InvalidRequest, LithifyError
 from lithify.jobs import leases
-from lithify.jobs.journal import Journal
+from lithify.jobs.past_jobs import Journal
 from lithify.pipelines.check import Check, CheckedStep, graph_of
 from lithify.pipelines.context import Context, Moment
 from lithify.pipelines.declaration import Declaration, Graph, Step, parse_pipeline, parse_pipelines

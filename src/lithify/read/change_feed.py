@@ -47,7 +47,7 @@ from lithify.merge.change_feed import (
     row_keys_of,
 )
 from lithify.merge.late import without_late
-from lithify.merge.order import ranked_sql
+from lithify.merge.newer import ranked_sql
 from lithify.read.history import PAGE_COMMIT_ROWS_MAX, ChangesPage, Originals, originals, read_as_now, rows_of
 
 if TYPE_CHECKING:

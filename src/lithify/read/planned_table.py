@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from lithify.cache.rows import HotRows
+from lithify.cache.hot_rows import HotRows
 from lithify.core.ops import Op
 from lithify.core.predicates import Predicate, both, columns_of, conjuncts
 from lithify.core.read_plan import PruningReport, ReadPlan, Source

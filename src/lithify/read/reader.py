@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lithify.cache.rows import HotRows
+from lithify.cache.hot_rows import HotRows
 from lithify.core.arrow_rows import lookup
 from lithify.core.column_types import type_of
 from lithify.core.ops import WHOLE, Change, Overlay
@@ -42,7 +42,7 @@ from lithify.merge.late import remembered, remembering, without_late
 from lithify.merge.partial import completed as completed_row
 from lithify.merge.partial import line_columns
 from lithify.merge.pending import can_stay_open, closed, extended, filled, keys_lacking, lacking, shown
-from lithify.merge.resolve import resolve, with_patches, without_losers
+from lithify.merge.winners import resolve, with_patches, without_losers
 from lithify.read.base_part import BasePart
 from lithify.read.history import incremental_up_to, originals
 from lithify.read.kept_pending import KeptPending

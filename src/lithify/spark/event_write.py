@@ -26,7 +26,7 @@ from lithify.core.schema import TableSchema
 from lithify.files.addresses import path_of
 from lithify.files.parquet import Layout, PartWriter, Written, part_path
 from lithify.merge.events import check_events, resolve_events
-from lithify.merge.resolve import compose
+from lithify.merge.winners import compose
 from lithify.spark.schemas import arrow_schema, in_order_of
 from lithify.spark.tasks import run_partitions
 

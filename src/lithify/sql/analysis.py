@@ -16,7 +16,7 @@ import pyarrow as pa
 from datafusion import DataFrame, SessionContext, SQLOptions
 from datafusion.plan import LogicalPlan
 
-from lithify.cache.rows import RowsInMemory
+from lithify.cache.hot_rows import RowsInMemory
 from lithify.core.expiry import Cutoff
 from lithify.core.names import TableRef
 from lithify.core.predicates import UNKNOWN

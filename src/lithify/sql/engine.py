@@ -19,9 +19,9 @@ import pyarrow as pa
 from datafusion import DataFrame, SessionContext
 from datafusion.catalog import Schema, Table
 
+from lithify.cache.hot_rows import RowsInMemory
 from lithify.cache.memory_account import Budget
 from lithify.cache.results import ResultCache
-from lithify.cache.rows import RowsInMemory
 from lithify.core.names import TableRef, quoted
 from lithify.core.predicates import UNKNOWN, Predicate
 from lithify.core.read_plan import PlannedTable, ReadPlan, Summary

@@ -16,7 +16,7 @@ from datafusion import SessionContext, col
 from datafusion.catalog import Table
 from datafusion.expr import Expr
 
-from lithify.cache.rows import ALIVE, RowsInMemory
+from lithify.cache.hot_rows import ALIVE, RowsInMemory
 from lithify.cache.strings import is_encoded
 from lithify.core.expiry import Cutoff
 from lithify.core.names import quoted

@@ -13,7 +13,7 @@ from lithify.core.names import RESERVED_PREFIX, quoted
 from lithify.core.read_plan import ReadPlan, Source
 from lithify.core.schema import nullable
 from lithify.merge.apply import same_sql, standing
-from lithify.merge.order import older_sql
+from lithify.merge.newer import older_sql
 from lithify.sql.analysis import READ_ONLY
 from lithify.sql.cheap_to_plan import check_cheap_condition
 from lithify.sql.contexts import Contexts

@@ -1,4 +1,4 @@
-"""JSON lines, or one JSON array, as typed rows: values are read by `json_values`, all of a block at once."""
+"""JSON lines, or one JSON array, as typed rows: values are read by `core/json_rows`, all of a block at once."""
 
 from __future__ import annotations
 

@@ -37,8 +37,9 @@ from lithify.files.open_parquet import open_file
 from lithify.files.parquet import Layout, PartWriter, Written, batches_of, part_path, read
 from lithify.files.read_proof import check_whole
 from lithify.files.user_files import is_folder, parquet_files, size_bytes, user_path
+from lithify.write.batch_ids import conditions_of
 from lithify.write.bulk import Files, write_files
-from lithify.write.conditions import AtSeq, SeqMoved, Write, conditions_of
+from lithify.write.conditions import AtSeq, SeqMoved, Write
 from lithify.write.small_writes import Request
 
 if TYPE_CHECKING:

@@ -28,8 +28,9 @@ from lithify.files.user_files import size_bytes
 from lithify.options.table_options import MissingColumns
 from lithify.tables.handles import Handles
 from lithify.text.text_rows import Target
+from lithify.write.batch_ids import conditions_of
 from lithify.write.bulk import write_frame
-from lithify.write.conditions import Write, conditions_of
+from lithify.write.conditions import Write
 from lithify.write.ingest_here import (
     TextRows,
     all_set_aside,

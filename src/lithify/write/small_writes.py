@@ -35,7 +35,7 @@ from lithify.files.open_parquet import footer_in
 from lithify.files.os_errors import InDoubt
 from lithify.files.parquet import Written
 from lithify.merge.partial import line_columns
-from lithify.merge.resolve import compose, latest_per_key
+from lithify.merge.winners import compose, latest_per_key
 from lithify.metrics.events import tell
 from lithify.tables.handles import Handles
 from lithify.write.conditions import Write

@@ -36,8 +36,9 @@ from lithify.files.storage import Storage
 from lithify.jobs import jobs, recovery
 from lithify.spark.datasource.table import Spooled, SpoolTarget
 from lithify.tables.runtime import Owner
+from lithify.write.batch_ids import conditions_of
 from lithify.write.bulk import Files, write_files
-from lithify.write.conditions import Write, conditions_of
+from lithify.write.conditions import Write
 from lithify.write.small_writes import Request
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from lithify.core.json_rows import NAME_SHOWN_MAX, Body, table_of, typed
 from lithify.core.ordered_deletes import check_count, places_in
 from lithify.core.rows import keys_of
 from lithify.core.schema import TableSchema, nullable
-from lithify.delta.batch_ids import BoundId
+from lithify.delta.batch_txns import BoundId
 from lithify.errors import InvalidRequest
 from lithify.http.auth import Caller
 from lithify.text.json_fields import RepeatedField, once

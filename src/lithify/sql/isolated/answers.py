@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lithify.cache.rows import HotRows, RowsInMemory
+from lithify.cache.hot_rows import HotRows, RowsInMemory
 from lithify.cache.shared_memory import Layout, Shared, SharedMemory
 from lithify.core.names import TableRef
 from lithify.core.ops import Overlay

@@ -22,7 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lithify.cache.rows import ALIVE, RowsInMemory, told_alive
+from lithify.cache.hot_rows import ALIVE, RowsInMemory, told_alive
 from lithify.cache.shared_memory import MappedSegment
 from lithify.cache.strings import is_encoded
 from lithify.core.names import TableRef

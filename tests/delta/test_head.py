@@ -28,8 +28,8 @@ from lithify.delta.actions import LogChange, parse_objects
 from lithify.delta.archive import LogLimits
 from lithify.delta.commit_outcome import Intent, Lost
 from lithify.delta.entries import spelled
+from lithify.delta.head import TXNS_KEPT_MAX
 from lithify.delta.log import FOLLOWED_MAX, DeltaLog
-from lithify.delta.tail import TXNS_KEPT_MAX
 from lithify.files.local import LocalStorage
 from lithify.files.parquet import Written
 from support.effort import SOAK
@@ -280,7 +280,7 @@ def test_what_is_kept_of_a_log_that_is_only_followed_is_bounded(tmp_path: Path) 
 
 @pytest.mark.parametrize("ours", [True, False])
 def test_transactions_are_known_however_many_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ours: bool) -> None:
-    monkeypatch.setattr("lithify.delta.tail.TXNS_KEPT_MAX", 10)
+    monkeypatch.setattr("lithify.delta.head.TXNS_KEPT_MAX", 10)
     program, store = Program(tmp_path / "t", random.Random(3)), LocalStorage()
     log, set_ = DeltaLog.open(program.folder, store), dict[str, int]()
     log.limits = lambda: LogLimits(7, retain_hours=24 if ours else None)

@@ -36,9 +36,9 @@ from lithify.core.snapshot import Bounds, DataFile
 from lithify.merge.apply import distributed_sql
 from lithify.merge.events import resolve_events
 from lithify.merge.late import may_keep_out, remembered, tombstone_columns, without_late
-from lithify.merge.order import older, older_sql, ranks
+from lithify.merge.newer import older, older_sql, ranks
 from lithify.merge.partial import line_columns
-from lithify.merge.resolve import compose, resolve, with_patches, without_losers
+from lithify.merge.winners import compose, resolve, with_patches, without_losers
 from support.effort import examples
 
 Row = dict[str, Any]

@@ -31,7 +31,7 @@ from lithify.cache.strings import as_views, is_encoded, plain, plain_array
 from lithify.core.arrow_rows import lookup
 from lithify.core.names import RESERVED_PREFIX
 from lithify.core.ops import Overlay
-from lithify.merge.order import older
+from lithify.merge.newer import older
 
 BLOCK_ROWS_MAX = 65_536
 SMALL_BLOCK_ROWS = BLOCK_ROWS_MAX // 4

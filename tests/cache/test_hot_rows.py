@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lithify.cache.extents import PAGE_BYTES
+from lithify.cache.hot_rows import ALIVE, BLOCK_ROWS_MAX, DEAD_SHARE, Block, HotRows, Segment, conformed
 from lithify.cache.key_search import Wanted
 from lithify.cache.memory_account import Budget
-from lithify.cache.rows import ALIVE, BLOCK_ROWS_MAX, DEAD_SHARE, Block, HotRows, Segment, conformed
 from lithify.cache.strings import DICTIONARY, VIEW
 from lithify.core.ops import Overlay
 from lithify.errors import LimitExceeded

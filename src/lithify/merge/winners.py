@@ -34,7 +34,7 @@ from lithify.core.names import SEQ
 from lithify.core.ops import ORDERED_DELETES, WHOLE, Change, Op, Overlay
 from lithify.core.schema import TableSchema, nullable
 from lithify.merge import partial
-from lithify.merge.order import ascending
+from lithify.merge.newer import ascending
 
 OPS = (Op.UPSERT, Op.REPLACE, Op.DELETE, Op.DELETE_AT, Op.GONE_AT)
 _UPSERT, _REPLACE, _DELETE, _DELETE_AT, _GONE_AT = range(len(OPS))

@@ -10,7 +10,7 @@ import pytest
 
 from lithify.files.local import LocalStorage
 from lithify.files.storage import Storage
-from lithify.jobs.journal import SWAPPED_BYTES_MAX, Journal
+from lithify.jobs.past_jobs import SWAPPED_BYTES_MAX, Journal
 from support.bucket import Bucket
 
 KINDS: dict[str, Callable[[Path], Storage]] = {"local": lambda folder: LocalStorage(), "bucket": Bucket}

@@ -17,7 +17,7 @@ from lithify.core.arrow_rows import anti_join, lookup
 from lithify.core.ops import Change, Op, Overlay
 from lithify.core.schema import TableSchema, define, nullable
 from lithify.merge.apply import distributed_sql, hiding_sql, standing
-from lithify.merge.resolve import resolve, without_losers
+from lithify.merge.winners import resolve, without_losers
 
 Row = dict[str, Any]
 KEYED = define(pa.schema([("k", pa.int64()), ("v", pa.int64())]), "k")
