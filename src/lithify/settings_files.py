@@ -184,8 +184,7 @@ def _of_lake(path: Path) -> dict[str, Any]:
     except OSError:
         return {}
     with open(fd, "rb") as file:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        if not _is_trusted(os.fstat(fd)):
             say_once(
                 "%s is left out: settings of a lake count if the file belongs to you and nobody else can write to "
                 "it (chown, chmod 644); else pass --config",
@@ -196,6 +195,23 @@ def _of_lake(path: Path) -> dict[str, Any]:
     if refused := sorted(OPENERS_ONLY & set(said)):
         say_once("%s: left out %s, which a lake cannot say of itself; set %s", str(path), ", ".join(refused), NAME)
     return {name: value for name, value in said.items() if name not in OPENERS_ONLY}
+
+
+def _is_trusted(found: os.stat_result) -> bool:
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+
+
+def check_trusted(path: PurePath) -> None:
+    """What others may have written must not become ours by being written again."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return
+    if not _is_trusted(found):
+        raise InvalidRequest(
+            f"{path} belongs to somebody else, or others can write to it, so it counts for nothing: look into it, "
+            "then make it yours (chown, chmod 644), or delete it"
+        )
 
 
 _in_use: ContextVar[SettingsFiles | None] = ContextVar("settings files", default=None)
@@ -225,7 +241,8 @@ def with_setting(text: str, name: str, value: str | None) -> str:
     before = tomllib.loads(text)
     lines = text.splitlines(keepends=True)
     end = next((at for at, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
-    kept = [line for line in lines[:end] if not re.match(rf"\s*(?:{name}|\"{name}\"|'{name}')\s*=", line)]
+    spelled = re.escape(name)
+    kept = [line for line in lines[:end] if not re.match(rf"\s*(?:{spelled}|\"{spelled}\"|'{spelled}')\s*=", line)]
     if kept and not kept[-1].endswith("\n"):
         kept[-1] += "\n"
     added = [] if value is None else [f"{name} = {value}\n"]
@@ -247,7 +264,11 @@ def toml_value(text: str) -> str:
         tomllib.loads(f"value = {text}")
         return text
     except tomllib.TOMLDecodeError:
-        return json.dumps(text, ensure_ascii=False)
+        return text_value(text)
+
+
+def text_value(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _may_stand_here(name: str, value: Any) -> bool:

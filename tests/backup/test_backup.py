@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -266,14 +267,61 @@ def test_removing_leaves_what_other_backups_need(lake: Lake, backups: Path) -> N
     assert there == named
 
 
-def test_nothing_is_removed_beside_a_backup_that_is_being_made(lake: Lake, backups: Path) -> None:
+def test_one_backup_is_made_or_removed_at_a_time(lake: Lake, backups: Path) -> None:
     filled(lake)
     create_backup(lake, backups)
     create_backup(lake, backups)
-    BackupPlace(backups).begin("20261118T120000000Z-0a1b2c")
-    with pytest.raises(Conflict, match="is being made"):
-        remove_backups(backups, keep=1)
+    with BackupPlace(backups).alone("backup x"):
+        for call in (lambda: remove_backups(backups, keep=1), lambda: create_backup(lake, backups)):
+            with pytest.raises(Conflict, match=r"is being made or removed in .*backup x, process"):
+                call()
     assert len(BackupPlace(backups).ids()) == 2
+    remove_backups(backups, keep=1)
+
+
+@pytest.mark.parametrize(("host", "goes_on"), [(None, True), ("elsewhere", False)])
+def test_what_a_dead_process_left_is_passed_over_where_that_is_known(
+    lake: Lake, backups: Path, host: str | None, goes_on: bool
+) -> None:
+    filled(lake)
+    create_backup(lake, backups)
+    dead = {"what": "backup x", "host": host or socket.gethostname(), "pid": 2**22 + 1, "started": "1"}
+    (backups / "busy.json").write_text(json.dumps(dead))
+    if goes_on:
+        create_backup(lake, backups)
+        return
+    with pytest.raises(Conflict, match="if that process is gone, delete"):
+        create_backup(lake, backups)
+
+
+def test_what_one_that_died_has_copied_serves_the_next(
+    lake: Lake, backups: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(lake)
+    with monkeypatch.context() as patch:
+        patch.setattr(BackupPlace, "write", lambda *arguments: (_ for _ in ()).throw(OSError("died")))
+        with pytest.raises(OSError, match="died"):
+            create_backup(lake, backups)
+    assert create_backup(lake, backups).files_copied == 0
+    assert verify_backup(backups)[1] == []
+    for file in (backups / "data").rglob("*.parquet"):
+        file.write_bytes(b"X" * file.stat().st_size)
+    for file in (backups / "backups").iterdir():
+        file.unlink()
+    assert create_backup(lake, backups).files_copied > 0, "what is not the same is copied again"
+    assert verify_backup(backups)[1] == []
+
+
+def test_a_manifest_that_cannot_be_read_stops_no_other_backup(lake: Lake, backups: Path) -> None:
+    filled(lake)
+    create_backup(lake, backups)
+    (backups / "backups" / "20200101T000000000Z-aaaaaa.json").write_text("{")
+    create_backup(lake, backups)
+    with pytest.raises(Corruption, match="delete this file if it is of no use"):
+        remove_backups(backups, BackupPlace(backups).ids()[1:2])
+    assert len(BackupPlace(backups).ids()) == 3, "nothing is removed while something cannot be read"
+    assert remove_backups(backups, ["20200101T000000000Z-aaaaaa"])[0] == ["20200101T000000000Z-aaaaaa"]
+    assert verify_backup(backups)[1] == []
 
 
 def test_some_tables(lake: Lake, backups: Path, folder: Path) -> None:
@@ -312,6 +360,16 @@ WRONG: dict[str, tuple[Callable[[Lake, Path, Path], object], type[LithifyError],
         InvalidRequest,
         "lie in each other",
     ),
+    "a place that a link leads into the lake": (
+        lambda lake, backups, folder: create_backup(lake, folder / "link" / "backups"),
+        InvalidRequest,
+        "lie in each other",
+    ),
+    "into the backups": (
+        lambda lake, backups, folder: restore_backup(backups, backups / "data" / "mine"),
+        InvalidRequest,
+        "lie in each other",
+    ),
     "onto a lake": (
         lambda lake, backups, folder: restore_backup(backups, lake.path),
         InvalidRequest,
@@ -341,6 +399,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(lake: Lake, backups: Path
     create_backup(lake, backups)
     (folder / "full").mkdir()
     (folder / "full" / "letters.txt").write_text("mine")
+    (folder / "link").symlink_to(folder / "lake")
     before = sorted(str(path) for path in folder.rglob("*"))
     call, error, said = WRONG[case]
     with pytest.raises(error, match=said):

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from lithify import Lake, Settings
+from lithify.cache import hot_rows
 from lithify.cache import load as hot_load
-from lithify.cache import rows as hot_rows
 from lithify.cache.hot_rows import ALIVE, HotRows
 from lithify.cache.strings import DICTIONARY, VIEW
 from support.effort import examples

@@ -12,8 +12,8 @@ from hypothesis.stateful import initialize, rule
 
 from lake.test_model import Programs, tried
 from lithify import Lake, Unavailable
+from lithify.cache import hot_rows
 from lithify.cache import load as hot_load
-from lithify.cache import rows as hot_rows
 from support.bags import bag
 from support.effort import examples
 from support.program import ALL_TABLES, CONDITIONS, lakes

@@ -87,6 +87,31 @@ def test_a_setting_over_several_lines_is_left_to_its_owner(orders: Run, tmp_path
     assert (tmp_path / FILE).read_text() == said
 
 
+def test_what_others_may_have_written_does_not_become_ours(orders: Run, tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text('spark_conf = {"spark.driver.extraJavaOptions" = "-javaagent:/tmp/evil.jar"}\n')
+    (tmp_path / FILE).chmod(0o666)
+    answer = orders("set", "jobs_max=3")
+    assert answer.code == 1
+    assert "others can write to it" in answer.err
+    assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o666
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [("worker_memory=2048", "2048"), ("actor=123", "123"), ("actor=nan", "nan"), ("file_mode=640", 0o640)],
+)
+def test_a_value_is_taken_as_its_setting_takes_it(orders: Run, given: str, shown: Any) -> None:
+    assert orders("set", given).code == 0
+    name = given.partition("=")[0]
+    assert _shown(orders, name)[name][0] == shown
+
+
+@pytest.mark.parametrize("given", ["a b=1", ".*=1", "actor=\x7f", "jobs_max=5\nlake='/etc'"])
+def test_what_is_no_setting_is_refused(orders: Run, tmp_path: Path, given: str) -> None:
+    assert orders("set", given).code == 1
+    assert not (tmp_path / FILE).exists()
+
+
 def test_a_setting_that_does_not_exist(orders: Run) -> None:
     answer = orders("settings", "fold_file_max")
     assert answer.code == 3

@@ -469,6 +469,7 @@ def test_commits_that_came_back_into_the_log_move_again(archived: Path) -> None:
 
 def test_a_power_cut_while_archiving_loses_nothing(folder: Path) -> None:
     """Before each storage call the power goes: what was not fsynced is lost, or at every third torn at random."""
+    (folder / "disk").mkdir()
     build(folder / "disk" / "lake", WRITES)
     cuts = 0
     known: set[Any] = set()  # many cuts leave the same

@@ -74,7 +74,7 @@ def test_few_rows_are_written_here(table: Table, spark: SparkSession, kind: str,
 def test_what_is_large_or_not_known_is_written_by_spark(
     table: Table, spark: SparkSession, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(small_frames, "RDD_ROWS_MAX", 50)
+    monkeypatch.setattr(small_frames, "FETCHED_ROWS_MAX", 50)
     frame = ranged(spark, 2_000_000) if kind == "large" else ranged(spark, 10)
     if kind == "explode":
         numbers = F.explode(F.sequence(F.lit(0), F.lit(99))).alias("n")

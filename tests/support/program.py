@@ -270,7 +270,7 @@ class Driver:
             self._create(name)
 
     def _open(self) -> Lake:
-        return Lake(self._path, settings=self._settings)
+        return Lake(self._path, create=True, settings=self._settings)
 
     def _create(self, name: str, created_at: int = 0) -> None:
         self._lakes[0].create_table(name, **SCHEMAS[name], options={"missing_columns": "null"})

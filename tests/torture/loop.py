@@ -91,7 +91,7 @@ def run(root: Path, trouble: str, seed: int, seconds: float, round_s: float, wri
     prepare(harness)
 
     def create() -> None:
-        with Lake(world.lake, settings=SETTINGS) as lake:
+        with Lake(world.lake, create=True, settings=SETTINGS) as lake:
             for kind in KINDS.values():
                 kind.create(lake)
 

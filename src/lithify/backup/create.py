@@ -17,15 +17,15 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated
 
 from lithify.backup.manifest import BASE, CHANGES, Manifest, SavedFile, SavedTable
-from lithify.backup.place import BackupPlace
+from lithify.backup.place import BackupPlace, check_apart
 from lithify.core.html import Shown
 from lithify.core.names import parse_table_name
 from lithify.core.snapshot import DataFile, Snapshot
 from lithify.delta.changes import BASE_PATH
 from lithify.delta.log import DeltaLog
-from lithify.errors import InvalidRequest, NotFound
+from lithify.errors import NotFound
 from lithify.files.storage import Storage
-from lithify.files.transfer import transfer
+from lithify.files.transfer import checksum, transfer
 from lithify.files.user_files import named_place
 from lithify.lake.internals import internals
 from lithify.tables.handles import Handles, not_found
@@ -65,18 +65,16 @@ def create_backup(
     earlier backup in that place has, nothing is copied. `tables`: only these.
     """
     path, inside = named_place(place), internals(lake)
-    if path == lake.path or path in lake.path.parents or lake.path in path.parents:
-        raise InvalidRequest(f"{path} and the lake lie in each other: give the backup a place of its own")
+    check_apart(path, lake.path, "the lake")
     names = _chosen(lake, tables)
     kept = BackupPlace(path)
     kept.prepare()
     runtime = inside.runtime
     started = dt.datetime.fromtimestamp(runtime.now_ms() / 1000, dt.UTC)
     id = f"{started:%Y%m%dT%H%M%S}{started.microsecond // 1000:03}Z-{runtime.new_id()[:6]}"
-    copying = _Copying(kept, runtime.store)
     saved, left_out = dict[str, SavedTable](), dict[str, str]()
-    kept.begin(id)
-    try:
+    with kept.alone(f"backup {id}"):
+        copying = _Copying(kept, runtime.store)
         for number, name in enumerate(names):
             progress(f"saving {name}", number / len(names))
             try:
@@ -91,8 +89,6 @@ def create_backup(
                 left_out[name] = f"it was dropped meanwhile ({error.message})"
         manifest = Manifest(id, str(lake.path), started.isoformat(timespec="seconds"), saved, left_out)
         kept.write(manifest)
-    finally:
-        kept.end(id)
     ended = dt.datetime.fromtimestamp(runtime.now_ms() / 1000, dt.UTC)
     rows = sum(table.rows for table in saved.values())
     return BackupReport(
@@ -124,7 +120,8 @@ class _Copying:
 
     def __init__(self, place: BackupPlace, source: Storage) -> None:
         self.place, self._source = place, source
-        self._known = {path: file for manifest in place.manifests() for path, file in place.files_of(manifest)}
+        manifests = place.readable_manifests()
+        self._known = {path: file for manifest in manifests for path, file in place.files_of(manifest)}
         self.files = self.bytes = 0
 
     def copied(self, folder: PurePath, root: PurePath, files: Iterable[DataFile]) -> tuple[SavedFile, ...]:
@@ -134,8 +131,13 @@ class _Copying:
             target = folder / file.path
             if (summed := self._found(target, file.size_bytes)) is not None:
                 return SavedFile(file.path, file.size_bytes, summed), False
-            store.delete(target)  # of a backup that died
-            return SavedFile(file.path, file.size_bytes, transfer(self._source, root / file.path, store, target)), True
+            source = root / file.path
+            if store.exists(target):  # of a backup that died
+                summed = checksum(self._source, source)
+                if store.size(target) == file.size_bytes and checksum(store, target) == summed:
+                    return SavedFile(file.path, file.size_bytes, summed), False
+                store.delete(target)
+            return SavedFile(file.path, file.size_bytes, transfer(self._source, source, store, target)), True
 
         store = self.place.store
         with ThreadPoolExecutor(AT_ONCE) as pool:

@@ -28,7 +28,7 @@ class SavedFile:
     def __post_init__(self) -> None:
         if not all(_PART.fullmatch(part) for part in self.path.split("/")):
             raise ValueError(f"{self.path!r} is no path of a backup")
-        if type(self.size_bytes) is not int or not _SUM.fullmatch(self.sha256):
+        if type(self.size_bytes) is not int or self.size_bytes < 0 or not _SUM.fullmatch(self.sha256):
             raise ValueError(f"{self.path} has no size or no checksum")
 
 

@@ -2,7 +2,7 @@
 
     lithify-backup.json                          says what this is
     backups/<id>.json                            a backup: its manifest, put there when all it names is there
-    making/<id>                                  a backup that is being made
+    busy.json                                    who makes or removes a backup now: one at a time
     data/<table>/<table id>/<log>/<path>         files of rows, which never change: all backups share them
     logs/<id>/<table>/<log>/<name>               what the version of one backup is read from
 
@@ -12,17 +12,34 @@ manifest names is of a backup that died, or of one that was removed, and goes wi
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from pathlib import PurePath
 
 from lithify.backup.manifest import Manifest, SavedFile, SavedTable
 from lithify.errors import Conflict, Corruption, InvalidRequest, NotFound
+from lithify.files.addresses import is_remote
+from lithify.files.os_errors import Exists
 from lithify.files.transfer import unlinked_storage
+from lithify.files.user_files import real_path
+from lithify.tables.runtime import Owner
 
+logger = logging.getLogger(__name__)
 MARKER = "lithify-backup.json"
 _ID = re.compile(r"[0-9]{8}T[0-9]{9}Z-[0-9a-f]{6}")
+
+
+def check_apart(path: PurePath, other: PurePath, what: str) -> None:
+    """Neither may lie in the other, whatever links lead there."""
+    if is_remote(path) != is_remote(other):
+        return
+    one, two = (each if is_remote(each) else PurePath(real_path(each)) for each in (path, other))
+    if one == two or one in two.parents or two in one.parents:
+        raise InvalidRequest(f"{path} and {what} {other} lie in each other: give the backup a place of its own")
 
 
 class BackupPlace:
@@ -36,7 +53,7 @@ class BackupPlace:
             return
         if self.store.names(self.path):
             raise InvalidRequest(f"{self.path} holds something that is no backup: give an empty or a new place")
-        for folder in ("backups", "making", "data", "logs"):
+        for folder in ("backups", "data", "logs"):
             self.store.make_folder(self.path / folder)
         self.store.put(self.path / MARKER, json.dumps({"format": 1}).encode())
 
@@ -60,12 +77,27 @@ class BackupPlace:
             raise NotFound(f"{self.path} has {what}: `lithify backup list {self.path}` shows what there is")
         path = self._manifest(id)
         try:
-            return Manifest.parsed(self.store.read(path))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise Corruption(f"{path} cannot be read ({error}): use another backup") from error
+            found = Manifest.parsed(self.store.read(path))
+            if found.id != id:
+                raise ValueError(f"it is that of {found.id}")
+            return found
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+            raise Corruption(
+                f"{path} cannot be read ({error}): use another backup, and delete this file if it is of no use"
+            ) from error
 
     def manifests(self) -> list[Manifest]:
         return [self.manifest(id) for id in self.ids()]
+
+    def readable_manifests(self) -> list[Manifest]:
+        """Those of the others are named in the log."""
+        found = []
+        for id in self.ids():
+            try:
+                found.append(self.manifest(id))
+            except Corruption as error:
+                logger.warning("%s", error)
+        return found
 
     def write(self, manifest: Manifest) -> None:
         self.store.put(self._manifest(manifest.id), manifest.document())
@@ -78,21 +110,34 @@ class BackupPlace:
     def _manifest(self, id: str) -> PurePath:
         return self.path / "backups" / f"{id}.json"
 
-    # -- one at a time with removals
+    @contextlib.contextmanager
+    def alone(self, what: str) -> Iterator[None]:
+        """Make or remove a backup: what one is about to name, no other may take for a leftover."""
+        marker, owner = self.path / "busy.json", Owner.this_process()
+        document = json.dumps({"what": what, **asdict(owner)}).encode()
+        try:
+            self.store.publish(marker, document)
+        except Exists as error:
+            self._check_dead(marker, error)
+            self.store.delete(marker)
+            self.store.publish(marker, document)
+        try:
+            yield
+        finally:
+            self.store.delete(marker)
 
-    def begin(self, id: str) -> None:
-        self.store.put(self.path / "making" / id, b"")
-
-    def end(self, id: str) -> None:
-        self.store.delete(self.path / "making" / id)
-
-    def check_still(self) -> None:
-        """No backup is being made, which may rely on files that no manifest names yet."""
-        if making := self.store.names(self.path / "making"):
-            raise Conflict(
-                f"backup {making[0]} is being made in {self.path}, or died: wait for it; if it died, delete "
-                f"{self.path / 'making' / making[0]}"
-            )
+    def _check_dead(self, marker: PurePath, error: Exception) -> None:
+        """Whoever left this mark is known to be gone."""
+        said = ""
+        with contextlib.suppress(ValueError, TypeError, KeyError, NotFound):
+            found = json.loads(self.store.read(marker))
+            said = f" ({found.pop('what')}, process {found['pid']} on {found['host']})"
+            if not Owner(**found).may_be_alive():
+                return
+        raise Conflict(
+            f"another backup is being made or removed in {self.path}{said}: wait for it; if that process is gone, "
+            f"delete {marker}"
+        ) from error
 
     # -- where files lie
 

@@ -14,7 +14,7 @@ from pathlib import PurePath
 from typing import Annotated
 
 from lithify.backup.manifest import Manifest, SavedFile, SavedTable
-from lithify.backup.place import BackupPlace
+from lithify.backup.place import BackupPlace, check_apart
 from lithify.core.html import Shown
 from lithify.core.names import parse_table_name
 from lithify.delta.folder import LOG_FOLDER
@@ -52,6 +52,7 @@ def restore_backup(
     """
     place, lake = BackupPlace(named_place(backups)), named_place(new_lake)
     manifest = place.manifest(id)
+    check_apart(place.path, lake, "the new lake")
     chosen = _chosen(manifest, tables)
     store = unlinked_storage(lake)
     store.path_guard.trust(lake)
@@ -129,16 +130,23 @@ def remove_backups(
     """Those of these ids, or all but the `keep` newest; and the files that only they named, which are counted."""
     path = named_place(backups)
     place = BackupPlace(path)
-    there = place.ids()
-    if unknown := [id for id in ids or () if id not in there]:
-        raise NotFound(f"{path} has no backup {unknown[0]!r}: `lithify backup list {path}` shows what there is")
+    place.check()
     if (ids is None) == (keep is None) or (keep is not None and keep < 1):
         raise InvalidRequest("say which backups: their ids, or how many of the newest to keep, at least 1")
+    with place.alone("a removal"):
+        return _removed(place, ids, keep)
+
+
+def _removed(place: BackupPlace, ids: Sequence[str] | None, keep: int | None) -> tuple[list[str], int]:
+    there = place.ids()
+    if unknown := [id for id in ids or () if id not in there]:
+        raise NotFound(
+            f"{place.path} has no backup {unknown[0]!r}: `lithify backup list {place.path}` shows what there is"
+        )
     gone = list(ids) if ids is not None else there[: -(keep or 1)]
-    place.check_still()
+    needed, deleted = place.named_by(place.manifest(id) for id in there if id not in gone), 0
     for id in gone:
         place.forget(id)
-    needed, deleted = place.named_by(place.manifests()), 0
     for kind in ("data", "logs"):
         for name in list(place.store.below(place.path / kind)):
             if (file := place.path / kind / name) not in needed:

@@ -116,13 +116,15 @@ def places_of(bounds: Sequence[tuple[Any, Any]]) -> tuple[list[tuple[float, floa
     said = [pair for pair, given in zip(numbers, bounds, strict=True) if None not in given]
     linear = all(None not in pair for pair in said)
     if linear:
+        # Of very large ones the difference is none of their kind any more: these go by their order.
         ends = [number for pair in said for number in pair if number is not None]
         low = min(ends, default=0.0)
         width = (max(ends, default=1.0) - low) or 1.0
-        return [
-            None if first is None or last is None else ((first - low) / width, (last - low) / width)
-            for first, last in numbers
-        ], True
+        if math.isfinite(width):
+            return [
+                None if first is None or last is None else ((first - low) / width, (last - low) / width)
+                for first, last in numbers
+            ], True
     distinct = {_order(value) for pair in bounds for value in pair if value is not None}
     ranks = {value: rank for rank, value in enumerate(sorted(distinct))}
     width = max(len(ranks) - 1, 1)

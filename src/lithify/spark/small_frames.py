@@ -3,9 +3,9 @@
 A write by Spark's executors is several jobs, which take longer than everything else while rows are few. What the
 optimiser expects a plan to bring is told by `explain`, which costs a few milliseconds, and Spark keeps the plan for the
 rows that are fetched next. It is believed where every operator of the plan is one of which Spark knows how much it
-brings at most, or guesses too much (joins). What was handed over from this process row by row is an RDD of unknown size
-to Spark: of that a limited number of rows is fetched, which are thrown away if they are not all. So the rows of a write
-always come from one evaluation of the frame.
+brings at most, or guesses too much (joins). Of files it knows the size on disk, which says little of their rows, and what
+was handed over from this process row by row is an RDD of unknown size to it: of these a limited number of rows is
+fetched, which are thrown away if they are not all. So the rows of a write always come from one evaluation of the frame.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from pyspark.sql import DataFrame
 
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed
 
-RDD_ROWS_MAX = 20_000
+FETCHED_ROWS_MAX = 20_000
+_FILES = "Relation"
 _LEAVES_OF_UNKNOWN_SIZE = {"LogicalRDD"}
 _ROW_BY_ROW = {"Project", "Filter", "SubqueryAlias"}
 _BOUNDED = {
@@ -35,7 +36,6 @@ _BOUNDED = {
     "LocalRelation",
     "OneRowRelation",
     "Range",
-    "Relation",
     "Repartition",
     "RepartitionByExpression",
     "Sort",
@@ -55,9 +55,11 @@ def rows_if_few(frame: DataFrame, bytes_max: int) -> pa.Table | None:
         operators, size = read_plan(_explained(frame))
         if size is not None and size <= bytes_max and operators <= _BOUNDED:
             return frame.toArrow()
-        if operators & _LEAVES_OF_UNKNOWN_SIZE and operators <= _ROW_BY_ROW | _LEAVES_OF_UNKNOWN_SIZE:
-            rows = frame.limit(RDD_ROWS_MAX + 1).toArrow()
-            return rows if rows.num_rows <= RDD_ROWS_MAX and rows.nbytes <= bytes_max else None
+        of_files = size is not None and size <= bytes_max and operators <= _BOUNDED | {_FILES}
+        of_rows = operators & _LEAVES_OF_UNKNOWN_SIZE and operators <= _ROW_BY_ROW | _LEAVES_OF_UNKNOWN_SIZE
+        if of_files or of_rows:
+            rows = frame.limit(FETCHED_ROWS_MAX + 1).toArrow()
+            return rows if rows.num_rows <= FETCHED_ROWS_MAX and rows.nbytes <= bytes_max else None
     except SPARK_ERRORS as error:
         raise compute_failed(error) from error
     return None

@@ -24,8 +24,9 @@ AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 WAIT_MS = 30_000
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """No longer than its tests: a loop of playwright's runs in this thread meanwhile, and others start their own."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="no browser tests: playwright is not installed")
     program = next(filter(None, map(shutil.which, PROGRAMS)), None)
     if program is None:

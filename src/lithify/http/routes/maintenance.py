@@ -69,7 +69,7 @@ def status(service: ServiceDep, caller: Watcher) -> StatusDocument:
     """The cycle that runs now, in whichever process; the last one; tiers and their times; the Spark worker."""
     lake, settings, seen = service.lake, service.settings, _seen_by(caller)
     maintenance, scheduler = lake.maintenance, internals(lake).scheduler
-    last = _cycles(lake, seen, 1)
+    last = _cycles(lake, caller, 1)
     roles = settings.roles_now()
     return StatusDocument(
         may_compact="compact" in roles,
@@ -164,7 +164,7 @@ def history(lake: LakeDep, caller: Watcher, limit: Limit = 20, table: TableQuery
         _chosen(lake, caller, ("read", "maintain"), table, None)
     ended = [job for job in lake.ended_jobs(None, table) if seen(str(job.get("table")))]
     return CompactionHistoryDocument(
-        cycles=_cycles(lake, seen, limit), jobs=known(EndedJob, _placeless(lake, ended[:limit]))
+        cycles=_cycles(lake, caller, limit), jobs=known(EndedJob, _placeless(lake, ended[:limit]))
     )
 
 
@@ -244,12 +244,16 @@ def _running(lake: Lake) -> RunningCycleDocument | None:
     return RunningCycleDocument.model_validate(found) if found is not None else None
 
 
-def _cycles(lake: Lake, seen: Callable[[str], bool], limit: int) -> list[PastCycle]:
+def _cycles(lake: Lake, caller: Caller, limit: int) -> list[PastCycle]:
+    """For a token of some tables without the lines that may name others."""
+    seen, sees_all = _seen_by(caller), caller.may("read") or caller.may("maintain")
     cycles = known(PastCycle, _placeless(lake, lake.past_cycles(limit)))
     for cycle in cycles:
         cycle.jobs = [job for job in cycle.jobs if seen(job.table)]
         cycle.skipped = [entry for entry in cycle.skipped if seen(entry.table)]
         cycle.waiting = [entry for entry in cycle.waiting if seen(entry.table)]
+        if not sees_all:
+            cycle.recovered, cycle.problems = [], []
     return cycles
 
 
