@@ -3,8 +3,8 @@
 A write by Spark's executors is several jobs, which take longer than everything else while rows are few. What the
 optimiser expects a plan to bring is told by `explain`, which costs a few milliseconds, and Spark keeps the plan for the
 rows that are fetched next. It is believed where every operator of the plan is one of which Spark knows how much it
-brings at most, or guesses too much (joins). Of files it knows the size on disk, which says little of their rows, and what
-was handed over from this process row by row is an RDD of unknown size to it: of these a limited number of rows is
+brings at most, or guesses too much (joins). Of files it knows the size on disk, which says little of their rows, and
+what was handed over from this process row by row is an RDD of unknown size to it: of these a limited number of rows is
 fetched, which are thrown away if they are not all. So the rows of a write always come from one evaluation of the frame.
 """
 
