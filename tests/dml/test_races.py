@@ -80,3 +80,19 @@ def test_a_statement_that_is_overtaken_again_and_again_gives_up(folder: Path) ->
                 lake.execute("update a.t set n = 0 where id = 1")
 
         assert table.get(1) == {"id": 1, "n": 10}
+
+
+def test_a_row_that_is_rewritten_gets_no_default_of_a_column_that_comes_meanwhile(folder: Path) -> None:
+    """A default is for new rows: those that are there keep null."""
+    columns = pa.schema([("id", pa.int64()), ("o", pa.int64()), ("n", pa.int64())])
+    with Lake(folder / "lake") as other:
+        other.create_table("a.t", columns, key="id", order_by="o").upsert([{"id": 1, "o": 1, "n": 1}])
+        gate = Gate()
+        store = FaultyStore("write.files", gate.hold)
+        with Lake(folder / "lake", store=store) as lake, ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(lake.execute, "update a.t set n = 2 where id = 1")
+            gate.wait()
+            other.table("a.t").add_column(pa.field("c", pa.string()), default="new")
+            gate.open()
+            assert waiting.result(60).updated == 1
+        assert other.table("a.t").get(1) == {"id": 1, "o": 1, "n": 2, "c": None}

@@ -406,3 +406,19 @@ def test_what_cannot_be_is_refused_by_name_and_nothing_is_written(
         lake.execute(text)
 
     assert (rows(lake, "id, status, amount, placed, n"), table.snapshot().seq) == (before, seq)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "update a.parted set b = 2 where id = 1",
+        "merge into a.parted t using (select 1 as id, 2 as b) s on t.id = s.id when matched then update set b = s.b",
+        "update a.parted set part = 'x', b = 2 where id = 1",
+    ],
+)
+def test_rows_of_a_partitioned_table_change(lake: Lake, statement: str) -> None:
+    columns = pa.schema([("id", pa.int64()), ("part", pa.string()), ("b", pa.int64())])
+    table = lake.create_table("a.parted", columns, key="id", partition_by="part")
+    table.upsert([{"id": 1, "part": "x", "b": 1}])
+    assert lake.execute(statement).updated == 1
+    assert table.get(1) == {"id": 1, "part": "x", "b": 2}

@@ -293,7 +293,9 @@ def test_options_set_later_hold_for_what_is_written_then(folder: Path) -> None:
 
 @pytest.mark.spark
 def test_spark_writes_the_same_layout(folder: Path) -> None:
-    settings = Settings(spark_master="local[2]", spark_driver_memory="1g", spark_shuffle_partitions=1)
+    settings = Settings(
+        spark_master="local[2]", spark_driver_memory="1g", spark_shuffle_partitions=1, local_frame_bytes_max=0
+    )
     with Lake(folder / "lake", settings=settings) as lake:
         table = lake.create_table("a.t", SCHEMA, key="id", options=OPTIONS)
         table.upsert(rows(BLOOM_ROWS_MIN))

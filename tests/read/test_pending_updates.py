@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lithify import Lake, Settings
+from lithify import Conflict, Lake, Settings
 from lithify.core.ops import Op, Overlay
 from lithify.core.read_plan import Source
 from lithify.core.snapshot import DataFile
@@ -141,7 +141,7 @@ def overlay(*ids: int) -> Overlay:
 
 def test_what_is_kept_is_good_for_later_seqs_of_the_same_base() -> None:
     kept, known = KeptPending(), overlay(1)
-    kept.keep("base", files(1, 2), known)
+    kept.keep("base", files(1, 2), files(1, 2), known)
     found = kept.before("base", files(1, 2, 3), files(1, 2, 3))
     assert found is not None
     assert (found.seq, found.overlay) == (2, known)
@@ -149,14 +149,47 @@ def test_what_is_kept_is_good_for_later_seqs_of_the_same_base() -> None:
     assert kept.before("another", files(1, 2, 3), files(1, 2, 3)) is None
     assert kept.before("base", files(1), files(1)) is None, "an older snapshot"
     assert kept.before("base", files(1, 2, 3), files(2, 3)) is None, "not all that is pending is asked for"
-    kept.keep("base", files(1), overlay(9))
+    kept.keep("base", files(1, 2), files(1), overlay(9))
     assert kept.before("base", files(1, 2), files(1, 2)) == found, "more was known already"
+    kept.keep("base", files(1, 2, 3), files(2, 3), overlay(9))
+    assert kept.before("base", files(1, 2, 3), files(1, 2, 3)) == found, "of a part of the changes nothing is kept"
 
 
 def test_what_is_too_much_is_not_kept() -> None:
     kept, known = KeptPending(bytes_max=100), overlay(1)
-    kept.keep("base", files(1), known)
+    kept.keep("base", files(1), files(1), known)
     kept.replace(known, overlay(*range(100)))
     assert kept.before("base", files(1), files(1)) is None
-    kept.keep("base", files(1), overlay(*range(100)))
+    kept.keep("base", files(1), files(1), overlay(*range(100)))
     assert kept.before("base", files(1), files(1)) is None
+
+
+def test_a_fold_that_is_only_planned_changes_no_answer(folder: Path) -> None:
+    """It looks at the changes without those that it could link: what they come to is not what all of them come to."""
+    with Lake(folder / "lake", settings=Settings(cache_bytes_max=0)) as lake:
+        columns = pa.schema([("id", pa.int64()), ("a", pa.string()), ("b", pa.int64())])
+        table = lake.create_table("s.t", columns, key="id")
+        table.upsert([{"id": 1, "a": "x", "b": 1}, {"id": 2, "a": "y", "b": 2}])
+        table.update([{"id": 2, "b": 20}])
+        table.fold(dry_run=True)
+        wanted = [{"id": 1, "a": "x", "b": 1}, {"id": 2, "a": "y", "b": 20}]
+        assert table.to_arrow().sort_by("id").to_pylist() == wanted
+        assert table.get(1) == wanted[0]
+        with pytest.raises(Conflict):
+            lake.execute("insert into s.t values (1, 'overwritten', 0)")
+        table.update([{"id": 1, "b": 10}])
+        table.fold(dry_run=True)
+        assert lake.sql("select sum(b) as b, count(a) as a from s.t").to_pylist() == [{"b": 30, "a": 2}]
+
+
+def test_structs_within_structs_are_read_with_updates_pending(folder: Path) -> None:
+    inner = pa.struct([("x", pa.int64()), ("q", pa.struct([("z", pa.int64())]))])
+    with Lake(folder / "lake", settings=Settings(cache_bytes_max=0)) as lake:
+        table = lake.create_table("s.t", pa.schema([("id", pa.int64()), ("v", pa.int64()), ("pp", inner)]), key="id")
+        table.upsert([{"id": 0, "v": 25, "pp": None}])
+        table.fold()
+        table.update([{"id": 0, "pp": {"x": 4, "q": {"z": 6}}}, {"id": 4, "v": 97}])
+        lake.execute("update s.t set v = 5 where id < 3")
+        table.plan()
+        rows = lake.sql("select * from s.t order by id").to_pylist()
+        assert rows == [{"id": 0, "v": 5, "pp": {"x": 4, "q": {"z": 6}}}, {"id": 4, "v": 97, "pp": None}]

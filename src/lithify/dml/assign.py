@@ -37,7 +37,8 @@ def lines_assigned(rows: pa.Table, columns: Sequence[str], schema: TableSchema) 
     """Lines that give these columns alone, the key among them: the others stay as they are."""
     fields = [schema.columns.field(name) for name in columns]
     arrays = [_converted(values, field) for values, field in zip(rows.columns, fields, strict=True)]
-    some = replace(schema, columns=schema.select(columns))
+    parts = tuple(name for name in schema.partition_by if name in columns)
+    some = replace(schema, columns=schema.select(columns), partition_by=parts)
     table = conform(pa.table(arrays, names=list(columns)), some.columns)
     check_rows(table, some)
     return partial_rows_of(table, schema) if table.num_rows else patch_columns(schema).empty_table()

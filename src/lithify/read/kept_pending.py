@@ -45,13 +45,14 @@ class KeptPending:
         known = self._known
         if known is None or known.base != base:
             return None
-        paths = {file.path for file in wanted}
         reaches = any(file.seq >= known.seq for file in wanted)
-        return known if reaches and all(f.seq > known.seq or f.path in paths for f in pending) else None
+        return known if reaches and _is_whole(pending, wanted, known.seq) else None
 
-    def keep(self, base: Hashable, wanted: Sequence[DataFile], overlay: Overlay) -> None:
-        """Unless more is known already, or it takes too much."""
+    def keep(self, base: Hashable, pending: Sequence[DataFile], wanted: Sequence[DataFile], overlay: Overlay) -> None:
+        """Unless more is known already, it takes too much, or some of what is `pending` until then was left out."""
         known = Known(base, max(file.seq for file in wanted), overlay)
+        if not _is_whole(pending, wanted, known.seq):
+            return
         if self._known is not None and self._known.base == base and self._known.seq > known.seq:
             return
         self._known = known if known.nbytes <= self._bytes_max else None
@@ -64,3 +65,9 @@ class KeptPending:
 
     def forget(self) -> None:
         self._known = None
+
+
+def _is_whole(pending: Sequence[DataFile], wanted: Sequence[DataFile], seq: int) -> bool:
+    """Whether all that is pending up to a seq is wanted."""
+    paths = {file.path for file in wanted}
+    return all(file.seq > seq or file.path in paths for file in pending)

@@ -245,9 +245,7 @@ class Reader:
         with self._lock:
             known = None
             if not self._pending.empty:
-                beside = {file.path for file, _ in standing if file.seq}
-                pending = [file for file in snapshot.changes if file.path not in beside]
-                known = self._pending.before(_base_of(snapshot, standing), pending, changes)
+                known = self._pending.before(_base_of(snapshot, standing), _pending(snapshot, standing), changes)
             newer = changes if known is None else [file for file in changes if file.seq > known.seq]
             tombstones = None
             if newer and (snapshot.remembered or (known is not None and schema.order_by)):
@@ -266,7 +264,7 @@ class Reader:
             resolved = with_patches(schema, resolved, met)
         if partial and changes:
             resolved = closed(schema, resolved)
-            self._pending.keep(_base_of(snapshot, standing), changes, resolved)
+            self._pending.keep(_base_of(snapshot, standing), _pending(snapshot, standing), changes, resolved)
         else:
             self._pending.forget()
         return resolved
@@ -508,6 +506,12 @@ class _Made:
         """Paths of the files that can hold one of the keys, by the log."""
         entries = [*self.base.touched(keys), *self.beside.sources]
         return {entry.path for _, entry in entries}
+
+
+def _pending(snapshot: Snapshot, standing: Sequence[tuple[DataFile, Source]]) -> list[DataFile]:
+    """Changes that do not stand beside base as they are."""
+    beside = {file.path for file, _ in standing if file.seq}
+    return [file for file in snapshot.changes if file.path not in beside]
 
 
 def _base_of(snapshot: Snapshot, standing: Sequence[tuple[DataFile, Source]]) -> Hashable:

@@ -127,6 +127,11 @@ class Write:
         return any(condition.alone for condition in self.conditions)
 
     @property
+    def relies_on_seq(self) -> bool:
+        """Whether its rows were chosen at one state of the table."""
+        return any(isinstance(condition, AtSeq) for condition in self.conditions)
+
+    @property
     def may_be_empty(self) -> bool:
         return any(condition.may_be_empty for condition in self.conditions)
 

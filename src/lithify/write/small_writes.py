@@ -38,7 +38,7 @@ from lithify.merge.partial import line_columns
 from lithify.merge.winners import compose, latest_per_key
 from lithify.metrics.events import tell
 from lithify.tables.handles import Handles
-from lithify.write.conditions import Write
+from lithify.write.conditions import SeqMoved, Write
 
 logger = logging.getLogger(__name__)
 
@@ -278,6 +278,8 @@ class _Entry:
             whole = op in (Op.UPSERT, Op.REPLACE)
             if rows.schema == wanted:
                 parts[op] = rows
+            elif whole and self.write.relies_on_seq and not schema.column_defaults.keys() <= set(rows.column_names):
+                raise SeqMoved  # a default is for new rows, and these may be there already: look again
             else:
                 parts[op] = fitted(rows, schema) if whole else conform(rows, wanted)
             if self.write.complete and whole:
