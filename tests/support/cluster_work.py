@@ -33,7 +33,7 @@ def rows_of(table: Table) -> dict[int, str]:
 
 def make(path: Path, rows: Mapping[int, str], parts: int = 1) -> None:
     """A table with these rows folded, in so many files of base. Needs no Spark."""
-    with Lake(path) as lake:
+    with Lake(path, create=True) as lake:
         table = lake.create_table("s.t", SCHEMA, key="id")
         ids = sorted(rows)
         share = -(-len(ids) // parts) or 1
@@ -43,7 +43,7 @@ def make(path: Path, rows: Mapping[int, str], parts: int = 1) -> None:
 
 
 def upsert(path: Path, rows: Mapping[int, str]) -> None:
-    with Lake(path) as lake:
+    with Lake(path, create=True) as lake:
         lake.table("s.t").upsert([{"id": n, "v": v} for n, v in rows.items()])
 
 
