@@ -31,7 +31,7 @@ test: $(READY) $(JAVA) $(SERVERS) ## Run the whole test suite
 	$(BIN)/python -m pytest -m "not spark" -n 2 --dist worksteal
 	@$(BIN)/python tools/record_classes.py --once  # saves every JVM of the tests half its start
 	@$(BIN)/python tests/support/s3a_jars.py  # fetched once
-	$(BIN)/python -m pytest -m spark
+	$(BIN)/python -m pytest -m spark -n 2 --dist loadfile  # two JVMs
 
 test-fast: $(READY) $(SERVERS) ## Run the tests that need no JVM, in under a minute
 	$(BIN)/python -m pytest -m "not spark and not slow" -n 2 --dist worksteal

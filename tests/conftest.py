@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from lithify.files.local_files import keep_copies_in
 from support.checkpoints import at_once
+from support.effort import SEED
 from support.fault_proxy import FaultProxy
 from support.folders import memory_folder
 from support.s3_servers import NoServer, S3Server, Servers, must_be_there
@@ -47,6 +48,10 @@ def _checkpoints_at_once() -> Iterator[None]:
     """So that a test knows what lies in a log. Children write them as users do."""
     with at_once():
         yield
+
+
+def pytest_report_header() -> str:
+    return f"which part of the sweeps: LITHIFY_SEED={SEED}"
 
 
 def pytest_collection_finish() -> None:

@@ -25,7 +25,7 @@ from support.background import merge_changes
 from support.bags import bag
 from support.clocks import HOUR_MS, Clock, lake_with
 from support.cycles import wait_until_stopped
-from support.effort import staged, thinned
+from support.effort import of_this_run, staged, thinned
 from support.faults import FaultyStore, Gate, RecordingStore, disk_full
 from support.folders import copied, memory_folder
 from support.leftovers import not_needed, unsettled
@@ -92,7 +92,7 @@ def left(prepared: tuple[Path, State, list[Point]]) -> Iterator[list[Moment]]:
         found = moments(maintained.run_cycle, str(path), folder=folder / "child", copies=folder / "left")
         points = {point for moment in found for point in moment.points}
         assert points >= {point for point, _ in prepared[2]}
-        yield thinned(found, Moment.classes)
+        yield [*of_this_run(thinned(found, Moment.classes))]
 
 
 @pytest.mark.timeout(3600)
@@ -294,7 +294,7 @@ def test_a_full_disk_at_every_kind_of_storage_call_of_a_cycle_loses_nothing(
     caplog.set_level(logging.CRITICAL, "lithify")
     chosen = thinned(staged(points), lambda call: [call[:2]])
     assert len(chosen) > 40
-    for _, point, nth in chosen[part::PARTS]:
+    for _, point, nth in of_this_run(chosen)[part::PARTS]:
         path = copied(source, folder / "lake")
         run_out_of_disk(path, state, point, nth)
         assert_work_comes_to_an_end(path, state, f"no space at {point} {nth}")

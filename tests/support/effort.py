@@ -1,13 +1,15 @@
 """How much the long tests do.
 
 A sweep over the steps of some work takes some of each class: the same storage call after the same named step of the
-engine does the same to another file. Random programs are a handful, new ones in each run. `make soak`
+engine does the same to another file. Of the longest sweeps a run takes a third (`of_this_run`), another one each time;
+LITHIFY_SEED, which a run prints, takes the same again. Random programs are a handful, new ones in each run. `make soak`
 sets LITHIFY_SOAK, and then nothing is left out and the programs are many.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
@@ -15,7 +17,10 @@ from typing import TypeVar
 T = TypeVar("T")
 
 EVERY = 6
+SHARES = 3
 SOAK = os.environ.get("LITHIFY_SOAK", "") not in ("", "0")
+# In the environment, so that all workers of a run have the same.
+SEED = int(os.environ.setdefault("LITHIFY_SEED", str(secrets.randbelow(1_000_000))))
 
 
 def examples(number: int, soak: int) -> int:
@@ -48,6 +53,11 @@ def thinned(cases: Iterable[T], classes_of: Callable[[T], Iterable[Hashable]]) -
             chosen.append(case)
         seen.update(classes)
     return chosen
+
+
+def of_this_run(cases: Sequence[T]) -> Sequence[T]:
+    """Every third case, from one of the first three on, as the seed tells: after some runs all have had their turn."""
+    return cases if SOAK else cases[SEED % SHARES :: SHARES]
 
 
 def some_back(seq: int, oldest: int) -> list[int]:

@@ -10,7 +10,7 @@ import pytest
 
 from lithify import Lake
 from support import children, crashes
-from support.effort import thinned
+from support.effort import of_this_run, thinned
 from support.folders import copied
 from support.moments import Moment, moments
 
@@ -24,7 +24,7 @@ def test_a_kill_at_every_step_loses_nothing(name: str, folder: Path) -> None:
     _, states = crashes.run_and_record(name, copied(lake, folder / "rehearsal"))
     found = moments(crashes.run, name, str(lake), str(told), folder=folder / "child", copies=folder / "left")
     assert sum(point.startswith("store.") for moment in found for point in moment.points) > 5
-    for moment in thinned(found, Moment.classes):
+    for moment in of_this_run(thinned(found, Moment.classes)):
         lake, told = moment.path / "lake", moment.path / "acknowledged"
         crashes.assert_nothing_is_lost(lake, lake, told, states, f"{name} {moment}")
         shutil.rmtree(moment.path)
