@@ -31,6 +31,8 @@ from lithify import (
 from lithify.backup import create
 from lithify.backup.place import BackupPlace
 from lithify.errors import Conflict
+from lithify.files.user_files import named_place
+from lithify.tables.runtime import Owner
 from support.clocks import HOUR_MS, Clock, lake_with
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
@@ -292,6 +294,53 @@ def test_what_a_dead_process_left_is_passed_over_where_that_is_known(
         return
     with pytest.raises(Conflict, match="if that process is gone, delete"):
         create_backup(lake, backups)
+
+
+def both_take_over(place: Path | str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What becomes of two who find the mark of a dead process: the second comes while the first looks at it."""
+    first, second = BackupPlace(named_place(place)), BackupPlace(named_place(place))
+    first.prepare()
+    dead = {"what": "backup x", "host": socket.gethostname(), "pid": 2**22 + 1, "started": "1"}
+    first.store.put(first.path / "busy.json", json.dumps(dead).encode())
+    outcomes: list[str] = []
+    decided, both = threading.Event(), threading.Barrier(2, timeout=30)
+
+    def settle(outcome: str) -> None:
+        outcomes.append(outcome)
+        decided.set()
+        both.wait()
+
+    def take(kept: BackupPlace) -> None:
+        try:
+            with kept.alone("backup y"):
+                settle("alone")
+        except Conflict as error:
+            settle("refused" if "is being made or removed" in str(error) else str(error))
+
+    threads = [threading.Thread(target=take, args=(kept,)) for kept in (first, second)]
+    looks, may_be_alive = iter(["the first one"]), Owner.may_be_alive
+
+    def looking(owner: Owner) -> bool:
+        alive = may_be_alive(owner)
+        if next(looks, None):
+            threads[1].start()
+            decided.wait(0.5)  # where the first one holds a lock meanwhile, the second one cannot decide
+        return alive
+
+    monkeypatch.setattr(Owner, "may_be_alive", looking)
+    threads[0].start()
+    threads[0].join(30)
+    threads[1].join(30)
+    return sorted(outcomes)
+
+
+def test_of_two_who_find_what_a_dead_process_left_one_goes_on(backups: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert both_take_over(backups, monkeypatch) == ["alone", "refused"]
+
+
+@pytest.mark.bucket
+def test_of_two_who_find_it_in_a_bucket_one_goes_on(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert both_take_over(f"{address}/backups", monkeypatch) == ["alone", "refused"]
 
 
 def test_what_one_that_died_has_copied_serves_the_next(

@@ -2,7 +2,7 @@
 
     lithify-backup.json                          says what this is
     backups/<id>.json                            a backup: its manifest, put there when all it names is there
-    busy.json                                    who makes or removes a backup now: one at a time
+    busy.json                                    who makes or removes a backup now: one at a time; with busy.lock
     data/<table>/<table id>/<log>/<path>         files of rows, which never change: all backups share them
     logs/<id>/<table>/<log>/<name>               what the version of one backup is read from
 
@@ -23,13 +23,13 @@ from pathlib import PurePath
 from lithify.backup.manifest import Manifest, SavedFile, SavedTable
 from lithify.errors import Conflict, Corruption, InvalidRequest, NotFound
 from lithify.files.addresses import is_remote
-from lithify.files.os_errors import Exists
 from lithify.files.transfer import unlinked_storage
 from lithify.files.user_files import real_path
 from lithify.tables.runtime import Owner
 
 logger = logging.getLogger(__name__)
 MARKER = "lithify-backup.json"
+LOCK_WAIT_S_MAX = 10.0
 _ID = re.compile(r"[0-9]{8}T[0-9]{9}Z-[0-9a-f]{6}")
 
 
@@ -115,29 +115,31 @@ class BackupPlace:
         """Make or remove a backup: what one is about to name, no other may take for a leftover."""
         marker, owner = self.path / "busy.json", Owner.this_process()
         document = json.dumps({"what": what, **asdict(owner)}).encode()
-        try:
-            self.store.publish(marker, document)
-        except Exists as error:
-            self._check_dead(marker, error)
-            self.store.delete(marker)
-            self.store.publish(marker, document)
+
+        def taken(mark: bytes | None) -> bytes:
+            if mark is not None:
+                self._check_dead(marker, mark)
+            return document
+
+        # Looked at and replaced in one step: of those who find the mark of a dead process, one takes its place.
+        self.store.swap(marker, taken, LOCK_WAIT_S_MAX, f"the backups in {self.path}")
         try:
             yield
         finally:
             self.store.delete(marker)
 
-    def _check_dead(self, marker: PurePath, error: Exception) -> None:
+    def _check_dead(self, marker: PurePath, mark: bytes) -> None:
         """Whoever left this mark is known to be gone."""
         said = ""
-        with contextlib.suppress(ValueError, TypeError, KeyError, NotFound):
-            found = json.loads(self.store.read(marker))
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            found = json.loads(mark)
             said = f" ({found.pop('what')}, process {found['pid']} on {found['host']})"
             if not Owner(**found).may_be_alive():
                 return
         raise Conflict(
             f"another backup is being made or removed in {self.path}{said}: wait for it; if that process is gone, "
             f"delete {marker}"
-        ) from error
+        )
 
     # -- where files lie
 
