@@ -110,6 +110,41 @@ def test_messages_that_are_parsed_already(lake: Lake, spark: SparkSession, tmp_p
     assert held(table) == names(rows)
 
 
+@pytest.mark.parametrize("rows_max", [None, 1], ids=["here", "on the executors"])
+@pytest.mark.parametrize("mode", ["update", "upsert"])
+def test_what_a_message_lacks_is_left_by_an_update_and_no_upsert(
+    lake: Lake, spark: SparkSession, tmp_path: Path, mode: Any, rows_max: int | None
+) -> None:
+    table = lake.create_table("s.t", SCHEMA.append(pa.field("city", pa.string())), key="id", order_by="lsn")
+    table.upsert([{"id": id, "name": "old", "lsn": 1, "city": "Rome"} for id in range(4)])
+    rows = [{"id": 0, "name": "new"}, {"id": 1, "name": "new", "city": None}, {"id": 2, "city": "Oslo"}]
+    told = [message("u", after=row, lsn=2) for row in rows]
+    write(tmp_path / "in", 0, [*told, message("u", after={"id": 2, "name": "new"}, lsn=3), message("d", {"id": 3})])
+    sink = table.stream_writer(mode, envelope="debezium", null_keys="quarantine", rows_max=rows_max)
+    run(spark.readStream.text(str(tmp_path / "in")), tmp_path / "checkpoint", sink)
+    cities = {row["id"]: (row["name"], row["city"]) for row in table.to_arrow().to_pylist()}
+    if mode == "update":
+        assert cities == {0: ("new", "Rome"), 1: ("new", None), 2: ("new", "Oslo")}
+    else:
+        assert cities == {0: ("old", "Rome"), 1: ("new", None), 2: ("old", "Rome")}
+        files = (table.base_path.parent / "quarantine").rglob("*.json")
+        assert sum(len(file.read_text().splitlines()) for file in files) == 3
+
+
+def test_files_of_messages_that_lack_a_column(lake: Lake, tmp_path: Path) -> None:
+    table = lake.create_table("s.t", SCHEMA, key="id", order_by="lsn")
+    table.upsert([{"id": id, "name": "old", "lsn": 1} for id in range(2)])
+    write(
+        tmp_path / "in", 0, [message("u", after={"id": 0}, lsn=2), message("u", after={"id": 1, "name": None}, lsn=2)]
+    )
+    with pytest.raises(InvalidRequest, match="update from a DataFrame"):
+        FileStream(table._internals, str(tmp_path / "in"), envelope="debezium", mode="update")
+    with pytest.raises(InvalidRequest, match=r"line 1, column 'name': it lacks this column"):
+        FileStream(table._internals, str(tmp_path / "in"), envelope="debezium").run()
+    FileStream(table._internals, str(tmp_path / "in"), envelope="debezium", null_keys="quarantine").run()
+    assert held(table) == {0: "old", 1: None}
+
+
 def test_a_frame_without_messages_is_refused(lake: Lake, spark: SparkSession, tmp_path: Path) -> None:
     table = lake.create_table("s.t", SCHEMA, key="id", options={"missing_columns": "null"})
     write(tmp_path / "in", 0, [{"id": 1}])

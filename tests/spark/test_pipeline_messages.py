@@ -93,6 +93,24 @@ def test_messages_that_are_appended_to_a_table_are_opened_once(lake: Lake) -> No
     assert pipeline.run().outcome == "idle"
 
 
+@pytest.mark.parametrize("source", ["files", "table"])
+def test_a_message_that_lacks_a_column_is_refused_or_set_aside_alone(lake: Lake, tmp_path: Path, source: str) -> None:
+    told = [message("u", None, {"id": 1}, lsn=5), message("u", None, {"id": 2, "name": None}, lsn=5)]
+    put(tmp_path / "in" / "a.json", text(*told), 1)
+    raw = lake.create_table("crm.raw", pa.schema([("value", pa.string())]))
+    raw.append([{"value": json.dumps(each)} for each in told])
+    kept = lake.create_table("crm.customers", COLUMNS, key="id", order_by="lsn")
+    kept.upsert([{"id": id, "name": "old", "lsn": 1} for id in (1, 2)])
+    step = {**STEP, source: "crm.raw" if source == "table" else str(tmp_path / "in")}
+
+    with pytest.raises(InvalidRequest, match="it lacks this column"):
+        lake.pipeline("in", {"steps": [step]}).run()
+    assert names(lake) == {1: "old", 2: "old"}
+    lake.pipeline("in", {"steps": [{**step, "bad_records": "quarantine"}]}).run()
+
+    assert names(lake) == {1: "old", 2: None}
+
+
 @pytest.mark.parametrize(
     ("source", "target", "match"),
     [

@@ -32,8 +32,8 @@ def messages(*documents: Any) -> pa.Table:
     return pa.table({"value": pa.array([None if each is None else text(each) for each in documents], pa.binary())})
 
 
-def take(table: Table, rows: pa.Table, epoch: int = 0, **wishes: Any) -> Any:
-    sink = table.stream_writer("upsert", name="q", **wishes)
+def take(table: Table, rows: pa.Table, epoch: int = 0, mode: Any = "upsert", **wishes: Any) -> Any:
+    sink = table.stream_writer(mode, name="q", **wishes)
     return sink.take(internals(table), rows, epoch, None)
 
 
@@ -104,6 +104,61 @@ def test_an_envelope_belongs_to_the_stream_that_was_begun_with_it(table: Table) 
     take(table, messages(message("c", after={"id": 1, "name": "Ada"})), envelope="debezium")
     with pytest.raises(InvalidRequest, match="begun with other settings"):
         take(table, pa.table({"id": [1], "name": ["x"], "lsn": [1]}), 1)
+
+
+# -- messages that lack a column
+
+
+@pytest.fixture
+def people(lake: Lake) -> Table:
+    """Two rows that are there."""
+    columns = pa.schema([*SCHEMA, ("city", pa.string())])
+    table = lake.create_table("a.people", columns, key="id", order_by="lsn")
+    table.upsert([{"id": id, "name": "old", "lsn": 1, "city": "Rome"} for id in (1, 2)])
+    return table
+
+
+def cities(table: Table) -> dict[int, tuple[str, str]]:
+    return {row["id"]: (row["name"], row["city"]) for row in table.to_arrow().to_pylist()}
+
+
+LACKING = message("u", after={"id": 1, "name": "new"}, lsn=2)
+
+
+def test_an_update_leaves_what_a_message_lacks_and_writes_the_null_that_it_gives(people: Table) -> None:
+    take(people, messages(LACKING), mode="update", envelope="debezium")
+    assert cities(people) == {1: ("new", "Rome"), 2: ("old", "Rome")}
+    given = message("u", after={"id": 2, "name": "new", "city": None}, lsn=2)
+    other = message("u", after={"id": 1, "name": "newer"}, lsn=3)
+    take(people, messages(given, other), 1, mode="update", envelope="debezium")
+    assert cities(people) == {1: ("newer", "Rome"), 2: ("new", None)}
+    people.fold()
+    assert cities(people) == {1: ("newer", "Rome"), 2: ("new", None)}
+
+
+def test_an_update_puts_together_what_messages_of_a_batch_give_of_a_row(people: Table) -> None:
+    moved = message("u", after={"id": 1, "city": "Oslo"}, lsn=3)
+    gone, back = message("d", before={"id": 2}, lsn=4), message("c", after={"id": 2, "name": "back"}, lsn=5)
+    take(people, messages(LACKING, moved, gone, back), mode="update", envelope="debezium")
+    assert cities(people) == {1: ("new", "Oslo"), 2: ("back", None)}
+
+
+def test_an_update_by_a_message_sets_aside_what_is_no_row(people: Table) -> None:
+    strange = message("u", after={"id": 2, "age": 7}, lsn=2)
+    take(people, messages(LACKING, strange), mode="update", envelope="debezium", null_keys="quarantine")
+    assert cities(people) == {1: ("new", "Rome"), 2: ("old", "Rome")}
+    assert "age" in aside(people)[0]["why"]
+
+
+def test_an_upsert_by_a_message_that_lacks_a_column_is_refused_or_set_aside_alone(people: Table) -> None:
+    given = messages(LACKING, message("u", after={"id": 2, "name": "new", "city": None}, lsn=2))
+    with pytest.raises(InvalidRequest, match="column 'city': it lacks this column"):
+        take(people, given, envelope="debezium")
+    take(people, given, envelope="debezium", null_keys="quarantine")
+    assert cities(people) == {1: ("old", "Rome"), 2: ("new", None)}
+    assert aside(people)[0]["column"] == "city"
+    take(people, messages(LACKING), 1, envelope="debezium", missing="null")
+    assert cities(people) == {1: ("new", None), 2: ("new", None)}
 
 
 # -- operations that nobody knows

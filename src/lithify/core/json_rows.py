@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from lithify.core.column_types import Misfit, NeedsDigits, type_of
-from lithify.core.names import GIVEN, given_text
+from lithify.core.names import GIVEN, RESERVED_PREFIX, given_text
 from lithify.core.plain_column_types import Boolean
 from lithify.core.type_text import type_name
 from lithify.errors import InvalidRequest, LimitExceeded
@@ -128,14 +128,15 @@ def columns_of(rows: Sequence[Any], columns: pa.Schema, objects: bool = False) -
 
 
 def _given(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> pa.Array:
+    own = [name for name in names if not name.startswith(RESERVED_PREFIX)]  # what an event does is no column of its row
     if min(map(len, rows)) == len(names):
-        return pa.repeat(pa.scalar(given_text(names), pa.string()), len(rows))
+        return pa.repeat(pa.scalar(given_text(own), pa.string()), len(rows))
     texts: dict[tuple[str, ...], str] = {}  # rows of one writer name their columns in one order
     found = []
     for row in rows:
         said = tuple(row)
         if said not in texts:
-            texts[said] = given_text(name for name in names if name in row)
+            texts[said] = given_text(name for name in own if name in row)
         found.append(texts[said])
     return pa.array(found, pa.string())
 

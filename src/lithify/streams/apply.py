@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from lithify.core.json_out import dumps
 from lithify.core.missing_columns import refuses_missing
+from lithify.core.names import GIVEN
 from lithify.core.ops import WORDS, Op
 from lithify.core.results import Commit
 from lithify.core.rows import check_convertible, check_rows, fitted
@@ -148,7 +149,7 @@ class _Arrival:
         from lithify.spark.micro_batch import columns_of, fetched
 
         columns = columns_of(frame)
-        passing = [*self.order]
+        passing = [*self.order, GIVEN] if self.partial else [*self.order]
         if self.op_column is not None:
             check_events(self.schema, columns, self.op_column)
             passing.append(self.op_column)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lithify.core.missing_columns import needed_columns
+from lithify.core.partial_rows import input_columns
 from lithify.errors import InvalidRequest
 from lithify.files.text_files import EXAMPLES_MAX, refused
 from lithify.text.debezium import OP, envelope_of
@@ -35,7 +36,8 @@ _THEN = "Correct them at their source, or set such messages aside with null_keys
 @dataclass(frozen=True)
 class Opening:
     """One portion of messages on its way to events. `info`: what its commit will say besides; `complete`: rows that
-    lack a column are no events; `whole`: events are rows, and have the defaults of columns that they lack.
+    lack a column are no events; `whole`: events are rows, and have the defaults of columns that they lack; otherwise
+    each tells which columns it gives.
     """
 
     handles: Handles
@@ -56,7 +58,7 @@ class Opening:
         return f"{self.checkpoint.feed} {self.checkpoint.after}"
 
     def events(self, data: Portion) -> Portion:
-        """The table's columns, and `OP`."""
+        """The table's columns and `OP`, and `GIVEN` where events need not be whole."""
         target = target_of(self.envelope, self._schema, self.complete, self.whole)
         if isinstance(data, pa.Table):
             return self._few(data, target)
@@ -98,7 +100,7 @@ class Opening:
 def target_of(envelope: str, schema: TableSchema, complete: bool = False, whole: bool = True) -> Target:
     opener = envelope_of(envelope, schema.columns, schema.key, schema.order_columns)
     required = tuple(f.name for f in schema.columns if not f.nullable and f.name not in schema.key)
-    columns = schema.columns.append(pa.field(OP, pa.string()))
+    columns = (schema.columns if whole else input_columns(schema.columns)).append(pa.field(OP, pa.string()))
     named = needed_columns(schema) if complete else ()
     defaults = schema.column_defaults if whole else {}
     return Target(columns, required, op_column=OP, envelope=opener, named=named, defaults=defaults)
