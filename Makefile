@@ -37,7 +37,7 @@ test-fast: $(READY) $(SERVERS) ## Run the tests that need no JVM, in under a min
 	$(BIN)/python -m pytest -m "not spark and not slow" -n 2 --dist worksteal
 
 soak: $(READY) $(SERVERS) ## Run the tests without a JVM with nothing left out of their sweeps and many random programs (hours)
-	LITHIFY_SOAK=1 $(BIN)/python -m pytest -m "not spark" -n 2 --dist worksteal
+	SOAK=1 $(BIN)/python -m pytest -m "not spark" -n 2 --dist worksteal
 
 soak-service: $(READY) ## Use a service for 100,000 operations on 50 tables, and see that it stays flat (an hour or more)
 	rm -rf build/soak-service

@@ -51,7 +51,7 @@ def _checkpoints_at_once() -> Iterator[None]:
 
 
 def pytest_report_header() -> str:
-    return f"which part of the sweeps: LITHIFY_SEED={SEED}"
+    return f"which part of the sweeps: SWEEP_SEED={SEED}"
 
 
 def pytest_collection_finish() -> None:

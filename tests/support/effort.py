@@ -2,8 +2,8 @@
 
 A sweep over the steps of some work takes some of each class: the same storage call after the same named step of the
 engine does the same to another file. Of the longest sweeps a run takes a third (`of_this_run`), another one each time;
-LITHIFY_SEED, which a run prints, takes the same again. Random programs are a handful, new ones in each run. `make soak`
-sets LITHIFY_SOAK, and then nothing is left out and the programs are many.
+SWEEP_SEED, which a run prints, takes the same again. Random programs are a handful, new ones in each run. `make soak`
+sets SOAK, and then nothing is left out and the programs are many.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 EVERY = 6
 SHARES = 3
-SOAK = os.environ.get("LITHIFY_SOAK", "") not in ("", "0")
+SOAK = os.environ.get("SOAK", "") not in ("", "0")
 # In the environment, so that all workers of a run have the same.
-SEED = int(os.environ.setdefault("LITHIFY_SEED", str(secrets.randbelow(1_000_000))))
+SEED = int(os.environ.setdefault("SWEEP_SEED", str(secrets.randbelow(1_000_000))))
 
 
 def examples(number: int, soak: int) -> int:

@@ -137,6 +137,7 @@ def _parquet_beside(lake: Lake) -> None:
 
 def _much_to_remove(lake: Lake) -> None:
     _many_files(lake)
+    wait_for_checkpoints(60)  # one that is under way would read commits which are being rewritten
     _age(lake.path)
 
 
@@ -156,10 +157,7 @@ def _age(lake: Path) -> None:
         if file.is_file():
             seen = file.stat()
             if file.suffix == ".json" and file.parent.name == "_delta_log":
-                text = re.sub(
-                    r'("(?:timestamp|modificationTime|deletionTimestamp)":)(\d{13})', earlier, file.read_text()
-                )
-                file.write_text(text)
+                file.write_text(_TIME.sub(earlier, file.read_text()))
             os.utime(file, (seen.st_atime - back_s, seen.st_mtime - back_s))
 
 
