@@ -576,6 +576,23 @@ class TestTags:
         assert local.tags() == []
 
 
+class TestQuarantine:
+    def test_records_that_were_set_aside(self, lake: Lake, remote: RemoteLake, name: str, tmp_path: Path) -> None:
+        local, table = both(lake, remote, name)
+        records = tmp_path / "in.json"
+        records.write_text('{"id": 71}\n{"id": "x"}\n')
+        with pytest.raises(InvalidRequest, match="all 2 were set aside"):
+            lake.ingest(name, str(records), on_bad_record="quarantine", missing="refuse")
+        assert table.quarantine() == local.quarantine()
+        (found,) = table.quarantine()
+        assert table.quarantined(found.name) == local.quarantined(found.name)
+        assert table.quarantined(found.name, limit=1, after=1) == local.quarantined(found.name)[1:]
+        done = table.retry_quarantine(found.name, missing="null")
+        assert (done.written, done.left) == (1, 1)
+        assert [each.name for each in table.purge_quarantine(found.name)] == [found.name]
+        assert local.quarantine() == []
+
+
 class TestMaintenance:
     def test_fold(self, lake: Lake, remote: RemoteLake, name: str) -> None:
         local, table = both(lake, remote, name)

@@ -27,6 +27,7 @@ from lithify.cli import (
     index,
     jobs,
     pipeline,
+    quarantine,
     quick_start,
     restore,
     rows,
@@ -173,6 +174,7 @@ _MODULES = (
     tokens,
     cache,
     pipeline,
+    quarantine,
 )
 for _module in (*_MODULES, machine, help, completion):
     _module.command.add_to(app)

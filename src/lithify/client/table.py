@@ -47,7 +47,10 @@ from lithify.core.results import (
     HistoryEntry,
     PartitionStats,
     PlannedCompaction,
+    RecordSetAside,
     RestorePlan,
+    Retried,
+    SetAside,
     TableStats,
     Tag,
     VacuumReport,
@@ -344,6 +347,31 @@ class RemoteTable(TableMethods[PlannedCompaction]):
     def untag(self, name: str) -> None:
         self._transport.ask(Call("DELETE", f"{self._path}/tags/{quote(name, safe='')}"))
 
+    # -- records that were set aside
+
+    def quarantine(self) -> list[SetAside]:
+        """Records that loads, streams and pipelines have set aside, by name, oldest first."""
+        return Listed(rebuilt(SetAside, each) for each in field_of(self._get("/quarantine"), "quarantine"))
+
+    def quarantined(self, name: str, limit: int = 100, after: int = 0) -> list[RecordSetAside]:
+        """Those of one name: each as it came, where it stood, and why it is no row. `after`: pass over so many."""
+        found = self._get(f"/quarantine/{quote(name, safe='')}", {"limit": limit, "after": after})
+        return Listed(rebuilt(RecordSetAside, each) for each in field_of(found, "records"))
+
+    def retry_quarantine(
+        self, name: str, *, missing: MissingColumns | None = None, actor: str | None = None
+    ) -> Retried:
+        """Try those of one name once more: what fits by now is written in one commit, and no longer set aside."""
+        check_actor(actor)
+        path = f"{self._path}/quarantine/{quote(name, safe='')}/retry"
+        return rebuilt(Retried, self._transport.ask(Call("POST", path, json=_said(missing=missing))))
+
+    def purge_quarantine(self, name: str | None = None, older_than_hours: float | None = None) -> list[SetAside]:
+        """Delete those of one name, or all, or of these what was set aside so long ago; says what went."""
+        order = _said(name=name, older_than_hours=older_than_hours)
+        gone = self._transport.ask(Call("POST", f"{self._path}/quarantine/purge", json=order))
+        return Listed(rebuilt(SetAside, each) for each in field_of(gone, "quarantine"))
+
     # -- looking at it
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
@@ -405,10 +433,8 @@ class RemoteTable(TableMethods[PlannedCompaction]):
         return reports
 
     def _work(self, path: str, dry_run: bool, **wishes: Any) -> Any:
-        given = {name: value for name, value in wishes.items() if value is not None}
-        return self._transport.ask(
-            Call("POST", self._path + path, json={"dry_run": dry_run, **given}, again=dry_run, work=True)
-        )
+        order = {"dry_run": dry_run, **_said(**wishes)}
+        return self._transport.ask(Call("POST", self._path + path, json=order, again=dry_run, work=True))
 
     # -- what only a local table can do
 
@@ -434,6 +460,11 @@ class RemoteTable(TableMethods[PlannedCompaction]):
 
     def _get(self, path: str = "", query: Mapping[str, Any] | None = None) -> Any:
         return self._transport.ask(Call("GET", self._path + path, query, again=True))
+
+
+def _said(**wishes: Any) -> dict[str, Any]:
+    """A body without what is not said."""
+    return {name: value for name, value in wishes.items() if value is not None}
 
 
 def checked_batch_id(batch_id: str) -> str:

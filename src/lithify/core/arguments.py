@@ -27,10 +27,10 @@ def check_count(what: str, value: Any, least: int = 0, *, needed: bool = False) 
         raise InvalidRequest(f"{what} is a whole number from {least} on, not {_shown(value)}")
 
 
-def check_seconds(what: str, value: Any) -> None:
+def check_seconds(what: str, value: Any, unit: str = "seconds") -> None:
     """A number above 0, or None for no limit."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
-        raise InvalidRequest(f"{what} is a number of seconds above 0, not {_shown(value)}")
+        raise InvalidRequest(f"{what} is a number of {unit} above 0, not {_shown(value)}")
 
 
 def check_names(what: str, value: Any) -> None:

@@ -108,6 +108,38 @@ class Tag(Shown):
     bytes: Annotated[Bytes, "Bytes of its files, which may be those of other versions too."]
 
 
+@dataclass(frozen=True)
+class SetAside(Shown):
+    """Records that a load, a stream or a pipeline has set aside together: they lie in the table's quarantine."""
+
+    name: Annotated[str, "What shows, retries and purges them.", Example("stream.orders-17")]
+    records: Annotated[Count, "How many there are."]
+    bytes: Annotated[Bytes, "Bytes of their files."]
+    created: Annotated[dt.datetime, "When they were set aside.", Example("2026-11-15T12:00:00Z")]
+
+
+@dataclass(frozen=True)
+class RecordSetAside(Shown):
+    """One of them, and why it is no row."""
+
+    why: Annotated[str, "What did not fit.", Example("'x' is no int64")]
+    record: Annotated[str, "As it came.", Example('{"id": "x"}')]
+    file: Annotated[str | None, "Where it stood, if that was a file."] = None
+    line: Annotated[int | None, "The line where it begins there."] = None
+    column: Annotated[str | None, "The column that is to blame; null where the whole record is."] = None
+
+
+@dataclass(frozen=True)
+class Retried(Shown):
+    """Records of one name were tried once more: what fits by now is written and no longer set aside."""
+
+    name: Annotated[str, "Of the records.", Example("stream.orders-17")]
+    written: Annotated[Count, "Records that became rows, in one commit."]
+    left: Annotated[Count, "Records that still do not fit, and stay."]
+    seq: Annotated[int | None, "The commit's seq; null where nothing fits."] = None
+    why: Annotated[str | None, "Why the first of those that stay does not fit."] = None
+
+
 Time = dt.date | dt.datetime
 
 

@@ -33,6 +33,7 @@ from lithify.http.routes import (
     health,
     history,
     maintenance,
+    quarantine,
     query,
     rows,
     session,
@@ -55,8 +56,8 @@ ROUTERS: tuple[tuple[APIRouter, str], ...] = (
     *(
         (module.router, V1)
         for module in (
-            *(rows, feed, statements, query, tables, cache, history, files, tags, table_maintenance),
-            *(lake_routes, token_routes, session),
+            *(rows, feed, statements, query, tables, cache, history, files, tags, quarantine),
+            *(table_maintenance, lake_routes, token_routes, session),
         )
     ),
     *((maintenance.router, prefix) for prefix in (MAINTENANCE, ITS_EARLIER_NAME)),

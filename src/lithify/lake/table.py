@@ -8,11 +8,12 @@ import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lithify.core.arguments import check_count, check_names, check_path, check_text
+from lithify.core.arguments import check_count, check_names, check_path, check_seconds, check_text
 from lithify.core.column_changes import ColumnChange
 from lithify.core.html import Listed, table_html
 from lithify.core.missing_columns import refuses_missing
@@ -27,7 +28,10 @@ from lithify.core.results import (
     FoldReport,
     HistoryEntry,
     PartitionStats,
+    RecordSetAside,
     RestorePlan,
+    Retried,
+    SetAside,
     TableStats,
     Tag,
     VacuumReport,
@@ -394,6 +398,55 @@ class Table(TableMethods[CompactPlan]):
     def untag(self, name: str) -> None:
         """Take a name away; the next vacuum may take what only that version needed."""
         untag(self._handles, name)
+
+    # -- records that were set aside
+
+    def quarantine(self) -> list[SetAside]:
+        """Records that loads, streams and pipelines have set aside, by name, oldest first."""
+        from lithify.write.quarantine import sets_aside
+
+        return Listed(sets_aside(self._handles))
+
+    def quarantined(self, name: str, limit: int = 100, after: int = 0) -> list[RecordSetAside]:
+        """Those of one name: each as it came, where it stood, and why it is no row. `after`: pass over so many."""
+        from lithify.write.quarantine import lines_of, record_of
+
+        check_count("limit", limit, least=1, needed=True)
+        check_count("after", after, needed=True)
+        check_text("name", name)
+        lines = islice(lines_of(self._handles, name), after, after + limit)
+        return Listed(record_of(line, self._handles, name) for line in lines)
+
+    def retry_quarantine(
+        self, name: str, *, missing: MissingColumns | None = None, actor: str | None = None
+    ) -> Retried:
+        """Try those of one name once more: what fits by now is written in one commit, and no longer set aside. Only
+        records that are JSON objects can be tried. `missing`: as for `upsert`.
+        """
+        from lithify.write.retry_quarantine import Door, retry
+
+        check_text("name", name)
+        schema = self.definition
+        operation = "upsert" if schema.keyed else "append"
+
+        def write(rows: pa.Table, batch_id: str) -> Commit:
+            return self._put(operation, rows, batch_id, actor, None, missing=missing)
+
+        def before(batch_id: str) -> Commit | None:
+            return self._internals.before(Write(operation, conditions=conditions_of(batch_id)))
+
+        return retry(self._handles, name, Door(write, before, refuses_missing(schema, missing)))
+
+    def purge_quarantine(self, name: str | None = None, older_than_hours: float | None = None) -> list[SetAside]:
+        """Delete those of one name, or all, or of these what was set aside so long ago; says what went. There is no way
+        back.
+        """
+        from lithify.write.quarantine import purge
+
+        if name is not None:
+            check_text("name", name)
+        check_seconds("older_than_hours", older_than_hours, "hours")
+        return Listed(purge(self._handles, name, older_than_hours))
 
     def plan(self, as_of: AsOf = None) -> ReadPlan:
         """How a read of this snapshot goes: which files need no merge, which do, and what is pending."""

@@ -15,7 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lithify.core.missing_columns import needed_columns
 from lithify.core.ops import WORDS, Op
+from lithify.core.schema import TableSchema
 from lithify.text.debezium import Envelope
 
 RECORD_BYTES_MAX = 64 * 2**20
@@ -96,6 +98,13 @@ class Target:
     envelope: Envelope | None = None
     named: tuple[str, ...] = ()
     defaults: Mapping[str, Any] = field(default_factory=dict)
+
+
+def rows_wanted(schema: TableSchema, complete: bool) -> Target:
+    """Rows of a table. `complete`: those that lack a column are bad records."""
+    required = tuple(column.name for column in schema.columns if not column.nullable)
+    named = needed_columns(schema) if complete else ()
+    return Target(schema.columns, required, named=named, defaults=schema.column_defaults)
 
 
 def shown(record: bytes) -> str:

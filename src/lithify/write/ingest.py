@@ -27,7 +27,7 @@ from lithify.files.storage import Storage
 from lithify.files.user_files import size_bytes
 from lithify.options.table_options import MissingColumns
 from lithify.tables.handles import Handles
-from lithify.text.text_rows import Target
+from lithify.text.text_rows import rows_wanted
 from lithify.write.batch_ids import conditions_of
 from lithify.write.bulk import write_frame
 from lithify.write.conditions import Write
@@ -155,7 +155,7 @@ class _Source:
             with _watched(handles, self.progress):
                 rows = parquet_batches(files, schema)
                 return load(handles, rows, write, distinct=not schema.has_places(names)), 0, None
-        target = _target(schema, write.complete)
+        target = rows_wanted(schema, write.complete)
         text = TextRows(handles, files, self.kind, target, self.encoding, self.on_bad_record)
         if write.complete:
             check_frame(text.columns.names, schema)
@@ -183,7 +183,7 @@ class _Source:
         from lithify.spark.ingest import TextFiles
 
         handles, files = self.handles, self.files
-        text = TextFiles(spark, files, self.kind, _target(handles.schema(), self.write.complete), self.encoding)
+        text = TextFiles(spark, files, self.kind, rows_wanted(handles.schema(), self.write.complete), self.encoding)
         found = text.check()
         if not found.records:
             raise no_records(files, self.kind)
@@ -197,12 +197,6 @@ class _Source:
         if found.bad == found.records:
             raise all_set_aside(files, str(handles.name), found.bad, folder, found.examples[0])
         return text.rows(), found.bad, folder
-
-
-def _target(schema: TableSchema, complete: bool) -> Target:
-    required = tuple(f.name for f in schema.columns if not f.nullable)
-    named = needed_columns(schema) if complete else ()
-    return Target(schema.columns, required, named=named, defaults=schema.column_defaults)
 
 
 def check_parquet_files(files: Sequence[str], schema: TableSchema, complete: bool) -> None:

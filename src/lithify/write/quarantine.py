@@ -1,16 +1,26 @@
-"""Records that are no rows are set aside in the table's folder, durable before the commit that says so."""
+"""Records that are no rows are set aside in the table's folder, durable before the commit that says so.
+
+`quarantine/<name>/part-*.json` holds those of one load, batch or step as JSON lines: why, the record as it came, and
+where it stood. They stay until they are purged, or until they fit after all (`retry_quarantine`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import datetime as dt
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
 from lithify.core.json_out import dumps
+from lithify.core.results import RecordSetAside, SetAside
+from lithify.errors import Corruption, NotFound, did_you_mean
 from lithify.files.storage import Storage
 from lithify.tables.handles import Handles
 
 CHUNK_BYTES = 1 << 20
+HOUR_MS = 3_600_000
+PART = "part-"
 
 
 def set_aside(
@@ -19,7 +29,7 @@ def set_aside(
     """Keep records as JSON lines in the table's folder quarantine/`name`, in place of what it held, durable. A function
     writes the files itself. What the commit should say about it is answered.
     """
-    store, folder = handles.runtime.store, handles.folder / "quarantine" / name
+    store, folder = handles.runtime.store, folder_of(handles, name)
     count, written = 0, list[str]()
     # What is there goes last: a rival with the same portion may have committed it, and these are its records too.
     if callable(records):
@@ -27,7 +37,7 @@ def set_aside(
         store.make_folder(folder.parent)
         try:
             for file in records(staging):
-                count += _lines(store, file)
+                count += sum(1 for _ in _lines(store, file))
                 store.sync_file(file)
                 store.make_folder(folder)
                 store.move(file, folder / file.name, sync=False)
@@ -35,7 +45,7 @@ def set_aside(
         finally:
             store.delete_folder(staging)
     elif texts := [dumps(record) + "\n" for record in records]:
-        count, written = len(texts), ["part-00000.json"]
+        count, written = len(texts), [f"{PART}00000.json"]
         store.make_folder(folder)
         store.put(folder / written[0], "".join(texts).encode())
     if not count:
@@ -50,8 +60,83 @@ def set_aside(
     return {"quarantined": count, "quarantine": str(folder.relative_to(handles.folder))}
 
 
-def _lines(store: Storage, file: PurePath) -> int:
-    count, start, last = 0, 0, b"\n"
+def folder_of(handles: Handles, name: str) -> PurePath:
+    return handles.folder / "quarantine" / name
+
+
+def sets_aside(handles: Handles) -> list[SetAside]:
+    """What is there, oldest first."""
+    found = [_described(handles, name) for name in _names(handles)]
+    return sorted((each for each in found if each is not None), key=lambda each: (each.created, each.name))
+
+
+def lines_of(handles: Handles, name: str) -> Iterator[bytes]:
+    """The records of that name, each as the JSON line that it is kept as."""
+    check_there(handles, name)
+    store, folder = handles.runtime.store, folder_of(handles, name)
+    for part in parts_of(store, folder):
+        yield from _lines(store, folder / part)
+
+
+def record_of(line: bytes, handles: Handles, name: str) -> RecordSetAside:
+    try:
+        kept = json.loads(line)
+        fields = {field: kept.get(field) for field in ("file", "line", "column")}
+        return RecordSetAside(kept["why"], kept["record"], **fields)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise Corruption(
+            f"a line in {folder_of(handles, name)} is no record that was set aside ({type(error).__name__}): correct "
+            f"it, or purge {name}"
+        ) from error
+
+
+def purge(handles: Handles, name: str | None = None, older_than_hours: float | None = None) -> list[SetAside]:
+    """Delete those of one name, or all that were set aside so long ago. What went is answered."""
+    if name is not None:
+        check_there(handles, name)
+    store, gone = handles.runtime.store, list[SetAside]()
+    cutoff_ms = handles.runtime.now_ms() - (older_than_hours or 0) * HOUR_MS
+    for each in sets_aside(handles):
+        if name in (None, each.name) and (not older_than_hours or each.created.timestamp() * 1000 < cutoff_ms):
+            store.delete_folder(folder_of(handles, each.name))
+            gone.append(each)
+    if gone:
+        store.sync_folder(handles.folder / "quarantine")
+    return gone
+
+
+def check_there(handles: Handles, name: str) -> None:
+    if name not in (names := _names(handles)):
+        near = did_you_mean(name, names) or f"`lithify quarantine list {handles.name}` shows what there is"
+        raise NotFound(f"nothing was set aside in table {handles.name} as {name!r}: {near}")
+
+
+def parts_of(store: Storage, folder: PurePath) -> list[str]:
+    return sorted(name for name in store.names(folder) if name.startswith(PART))
+
+
+def _names(handles: Handles) -> list[str]:
+    """Folders that begin with a dot are being written."""
+    return [name for name in handles.runtime.store.names(handles.folder / "quarantine") if not name.startswith(".")]
+
+
+def _described(handles: Handles, name: str) -> SetAside | None:
+    store, folder = handles.runtime.store, folder_of(handles, name)
+    try:
+        parts = parts_of(store, folder)
+        records = sum(1 for part in parts for _ in _lines(store, folder / part))
+        size = sum(store.sizes(folder / part for part in parts))
+        created_ms = max((store.modified_ms(folder / part) for part in parts), default=0.0)
+    except NotFound:  # purged or written anew meanwhile
+        return None
+    return SetAside(name, records, size, dt.datetime.fromtimestamp(created_ms / 1000, dt.UTC)) if parts else None
+
+
+def _lines(store: Storage, file: PurePath) -> Iterator[bytes]:
+    start, rest = 0, b""
     while chunk := store.read_range(file, start, CHUNK_BYTES):
-        count, start, last = count + chunk.count(b"\n"), start + len(chunk), chunk[-1:]
-    return count + (last != b"\n")
+        start += len(chunk)
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from filter(None, lines)
+    if rest:
+        yield rest

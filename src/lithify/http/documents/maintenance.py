@@ -16,6 +16,8 @@ from lithify.core.results import (
     HistoryEntry,
     PartitionStats,
     PlannedCompaction,
+    RecordSetAside,
+    SetAside,
     Tag,
 )
 from lithify.http.documents.tables import AboutTable, AsOf, Document, Order, Text
@@ -23,6 +25,7 @@ from lithify.lake.maintenance import Candidate, TableUpkeep
 from lithify.maintenance.job_slots import JobSlot
 from lithify.maintenance.plans import FileCount
 from lithify.maintenance.reports import EndedJob, PastCycle, RunningJob, Skipped
+from lithify.options.table_options import MissingColumns
 
 HISTORY_MAX = 1_000
 
@@ -47,6 +50,35 @@ class UntaggedDocument(AboutTable):
 
     tag: str = Field(description="The name.", examples=["month-end"])
     untagged: bool = Field(description="True.")
+
+
+class QuarantineDocument(AboutTable):
+    """Records of a table that were set aside, by name."""
+
+    quarantine: list[SetAside] = Field(description="Oldest first.")
+
+
+class RecordsSetAsideDocument(AboutTable):
+    """Some of the records of one name."""
+
+    name: str = Field(description="Their name.", examples=["stream.orders-17"])
+    records: list[RecordSetAside] = Field(description="In the order in which they came, at most `limit` of them.")
+    more: bool = Field(description="Whether there are more behind them: pass over these with `after`.")
+
+
+class RetryOrder(Order):
+    """How records that were set aside are tried once more."""
+
+    missing: MissingColumns | None = Field(
+        None, description="Columns that a record lacks: as for an upsert.", examples=["null"]
+    )
+
+
+class PurgeOrder(Order):
+    """Which records go: those of one name, or all; of these, what was set aside so long ago."""
+
+    name: Text | None = Field(None, description="Only these.", max_length=255, examples=["stream.orders-17"])
+    older_than_hours: float | None = Field(None, description="Only what is older.", gt=0, examples=[720])
 
 
 class HistoryDocument(AboutTable):

@@ -1,0 +1,199 @@
+"""Records that were set aside: they are shown as they came, tried once more exactly once, and purged when told."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lithify import Corruption, InvalidRequest, Lake, NotFound, Table
+from support.faults import ANY, FaultyStore, Stopped, stop
+from support.folders import copied
+
+SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int32())])
+BIG = 2**40
+RECORDS = [{"id": 1, "n": 1}, {"id": 2, "n": BIG}, {"id": 3, "n": "many"}, {"id": 4, "n": BIG + 1}]
+
+
+@pytest.fixture
+def lake(folder: Path) -> Iterator[Lake]:
+    with Lake(folder / "lake") as lake:
+        yield lake
+
+
+def loaded(lake: Lake, folder: Path, records: list[dict[str, object]] = RECORDS, key: str | None = "id") -> Table:
+    """A table into which some of the records do not fit."""
+    table = lake.create_table("s.t", SCHEMA, key=key, if_not_exists=True)
+    (folder / "in.json").write_text("".join(json.dumps(record) + "\n" for record in records))
+    lake.ingest("s.t", str(folder / "in.json"), on_bad_record="quarantine")
+    return table
+
+
+def name_in(table: Table) -> str:
+    (only,) = table.quarantine()
+    return only.name
+
+
+def rows(table: Table) -> dict[int, int]:
+    return {row["id"]: row["n"] for row in table.to_arrow().to_pylist()}
+
+
+def test_what_was_set_aside_is_listed_and_shown_as_it_came(lake: Lake, folder: Path) -> None:
+    table = loaded(lake, folder)
+    (found,) = table.quarantine()
+    assert found.records == 3
+    assert found.bytes == sum(path.stat().st_size for path in (Path(lake.path) / "s/t/quarantine").rglob("*.json"))
+    shown = table.quarantined(found.name)
+    assert [json.loads(each.record)["id"] for each in shown] == [2, 3, 4]
+    assert [each.line for each in shown] == [2, 3, 4]
+    assert {each.column for each in shown} == {"n"}
+    assert all(each.file is not None and each.file.endswith("in.json") and each.why for each in shown)
+    assert table.quarantined(found.name, limit=1, after=1) == shown[1:2]
+    assert table.quarantined(found.name, after=3) == []
+
+
+def test_a_table_where_nothing_was_set_aside(lake: Lake) -> None:
+    table = lake.create_table("s.t", SCHEMA, key="id")
+    assert table.quarantine() == []
+    assert table.purge_quarantine() == []
+    for call in (table.quarantined, table.retry_quarantine, table.purge_quarantine):
+        with pytest.raises(NotFound, match="'x'"):
+            call("x")
+
+
+@pytest.mark.parametrize("name", ["../base", "..", ".", "", "a/b"])
+def test_a_name_leads_nowhere_else(lake: Lake, folder: Path, name: str) -> None:
+    table = loaded(lake, folder)
+    with pytest.raises(NotFound):
+        table.quarantined(name)
+    with pytest.raises(NotFound):
+        table.purge_quarantine(name)
+    assert len(table.quarantine()) == 1
+
+
+def test_what_fits_by_now_is_written_and_the_rest_stays(lake: Lake, folder: Path) -> None:
+    table = loaded(lake, folder)
+    name = name_in(table)
+    nothing = table.retry_quarantine(name)
+    assert (nothing.written, nothing.left, nothing.seq) == (0, 3, None)
+    assert nothing.why is not None
+    table.alter_column("n", type="int64")
+
+    done = table.retry_quarantine(name, actor="ops")
+
+    assert (done.written, done.left, done.seq) == (2, 1, table.snapshot().seq)
+    assert "many" in str(done.why)
+    assert rows(table) == {1: 1, 2: BIG, 4: BIG + 1}
+    assert [json.loads(each.record)["id"] for each in table.quarantined(name)] == [3]
+    assert table.history()[0].actor == "ops"
+
+
+def test_a_set_of_which_all_fits_is_gone(lake: Lake, folder: Path) -> None:
+    table = loaded(lake, folder, [{"id": 1, "n": BIG}, {"id": 2, "n": 2}])
+    table.alter_column("n", type="int64")
+    assert table.retry_quarantine(name_in(table)).left == 0
+    assert table.quarantine() == []
+    assert not list((Path(lake.path) / "s/t/quarantine").iterdir())
+
+
+def test_records_that_lack_a_column_are_tried_as_told(lake: Lake, folder: Path) -> None:
+    table = loaded(lake, folder, [{"id": 1, "n": 1}, {"id": 2}])
+    name = name_in(table)
+    assert table.retry_quarantine(name).written == 0
+    assert table.retry_quarantine(name, missing="null").written == 1
+    assert table.get(2) == {"id": 2, "n": None}
+
+
+def test_a_line_of_csv_cannot_be_tried(lake: Lake, folder: Path) -> None:
+    table = lake.create_table("s.t", SCHEMA, key="id")
+    (folder / "in.csv").write_text("id,n\n1,1\n2,many\n")
+    lake.ingest("s.t", str(folder / "in.csv"), on_bad_record="quarantine")
+    done = table.retry_quarantine(name_in(table))
+    assert (done.written, done.left) == (0, 1)
+    assert "no JSON object" in str(done.why)
+
+
+@pytest.mark.parametrize(("key", "all_fits"), [("id", True), (None, False)])
+def test_wherever_it_dies_each_record_is_written_once(folder: Path, key: str | None, all_fits: bool) -> None:
+    """One place after the other, until an attempt lives to its end."""
+    with Lake(folder / "made") as lake:
+        table = loaded(lake, folder, [RECORDS[0], RECORDS[1], RECORDS[3]] if all_fits else RECORDS, key)
+        table.alter_column("n", type="int64")
+        name = name_in(table)
+    for number in range(1, 200):
+        path, died = copied(folder / "made", folder / str(number)), False
+        try:
+            with Lake(path, store=FaultyStore(ANY, stop, number)) as lake:
+                lake.table("s.t").retry_quarantine(name)
+        except Stopped:
+            died = True
+        with Lake(path) as lake:
+            table = lake.table("s.t")
+            if died and table.quarantine():
+                table.retry_quarantine(name)
+            assert sorted(rows(table).items()) == [(1, 1), (2, BIG), (4, BIG + 1)], f"died at {number}"
+            assert table.to_arrow().num_rows == 3, f"died at {number}"
+            left = [json.loads(one.record)["id"] for found in table.quarantine() for one in table.quarantined(name)]
+            assert left == ([] if all_fits else [3]), f"died at {number}"
+        shutil.rmtree(path)
+        if not died:
+            assert number > 5
+            return
+    raise AssertionError("it never came to its end")
+
+
+def test_what_fits_only_after_a_retry_that_died_is_not_taken_for_written(folder: Path) -> None:
+    """The commit of the one that died has two of the rows; the third fits by the time of the next."""
+    with Lake(folder / "lake", store=FaultyStore("quarantine.committed", stop)) as lake:
+        table = loaded(lake, folder, [{"id": 1, "n": 1}, {"id": 2, "n": BIG}, {"id": 3, "n": 3, "more": "x"}], None)
+        name = name_in(table)
+        table.alter_column("n", type="int64")
+        with pytest.raises(Stopped):
+            table.retry_quarantine(name)
+    with Lake(folder / "lake") as lake:
+        table = lake.table("s.t")
+        table.add_column(pa.field("more", pa.string()))
+        assert table.retry_quarantine(name).written == 1
+        assert [json.loads(each.record)["id"] for each in table.quarantined(name)] == [3]
+        assert (table.retry_quarantine(name).written, table.quarantine()) == (1, [])
+        assert sorted(rows(table).items()) == [(1, 1), (2, BIG), (3, 3)]
+        assert table.to_arrow().num_rows == 3
+
+
+def test_only_what_is_old_is_purged(lake: Lake, folder: Path) -> None:
+    table = loaded(lake, folder)
+    old = name_in(table)
+    assert table.purge_quarantine(older_than_hours=1) == []
+    for part in (Path(lake.path) / "s/t/quarantine" / old).iterdir():
+        os.utime(part, (time.time() - 7_200,) * 2)
+    loaded(lake, folder)
+    newer = next(each.name for each in table.quarantine() if each.name != old)
+    assert [each.name for each in table.purge_quarantine(older_than_hours=1)] == [old]
+    assert [each.name for each in table.quarantine()] == [newer]
+    assert [each.records for each in table.purge_quarantine(newer)] == [3]
+    assert table.quarantine() == []
+
+
+@pytest.mark.parametrize("wrong", [0, -1, "x", True])
+def test_a_wrong_age_is_refused(lake: Lake, folder: Path, wrong: object) -> None:
+    table = loaded(lake, folder)
+    with pytest.raises(InvalidRequest, match="hours"):
+        table.purge_quarantine(older_than_hours=wrong)  # type: ignore[arg-type]
+    assert len(table.quarantine()) == 1
+
+
+def test_a_file_that_is_none_of_ours_is_named(lake: Lake, folder: Path) -> None:
+    table = loaded(lake, folder)
+    name = name_in(table)
+    (part,) = (Path(lake.path) / "s/t/quarantine" / name).glob("part-*")
+    part.write_text('{"why": 1')
+    for call in (table.quarantined, table.retry_quarantine):
+        with pytest.raises(Corruption, match="is no record that was set aside"):
+            call(name)
+    assert rows(table) == {1: 1}
