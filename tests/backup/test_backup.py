@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import duckdb
@@ -31,6 +31,7 @@ from lithify import (
 from lithify.backup import create
 from lithify.backup.place import BackupPlace
 from lithify.errors import Conflict
+from lithify.files.local import LocalStorage
 from lithify.files.user_files import named_place
 from lithify.tables.runtime import Owner
 from support.clocks import HOUR_MS, Clock, lake_with
@@ -486,3 +487,27 @@ def test_to_and_from_a_bucket(address: str, folder: Path, way: str) -> None:
         table.upsert(rows(1000))
         table.fold()
         assert table.count() == len(before) + 1
+
+
+def test_a_mark_that_this_process_could_not_take_away_stops_nobody(lake: Lake, backups: Path) -> None:
+    """The work that it tells of has ended."""
+
+    class Stuck(LocalStorage):
+        def delete(self, path: PurePath) -> None:
+            raise Corruption(f"the disk reports an I/O error for {path}")
+
+    filled(lake)
+    create_backup(lake, backups)
+    place = BackupPlace(named_place(backups))
+    place.store = Stuck()
+    with (
+        place.alone("a backup"),
+        pytest.raises(Conflict, match="another backup is being made"),
+        BackupPlace(place.path).alone("another"),
+    ):
+        pass
+    assert (backups / "busy.json").exists()
+
+    create_backup(lake, backups)
+
+    assert not (backups / "busy.json").exists()

@@ -18,6 +18,7 @@ import duckdb
 
 from support.bags import bag
 
+GENERATION = "lithify.generation"
 WATERMARK_TXN, SEQ, OP = "lithify.folded", "_seq", "_op"
 BASE_SEQ = -1
 
@@ -77,13 +78,14 @@ def replay(folder: Path, *, whole: bool = False) -> Replayed:
 
 
 def tables(lake: Path) -> dict[str, Counter[Any]]:
-    """The rows of every table of a lake."""
+    """The rows of every table of a lake; of one whose columns are half-way through a change, a stranger sees none."""
     found = {}
     for log in sorted(lake.glob("[!_]*/*/changes/_delta_log/")):
         folder, changes = log.parent.parent, replay(log.parent, whole=True)
         if changes.columns and changes.properties.get("lithify.dropped") != "true":
             base = replay(Path(changes.properties.get("lithify.base_path", folder / "base")), whole=True)
-            found[f"{folder.parent.name}.{folder.name}"] = bag(_merged(changes, base))
+            if changes.properties.get(GENERATION) == base.properties.get(GENERATION):
+                found[f"{folder.parent.name}.{folder.name}"] = bag(_merged(changes, base))
     return found
 
 

@@ -9,6 +9,7 @@ be done again.
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import os
 import re
 import shutil
@@ -23,25 +24,40 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import write_deltalake
 
-from lithify import CommitUnknown, Conflict, Lake, NotFound
+from lithify import (
+    CommitUnknown,
+    Conflict,
+    InvalidRequest,
+    Lake,
+    NotFound,
+    create_backup,
+    remove_backups,
+    restore_backup,
+    verify_backup,
+)
+from lithify.backup.place import BackupPlace
 from lithify.core.ops import Op
 from lithify.core.schema import TableSchema
 from lithify.delta.checkpoints import wait_for_checkpoints
 from lithify.files.local import LocalStorage
+from lithify.lake.catalog import is_lake
 from lithify.maintenance.plans import MinorPlan
 from lithify.maintenance.table_maintenance import TableMaintenance
 from lithify.write.batch_ids import conditions_of
 from lithify.write.bulk import Files, write_files
 from lithify.write.conditions import Write
+from lithify.write.load import Bounds, load
 from support import log_oracle
 from support.bags import bag
 from support.eager import eager
 from support.folders import copied
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
+DAYS = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("v", pa.string())])
 SETTINGS = eager("disturbed", lock_wait_s_max=2, commit_wait_s_max=10, read_overhead_max=1000)
 HOUR_S = 3600
-OUTSIDE = "outside"
+OUTSIDE, BACKUPS, RESTORED = "outside", "backups", "restored"
+_BESIDE = "beside"
 _TIME = re.compile(r'("(?:timestamp|modificationTime|deletionTimestamp)":)(\d{13})')
 
 Run = Callable[[Lake], Any]
@@ -61,11 +77,15 @@ class Operation:
     at_last: Run | None = None
     leaves: str = "*/_delta_log/*.json"
     again: Run | None = None
-    refused_again: type[Exception] | None = None
+    refused_again: type[Exception] | tuple[type[Exception], ...] | None = None
 
 
 def rows(*ids: int, v: str = "x") -> list[dict[str, Any]]:
     return [{"id": i, "v": v} for i in ids]
+
+
+def day_rows(*ids: int, v: str = "x") -> list[dict[str, Any]]:
+    return [{"id": i, "at": dt.datetime(2026, 11, 1 + i % 3, tzinfo=dt.UTC), "v": v} for i in ids]
 
 
 # -- lakes
@@ -146,6 +166,59 @@ def _dropped(lake: Lake) -> None:
     lake.drop_table("a.t")
 
 
+def _folded(lake: Lake) -> None:
+    _another(lake)
+    table = lake.create_table("a.t", SCHEMA, key="id")
+    table.upsert(rows(*range(30)))
+    table.fold()
+
+
+def _updated(lake: Lake) -> None:
+    """Pending lines that give some columns alone."""
+    _keyed(lake)
+    lake.table("a.t").update([{"id": 4, "v": "u"}, {"id": 5}])
+
+
+def _tagged(lake: Lake) -> None:
+    _keyed(lake)
+    lake.table("a.t").tag("before", 1)
+
+
+def _days(lake: Lake) -> None:
+    table = lake.create_table("a.t", DAYS, key="id", time="at")
+    table.upsert(day_rows(*range(9)))
+    table.fold()
+    table.upsert(day_rows(1, 40, v="y"))
+
+
+def _day_beside(lake: Lake) -> None:
+    _days(lake)
+    lake.table("a.t").detach("2026-11-02", lake.path.parent / OUTSIDE)
+
+
+def _expired(lake: Lake) -> None:
+    table = lake.create_table("a.t", DAYS, key="id", expires="at + interval '1 day'")
+    table.upsert([*day_rows(1, 2), {"id": 3, "at": dt.datetime(2900, 1, 1, tzinfo=dt.UTC), "v": "stays"}])
+
+
+def _text_beside(lake: Lake) -> None:
+    _another(lake)
+    (lake.path.parent / OUTSIDE).mkdir()
+    (lake.path.parent / OUTSIDE / "a.csv").write_text("id,v\n1,text\n2,text\n")
+
+
+def _saved(lake: Lake) -> None:
+    _keyed(lake)
+    create_backup(lake, lake.path.parent / BACKUPS)
+    lake.table("a.t").upsert(rows(70, v="later"))
+    lake.table("a.t").fold()
+
+
+def _saved_twice(lake: Lake) -> None:
+    _saved(lake)
+    create_backup(lake, lake.path.parent / BACKUPS)
+
+
 def _age(lake: Path) -> None:
     """Make everything in a lake two hours older, its commits and what they say of their time included."""
     back_s = 2 * HOUR_S
@@ -186,6 +259,37 @@ def _minor(lake: Lake) -> None:
 
 def _adopt(lake: Lake) -> Any:
     return lake.adopt("a.t", lake.path.parent / OUTSIDE, key="id")
+
+
+def _detach(lake: Lake) -> Any:
+    return lake.table("a.t").detach("2026-11-02", lake.path.parent / OUTSIDE)
+
+
+def _restored_again(lake: Lake) -> Any:
+    """What was cut off is no lake, and is removed by hand."""
+    if not is_lake(lake.path.parent / RESTORED):
+        shutil.rmtree(lake.path.parent / RESTORED, ignore_errors=True)
+        restore_backup(lake.path.parent / BACKUPS, lake.path.parent / RESTORED)
+
+
+def _load(lake: Lake) -> Any:
+    """Many rows at once, in no order, sorted on disk."""
+    ids = pa.array([(number * 7_919) % 5_000 for number in range(5_000)], pa.int64())
+    data = pa.table({"id": ids, "v": ["b"] * 5_000})
+    bounds = Bounds(file_bytes=20_000, run_bytes=20_000, range_bytes=20_000, held_bytes_max=20_000)
+    write = Write("upsert", conditions=conditions_of("load-1"))
+    return load(lake.table("a.t")._handles, iter(data.to_batches(max_chunksize=1_000)), write, bounds=bounds)
+
+
+def _ingest(lake: Lake) -> Any:
+    return lake.ingest("a.other", str(lake.path.parent / OUTSIDE / "a.csv"))
+
+
+def _merge(lake: Lake) -> Any:
+    text = "merge into a.t using (values (5, 'm'), (60, 'm')) s (id, v) on a.t.id = s.id "
+    return lake.execute(
+        f"{text} when matched then update set v = s.v when not matched then insert (id, v) values (s.id, s.v)"
+    )
 
 
 def _checkpoint(lake: Lake) -> None:
@@ -238,6 +342,33 @@ OPERATIONS = {
     "add_column": Operation(
         _keyed, lambda lake: lake.table("a.t").add_column(pa.field("w", pa.int64())), refused_again=Conflict
     ),
+    "update": Operation(_keyed, lambda lake: lake.table("a.t").update([{"id": 5, "v": "u"}, {"id": 80, "v": "u"}])),
+    "merge": Operation(_keyed, _merge),
+    "load": Operation(_keyed, _load),
+    "ingest": Operation(_text_beside, _ingest),
+    "restore": Operation(_keyed, lambda lake: lake.table("a.t").restore(1)),
+    "rename_column": Operation(_folded, lambda lake: lake.table("a.t").rename_column("v", "w"), refused_again=NotFound),
+    "alter_column": Operation(
+        _folded, lambda lake: lake.table("a.t").alter_column("v", nullable=False), refused_again=InvalidRequest
+    ),
+    "drop_column": Operation(_folded, lambda lake: lake.table("a.t").drop_column("v"), refused_again=NotFound),
+    "tag": Operation(
+        _keyed, lambda lake: lake.table("a.t").tag("before", 1), leaves="tag.json", refused_again=Conflict
+    ),
+    "untag": Operation(_tagged, lambda lake: lake.table("a.t").untag("before"), leaves="", refused_again=NotFound),
+    "detach": Operation(_days, _detach, refused_again=(Conflict, NotFound)),
+    "attach": Operation(_day_beside, lambda lake: lake.table("a.t").attach(lake.path.parent / OUTSIDE, batch_id="b")),
+    "backup": Operation(
+        _saved, lambda lake: create_backup(lake, lake.path.parent / BACKUPS), leaves="backups/backups/*.json"
+    ),
+    "backup_removed": Operation(
+        _saved_twice, lambda lake: remove_backups(lake.path.parent / BACKUPS, keep=1), leaves=""
+    ),
+    "backup_restored": Operation(
+        _saved,
+        lambda lake: restore_backup(lake.path.parent / BACKUPS, lake.path.parent / RESTORED),
+        again=_restored_again,
+    ),
     "set_options": Operation(_keyed, lambda lake: lake.table("a.t").set_options({"fold_files_max": 7})),
 }
 
@@ -246,7 +377,7 @@ OPERATIONS = {
 
 
 def state(lake: Lake) -> State:
-    found = {}
+    found: State = {_BESIDE: ((), {}, _beside(lake))}
     for name in lake.tables():
         table = lake.table(name)
         read = table.to_arrow()
@@ -254,10 +385,30 @@ def state(lake: Lake) -> State:
     return found
 
 
+def _beside(lake: Lake) -> Counter[Any]:
+    """Tags, and what lies next to the lake: how many rows files have, backups that hold what they say, a lake."""
+    found: Counter[Any] = Counter()
+    for name in lake.tables():
+        table = lake.table(name)
+        for tag in table.tags():
+            found[name, tag.name, table.to_arrow(as_of=tag.name).num_rows] += 1
+    near = lake.path.parent
+    if (near / BACKUPS).exists():
+        for id in BackupPlace(near / BACKUPS).ids():
+            manifest, wrong = verify_backup(near / BACKUPS, id)
+            assert not wrong, wrong
+            found["backup", sum(saved.rows for saved in manifest.tables.values())] = 1  # another one of it is no matter
+    if is_lake(near / RESTORED):
+        with Lake(near / RESTORED, create=False) as restored:
+            found["restored", sum(restored.table(name).count() for name in restored.tables())] += 1
+    return found
+
+
 def checked_state(lake: Lake) -> State:
     """The same, after the oracle has seen the same rows."""
     found = state(lake)
-    assert {name: content[2] for name, content in found.items()} == log_oracle.tables(lake.path), "others see otherwise"
+    others = log_oracle.tables(lake.path)
+    assert {name: found[name][2] for name in others} == others, "others see otherwise"
     return found
 
 
@@ -314,9 +465,10 @@ def expected(name: str, path: Path) -> Expected:
     with Lake(path, settings=SETTINGS) as lake:
         before = checked_state(lake)
     with opened(name, path) as lake:
-        there = set(path.parent.rglob(operation.leaves))
+        there = set(path.parent.rglob(operation.leaves or "*"))
         operation.run(lake)
-        assert set(path.parent.rglob(operation.leaves)) > there, f"{name} has done nothing"
+        if operation.leaves:
+            assert set(path.parent.rglob(operation.leaves)) > there, f"{name} has done nothing"
         return Expected(before, checked_state(lake))
 
 

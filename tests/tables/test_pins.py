@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
 
 from lithify import Corruption, InvalidRequest, Lake, NotFound, Settings, Unavailable
 from lithify.core.names import parse_table_name
+from lithify.files.local import LocalStorage
 from lithify.tables import pins
 from support import children, vacuums
 from support.clocks import Clock, lake_with
@@ -172,3 +173,22 @@ def test_a_pin_is_renewed(folder: Path, lake: Lake, clock: Clock) -> None:
         renewed = pins.renew(runtime, pin)
         assert renewed.renewed_ms - pin.renewed_ms >= 20 * 3_600_000
         assert pins.pins_of(runtime, parse_table_name("a.t")) == [renewed]
+
+
+def test_a_pin_that_cannot_be_removed_does_not_undo_what_was_done_under_it(folder: Path) -> None:
+    """A restore is committed by then: an error would say that it is not."""
+
+    class Stuck(LocalStorage):
+        def delete(self, path: PurePath) -> None:
+            if path.parent.name == "pins":
+                raise Corruption(f"the disk reports an I/O error for {path}")
+            super().delete(path)
+
+    with Lake(folder / "lake", store=Stuck()) as lake:
+        table = lake.create_table("a.t", SCHEMA, key="id")
+        table.upsert(rows(1))
+        table.upsert(rows(2))
+
+        assert table.restore(1).deleted == 1
+
+        assert table.to_arrow().column("id").to_pylist() == [1]

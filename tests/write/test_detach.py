@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lithify import Conflict, InvalidRequest, Lake, NotFound, Settings, Table
+from lithify import Conflict, Corruption, InvalidRequest, Lake, NotFound, Settings, Table, Unavailable
 from support.bags import bag
 from support.faults import FaultyStore
+from support.parquet_footers import GROUP_ROWS, I64, NUM_ROWS, ROW_GROUPS, Fields, edited
 
 SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("v", pa.string())])
 KINDS: list[dict[str, Any]] = [{"key": "id"}, {}, {"key": "id", "order_by": "v"}]
@@ -193,3 +194,65 @@ def test_a_crash_before_the_commit_leaves_the_rows_in_the_table(folder: Path) ->
 
     with Lake(folder / "lake", settings=settings) as lake:
         assert bag(lake.table("a.t").to_arrow().to_pylist()) == before
+
+
+@pytest.mark.parametrize("change", ["added with a default", "dropped", "dropped and added again"])
+def test_a_day_goes_out_and_comes_back_with_the_columns_that_the_table_has_now(
+    lake: Lake, folder: Path, change: str
+) -> None:
+    """Its files may be from before: null stays null, and what was dropped does not go out."""
+    table = filled(lake, key="id")
+    table.fold()
+    if change == "added with a default":
+        table.add_column(pa.field("w", pa.string()), default="new rows only")
+    else:
+        table.drop_column("v")
+    if change == "dropped and added again":
+        table.add_column(pa.field("v", pa.string()))
+    before = bag(table.to_arrow().to_pylist())
+
+    table.detach("2026-11-02", folder / "second")
+
+    for file in (folder / "second").iterdir():
+        assert pq.read_schema(file).names == table.schema.names
+    table.attach(folder / "second")
+    assert bag(table.to_arrow().to_pylist()) == before
+
+
+def test_a_file_that_contradicts_itself_is_not_attached(lake: Lake, folder: Path) -> None:
+    """A reader that goes by the wrong count would take two rows of three."""
+    table = lake.create_table("a.t", SCHEMA, key="id", time="at")
+    (folder / "day").mkdir()
+    pq.write_table(pa.Table.from_pylist([row(n, 1) for n in range(3)], schema=SCHEMA), folder / "day" / "x.parquet")
+
+    def fewer(footer: Fields) -> None:
+        footer.update({NUM_ROWS: (I64, 2)})
+        for group in footer[ROW_GROUPS][1][1]:
+            group.update({GROUP_ROWS: (I64, 2)})
+
+    edited(folder / "day" / "x.parquet", fewer)
+
+    with pytest.raises(Corruption, match=r"x\.parquet makes no sense: 'id' has 3 values for 2 rows"):
+        table.attach(folder / "day")
+
+    assert table.to_arrow().num_rows == 0
+
+
+def test_what_was_laid_out_does_not_stay_where_the_commit_was_refused(folder: Path) -> None:
+    """Its rows are in the table, and the next attempt takes the same name."""
+
+    def refuse() -> None:
+        raise Unavailable("there is no room for the rows")
+
+    with Lake(folder / "lake") as lake:
+        filled(lake, key="id").fold()
+    with Lake(folder / "lake", store=FaultyStore("write.files", refuse)) as lake:
+        table = lake.table("a.t")
+        with pytest.raises(Unavailable, match="no room"):
+            table.detach("2026-11-02", folder / "second")
+        assert not (folder / "second").exists()
+        assert of_day(table, 2)
+
+        table.detach("2026-11-02", folder / "second")
+
+        assert not of_day(table, 2)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -124,7 +124,7 @@ class _Copying:
         self._known = {path: file for manifest in manifests for path, file in place.files_of(manifest)}
         self.files = self.bytes = 0
 
-    def copied(self, folder: PurePath, root: PurePath, files: Iterable[DataFile]) -> tuple[SavedFile, ...]:
+    def copied(self, folder: PurePath, root: PurePath, files: Sequence[DataFile]) -> tuple[SavedFile, ...]:
         """Files of rows, which never change, below a folder of the backup."""
 
         def copy(file: DataFile) -> tuple[SavedFile, bool]:
@@ -143,7 +143,7 @@ class _Copying:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             saved = tuple(pool.map(copy, files))
         new = [file for file, is_new in saved if is_new]
-        for parent in {(folder / file.path).parent for file in new}:
+        for parent in {(folder / file.path).parent for file in files}:  # one that died may not have come so far
             store.sync_folder(parent)
         self.files, self.bytes = self.files + len(new), self.bytes + sum(file.size_bytes for file in new)
         return tuple(file for file, _ in saved)

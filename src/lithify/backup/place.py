@@ -16,13 +16,15 @@ import contextlib
 import json
 import logging
 import re
+import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import PurePath
 
 from lithify.backup.manifest import Manifest, SavedFile, SavedTable
-from lithify.errors import Conflict, Corruption, InvalidRequest, NotFound
+from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
 from lithify.files.addresses import is_remote
+from lithify.files.deciding_file import abolish, establish
 from lithify.files.transfer import unlinked_storage
 from lithify.files.user_files import real_path
 from lithify.tables.runtime import Owner
@@ -30,6 +32,8 @@ from lithify.tables.runtime import Owner
 logger = logging.getLogger(__name__)
 MARKER = "lithify-backup.json"
 LOCK_WAIT_S_MAX = 10.0
+# What this process is doing in any place, by the ids of its marks.
+_at_work: set[str] = set()
 _ID = re.compile(r"[0-9]{8}T[0-9]{9}Z-[0-9a-f]{6}")
 
 
@@ -100,12 +104,11 @@ class BackupPlace:
         return found
 
     def write(self, manifest: Manifest) -> None:
-        self.store.put(self._manifest(manifest.id), manifest.document())
+        establish(self.store, self.store.put, self._manifest(manifest.id), manifest.document(), f"backup {manifest.id}")
 
     def forget(self, id: str) -> None:
         """The manifest goes first: what it names may go then."""
-        self.store.delete(self._manifest(id))
-        self.store.sync_folder(self.path / "backups")
+        abolish(self.store, self._manifest(id), f"backup {id}")
 
     def _manifest(self, id: str) -> PurePath:
         return self.path / "backups" / f"{id}.json"
@@ -113,28 +116,40 @@ class BackupPlace:
     @contextlib.contextmanager
     def alone(self, what: str) -> Iterator[None]:
         """Make or remove a backup: what one is about to name, no other may take for a leftover."""
-        marker, owner = self.path / "busy.json", Owner.this_process()
-        document = json.dumps({"what": what, **asdict(owner)}).encode()
+        marker, mine = self.path / "busy.json", uuid.uuid4().hex
+        document = json.dumps({"what": what, "id": mine, **asdict(Owner.this_process())}).encode()
 
         def taken(mark: bytes | None) -> bytes:
             if mark is not None:
                 self._check_dead(marker, mark)
             return document
 
-        # Looked at and replaced in one step: of those who find the mark of a dead process, one takes its place.
-        self.store.swap(marker, taken, LOCK_WAIT_S_MAX, f"the backups in {self.path}")
+        _at_work.add(mine)
         try:
-            yield
+            # Looked at and replaced in one step: of those who find the mark of a dead process, one takes its place.
+            self.store.swap(marker, taken, LOCK_WAIT_S_MAX, f"the backups in {self.path}")
+            try:
+                yield
+            finally:
+                self._unmark(marker)
         finally:
+            _at_work.discard(mine)
+
+    def _unmark(self, marker: PurePath) -> None:
+        try:
             self.store.delete(marker)
+        except LithifyError as error:
+            logger.warning("%s stays; whoever comes next sees that its work has ended: %s", marker, error)
 
     def _check_dead(self, marker: PurePath, mark: bytes) -> None:
-        """Whoever left this mark is known to be gone."""
+        """Whoever left this mark is known to be gone, or is this process and has ended that work."""
         said = ""
         with contextlib.suppress(ValueError, TypeError, KeyError):
             found = json.loads(mark)
             said = f" ({found.pop('what')}, process {found['pid']} on {found['host']})"
-            if not Owner(**found).may_be_alive():
+            work, owner = found.pop("id", None), Owner(**found)
+            has_ended = work is not None and work not in _at_work and owner == Owner.this_process()
+            if has_ended or not owner.may_be_alive():
                 return
         raise Conflict(
             f"another backup is being made or removed in {self.path}{said}: wait for it; if that process is gone, "

@@ -7,6 +7,7 @@ index of each table is made anew with its first use.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from lithify.files.transfer import checksum, transfer, unlinked_storage
 from lithify.files.user_files import named_place
 from lithify.lake.catalog import make_lake
 
+logger = logging.getLogger(__name__)
 AT_ONCE = 4
 Progress = Callable[[str, float | None], None]
 
@@ -147,11 +149,14 @@ def _removed(place: BackupPlace, ids: Sequence[str] | None, keep: int | None) ->
     needed, deleted = place.named_by(place.manifest(id) for id in there if id not in gone), 0
     for id in gone:
         place.forget(id)
-    for kind in ("data", "logs"):
-        for name in list(place.store.below(place.path / kind)):
-            if (file := place.path / kind / name) not in needed:
-                place.store.delete(file)
-                deleted += 1
-    for id in gone:
-        place.store.delete_folder(place.path / "logs" / id)
+    try:
+        for kind in ("data", "logs"):
+            for name in list(place.store.below(place.path / kind)):
+                if (file := place.path / kind / name) not in needed:
+                    place.store.delete(file)
+                    deleted += 1
+        for id in gone:
+            place.store.delete_folder(place.path / "logs" / id)
+    except LithifyError as error:
+        logger.warning("files of removed backups stay in %s until the next removal: %s", place.path, error)
     return gone, deleted

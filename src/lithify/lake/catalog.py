@@ -36,6 +36,7 @@ from lithify.delta.remote_log import LOOK_S_MAX, clock_s
 from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
 from lithify.files.addresses import path_of
 from lithify.files.at_once import at_once
+from lithify.files.deciding_file import establish
 from lithify.files.open_storage import storage_of
 from lithify.files.paths import is_link
 from lithify.files.storage import Storage
@@ -104,7 +105,9 @@ def make_lake(root: PurePath, store: Storage) -> None:
     """What is in it already, if anything, is part of it from now on."""
     store.probe(root / CONTROL_FOLDER)
     store.make_folder(root / CONTROL_FOLDER / "jobs")
-    store.put(root / CONTROL_FOLDER / MARKER, json.dumps({"format": LAKE_FORMAT}).encode())
+    marker = root / CONTROL_FOLDER / MARKER
+    document = json.dumps({"format": LAKE_FORMAT}).encode()
+    establish(store, store.put, marker, document, f"lake {root}", alone=False)
 
 
 def _marker_at(path: PurePath, store: Storage) -> bytes | None:

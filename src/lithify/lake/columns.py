@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ from lithify.core.column_changes import ColumnChange, with_path
 from lithify.core.names import quoted
 from lithify.core.schema import normalise
 from lithify.core.type_text import type_name
-from lithify.errors import Conflict
+from lithify.errors import Conflict, LithifyError
 from lithify.files.read_proof import look_again
 from lithify.maintenance.change_columns import ColumnJob, require_column
 from lithify.write.add_column import add_column as add_null_column
@@ -18,6 +19,8 @@ from lithify.write.add_column import is_dropped, set_default
 
 if TYPE_CHECKING:
     from lithify.lake.internals import TableInternals
+
+logger = logging.getLogger(__name__)
 
 
 def change_column(table: TableInternals, change: ColumnChange) -> int:
@@ -29,7 +32,10 @@ def change_column(table: TableInternals, change: ColumnChange) -> int:
         return set_default(table.handles, change)
     with table.maintaining() as (handles, reader):
         seq = ColumnJob(handles, reader).run(change)
-    table.handles.schema()
+    try:
+        table.handles.schema()  # other handles of this process see it at once
+    except LithifyError as error:
+        logger.warning("the columns of %s were changed, and are looked at with its next use: %s", table.name, error)
     return seq
 
 

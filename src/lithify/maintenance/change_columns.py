@@ -32,7 +32,7 @@ from lithify.delta.actions import LogChange
 from lithify.delta.base import OWNER
 from lithify.delta.changes import BASE_PATH, SEQ_TXN, plain_types
 from lithify.delta.commit import PlannedAgain
-from lithify.errors import Conflict, InvalidRequest
+from lithify.errors import CommitUnknown, Conflict, InvalidRequest
 from lithify.files.local_files import bring
 from lithify.files.parquet import Layout
 from lithify.files.reshape import Reshaped, ReshapeTask, reshape
@@ -139,11 +139,17 @@ class ColumnJob:
                 (sum(file.size_bytes for file in files), sum(found.written.size_bytes for found in files.values())),
                 sum(found.written.rows for found in files.values()),
             )
-        if run.left:
-            settle_columns(handles)  # says what stops it
-        handles.changes.log.refresh()
-        made = [noted.seq for noted in handles.changes.column_history if replace(noted, seq=0) == change]
-        return made[-1] if made else handles.changes.seq
+        try:
+            if run.left:
+                settle_columns(handles)
+            handles.changes.log.refresh()
+            made = [noted.seq for noted in handles.changes.column_history if replace(noted, seq=0) == change]
+            return made[-1] if made else handles.changes.seq
+        except Exception as error:
+            raise CommitUnknown(
+                f"base of table {handles.name} has its new columns ({change}), and whether they count yet could not be "
+                f"determined ({error}): whoever uses the table next ends the change; look at its columns"
+            ) from error
 
 
 def _format_of(change: ColumnChange) -> int:

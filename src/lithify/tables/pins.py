@@ -108,7 +108,7 @@ def pinned(
             pin = Pin.of(snapshot, now_ms, id=pin_id or runtime.new_id(), owner=runtime.owner, renewed_ms=now_ms)
             undo.callback(presence.end, runtime, pin.id)
             presence.begin(runtime, pin.id)
-            undo.callback(runtime.store.delete, _path(runtime, pin))
+            undo.callback(_unpin, runtime, pin)
             _write(runtime, pin)
             runtime.store.step("pin.written")
             if not runtime.store.locks:
@@ -117,6 +117,19 @@ def pinned(
         if runtime.store.locks:
             undo.enter_context(_renewing(runtime, pin))
         yield snapshot
+
+
+def _unpin(runtime: Runtime, pin: Pin) -> None:
+    """What was done under the pin is done: it says nothing about that where the pin cannot be removed."""
+    try:
+        runtime.store.delete(_path(runtime, pin))
+    except LithifyError as error:
+        logger.warning(
+            "pin %s stays, and with it files of %s until this process ends, or it is deleted: %s",
+            _path(runtime, pin),
+            pin.table,
+            error,
+        )
 
 
 def vacuum_lock(runtime: Runtime, name: TableName) -> contextlib.AbstractContextManager[None]:

@@ -20,6 +20,7 @@ import builtins
 import contextlib
 import datetime as dt
 import json
+import logging
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -28,12 +29,14 @@ from pathlib import PurePath
 from lithify.core.names import TableName
 from lithify.core.results import Tag
 from lithify.core.snapshot import Snapshot
-from lithify.errors import Conflict, Corruption, InvalidRequest, NotFound, Unavailable
+from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound, Unavailable
+from lithify.files.deciding_file import abolish, establish
 from lithify.files.os_errors import Exists
 from lithify.tables.handles import Handles
 from lithify.tables.pins import SparedVersion, is_pinned, pinned, vacuum_lock
 from lithify.tables.runtime import Runtime
 
+logger = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _FILE = "tag.json"
 
@@ -77,11 +80,12 @@ def tag(handles: Handles, name: str, as_of: int | str | dt.datetime | Snapshot |
         size, actor = snapshot.base_bytes + snapshot.pending_bytes, runtime.settings.actor
         stored = _Stored.of(snapshot, runtime.now_ms(), name=name, actor=actor, bytes=size, folder=own)
         runtime.store.step("tag.kept")
+        store, what = runtime.store, f"tag {name} of table {handles.name}"
         if not own:
-            runtime.store.put(folder / _FILE, stored.document())
+            establish(store, store.put, folder / _FILE, stored.document(), what)
             return stored.shown()
         try:
-            runtime.store.publish(folder / _FILE, stored.document())
+            establish(store, store.publish, folder / _FILE, stored.document(), what)
         except Exists as error:
             runtime.store.delete_folder(folder / own)
             found = _found(handles, name)
@@ -123,9 +127,11 @@ def untag(handles: Handles, name: str) -> None:
         if (found := _found(handles, name)) is None:
             raise _no_tag(handles, name)
         store, folder = handles.runtime.store, _folder(handles.runtime, handles.name) / name
-        store.delete(folder / _FILE)
-        store.sync_folder(folder)
-        store.delete_folder(folder / found.folder)
+        abolish(store, folder / _FILE, f"tag {name} of table {handles.name}")
+        try:
+            store.delete_folder(folder / found.folder)
+        except LithifyError as error:
+            logger.warning("what tag %s of %s kept stays until the next vacuum: %s", name, handles.name, error)
 
 
 def tags(handles: Handles) -> list[Tag]:

@@ -3,7 +3,8 @@
 Detaching folds first, so that the day stands in base alone, gives its files a second name in a folder of the user's,
 makes that durable, and then deletes exactly these rows in one commit that holds only if nothing was written meanwhile.
 So the rows are in the table, or in both places after a crash between the two, but never in neither. The next fold drops
-the files from base without rewriting any.
+the files from base without rewriting any. A file that has other columns than the table, because some were added or
+dropped since, is written anew with those of the table: a column that it lacks is null there, and comes back as null.
 
 Attaching commits the rows of a folder's files as a bulk write, checked like any other row: those that are there already
 are replaced, and a fold of a day that base does not hold links the files that were written.
@@ -27,9 +28,9 @@ from lithify.core.ops import Op
 from lithify.core.read_plan import Source, constants_of
 from lithify.core.results import Commit
 from lithify.core.rows import rows_of
-from lithify.core.schema import TableSchema
+from lithify.core.schema import TableSchema, nullable
 from lithify.core.snapshot import DataFile, Snapshot
-from lithify.errors import Conflict, InvalidRequest, LithifyError, NotFound
+from lithify.errors import CommitUnknown, Conflict, Corruption, InvalidRequest, LithifyError, NotFound
 from lithify.files.addresses import path_of
 from lithify.files.local import LocalStorage
 from lithify.files.local_files import bring, copy_out
@@ -40,6 +41,7 @@ from lithify.files.user_files import is_folder, parquet_files, size_bytes, user_
 from lithify.write.batch_ids import conditions_of
 from lithify.write.bulk import Files, write_files
 from lithify.write.conditions import AtSeq, SeqMoved, Write
+from lithify.write.ingest_here import check_footers
 from lithify.write.small_writes import Request
 
 if TYPE_CHECKING:
@@ -83,15 +85,20 @@ def detach(
             continue  # somebody was quicker
         if not files:
             raise NotFound(f"table {table.name} has no rows of {wanted}: lithify partitions lists the days that it has")
-        _lay_out(table, files, folder)
+        _lay_out(table, files, folder, snapshot.schema)
         table.runtime.store.step("detach.laid_out")
-        rows = _keys(table, snapshot, files, time)
         write = Write("detach", {**info, "detail": f"{wanted} to {folder}"}, (AtSeq(snapshot.seq),))
         try:
+            rows = _keys(table, snapshot, files, time)
             commit = table.write(Request(write, {Op.DELETE: rows}))
         except SeqMoved:
             OUTSIDE.delete_folder(folder)
             continue
+        except CommitUnknown:
+            raise  # the only rows of the day may be in the folder
+        except LithifyError:
+            _give_up(folder)
+            raise
         try:
             fold()
         except LithifyError as error:
@@ -104,23 +111,51 @@ def detach(
     )
 
 
-def _lay_out(table: TableInternals, files: Iterable[DataFile], folder: PurePath) -> None:
+def _give_up(folder: PurePath) -> None:
+    """The rows are in the table: what was laid out of them is in the way of the next attempt."""
+    try:
+        OUTSIDE.delete_folder(folder)
+    except LithifyError as error:
+        logger.warning("%s holds rows that are still in the table; remove it: %s", folder, error)
+
+
+def _lay_out(table: TableInternals, files: Sequence[DataFile], folder: PurePath, schema: TableSchema) -> None:
     """The day's files under names in `folder`, which appears whole or not at all."""
     root = table.handles.base_folder
-    files = list(files)
     bring((root / file.path, file.size_bytes) for file in files)
     draft = folder.with_name(f".{folder.name}-{table.runtime.new_id()}")
     OUTSIDE.make_folder(draft)
     try:
         for number, file in enumerate(files):
-            check_whole(f"{root}/{file.path}", file.size_bytes)
-            copy_out(table.runtime.store, root / file.path, file.size_bytes, draft / f"part-{number:05d}.parquet")
-            OUTSIDE.sync_file(draft / f"part-{number:05d}.parquet")
+            source, target = root / file.path, draft / f"part-{number:05d}.parquet"
+            check_whole(str(source), file.size_bytes)
+            if {*open_file(source, file.size_bytes).schema_arrow.names} == {*schema.names}:
+                copy_out(table.runtime.store, source, file.size_bytes, target)
+                OUTSIDE.sync_file(target)
+            else:
+                _write_anew(source, file, schema, target)
         OUTSIDE.sync_folder(draft)
-        OUTSIDE.move(draft, folder)
     except BaseException:
-        OUTSIDE.delete_folder(draft)
+        _give_up(draft)
         raise
+    try:
+        OUTSIDE.move(draft, folder)
+    except LithifyError:
+        _give_up(draft if OUTSIDE.exists(draft) else folder)
+        raise
+
+
+def _write_anew(source: PurePath, file: DataFile, schema: TableSchema, target: PurePath) -> None:
+    """With the columns that the table has."""
+    read_as, constants = nullable(schema.columns), dict(constants_of(file, schema))
+    rows = (batch.cast(schema.columns) for batch in batches_of(source, read_as, constants, file.size_bytes))
+    written = _write(rows, schema, target, target.parent)
+    if written.rows != file.rows:
+        raise Corruption(
+            f"{source} has {written.rows} rows instead of {file.rows}: nothing was taken out; restore this file from a "
+            "copy",
+            path=str(source),
+        )
 
 
 def _keys(table: TableInternals, snapshot: Snapshot, files: Iterable[DataFile], time: str) -> pa.Table:
@@ -152,6 +187,7 @@ def attach(table: TableInternals, folder: PurePath | str, batch_id: str | None, 
         raise NotFound(f"{folder_path} is no folder: attach takes a folder of Parquet files")
     if not (paths := parquet_files(folder_path)):
         raise NotFound(f"{folder_path} holds no Parquet files")
+    check_footers([str(path) for path in paths])
     _check_keys(table, folder_path, paths, table.handles.schema())
 
     def produce(schema: TableSchema, root: str, target: str) -> Files:
