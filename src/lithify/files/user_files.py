@@ -38,6 +38,13 @@ def real_path(path: PurePath) -> str:
     return os.path.realpath(path)
 
 
+def lies_in(path: PurePath, folder: PurePath) -> bool:
+    """Whatever links lead there."""
+    if is_remote(path) or is_remote(folder):
+        return path.is_relative_to(folder)
+    return PurePath(real_path(path)).is_relative_to(real_path(folder))
+
+
 def is_folder(path: PurePath | str) -> bool:
     if is_remote(path):
         return storage_of(path).is_folder(path_of(path))

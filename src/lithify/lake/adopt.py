@@ -35,7 +35,7 @@ from lithify.files.open_storage import storage_of
 from lithify.files.parquet import Layout, Written
 from lithify.files.statistics import stats_json
 from lithify.files.storage import Storage
-from lithify.files.user_files import is_folder, parquet_files, sizes_bytes
+from lithify.files.user_files import is_folder, lies_in, parquet_files, real_path, sizes_bytes
 from lithify.index.examine import examine
 from lithify.index.rebuild import build_after_adoption
 from lithify.lake.catalog import Catalog, owner_of
@@ -62,8 +62,9 @@ def adopt(
     if not is_folder(path):
         raise NotFound(f"{path} is no folder: adopt takes a Delta table or a folder of Parquet files")
     _check_reach(runtime, path)
-    if path.is_relative_to(runtime.root):
+    if lies_in(path, runtime.root):
         raise InvalidRequest(f"{path} lies inside this lake: adopt takes tables from elsewhere")
+    _check_is_no_table(path)
     runtime.store.path_guard.allow(path)  # whoever adopts names it
     runtime.store.path_guard.trust(path)
     if catalog.exists(name):
@@ -81,6 +82,19 @@ def adopt(
         logger.warning("no index was built of %s, which cannot be opened now: %s", name, error)
     else:
         build_after_adoption(handles)
+
+
+def _check_is_no_table(path: PurePath) -> None:
+    """The base of a table, of whatever lake: folds of two tables on it would each take the other's watermark for their
+    own, and drop changes that are not folded. Nothing in its log tells it from a plain Delta table.
+    """
+    real = path if is_remote(path) else PurePath(real_path(path))
+    changes = real.parent / "changes"
+    if real.name == "base" and DeltaLog.exists(changes, storage_of(changes)):
+        raise Conflict(
+            f"{path} is the base of a table of the lake {real.parent.parent.parent} already: open that lake, or copy "
+            "the folder elsewhere and adopt the copy"
+        )
 
 
 def _check_reach(runtime: Runtime, path: PurePath) -> None:

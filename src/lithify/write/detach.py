@@ -37,7 +37,7 @@ from lithify.files.local_files import bring, copy_out
 from lithify.files.open_parquet import open_file
 from lithify.files.parquet import Layout, PartWriter, Written, batches_of, part_path, read
 from lithify.files.read_proof import check_whole
-from lithify.files.user_files import is_folder, parquet_files, size_bytes, user_path
+from lithify.files.user_files import is_folder, lies_in, parquet_files, size_bytes, user_path
 from lithify.write.batch_ids import conditions_of
 from lithify.write.bulk import Files, write_files
 from lithify.write.conditions import AtSeq, SeqMoved, Write
@@ -75,7 +75,7 @@ def detach(
         raise InvalidRequest(f"table {table.name} has no time column, and so no days: give it one when you create it")
     if OUTSIDE.exists(folder):
         raise Conflict(f"{folder} exists already: detach writes a folder of its own, give another name")
-    if folder.is_relative_to(table.runtime.root):
+    if lies_in(folder, table.runtime.root):
         raise InvalidRequest(f"{folder} lies inside this lake: detach takes a day out of it, give a place elsewhere")
     for _ in range(ROUNDS_MAX):
         fold()
