@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from lithify.errors import Unavailable
 from lithify.files import scratch
 from lithify.files.scratch import OWNER_FILE, Scratch, sweep
 from support import children
@@ -107,3 +109,23 @@ def test_a_sweep_takes_no_longer_than_it_may(parent: Path, monkeypatch: pytest.M
     assert sweep(parent) == 0
     monkeypatch.undo()
     assert sweep(parent) == 3
+
+
+def test_without_descriptors_no_folder_is_made_and_what_stays_goes_with_the_next(
+    parent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can look into a folder then to remove what is in it."""
+    kept, gone = Scratch("kept", parent), Scratch("gone", parent)
+    (gone.path / "spill").mkdir()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+    try:
+        with pytest.raises(Unavailable, match="too many files"):
+            Scratch("more", parent)
+        gone.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    kept.close()
+    assert list(parent.iterdir()) == []

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import os
 import pickle
 import re
+import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
@@ -25,13 +28,24 @@ from lithify import Lake, Table
 from lithify.cache.shared_memory import SharedMemory
 from lithify.core.ops import Overlay
 from lithify.core.predicates import And, Compare
-from lithify.errors import Forbidden, InvalidRequest, LimitExceeded, NotFound, OutOfResources
+from lithify.errors import (
+    ComputeFailed,
+    Forbidden,
+    InvalidRequest,
+    LimitExceeded,
+    LithifyError,
+    NotFound,
+    OutOfResources,
+)
 from lithify.settings import load_settings
+from lithify.sql.isolated import answers
 from lithify.sql.isolated import pool as isolated
 from lithify.sql.isolated.answers import HotStates, Told
-from lithify.sql.isolated.channel import Channel, Gone
-from lithify.sql.isolated.messages import Plan
+from lithify.sql.isolated.channel import Channel, Gone, Untrusted
+from lithify.sql.isolated.messages import Plan, Select
 from lithify.sql.isolated.template import template
+from lithify.sql.limits import Limits
+from lithify.sql.query_run import QueryRun
 from support.folders import memory_folder
 
 COLUMNS = pa.schema(
@@ -158,6 +172,27 @@ def test_hot_rows_that_one_query_did_not_look_at_are_there_for_the_next(hot: Lak
         assert (known.source, known.rows.to_pylist()) == ("files", [{"n": ROWS, "high": ROWS - 1}]), "the index knows"
         answer = hot.query("select count(*) as n from a.t where kind like 'looked at later%'")
         assert (answer.source, answer.rows.to_pylist()) == ("hot", [{"n": turn + 1}])
+
+
+def test_more_hot_tables_than_a_process_remembers(hot: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it is told of many must not make it forget what it is told of others in the same breath."""
+    monkeypatch.setattr(answers, "STATES_CACHED_MAX", 3)
+    names = [f"many.t{number}" for number in range(7)]
+    for number, name in enumerate(names):
+        table = hot.create_table(name, COLUMNS, key="id")
+        table.upsert([row(id) for id in range(number + 1)])
+        table.fold()
+        hot.cache.pin(name)
+
+    def ask(numbers: Sequence[int]) -> None:
+        parts = [
+            f"select count(*) as n, sum(id) as s, '{names[number]}' as t from {names[number]}" for number in numbers
+        ]
+        answer = hot.query(" union all ".join(parts))
+        assert sorted(answer.rows["n"].to_pylist()) == sorted(number + 1 for number in numbers)
+
+    for numbers in ([0, 1, 2], [0, 1, 2, 3, 4, 5, 6], [5, 6, 0], [5, 6, 0, 1, 2, 3, 4], [6, 0, 5], [1, 2, 3, 6]):
+        ask(numbers)
 
 
 def test_many_pending_changes_are_handed_over_once(hot: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,6 +412,49 @@ def test_the_kernel_knows_the_limits(hot: Lake) -> None:
     assert int(soft["Max core file size"]) == 0
 
 
+def test_a_task_without_a_bound_has_not_that_of_the_one_before_it(hot: Lake) -> None:
+    def cpu_bounds() -> list[str]:
+        told = [Path(f"/proc/{pid}/limits").read_text() for pid in hot._serving.processes.pids()]
+        return [word for limits in told for word in re.findall(r"^Max cpu time\s+(\S+)", limits, re.MULTILINE)]
+
+    hot.query("select 10 as bounded", timeout_s=20)
+    assert set(cpu_bounds()) != {"unlimited"}
+    for _ in cpu_bounds():  # whichever process takes it
+        hot._serving.run("select random()", lambda namespace, name: None, dict, QueryRun())
+    warmest = hot._serving.processes._waiting[-1].pid
+    assert re.search(r"Max cpu time\s+unlimited", Path(f"/proc/{warmest}/limits").read_text())
+
+
+def test_a_process_that_talks_all_the_time_is_held_to_its_limits() -> None:
+    """It is looked at when nothing comes; one that never falls silent has the same limits."""
+    process, (ours, theirs) = isolated.QueryProcess({}), socket.socketpair()
+    process._channel.close()
+    process._channel = Channel(ours, trusting=False)
+    talker = Channel(theirs, trusting=True)
+
+    def talk() -> None:
+        with contextlib.suppress(Gone):
+            while True:
+                talker.send(("piece", b""))
+
+    talking = threading.Thread(target=talk)
+    talking.start()
+    try:
+        with pytest.raises(LimitExceeded, match="stopped after"):
+            process.run(
+                Select("select 1", None),
+                Told(lambda namespace, name: None, dict, HotStates(SharedMemory())),
+                QueryRun(Limits(timeout_s=0.5)),
+                isolated.ProcessLimits(2**30, 2**30, 2**30, 2**30),
+                lambda: None,
+            )
+    finally:
+        process.end()
+        theirs.shutdown(socket.SHUT_RDWR)
+        talking.join(WAIT_S)
+        theirs.close()
+
+
 @pytest.mark.slow
 def test_what_is_put_onto_disk_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     spilling = "select max(n) from (select row_number() over (order by value * 7919 % 1000003) n from range(300000000))"
@@ -423,6 +501,132 @@ def test_only_plain_values_are_taken_from_a_process() -> None:
     with pytest.raises(Gone):
         other.receive()
     other.close()
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Channel, socket.socket]]:
+    """The service's end, and the other one as anybody may use it who is no query process any more."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield Channel(ours, trusting=False), theirs
+
+
+def framed(payload: bytes, descriptors: int = 0) -> bytes:
+    return struct.pack("<QB", len(payload), descriptors) + payload
+
+
+@pytest.mark.parametrize("payload", [b"", b"\xff", pickle.dumps("x")[:-2], b"\x80\x05\x8e" + b"\xff" * 8 + b"."])
+def test_what_is_no_message_is_told_as_such(ends: tuple[Channel, socket.socket], payload: bytes) -> None:
+    wary, other = ends
+    other.sendall(framed(payload))
+    with pytest.raises(Untrusted, match="no message"):
+        wary.receive()
+
+
+def test_no_memory_is_taken_for_a_message_on_its_word_alone(ends: tuple[Channel, socket.socket]) -> None:
+    wary, other = ends
+    other.sendall(struct.pack("<QB", 2**50, 0))
+    with pytest.raises(Untrusted, match="bytes"):
+        wary.receive()
+
+
+def test_descriptors_are_not_taken_from_a_process(ends: tuple[Channel, socket.socket]) -> None:
+    """Each would stay open in the service."""
+    wary, other = ends
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        socket.send_fds(other, [framed(pickle.dumps(("piece", b"")), 2)], [0, 1])
+        with pytest.raises(Untrusted, match="descriptors"):
+            wary.receive()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def errors_of_ours(root: type[LithifyError] = LithifyError) -> list[type[LithifyError]]:
+    return [root, *(one for kind in root.__subclasses__() for one in errors_of_ours(kind))]
+
+
+@pytest.mark.parametrize("kind", sorted(set(errors_of_ours()), key=str), ids=lambda kind: kind.__name__)
+def test_an_error_of_the_service_comes_back_as_itself(
+    ends: tuple[Channel, socket.socket], kind: type[LithifyError]
+) -> None:
+    """What the service answers may be an error of any room; the process that asked fails with it."""
+    wary, other = ends
+    Channel(other, trusting=True).send(("failed", kind("it failed", limit="time")))
+    (_, error), _ = wary.receive()
+    assert type(error) is kind
+    assert (error.message, error.details) == ("it failed", {"limit": "time"})
+
+
+OUTSIDE = [
+    pa.StringArray.from_buffers(2, pa.py_buffer(struct.pack("<iii", 0, 2**30, 3)), pa.py_buffer(b"abc")),
+    pa.StringArray.from_buffers(1, pa.py_buffer(struct.pack("<ii", 0, 2)), pa.py_buffer(b"\xff\xff")),
+    pa.DictionaryArray.from_arrays(pa.array([7], pa.int32()), pa.array(["a"]), safe=False),
+    pa.ListArray.from_arrays(pa.array([0, 9, 1], pa.int32()), pa.array([1])),
+]
+
+
+@pytest.mark.parametrize("values", OUTSIDE, ids=["string", "no UTF-8", "dictionary", "list"])
+def test_rows_that_point_outside_of_themselves_are_not_taken(values: pa.Array) -> None:
+    """Whoever spelled them would take the service down."""
+    table, sink = pa.table({"a": values}), pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    pieces = isolated._Pieces(2**20)
+    pieces.add(sink.getvalue().to_pybytes())
+    with pytest.raises(ComputeFailed, match="rows that are none"):
+        pieces.rows()
+
+
+def test_a_service_with_many_descriptors_answers() -> None:
+    """Those from 1,024 on are unknown to `select`; a thousand clients, and every new one is."""
+    program = (
+        "import os, resource, sys\n"
+        "from lithify import Lake\n"
+        "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))\n"
+        "kept = [os.dup(0) for _ in range(1100)]\n"
+        "with Lake(sys.argv[1]) as lake:\n"
+        "    print([lake.query(f'select {n} as n').rows['n'][0].as_py() for n in range(3)])\n"
+        "    os.kill(lake._serving.processes.pids()[0], 9)\n"
+        "    print(lake.query('select 3 as n').rows['n'][0].as_py())\n"
+    )
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 2_048:
+        pytest.skip("this system gives no process so many descriptors")
+    with memory_folder() as folder:
+        command = [sys.executable, "-c", program, str(folder / "lake")]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+    assert done.stdout.splitlines() == ["[0, 1, 2]", "3"], done.stderr
+
+
+def test_without_descriptors_a_query_fails_and_the_next_does_not() -> None:
+    """However many are left when they run out: it is said, and nothing stays behind."""
+    program = (
+        "import os, resource, sys, tempfile\n"
+        "from lithify import Lake\n"
+        "from lithify.errors import LithifyError\n"
+        "tempfile.tempdir = sys.argv[1]\n"
+        "with Lake(sys.argv[1] + '/lake') as lake:\n"
+        "    lake.query('select 1')\n"
+        "    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+        "    for left in range(12):\n"
+        "        for pid in lake._serving.processes.pids(): os.kill(pid, 9)\n"
+        "        lake._serving.processes._later.wait()\n"
+        "        kept = [os.dup(0)]\n"
+        "        resource.setrlimit(resource.RLIMIT_NOFILE, (kept[0] + left + 1, hard))\n"
+        "        try: lake.query(f'select {left} as other')\n"
+        "        except LithifyError as error: print(type(error).__name__)\n"
+        "        os.close(kept[0])\n"
+        "        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))\n"
+        "        assert lake.query(f'select {left} as n').rows['n'][0].as_py() == left\n"
+        "print('left', [name for name in os.listdir(sys.argv[1]) if name != 'lake'])\n"
+    )
+    with memory_folder() as folder:
+        command = [sys.executable, "-c", program, str(folder)]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+    said = done.stdout.splitlines()
+    assert done.returncode == 0, done.stderr
+    assert said[-1] == "left []"
+    assert set(said[:-1]) == {"Unavailable"}, done.stderr
 
 
 class _Fake:

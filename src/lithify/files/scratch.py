@@ -33,6 +33,8 @@ SWEEP_S_MAX = 5.0
 ATTEMPTS_MAX = 10
 _swept: set[str] = set()
 _sweeping = threading.Lock()
+# Of this process, closed and still there: without descriptors nobody can look into a folder to remove it.
+_left: set[Path] = set()
 
 
 class Scratch:
@@ -48,19 +50,25 @@ class Scratch:
         for _ in range(ATTEMPTS_MAX):
             with translated(folder):
                 self.path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{kind}-", dir=folder))
-            fd = _locked(self.path / OWNER_FILE, create=True)
+            try:
+                with translated(self.path):
+                    fd = _locked(self.path / OWNER_FILE, create=True)
+            except BaseException:
+                _remove(self.path)
+                raise
             if fd is not None and (self.path / OWNER_FILE).exists():
                 self._fd: int | None = fd
                 return
             if fd is not None:
                 os.close(fd)
+            _remove(self.path)
         raise Unavailable(f"temporary folders in {folder} are removed as soon as they are made: find out by whom")
 
     def close(self) -> None:
         fd, self._fd = self._fd, None
         if fd is not None:
-            shutil.rmtree(self.path, ignore_errors=True)
             os.close(fd)
+            _remove(self.path)
 
     def __enter__(self) -> Path:
         return self.path
@@ -69,6 +77,18 @@ class Scratch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _remove(folder: Path) -> None:
+    """And those that could not be removed before."""
+    with _sweeping:
+        folders = {folder, *_left}
+        _left.clear()
+    for one in folders:
+        shutil.rmtree(one, ignore_errors=True)
+        if one.exists():
+            with _sweeping:
+                _left.add(one)
 
 
 def links_to(paths: Iterable[str], folder: PurePath) -> None:
@@ -123,10 +143,14 @@ def _is_mine(entry: os.DirEntry[str]) -> bool:
 
 
 def _locked(path: PurePath, *, create: bool) -> int | None:
-    """A descriptor that holds the lock, or None: there is no such file, or somebody holds it."""
+    """A descriptor that holds the lock, or None: there is no such file, or somebody holds it. Where a file cannot be
+    created in a folder that is there, that raises.
+    """
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if create else 0), 0o600)
-    except OSError:
+    except OSError as error:
+        if create and not isinstance(error, FileNotFoundError):
+            raise
         return None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -34,13 +34,20 @@ PENDING_BYTES_MIN = 256 * 2**10
 
 
 class Seen:
-    """What a process knows of shared memory: what it was told, and not told to forget."""
+    """What a process knows of shared memory: what it was told, and not told to forget. What a query was told is known
+    until the next one begins, however much that is: it may be asked for again by its number alone.
+    """
 
     def __init__(self) -> None:
         self._states: OrderedDict[int, None] = OrderedDict()
         self._segments: set[int] = set()
         self._new: list[int] = []
         self._forgotten: list[int] = []
+
+    def begin(self) -> None:
+        """Of another query."""
+        while len(self._states) > STATES_CACHED_MAX:
+            self._forgotten.append(self._states.popitem(last=False)[0])
 
     def state(self, number: int, segments: Callable[[], set[int]]) -> bool:
         """Whether it knows these hot rows already; from now on it does. `segments`: where they lie."""
@@ -51,8 +58,6 @@ class Seen:
             self._new += sorted(new)
             self._segments |= new
         self._states.move_to_end(number)
-        while len(self._states) > STATES_CACHED_MAX:
-            self._forgotten.append(self._states.popitem(last=False)[0])
         return known
 
     def news(self, memory: SharedMemory) -> tuple[Memory, list[int]]:
@@ -141,6 +146,7 @@ class Told:
     def begin(self, seen: Seen, view: View) -> None:
         """Speak to a process, of which this is known."""
         self._seen, self._view = seen, dict(view)
+        seen.begin()
 
     def heads(self) -> dict[TableRef, Head]:
         """What can be told before it is asked for."""

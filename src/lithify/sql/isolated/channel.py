@@ -1,7 +1,8 @@
 """Messages between the service and its query processes, over a pair of sockets.
 
 A message is its length, the number of descriptors that come with it, and a pickled value. The service does not trust
-what a query process says: of its messages only plain values, predicates, statements and our own errors are unpickled.
+what a query process says: of its messages, which have no descriptors and are of bounded length, only plain values,
+predicates, statements and our own errors are unpickled.
 """
 
 from __future__ import annotations
@@ -9,26 +10,32 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import select
 import socket
 import struct
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
+
+from lithify.errors import LithifyError
 
 T = TypeVar("T")
 _HEAD = struct.Struct("<QB")
 DESCRIPTORS_MAX = 250
 # What one call of the system takes at once.
 PIECE_BYTES = 2**20
+# Of one message of a query process. Rows come in pieces; what else it says is about as long as the query.
+UNTRUSTED_BYTES_MAX = 2**28
 
 _TRUSTED: dict[str, frozenset[str]] = {
     "builtins": frozenset({"bool", "int", "float", "str", "bytes", "type"}),
     "datetime": frozenset({"date", "datetime", "time", "timedelta", "timezone"}),
     "decimal": frozenset({"Decimal"}),
+    "lithify.errors": frozenset({"_rebuild"}),
     "lithify.sql.pushdown": frozenset({"Request"}),
-    "lithify.files.read_proof": frozenset({"Vanished"}),
 }
 # Of these, whatever classes they define.
-_OURS = frozenset({"lithify.errors", "lithify.core.predicates", "lithify.sql.statements.model"})
+_OURS = frozenset({"lithify.core.predicates", "lithify.sql.statements.model"})
 
 
 class Gone(EOFError):
@@ -57,7 +64,7 @@ class Channel:
         head = _HEAD.pack(len(payload), len(descriptors))
         try:
             if descriptors:
-                socket.send_fds(self._socket, [head], list(descriptors))
+                self._patiently(socket.send_fds, self._socket, [head], list(descriptors))
                 self._send_all(memoryview(payload))
             elif len(payload) < PIECE_BYTES:
                 self._send_all(memoryview(head + bytes(payload)))
@@ -76,10 +83,16 @@ class Channel:
         payload, descriptors = self._receive()
         stream = io.BytesIO(payload)
         try:
-            return (pickle.load(stream) if self._trusting else _Wary(stream).load()), descriptors
-        except BaseException:
+            if self._trusting:
+                return pickle.load(stream), descriptors
+            if descriptors:
+                raise Untrusted("a query process sent descriptors")
+            return _Wary(stream).load(), []
+        except BaseException as error:
             _close(descriptors)
-            raise
+            if self._trusting or isinstance(error, Untrusted) or not isinstance(error, Exception):
+                raise
+            raise Untrusted(f"a query process sent what is no message ({error})") from error
 
     def _receive(self) -> tuple[bytearray, list[int]]:
         head, descriptors = b"", list[int]()
@@ -92,6 +105,8 @@ class Channel:
                     raise Gone
                 head += data
             size, _ = _HEAD.unpack(head)
+            if not self._trusting and size > UNTRUSTED_BYTES_MAX:
+                raise Untrusted(f"a query process sent a message of {size:,} bytes")
             return self._exactly(size), descriptors
         except OSError as error:
             _close(descriptors)
@@ -125,13 +140,23 @@ class Channel:
 
 class _Wary(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if name in _TRUSTED.get(module, ()) or (module, name) == ("lithify.errors", "_rebuild"):
+        if name in _TRUSTED.get(module, ()):
             return super().find_class(module, name)
-        if module in _OURS and "." not in name:
-            found = super().find_class(module, name)
-            if isinstance(found, type) and found.__module__ == module:
-                return found
+        # Nothing is imported on a process's word: what it may name is here already.
+        found = getattr(sys.modules.get(module), name, None) if module.startswith("lithify.") else None
+        kind = found if isinstance(found, type) and found.__module__ == module else None
+        if kind is not None and (module in _OURS or issubclass(kind, LithifyError)):
+            return kind
         raise Untrusted(f"a query process sent a {module}.{name}")
+
+
+def readable(descriptor: int, wait_s: float) -> bool:
+    """Whether something comes within that time: a message, or the end of what it stands for. `select` knows no
+    descriptors from 1,024 on, which a service with many clients has.
+    """
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(wait_s * 1000))
 
 
 def _close(descriptors: Sequence[int]) -> None:

@@ -13,10 +13,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import select
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -30,12 +30,13 @@ from lithify.cache.shared_memory import SharedMemory
 from lithify.compute.background import Later
 from lithify.core.names import TableRef
 from lithify.errors import ComputeFailed, InvalidRequest, LithifyError, OutOfResources, Unavailable
+from lithify.files.os_errors import translated
 from lithify.files.scratch import Scratch
 from lithify.sql.empty_catalog import Names, TableOf
 from lithify.sql.isolated import cage
 from lithify.sql.isolated.answers import HotStates, OutOfView, Seen, Told
 from lithify.sql.isolated.cage import View, Views, fits, folders_at
-from lithify.sql.isolated.channel import Channel, Gone, Untrusted
+from lithify.sql.isolated.channel import Channel, Gone, Untrusted, readable
 from lithify.sql.isolated.messages import BEGUN, Job, Task
 from lithify.sql.isolated.template import template
 from lithify.sql.limits import out_of_disk, out_of_memory, out_of_time, too_much_of_one
@@ -262,7 +263,12 @@ class QueryProcess:
         caged = folders if cage.is_possible() else None
         # Where it puts what does not fit its memory. A killed process cannot clean up.
         self._scratch = Scratch("query")
-        ours, theirs = socket.socketpair()
+        try:
+            with translated("a process for the query"):
+                ours, theirs = socket.socketpair()
+        except BaseException:
+            self._scratch.close()
+            raise
         try:
             self._forked = template().fork(theirs, str(self._scratch.path), caged)
         except BaseException:
@@ -286,7 +292,7 @@ class QueryProcess:
 
     @property
     def is_alive(self) -> bool:
-        return not self._ended and not select.select([self._forked.pidfd], [], [], 0)[0]
+        return not self._ended and not readable(self._forked.pidfd, 0)
 
     def own_bytes(self) -> int:
         """Memory that is its alone, without what it maps; 0 where the system does not tell."""
@@ -312,7 +318,11 @@ class QueryProcess:
         limits: ProcessLimits,
         look_at_others: Callable[[], None],
     ) -> Isolated:
+        looked_at = time.monotonic()
+
         def look() -> None:
+            nonlocal looked_at
+            looked_at = time.monotonic()
             course.check()
             look_at_others()
             if self.own_bytes() > limits.memory_bytes_max + UNCOUNTED_BYTES:
@@ -333,6 +343,8 @@ class QueryProcess:
             self._channel.send(job, descriptors)
             while True:
                 (kind, about), _ = self._channel.receive()
+                if time.monotonic() - looked_at > WATCH_S:  # one that talks all the time is looked at too
+                    look()
                 match kind:
                     case "piece":
                         pieces.add(about)
@@ -367,7 +379,7 @@ class QueryProcess:
             if self._ended:
                 return None
             self._ended = True
-        select.select([self._forked.pidfd], [], [], END_S_MAX)
+        readable(self._forked.pidfd, END_S_MAX)
         code = template().status(self._forked)
         os.close(self._forked.pidfd)
         self._channel.close()
@@ -376,7 +388,7 @@ class QueryProcess:
 
     def _death(self, memory_max: int, course: QueryRun) -> LithifyError:
         """Why it has died by itself."""
-        select.select([self._forked.pidfd], [], [], END_S_MAX)
+        readable(self._forked.pidfd, END_S_MAX)
         begun, last_words = self._left(BEGUN) == str(self._tasks), self._left("stderr")
         code = self.end()
         if code == -signal.SIGXCPU and course.limits.timeout_s is not None:
@@ -419,4 +431,19 @@ class _Pieces:
     def rows(self) -> pa.Table:
         whole = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces.clear()
-        return pa.ipc.open_stream(whole).read_all()
+        try:
+            return _sound(pa.ipc.open_stream(whole).read_all())
+        except pa.ArrowInvalid as error:
+            raise ComputeFailed(
+                f"the query's process answered with rows that are none: {error}",
+                public="the query's answer was damaged",
+            ) from error
+
+
+def _sound(rows: pa.Table) -> pa.Table:
+    """Rows of which no value lies outside of what came: Arrow itself does not look, neither here nor later."""
+    rows.validate()
+    for column in rows.columns:
+        if not (pa.types.is_primitive(column.type) or pa.types.is_decimal(column.type)):
+            column.validate(full=True)
+    return rows

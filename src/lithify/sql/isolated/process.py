@@ -87,9 +87,10 @@ def serve(end: socket.socket, scratch: str, folders: Sequence[str] | None) -> No
 def _do(job: Job, engine: ServingEngine, service: Service, channel: Channel) -> None:
     _bounded(resource.RLIMIT_DATA, job.memory_bytes_max + BESIDE_BYTES)
     _bounded(resource.RLIMIT_FSIZE, job.spill_bytes_max)
-    if job.cpu_s_max is not None:
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        _bounded(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime + job.cpu_s_max) + 1)
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    # Beside what earlier tasks took. A task without a bound must not have that of the one before it.
+    bound = resource.RLIM_INFINITY if job.cpu_s_max is None else int(used.ru_utime + used.ru_stime + job.cpu_s_max) + 1
+    _bounded(resource.RLIMIT_CPU, bound)
     try:
         answer, rows = _answered(job, engine, service)
     except LithifyError as error:
@@ -155,7 +156,9 @@ def _send(answer: Any, used: Sequence[TableRef], rows: pa.Table | None, channel:
 
 def _bounded(kind: int, wanted: int) -> None:
     hard = resource.getrlimit(kind)[1]
-    resource.setrlimit(kind, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
+    unbounded = resource.RLIM_INFINITY
+    least = hard if wanted == unbounded else wanted if hard == unbounded else min(wanted, hard)
+    resource.setrlimit(kind, (least, hard))
 
 
 # -- what it is told of the lake

@@ -14,7 +14,6 @@ import contextlib
 import functools
 import io
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -28,8 +27,9 @@ from functools import partial
 from typing import IO
 
 from lithify.errors import Unavailable
+from lithify.files.os_errors import translated
 from lithify.settings import bare_environment
-from lithify.sql.isolated.channel import Channel, Gone
+from lithify.sql.isolated.channel import Channel, Gone, readable
 
 # However busy the machine is, a fork takes no longer.
 ANSWER_S_MAX = 60.0
@@ -66,6 +66,8 @@ class Template:
                 try:
                     channel.send(("fork", (scratch, folders)), [theirs.fileno()])
                     (pid,), descriptors = channel.receive()
+                    if not descriptors:  # the kernel drops what there is no room for
+                        raise Unavailable("too many files are open to start a process for the query: try again")
                     return Forked(pid, descriptors[0])
                 except (Gone, TimeoutError) as error:
                     self._stop()
@@ -95,10 +97,11 @@ class Template:
     def _started(self) -> Channel:
         if self._channel is not None:
             return self._channel
-        ours, theirs = socket.socketpair()
-        self._said.close()
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (it is open as long as the process lives)
+        with translated("a process for queries"):
+            ours, theirs = socket.socketpair()
         try:
+            self._said.close()
+            self._said = tempfile.TemporaryFile()  # noqa: SIM115 (it is open as long as the process lives)
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "lithify.sql.isolated.template", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
@@ -167,7 +170,7 @@ def main(control: socket.socket) -> None:
     channel = Channel(control, trusting=True)
     try:
         while True:
-            while not select.select([control], [], [], PARENT_LOOK_S)[0]:
+            while not readable(control.fileno(), PARENT_LOOK_S):
                 if os.getppid() != parent:
                     return
             (question, about), descriptors = channel.receive()
