@@ -16,6 +16,10 @@ LAKE ?= lithify-demo
 FUZZ_SECONDS ?= 600
 OPERATIONS ?= 100000
 
+# Where it is set, each worker of the tests compiles all of them, and each of the hundreds of processes that they start
+# all of Lithify: half a minute per worker, and a third of every start.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup demo test test-fast soak soak-service fuzz check fmt bench serve warm vendor lock clean
 
 help: ## List the targets
