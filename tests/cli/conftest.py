@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import lithify.cli
@@ -59,9 +60,17 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+COMMANDS = get_command(app)  # once: to build the sixty of them takes longer than what most tests do with one
+
+
 def _invoke(*arguments: str, stdin: str | bytes | None = None) -> Answer:
-    result = CliRunner().invoke(app, list(arguments), input=stdin)
-    return Answer(result.exit_code, result.stdout, result.stderr)
+    with CliRunner().isolation(input=stdin) as (out, err, _):
+        with pytest.raises(SystemExit) as end:
+            COMMANDS.main(list(arguments), prog_name="lithify")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        assert isinstance(end.value.code, int)
+        return Answer(end.value.code, out.getvalue().decode(), err.getvalue().decode())
 
 
 @pytest.fixture
