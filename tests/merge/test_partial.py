@@ -139,7 +139,7 @@ def runs(schema: TableSchema, changes: list[Change], cuts: list[int]) -> list[Ch
 def test_any_grouping_of_commits_gives_the_rows_of_one_line_after_the_other(name: str) -> None:
     schema = SCHEMAS[name]
 
-    @settings(max_examples=examples(300, soak=5_000), deadline=None, print_blob=True)
+    @settings(max_examples=examples(120, soak=5_000), deadline=None, print_blob=True)
     @given(before=histories(name), history=histories(name), cuts=st.lists(st.integers(0, 8), max_size=3))
     def agree(before: list[tuple[Op, list[Row]]], history: list[tuple[Op, list[Row]]], cuts: list[int]) -> None:
         start = one_by_one(schema, {}, before)
@@ -192,7 +192,7 @@ def test_what_a_fold_took_in_already_may_be_applied_again(name: str) -> None:
     """A run that was merged into one file is applied as a whole, also where a fold has taken a part of it in."""
     schema = SCHEMAS[name]
 
-    @settings(max_examples=examples(200, soak=3_000), deadline=None, print_blob=True)
+    @settings(max_examples=examples(100, soak=3_000), deadline=None, print_blob=True)
     @given(history=histories(name), taken=st.integers(0, 8))
     def agree(history: list[tuple[Op, list[Row]]], taken: int) -> None:
         base = table_of(schema, one_by_one(schema, {}, history[:taken]))

@@ -27,7 +27,7 @@ from torture.power_cut import MODELS, PROGRAMS, Disk, Event, events_of, moments,
 pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
-CUTS = 40
+CUTS = 20  # others in each run
 Lie = Callable[[Event], bool]
 
 
