@@ -14,9 +14,11 @@ whatever `order_by` says: it was decided on the newest one.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -45,6 +47,7 @@ from lithify.dml.checks import (
 from lithify.dml.keyless import delete_rows, update_rows
 from lithify.merge.pending import can_stay_open
 from lithify.sql.statements.model import EXCLUDED, Delete, Insert, Merge, Update, When, Writing
+from lithify.sql.statements.named_keys import named_keys
 from lithify.write.bulk import Produce
 
 # So many rows are updated by lines that say the columns which are set alone, so that nothing else of them is read.
@@ -77,6 +80,8 @@ def decide(statement: Writing, attempt: Attempt) -> Effect:
         case Merge():
             return _merge(statement, attempt)
 
+
+_BOUNDS = {width: (-(2 ** (width - 1)), 2 ** (width - 1) - 1) for width in (8, 16, 32, 64)}
 
 # -- INSERT
 
@@ -132,13 +137,19 @@ def _update(statement: Update, attempt: Attempt) -> Effect:
     check_assignments(statement.assignments, schema, attempt.name)
     if not schema.keyed:
         return _keyless_update(statement, attempt)
-    if can_stay_open(schema):
-        lines = attempt.ask(f"{texts.update(statement, schema, alone=True)} LIMIT {LINES_MAX + 1}")
+    alone = can_stay_open(schema)
+    said = [item.value for item in statement.assignments] if alone else None
+    statement, found = _looked_up(statement, attempt, said)
+    if alone:
+        lines = attempt.ask(
+            f"{texts.update(statement, schema, alone=True, found=bool(found))} LIMIT {LINES_MAX + 1}", **found
+        )
         if lines.num_rows <= LINES_MAX:
             lines = lines_assigned(lines, texts.given_by(schema, statement.assignments), schema)
             _check_once(lines, schema, attempt.name)
             return Effect({Op.UPDATE: lines} if lines.num_rows else {}, updated=lines.num_rows)
-    rows = assigned(attempt.ask(texts.update(statement, schema)), schema.names, schema)
+    asked = attempt.ask(texts.update(statement, schema, found=bool(found)), **found)
+    rows = assigned(asked, schema.names, schema)
     _check_once(rows, schema, attempt.name)
     return Effect(written(schema, [rows], None), updated=rows.num_rows)
 
@@ -148,8 +159,34 @@ def _delete(statement: Delete, attempt: Attempt) -> Effect:
     if not schema.keyed:
         gone, count = delete_rows(attempt, statement)
         return Effect({Op.DELETE: gone} if count else {}, deleted=count)
-    keys = keys_assigned(attempt.ask(texts.delete(statement, schema.key)), schema.key, schema)
+    statement, found = _looked_up(statement, attempt, [])
+    asked = attempt.ask(texts.delete(statement, schema.key, found=bool(found)), **found)
+    keys = keys_assigned(asked, schema.key, schema)
     return Effect({Op.DELETE: keys} if keys.num_rows else {}, deleted=keys.num_rows)
+
+
+_Changing = TypeVar("_Changing", Update, Delete)
+
+
+def _looked_up(statement: _Changing, attempt: Attempt, said: list[str] | None) -> tuple[_Changing, dict[str, pa.Table]]:
+    """Where its condition names keys: their rows, and what it asks of these. `said`: texts besides the condition that
+    tell which columns are needed (None: all are).
+    """
+    schema = attempt.schema
+    column = schema.columns.field(schema.key[0])
+    if statement.where is None or statement.source or len(schema.key) > 1 or not pa.types.is_integer(column.type):
+        return statement, {}
+    named = named_keys(statement.where, column.name, statement.target.called)
+    if named is None or len(named.values) > LINES_MAX:
+        return statement, {}
+    attempt.check_read()
+    attempt.reads_target = True
+    least, most = _BOUNDS[column.type.bit_width]
+    values = {value for value in named.values if least <= value <= most}
+    keys = pa.table([pa.array(sorted(values), column.type)], schema=schema.select(schema.key))
+    columns = schema.names if said is None else columns_in(tuple(itertools.chain(said, (named.rest or "",))), schema)
+    found = attempt.found(keys, {column.name: column.name}, columns)
+    return replace(statement, where=named.rest), {"found": found}
 
 
 def _keyless_update(statement: Update, attempt: Attempt) -> Effect:
@@ -233,12 +270,17 @@ def mentioned(statement: Merge, whens: Sequence[When], schema: TableSchema) -> l
     for when in whens:
         values = [item.value for item in when.assignments or ()]
         said += [when.condition or "", *values, *(when.values or ())]
-    text = " ".join(said)
+    return columns_in(said, schema, statement.source_name)
+
+
+def columns_in(said: Sequence[str], schema: TableSchema, other: str | None = None) -> list[str]:
+    """The key, and the columns that these texts may mean. `other`: the name of somebody else's."""
+    text = " ".join(f"{each}\n" for each in said)
     if _EVERY_COLUMN.search(text):
         return schema.names
     words = [word.strip('"').replace('""', '"').lower() for _, word in words_of(text).tokens]
-    of_source = statement.source_name.lower(), "."
-    meant = {word for at, word in enumerate(words) if at < 2 or (words[at - 2], words[at - 1]) != of_source}
+    of_other = (other or "").lower(), "."
+    meant = {word for at, word in enumerate(words) if at < 2 or (words[at - 2], words[at - 1]) != of_other}
     return [name for name in schema.names if name in schema.key or name.lower() in meant]
 
 

@@ -33,10 +33,14 @@ def given_by(schema: TableSchema, assignments: Sequence[Assignment]) -> list[str
     return [name for name in schema.names if name in given]
 
 
-def update(statement: Update, schema: TableSchema, *, beside: bool = False, alone: bool = False) -> str:
-    """`beside`: each row as it is, behind what it is to be. `alone`: of what it is to be, `given_by` alone."""
+def update(
+    statement: Update, schema: TableSchema, *, beside: bool = False, alone: bool = False, found: bool = False
+) -> str:
+    """`beside`: each row as it is, behind what it is to be. `alone`: of what it is to be, `given_by` alone. `found`: of
+    rows that were picked out of the target before.
+    """
     target = statement.target
-    tables = _together(target.relation, statement.source)
+    tables = _together(_there(target) if found else target.relation, statement.source)
     names = given_by(schema, statement.assignments) if alone else schema.names
     columns = written(target, names, statement.assignments)
     if beside:
@@ -44,9 +48,9 @@ def update(statement: Update, schema: TableSchema, *, beside: bool = False, alon
     return f"{statement.prefix}SELECT {columns} FROM {tables}{where(statement.where)}"
 
 
-def delete(statement: Delete, columns: Sequence[str]) -> str:
+def delete(statement: Delete, columns: Sequence[str], *, found: bool = False) -> str:
     target = statement.target
-    tables = _together(target.relation, statement.source)
+    tables = _together(_there(target) if found else target.relation, statement.source)
     distinct = "DISTINCT " if statement.source is not None else ""
     return f"{statement.prefix}SELECT {distinct}{of(target.ref, columns)} FROM {tables}{where(statement.where)}"
 
@@ -65,7 +69,7 @@ def conflicts(
         f'{target.ref}.{quoted(name)} = "excluded".{quoted(other)}'
         for name, other in zip(schema.key, excluded, strict=True)
     )
-    tables = f"{given(FOUND, target.alias or target.name.partition('.')[2])} JOIN {given(GIVEN, 'excluded')} ON {same}"
+    tables = f"{_there(target)} JOIN {given(GIVEN, 'excluded')} ON {same}"
     return f"SELECT {written(target, schema.names, assignments)} FROM {tables}{where(condition)}"
 
 
@@ -81,8 +85,7 @@ class MergeTexts:
 
     def __init__(self, statement: Merge, schema: TableSchema, *, found: bool, alone: bool = False) -> None:
         self._on, self._target, self._schema, self._alone = statement.on, statement.target, schema, alone
-        name = statement.target.alias or statement.target.name.partition(".")[2]
-        self._there = given(FOUND, name) if found else statement.target.relation
+        self._there = _there(statement.target) if found else statement.target.relation
         self._source = given(GIVEN, statement.source_name)
         self._source_ref = quoted(statement.source_name)
 
@@ -129,6 +132,11 @@ def of(ref: str, columns: Sequence[str], first: int = 0) -> str:
 
 def where(condition: str | None) -> str:
     return "" if condition is None else f" WHERE ({condition}\n)"  # a comment at its end must not swallow the bracket
+
+
+def _there(target: Target) -> str:
+    """The rows of it that were found, under its name."""
+    return given(FOUND, target.called)
 
 
 def _listed(values: Sequence[str], first: int = 0) -> str:

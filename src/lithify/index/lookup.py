@@ -195,14 +195,15 @@ class Coverage:
         self._check()
         found = ~self.known
         for part in self._parts:
-            match = np.ones(part.block.groups, np.bool_)
-            for name in keys.column_names:
-                stats = part.stats_of(name)
-                if stats is not None:
-                    match &= may_hold_keys(stats, keys.column(name))
-            found_at = part.positions[part.files_of(np.flatnonzero(match))]
+            found_at = part.positions[part.files_of(part.groups_with(keys))]
             found[found_at[found_at >= 0]] = True
         return found
+
+    def holding(self, keys: pa.Table) -> dict[str, Source]:
+        """Of the files that are known and can hold one of the keys, by path: with the row groups that can."""
+        self._check()
+        left = [_Left.of(part, part.groups_with(keys), None) for part in self._parts]
+        return {source.path: source for some in left for _, source in some.sources(self.files, sized=True)}
 
     def tells(self, columns: Sequence[str]) -> bool:
         """Whether it has ranges of these columns, wherever it has entries."""
@@ -281,6 +282,15 @@ class _Part:
         raw = sums[self._first[1:]] - sums[self._first[:-1]]
         for file in np.flatnonzero(self.positions >= 0).tolist():
             yield int(self.positions[file]), int(raw[file])
+
+    def groups_with(self, keys: pa.Table) -> Indices:
+        """The row groups that can hold one of the keys."""
+        match = np.ones(self.block.groups, np.bool_)
+        for name in keys.column_names:
+            stats = self.stats_of(name)
+            if stats is not None:
+                match &= may_hold_keys(stats, keys.column(name))
+        return np.flatnonzero(match)
 
     def stats_of(self, column: str) -> ColumnStats | None:
         if column not in self._stats:

@@ -134,9 +134,11 @@ class Reader:
         if any(wanted.num_rows and not wanted.num_columns for wanted in keys):
             return plan
         found = [source for wanted in keys for _, source in self._touched(made.base, made.beside, snapshot, wanted)]
-        paths = {source.path for source in found}
+        left = {source.path: source for source in found}
+        if len(keys) == 1 and left:
+            left |= {path: source for path, source in self._groups(made.base, keys[0]).items() if path in left}
         clean, touched = (
-            tuple(source for source in part if source.path in paths) for part in (plan.clean, plan.touched)
+            tuple(left[source.path] for source in part if source.path in left) for part in (plan.clean, plan.touched)
         )
         return replace(plan, clean=clean, touched=touched)
 
@@ -396,6 +398,15 @@ class Reader:
             paths = {file.path for file in split_by_keys(unknown, keys)[0]}
             holding[[number for number in coverage.unknown if part.sources[number][0].path not in paths]] = False
         return holding
+
+    def _groups(self, part: BasePart, keys: pa.Table) -> dict[str, Source]:
+        """Files with the row groups that can hold one of the keys, as far as the index has told of them."""
+        try:
+            return {} if part.coverage is None else part.coverage.holding(keys)
+        except Corruption as error:
+            self._handles.base_index.set_aside(error)
+            part.coverage = None
+            return {}
 
     def base_sources(self, snapshot: Snapshot) -> tuple[tuple[DataFile, Source], ...]:
         return self._base_part(snapshot).sources

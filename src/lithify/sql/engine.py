@@ -39,6 +39,7 @@ from lithify.sql.hot_views import ONE_THREAD_ROWS_MAX, HotViews
 from lithify.sql.isolated.messages import Columns, Explain, Parse, Read, Select, Task
 from lithify.sql.isolated.pool import Isolated, ProcessLimits, QueryProcesses
 from lithify.sql.key_queries import KeyQueries
+from lithify.sql.key_rows import KeyRows
 from lithify.sql.limits import Limits
 from lithify.sql.limits import Source as AnswerSource
 from lithify.sql.pushdown import NOT_READ, Request
@@ -103,11 +104,11 @@ class ServingEngine:
     ) -> None:
         self._limits = limits or ProcessLimits(memory_bytes_max, SPILL_BYTES_MAX, memory_bytes_max, SPILL_BYTES_MAX)
         self._contexts = Contexts(memory_bytes_max, threads)
-        self.key_queries = KeyQueries(self._contexts)
         self.cache = Budget(cache_bytes_max)
         self.answers = ResultCache(self.cache)
         self._groups = GroupReader(threads)
         self.footers = self._groups.footers
+        self.key_queries = KeyQueries(self._contexts, KeyRows(self.footers, threads or os.cpu_count() or 1))
         self._empty = EmptyTables()
         self._analyses = AnalysisCache()
         # Where rows become tables that queries are given; it keeps none itself.

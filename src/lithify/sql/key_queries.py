@@ -19,6 +19,7 @@ from lithify.sql.cheap_to_plan import check_cheap_condition
 from lithify.sql.contexts import Contexts
 from lithify.sql.errors import translated_errors
 from lithify.sql.guard import check_condition
+from lithify.sql.key_rows import KeyRows
 from lithify.sql.literals import spelled
 from lithify.sql.query_run import QueryRun, collect
 from lithify.sql.scan_files import in_memory, relation, scan
@@ -28,8 +29,8 @@ _ROWS, _KEYS = f"{RESERVED_PREFIX}_rows", f"{RESERVED_PREFIX}_keys"
 
 
 class KeyQueries:
-    def __init__(self, contexts: Contexts) -> None:
-        self._contexts = contexts
+    def __init__(self, contexts: Contexts, found: KeyRows) -> None:
+        self._contexts, self._found = contexts, found
 
     def columns_of(self, schema: pa.Schema, where: str, *, tame: bool = True) -> list[str]:
         """The columns a condition reads: those without which it cannot be planned."""
@@ -73,6 +74,8 @@ class KeyQueries:
         if not base or not keys.num_rows:
             return columns.empty_table()
         inside = nullable(columns)
+        if (met := self._found.rows(base, keys, inside)) is not None:
+            return met.cast(columns)
         with self._contexts.session(sources=base) as session, translated_errors(sources=base):
             session.ctx.sql("SET datafusion.execution.parquet.pushdown_filters = true").collect()
             session.ctx.register_view("b", scan(session.ctx, base, inside, session.links, careful=session.careful))
@@ -88,7 +91,11 @@ class KeyQueries:
         inside = nullable(plan.schema.select(names))
         sources = (*plan.clean, *plan.touched, *plan.changes)
         parts = [inside.empty_table()]
-        if sources:
+        alone = keys[0] if len(keys) == 1 and overlay is not None else None
+        met = None if alone is None else self._found.rows(sources, alone, inside)
+        if met is not None:
+            parts.append(met)
+        elif sources:
             with self._contexts.session(sources=sources) as session, translated_errors(sources=sources):
                 # The keys go down to the scan, which decodes them first and then no pages but those with a match.
                 session.ctx.sql("SET datafusion.execution.parquet.pushdown_filters = true").collect()

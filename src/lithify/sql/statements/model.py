@@ -30,9 +30,13 @@ class Target:
         return f"{quoted(namespace)}.{quoted(table)} AS {self.ref}"
 
     @property
+    def called(self) -> str:
+        return self.alias or self.name.partition(".")[2]
+
+    @property
     def ref(self) -> str:
         """What stands before its columns."""
-        return quoted(self.alias or self.name.partition(".")[2])
+        return quoted(self.called)
 
 
 @dataclass(frozen=True)
