@@ -101,8 +101,9 @@ def columns_of(rows: Sequence[Any], columns: pa.Schema, objects: bool = False) -
         raise InvalidRequest("the batch is empty: give at least one row")
     names = [name for name in columns.names if name != GIVEN]
     known = set(names)
-    present: set[str] = set()
-    for index, row in enumerate(rows):
+    alike = _columns_alike(rows)
+    present: set[str] = set(alike)
+    for index, row in enumerate(rows if not alike or not present <= known else ()):
         if not isinstance(row, dict) and not (objects and isinstance(row, Mapping)):
             what = f"is {type(row).__name__}, not a dict" if objects else "no JSON object"
             raise RowMisfit(index, None, f"{what} of column names to values")
@@ -116,7 +117,8 @@ def columns_of(rows: Sequence[Any], columns: pa.Schema, objects: bool = False) -
         if column.name not in present:
             continue
         try:
-            arrays[column.name] = type_of(column.type).from_json([row.get(column.name) for row in rows], objects)
+            values = alike[column.name] if alike else [row.get(column.name) for row in rows]
+            arrays[column.name] = type_of(column.type).from_json(values, objects)
         except Misfit as misfit:
             why = f"the value does not fit {type_name(column.type)}: it takes {misfit.wanted}"
             raise RowMisfit(misfit.index, column.name + misfit.path, why, column.name) from None
@@ -125,6 +127,16 @@ def columns_of(rows: Sequence[Any], columns: pa.Schema, objects: bool = False) -
     if GIVEN in columns.names:
         arrays[GIVEN] = _given(rows, names)
     return pa.table(arrays)
+
+
+def _columns_alike(rows: Sequence[Any]) -> dict[str, list[Any]]:
+    """The values of each column, where all rows name the same ones in the same order, as those of one writer do."""
+    if set(map(type, rows)) != {dict}:
+        return {}
+    names = tuple(rows[0])
+    if not all(map(names.__eq__, map(tuple, rows))):
+        return {}
+    return dict(zip(names, map(list, zip(*map(dict.values, rows), strict=True)), strict=True))
 
 
 def _given(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> pa.Array:

@@ -77,6 +77,10 @@ def _opened(parsed: _Parsed, label: str, envelope: Envelope, keys: Sequence[byte
     """Messages as the rows that they are about; what is about none is left out, what cannot be one is bad."""
     rows, places, bad = [], [], list(parsed.bad)
     for at, message in enumerate(parsed.rows):
+        if (row := envelope.opened_at_once(message)) is not None:
+            rows.append(row)
+            places.append(at)
+            continue
         number, text = parsed.records[at]
         try:
             row = envelope.opened(message, _key(keys, number))
