@@ -156,8 +156,11 @@ def test_a_read_of_the_past_says_that_it_is_gone(lake: Lake, monkeypatch: pytest
         READS[door](lake)
 
 
-def test_a_feed_says_where_to_start_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    before_listing(monkeypatch, file_with(lake, 7), lambda: move_on(lake.path, "a.t"))
+@pytest.mark.parametrize("moment", ["after planning", "before listing"])
+def test_a_feed_says_where_to_start_again(lake: Lake, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    if moment == "before listing":
+        scanned(monkeypatch)
+    MOMENTS[moment](monkeypatch, file_with(lake, 7), lambda: move_on(lake.path, "a.t"))
 
     with pytest.raises(NotFound, match="Start again: read the whole table as of its position"):
         READS["feed"](lake)
