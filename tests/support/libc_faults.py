@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 
 SOURCE = Path(__file__).with_suffix(".c")
 KINDS = (
@@ -154,23 +155,13 @@ def each_once(calls: Sequence[Call]) -> list[Fault]:
     return chosen
 
 
-def sample(calls: Sequence[Call], seen: Counter[tuple[str, str]], number: int) -> list[Fault]:
-    """About `number` faults, the same in each run: calls in the roles that were `seen` least go first, and each time a
-    role comes by it comes to something else.
-    """
-    last = {call.role: index for index, call in enumerate(calls)}
-    rare = sorted(last.items(), key=lambda entry: (seen[entry[0]], -entry[1]))
-    chosen = []
-    for role, index in rare[: number * 3 // 4]:
-        found = _once(calls, index)
-        chosen.append(found[seen[role] % len(found)])
-        seen[role] += 1
-    step = max(1, len(calls) // max(1, number - len(chosen)))
-    for turn, index in enumerate(range(len(calls) - 1, -1, -step)):
-        found = _lasting(calls, index)
-        if found:
-            chosen.append(found[turn % len(found)])
-    return chosen
+def sample(calls: Sequence[Call], random: Random, number: int) -> list[Fault]:
+    """About `number` faults: most of them once, at the last call in a role, the others from some call on for good."""
+    last = list({call.role: index for index, call in enumerate(calls)}.values())
+    chosen = [random.choice(_once(calls, index)) for index in random.sample(last, min(len(last), number * 3 // 4))]
+    lasting = [found for index in range(len(calls)) if (found := _lasting(calls, index))]
+    wanted = min(len(lasting), number - len(chosen))
+    return chosen + [random.choice(found) for found in random.sample(lasting, wanted)]
 
 
 def _once(calls: Sequence[Call], index: int) -> list[Fault]:
