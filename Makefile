@@ -20,10 +20,10 @@ OPERATIONS ?= 100000
 # all of Lithify: half a minute per worker, and a third of every start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-fast soak soak-service fuzz check fmt bench serve warm vendor lock clean
+.PHONY: help setup demo test test-fast soak soak-service fuzz check fmt bench bench-peers serve warm vendor lock clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) $(JAVA) ## Create .venv with everything the other targets need (they do this themselves)
 
@@ -63,6 +63,9 @@ fmt: $(READY) ## Format the code and apply safe lint fixes
 
 bench: $(READY) $(JAVA) ## Run the benchmarks
 	$(BIN)/python -m benchmarks
+
+bench-peers: $(READY) $(JAVA) ## The same work with Delta, Iceberg, Hudi, Paimon, DuckLake (PEERS="lithify ducklake"), each in build/peers
+	$(BIN)/python -m benchmarks.peers $(PEERS)
 
 serve: $(READY) ## Serve LAKE (lithify-demo) over HTTP; a small demo lake is made if there is none
 	$(BIN)/lithify serve --demo --lake $(LAKE)
