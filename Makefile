@@ -17,7 +17,7 @@ FUZZ_SECONDS ?= 600
 OPERATIONS ?= 100000
 
 # Where it is set, each worker of the tests compiles all of them, and each of the hundreds of processes that they start
-# all of Lithify: half a minute per worker, and a third of every start.
+# all of Lithify: half a minute per worker, and a quarter of every start.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo test test-fast soak soak-service fuzz check fmt bench bench-peers serve warm vendor lock clean
@@ -41,7 +41,7 @@ test-fast: $(READY) $(SERVERS) ## Run the tests that need no JVM, in under a min
 	$(BIN)/python -m pytest -m "not spark and not slow" -n 2 --dist worksteal
 
 soak: $(READY) $(SERVERS) ## Run the tests without a JVM with nothing left out of their sweeps and many random programs (hours)
-	SOAK=1 $(BIN)/python -m pytest -m "not spark" -n 2 --dist worksteal
+	SOAK=1 $(BIN)/python -m pytest -m "not spark" --timeout=36000 -n 2 --dist worksteal
 
 soak-service: $(READY) ## Use a service for 100,000 operations on 50 tables, and see that it stays flat (an hour or more)
 	rm -rf build/soak-service

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from lithify import Lake
+from lithify import InvalidRequest, Lake
 
 from .conftest import Console, MakeConsole, Visiting
 
@@ -42,6 +43,10 @@ def fill(lake: Lake) -> None:
     lake.create_table("log.damaged", pa.schema([pa.field("id", pa.int64(), nullable=False)]), key="id").upsert(
         [{"id": 1}]
     )
+    bad = Path(lake.path).with_name("bad.json")
+    bad.write_text(f'{{"id": {json.dumps(HOSTILE)}}}\n{{"id": 50}}\n')
+    with pytest.raises(InvalidRequest, match="all 2 were set aside"):
+        lake.ingest("shop.orders", str(bad), on_bad_record="quarantine")
     for path in Path(lake.path, "log/damaged/changes/_delta_log").glob("*.json"):
         path.write_text("garbage\n")
 
@@ -104,6 +109,7 @@ PAGES = [
     ("#/table/shop.orders/files", "shop.orders"),
     ("#/table/shop.orders/time", "shop.orders"),
     ("#/table/shop.orders/history", "shop.orders"),
+    ("#/table/shop.orders/quarantine", "shop.orders"),
     ("#/table/shop.orders/options", "shop.orders"),
     ("#/table/log.nothing/files", "log.nothing"),
     ("#/table/log.nothing/time", "log.nothing"),
@@ -136,6 +142,25 @@ def test_no_page_is_wider_than_a_narrow_window(console: Console, visit: Visiting
     for hash, heading in PAGES:
         page = signed_in.go(hash, heading)
         assert page.evaluate("() => document.documentElement.scrollWidth") <= 390, hash
+
+
+def test_records_that_were_set_aside_are_tried_again_and_purged(make_console: MakeConsole, visit: Visiting) -> None:
+    console = make_console(fill)
+    (aside,) = console.lake.table("shop.orders").quarantine()
+    page = visit(console).sign_in(keep=True).go("#/table/shop.orders/quarantine", "shop.orders")
+    page.get_by_role("button", name=aside.name).click()
+    page.get_by_role("group", name="Records").get_by_text(HOSTILE.split("'")[0]).first.wait_for()
+    assert page.locator("img[src=x]").count() == 0
+    page.get_by_role("button", name="Try them again").click()
+    page.get_by_text("0 records written, 2 left").wait_for()
+    console.lake.table("shop.orders").set_options({"missing_columns": "null"})
+    page.get_by_role("button", name="Try them again").click()
+    page.get_by_text("1 record written, 1 left").wait_for()
+    assert console.lake.table("shop.orders").get(50) is not None
+    page.get_by_role("button", name="Purge them").click()
+    page.get_by_role("dialog").get_by_role("button", name="Purge them").click()
+    page.get_by_text("Nothing was set aside").wait_for()
+    assert console.lake.table("shop.orders").quarantine() == []
 
 
 class TestHostileValues:

@@ -5,14 +5,15 @@ import { get, post, tablePath } from "/console/api.js";
 import { Badge, Card, Empty, Facts, Loaded, Problem, Rows, Tile, Tiles, Title, Value, bytes, count, moment, plural, short, useAction, useData, useGet } from "/console/parts.js";
 import { GroupMap, SizeHistogram, TimeLine } from "/console/charts.js";
 import { TableWork } from "/console/pages/maintenance.js";
+import { Quarantine } from "/console/pages/quarantine.js";
 
-const TABS = [["", "Overview"], ["files", "Files"], ["time", "Time travel"], ["history", "History"], ["options", "Options"]];
+const TABS = [["", "Overview"], ["files", "Files"], ["time", "Time travel"], ["history", "History"], ["quarantine", "Quarantine"], ["options", "Options"]];
 const REFRESH_S = 10;
 
 export function Table({ path: [name = "", tab = ""], can }) {
   const at = `#/table/${encodeURIComponent(name)}`;
   const table = useGet(tablePath(name), null, REFRESH_S);
-  const pages = { "": Overview, files: Files, time: TimeTravel, history: History, options: Options };
+  const pages = { "": Overview, files: Files, time: TimeTravel, history: History, quarantine: Quarantine, options: Options };
   const Page = pages[tab];
   return html`<div class="stack" key=${name}>
     <${Title} aside=${html`<span class="row">${can.may("read", name) && html`<a href="#/sql" onClick=${() => sessionQuery(name)}>Query it</a>`}</span>`}>${name}<//>
