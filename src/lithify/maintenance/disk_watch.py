@@ -50,6 +50,7 @@ class DiskWatch:
     def __init__(self) -> None:
         self.trimmed: tuple[tuple[int, int], int] | None = None  # at which versions, and when
         self.vacuumed_ms = 0.0
+        self.purged_ms = 0
         self._lock = threading.Lock()
         self.tally = DiskTally()
         self.last: DiskUse | None = None

@@ -6,6 +6,7 @@ plan whose inputs changed under it is made again from what is there now, a few t
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,12 +29,16 @@ from lithify.maintenance.plans import CompactPlan, Debt, FoldDue, MinorPlan, Pla
 from lithify.maintenance.retention_limits import RetentionLimits
 from lithify.maintenance.triggers import debt, fold_due, minor_due
 from lithify.maintenance.vacuum import Vacuum
+from lithify.metrics.events import tell
 from lithify.options.policy import MaintenancePolicy
 from lithify.options.tiers import TierNames
 from lithify.read.reader import Reader
 from lithify.tables.handles import Handles
 from lithify.tables.pins import HOUR_MS, vacuumed_ms
 from lithify.write.options import policy_for
+from lithify.write.quarantine import purge
+
+logger = logging.getLogger(__name__)
 
 ROUNDS_MAX = 20
 REPLANS_MAX = 3
@@ -211,12 +216,22 @@ class TableMaintenance:
         logs, now_ms = (self._handles.changes.log, self._handles.base.log), self._runtime.now_ms()
         versions = logs[0].version, logs[1].version
         watch = self._watch()
+        self._purge_quarantine(watch, now_ms)
         if watch.trimmed is not None and watch.trimmed[0] == versions and 0 <= now_ms - watch.trimmed[1] < AGAIN_MS:
             return
         self.disk_use()  # before what it is told from goes
         for log in logs:
             log.trim_if_due()
         watch.trimmed = versions, now_ms
+
+    def _purge_quarantine(self, watch: DiskWatch, now_ms: int) -> None:
+        """Records that were set aside longer ago than the table keeps them: most do until they are told."""
+        hours = self._handles.schema().options["quarantine_retain_hours"]
+        if hours is None or 0 <= now_ms - watch.purged_ms < AGAIN_MS:
+            return
+        watch.purged_ms = now_ms
+        for gone in purge(self._handles, older_than_hours=hours):
+            tell(logger, "quarantine purged", table=str(self._handles.name), set=gone.name, records=gone.records)
 
     def vacuum_due(self, now_ms: int) -> bool:
         """Whether a table that looks after itself is to be vacuumed. Not while all that it ever removed is gone."""

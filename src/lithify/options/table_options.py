@@ -125,6 +125,10 @@ class TableOptions(MaintenanceOptions):
     vacuum_retain_hours_min: Annotated[
         float, Option("Hours that removed files are kept whatever they take.", 0, 87_600)
     ] = 1
+    quarantine_retain_hours: Annotated[
+        float | None,
+        Option("Hours that records which were set aside are kept; default until they are purged.", 1, 87_600),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -267,6 +271,7 @@ _KINDS: dict[Any, tuple[str, Callable[[Any], Any]]] = {
     int: ("a whole number", _integer),
     int | None: ("a whole number", _integer),
     float: ("a number", _number),
+    float | None: ("a number", _number),
     tuple[str, ...] | None: ("column names with commas between them, or none", _names),
     str | None: (EXPIRY_FORM, _expiry),
     MissingColumns: ("refuse or null", _missing_columns),
