@@ -22,6 +22,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from lithify.cli.logs import logging_to
 from lithify.cli.output import Output, make_output
+from lithify.cli.quick_start import spare_pandas
 from lithify.errors import InvalidRequest, LithifyError, NotFound, did_you_mean
 from lithify.files.addresses import is_remote
 from lithify.files.user_files import named_place
@@ -272,7 +273,8 @@ class Commands:
     """The commands of one module, in the order of their functions; with `group`, below a name of their own.
 
     `@command("fold")` makes a command of `function(session, …)`: its docstring is the help, the lines below `Examples:`
-    its examples. `local`: it needs the lake's folder, or none, and refuses --server.
+    its examples. `local`: it needs the lake's folder, or none, and refuses --server. `plain`: it is given no values of
+    pandas and starts no Spark, so that it need not wait for them (`quick_start`).
     """
 
     def __init__(self, panel: str, group: str | None = None, help: str = "") -> None:
@@ -280,7 +282,7 @@ class Commands:
         self._declared: list[Callable[[typer.Typer], None]] = []
 
     def __call__(
-        self, name: str, *, local: bool = False, json_help: str = JSON_HELP
+        self, name: str, *, local: bool = False, plain: bool = False, json_help: str = JSON_HELP
     ) -> Callable[[Callable[..., None]], Callable[..., None]]:
         def declare(function: Callable[..., None]) -> Callable[..., None]:
             def add_to(app: typer.Typer) -> None:
@@ -292,7 +294,7 @@ class Commands:
                     help="\n\n".join(" ".join(part.split()) for part in text.split("\n\n")),
                     epilog="\n\n".join(("Examples:", *lines)),
                     rich_help_panel=self._panel if self._group is None else None,
-                )(_with_shared_options(function, json_help, local))
+                )(_with_shared_options(function, json_help, local, plain))
 
             self._declared.append(add_to)
             return function
@@ -317,7 +319,9 @@ class Commands:
         return commands
 
 
-def _with_shared_options(function: Callable[..., None], json_help: str, local: bool) -> Callable[..., None]:
+def _with_shared_options(
+    function: Callable[..., None], json_help: str, local: bool, plain: bool
+) -> Callable[..., None]:
     hints = get_type_hints(function, include_extras=True)
     own = [p.replace(annotation=hints[p.name]) for p in list(inspect.signature(function).parameters.values())[1:]]
 
@@ -336,6 +340,8 @@ def _with_shared_options(function: Callable[..., None], json_help: str, local: b
         _check_lake(ctx.command_path, lake, server, local)
         session = Session(make_output(as_json), as_json, lake, server, config or above.config, ctx)
         with logging_to(session.out.log_line, lambda: session.log_format, logging.WARNING):
+            if plain:
+                spare_pandas()
             function(session, **options)
 
     server_option = Annotated[str | None, typer.Option("--server", metavar="URL", help=SERVER_HELP, hidden=local)]

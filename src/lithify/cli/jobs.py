@@ -54,7 +54,7 @@ TABLES = (
 )
 
 
-@command("jobs")
+@command("jobs", plain=True)
 def jobs(
     session: Session,
     history: Annotated[
@@ -96,7 +96,7 @@ def _ended_by_recovery(entry: dict[str, Any]) -> bool:
     return gone or entry.get("outcome") in ("recovered", "table dropped")
 
 
-@command("stats")
+@command("stats", plain=True)
 def stats(
     session: Session,
     name: Annotated[

@@ -32,7 +32,7 @@ RECORDS = (
 )
 
 
-@command("list")
+@command("list", plain=True)
 def list_sets(session: Session, name: TableArgument) -> None:
     """List what was set aside, by name, oldest first. A set is one load, one batch, or one run of a step.
 
@@ -44,7 +44,7 @@ def list_sets(session: Session, name: TableArgument) -> None:
         session.out.listing(SETS, found, {"table": name, "quarantine": found}, empty="nothing was set aside")
 
 
-@command("show")
+@command("show", plain=True)
 def show(
     session: Session,
     name: TableArgument,
@@ -70,7 +70,7 @@ def show(
             session.out.note(f"there are more: --after {after + limit}")
 
 
-@command("retry")
+@command("retry", plain=True)
 def retry(session: Session, name: TableArgument, set_name: SetArgument, missing: MissingColumnsOption = None) -> None:
     """Try records of a set once more, after the table was changed so that they fit. What fits is written in one commit.
 
@@ -90,7 +90,7 @@ def retry(session: Session, name: TableArgument, set_name: SetArgument, missing:
     )
 
 
-@command("purge")
+@command("purge", plain=True)
 def purge(
     session: Session,
     name: TableArgument,

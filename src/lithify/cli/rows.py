@@ -46,7 +46,7 @@ InputFormatOption = Annotated[
 ]
 
 
-@command("write")
+@command("write", plain=True)
 def write(
     session: Session,
     name: TableArgument,
@@ -222,7 +222,7 @@ def _load_libraries() -> None:
     pa.array([])
 
 
-@command("get")
+@command("get", plain=True)
 def get(
     session: Session,
     name: TableArgument,
@@ -255,7 +255,7 @@ def get(
         session.out.record("", row, {"table": name, "row": spelled})
 
 
-@command("delete")
+@command("delete", plain=True)
 def delete(
     session: Session,
     name: TableArgument,

@@ -141,7 +141,7 @@ def _answer(session: Session, lake: AnyLake, text: str, as_of: str | None, wante
     return answer.rows, answer.cut
 
 
-@command("changes")
+@command("changes", plain=True)
 def changes(
     session: Session,
     name: TableArgument,
@@ -219,7 +219,7 @@ def _seq(table: AnyTable, position: str) -> int:
     return seq_of(position, table.name, internals(table).incarnation)
 
 
-@command("history")
+@command("history", plain=True)
 def history(
     session: Session,
     name: TableArgument,
@@ -251,7 +251,7 @@ def history(
         session.out.listing(columns, entries, {"table": name, "history": entries}, empty="nothing yet")
 
 
-@command("snapshot")
+@command("snapshot", plain=True)
 def snapshot(session: Session, name: TableArgument, as_of: AsOfOption = None) -> None:
     """Show which versions of changes and base a read uses, now or as of an earlier state.
 

@@ -14,7 +14,6 @@ import typer
 
 from lithify.cli.command import Commands, Session, TableArgument, table_names
 from lithify.cli.output import TABLE, Column, counts
-from lithify.cli.quick_start import spare_pandas
 from lithify.cli.settings import set_lake_settings
 from lithify.cli.values import bytes_cell, cell, count_cell, human_bytes, parse_bytes
 from lithify.core.json_out import dumps
@@ -185,7 +184,7 @@ def create(
         session.out.message(what + (f", key {', '.join(key)}" if key else ", no key"), document)
 
 
-@command("tables")
+@command("tables", plain=True)
 def list_tables(session: Session) -> None:
     """List the lake's tables: how many rows are in base, how many changes are pending, and the seq.
 
@@ -193,7 +192,6 @@ def list_tables(session: Session) -> None:
         lithify tables
         lithify tables --json
     """
-    spare_pandas()
     with session.lake() as lake:
         rows = [_table_row(lake, name) for name in lake.tables()]
         columns = [
@@ -211,7 +209,7 @@ def list_tables(session: Session) -> None:
         session.out.problems([f"{row['table']}: {row['error']}" for row in rows if "error" in row])
 
 
-@command("describe")
+@command("describe", plain=True)
 def describe(session: Session, name: TableArgument) -> None:
     """Show a table: columns, key, settings, seq, watermark, pending changes, and where its base is.
 
@@ -248,7 +246,7 @@ def describe(session: Session, name: TableArgument) -> None:
             session.out.listing(columns, document["columns"], {}, empty="")
 
 
-@command("partitions")
+@command("partitions", plain=True)
 def partitions(session: Session, name: TableArgument) -> None:
     """Show what base holds, partition by partition: files, rows, bytes, and the first and last time.
 

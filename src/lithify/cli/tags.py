@@ -26,7 +26,7 @@ TAGS = (
 )
 
 
-@command("tag")
+@command("tag", plain=True)
 def tag(session: Session, name: TableArgument, tag: TagArgument, as_of: AsOfOption = None) -> None:
     """Give a version of a table a name. `--as-of NAME` reads it, however old it is; no vacuum takes its files.
 
@@ -40,7 +40,7 @@ def tag(session: Session, name: TableArgument, tag: TagArgument, as_of: AsOfOpti
         session.out.message(f"{name} as of seq {made['seq']:,} is {tag}", made, undo)
 
 
-@command("tags")
+@command("tags", plain=True)
 def tags(session: Session, name: TableArgument) -> None:
     """List the named versions of a table.
 
@@ -52,7 +52,7 @@ def tags(session: Session, name: TableArgument) -> None:
         session.out.listing(TAGS, found, {"table": name, "tags": found}, empty="no tags: `lithify tag` makes one")
 
 
-@command("untag")
+@command("untag", plain=True)
 def untag(session: Session, name: TableArgument, tag: TagArgument) -> None:
     """Take a name away. The next vacuum may delete what only that version needed.
 
