@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import shutil
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -223,7 +224,7 @@ def test_rows_of_an_adopted_base_were_there_before(lake: Lake, folder: Path) -> 
         source = other.create_table("a.t", SCHEMA, key="id")
         source.upsert([row(1, "one"), row(2, "two")])
         source.fold()
-        path = source.base_path
+        path = shutil.copytree(source.base_path, folder / "theirs")
     lake.adopt("a.t", path, key="id")
     table = lake.table("a.t")
     position = table.position()

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
+from sys import maxsize
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -414,7 +415,7 @@ class Table(TableMethods[CompactPlan]):
         check_count("limit", limit, least=1, needed=True)
         check_count("after", after, needed=True)
         check_text("name", name)
-        lines = islice(lines_of(self._handles, name), after, after + limit)
+        lines = islice(lines_of(self._handles, name), min(after, maxsize), min(after + limit, maxsize))
         return Listed(record_of(line, self._handles, name) for line in lines)
 
     def retry_quarantine(
