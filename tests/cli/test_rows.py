@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from support.parquet_footers import COLUMNS, GROUP_ROWS, I64, META_DATA, NUM_ROWS, ROW_GROUPS, Fields, edited
+
 Run = Callable[..., Any]
 ROWS = pa.table({"id": pa.array([7, 8], pa.int64()), "status": ["new", "paid"]})
 
@@ -254,6 +256,56 @@ def test_write_refuses_and_changes_nothing(
     assert problem in answer.err
     assert "Traceback" not in answer.err
     assert orders("stats", "shop.orders", "--json").json["seq"] == 1
+
+
+def _in_each_group(footer: Fields, rows: int) -> None:
+    for group in footer[ROW_GROUPS][1][1]:
+        group[GROUP_ROWS] = I64, rows
+
+
+def _values_of_last_column(footer: Fields, count: int) -> None:
+    for group in footer[ROW_GROUPS][1][1]:
+        group[COLUMNS][1][1][-1][META_DATA][1][5] = I64, count
+
+
+CONTRADICTIONS: dict[str, tuple[Callable[[Fields], Any], str]] = {
+    "the footer": (lambda footer: footer.update({NUM_ROWS: (I64, 1)}), "says 1 rows, and its row groups have 2"),
+    "the row groups": (lambda footer: _in_each_group(footer, 1), "says 2 rows, and its row groups have 1"),
+    "both": (
+        lambda footer: (footer.update({NUM_ROWS: (I64, 1)}), _in_each_group(footer, 1)),
+        "'id' has 2 values for 1 rows",
+    ),
+    "more values": (lambda footer: _values_of_last_column(footer, 9), "'status' has 9 values for 2 rows"),
+    "fewer values": (lambda footer: _values_of_last_column(footer, 1), "'status' has 1 values for 2 rows"),
+}
+
+
+@pytest.mark.parametrize("counts", CONTRADICTIONS)
+@pytest.mark.parametrize("stdin", [False, True], ids=["file", "stdin"])
+def test_a_parquet_file_whose_counts_contradict_each_other_is_refused_whole(
+    orders: Run, tmp_path: Path, counts: str, stdin: bool
+) -> None:
+    change, said = CONTRADICTIONS[counts]
+    path = tmp_path / "x.parquet"
+    path.write_bytes(_parquet(ROWS))
+    edited(path, change)
+
+    arguments, body = (("-f", "parquet"), path.read_bytes()) if stdin else ((str(path),), b"")
+    answer = orders("write", "shop.orders", *arguments, stdin=body)
+
+    assert answer.refused
+    assert said in answer.err
+    assert orders("stats", "shop.orders", "--json").json["seq"] == 1
+
+
+@pytest.mark.parametrize("lists", [[[1, 2, 3], [4]], [[], None], [None, [None, 5]]], ids=str)
+def test_a_list_has_as_many_values_as_it_likes(tmp_path: Path, lists: list[Any]) -> None:
+    from lithify.cli.row_input import read_rows
+
+    rows = pa.table({"id": [1, 2], "numbers": pa.array(lists, pa.list_(pa.int64()))})
+    (tmp_path / "x.parquet").write_bytes(_parquet(rows))
+
+    assert read_rows(str(tmp_path / "x.parquet"), None, rows.schema, "a.t").equals(rows)
 
 
 def test_get_text_and_json(orders: Run) -> None:

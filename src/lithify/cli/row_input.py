@@ -156,15 +156,13 @@ def _loads(text: str | bytes, label: str) -> Any:
 
 
 def _parquet(data: bytes, source: str) -> pa.Table:
-    import pyarrow as pa
-
-    from lithify.files.open_parquet import open_bytes
+    from lithify.files.open_parquet import read_bytes
 
     try:
-        return open_bytes(data, _named(source)).read()
-    except (Corruption, pa.ArrowException, OSError, ValueError) as error:
-        said = error.__cause__ if isinstance(error, Corruption) else error
-        raise InvalidRequest(f"{_named(source)} is no readable Parquet file: {str(said).splitlines()[0]}") from error
+        return read_bytes(data, _named(source))
+    except Corruption as error:
+        said = str(error.__cause__).splitlines()[0]
+        raise InvalidRequest(f"{_named(source)} is no readable Parquet file: {said}") from error
 
 
 def _arrow(data: bytes, source: str) -> pa.Table:

@@ -114,6 +114,18 @@ def read_open(file: pq.ParquetFile, path: PurePath | str, columns: Sequence[str]
         raise corrupt(path, error) from error
 
 
+def read_bytes(data: bytes, name: str) -> pa.Table:
+    """All rows of a whole file in memory that somebody else wrote. `name`: what to call it in an error."""
+    file = open_bytes(data, name)
+    try:
+        rows = file.read()
+        # Afterwards: where a column is encrypted, reading it is an error, and to ask for its metadata ends the process.
+        _check_values(file.metadata)
+    except (pa.ArrowException, ValueError, OSError) as error:
+        raise corrupt(name, error) from error
+    return rows
+
+
 def open_bytes(data: bytes, name: str) -> pq.ParquetFile:
     """A whole file in memory. `name`: what to call it in an error."""
     try:
@@ -154,6 +166,19 @@ def _check_counts(metadata: pq.FileMetaData) -> None:
         rows += group.num_rows
     if rows != metadata.num_rows:
         raise ValueError(f"its footer says {metadata.num_rows} rows, and its row groups have {rows}")
+
+
+def _check_values(metadata: pq.FileMetaData) -> None:
+    """Where rows are counted alike, but are not as many as the values of a column, some would be left out silently.
+    An index asks the same of each footer that it takes in.
+    """
+    nested = [metadata.schema.column(leaf).max_repetition_level > 0 for leaf in range(metadata.num_columns)]
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        for leaf, repeated in enumerate(nested):
+            chunk = group.column(leaf)
+            if chunk.num_values < group.num_rows or (chunk.num_values > group.num_rows and not repeated):
+                raise ValueError(f"{chunk.path_in_schema!r} has {chunk.num_values} values for {group.num_rows} rows")
 
 
 @contextmanager
