@@ -110,6 +110,22 @@ def test_records_that_lack_a_column_are_tried_as_told(lake: Lake, folder: Path) 
     assert table.get(2) == {"id": 2, "n": None}
 
 
+def test_bytes_that_were_no_text_do_not_become_one(lake: Lake, folder: Path) -> None:
+    """Shown as \\xNN, such a byte behind a backslash makes a record that can be read, with a value of nobody's."""
+    table = lake.create_table("a.bytes", pa.schema([("id", pa.int64()), ("v", pa.string())]), key="id")
+    values = [b"Gr\xfc\xdf", b"a\\\xfc", b"a\\\\\xfc", b"\\\xfc\\\xdf"]
+    records = [b'{"id": %d, "v": "%b"}' % (number, value) for number, value in enumerate(values)]
+    (folder / "bytes.json").write_bytes(b"\n".join([*records, b'{"id": 9, "v": "text"}']))
+    lake.ingest("a.bytes", str(folder / "bytes.json"), on_bad_record="quarantine")
+    (aside,) = table.quarantine()
+
+    tried = table.retry_quarantine(aside.name)
+
+    assert (tried.written, tried.left) == (0, len(values))
+    assert "no text in its encoding" in str(tried.why)
+    assert table.to_arrow().to_pylist() == [{"id": 9, "v": "text"}]
+
+
 def test_a_line_of_csv_cannot_be_tried(lake: Lake, folder: Path) -> None:
     table = lake.create_table("s.t", SCHEMA, key="id")
     (folder / "in.csv").write_text("id,n\n1,1\n2,many\n")

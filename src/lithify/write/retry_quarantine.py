@@ -5,7 +5,8 @@ once, wherever it dies: what will be left is written beside the records first, u
 finds that file later asks the log. If the commit is there, what is left takes the place of what was; if not, nothing
 has happened yet.
 
-Only records that are JSON objects can be tried. A line of CSV does not say which value belongs to which column.
+Only records that are JSON objects can be tried. A line of CSV does not say which value belongs to which column. Bytes
+that were no text are kept as \\xNN, which behind a backslash reads as a text that nobody has sent.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from lithify.errors import InvalidRequest
 from lithify.files.storage import Storage
 from lithify.tables.handles import Handles
 from lithify.text.json_lines import message_batch
-from lithify.text.text_rows import rows_wanted
+from lithify.text.text_rows import UNDECODABLE, rows_wanted
 from lithify.write.quarantine import PART, check_there, folder_of, lines_of, parts_of, record_of
 
 BYTES_MAX = 256 * 2**20
 RETRY = "retry-"
+_NO_TEXT = "bytes that are no text in its encoding: load what it came from with the right one"
 _NO_OBJECT = "no JSON object, which alone says what its values are: correct it where it came from, and load that"
 
 
@@ -112,10 +114,11 @@ def _sorted_out(records: list[RecordSetAside], schema: TableSchema, complete: bo
     """The rows that there are by now, and why which of the others are none."""
     left, texts = dict[int, str](), list[bytes | None]()
     for number, each in enumerate(records):
-        is_object = each.record.lstrip().startswith("{")
-        texts.append(each.record.encode("utf-8", "surrogatepass") if is_object else None)
-        if not is_object:
+        if each.why.startswith(UNDECODABLE):
+            left[number] = _NO_TEXT
+        elif not each.record.lstrip().startswith("{"):
             left[number] = _NO_OBJECT
+        texts.append(None if number in left else each.record.encode("utf-8", "surrogatepass"))
     batch = message_batch(texts, "quarantine", rows_wanted(schema, complete))
     for bad in batch.bad:
         left[(bad.line or 0) - 1] = bad.reason
