@@ -36,6 +36,10 @@ def check(path: Path) -> None:
     DeltaTable(path).alter.add_constraint({"positive": "amount > 0"})
 
 
+def append_only(path: Path) -> None:
+    DeltaTable(path).alter.set_table_properties({"delta.appendOnly": "true"})
+
+
 def commit_schema(path: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
     """As another engine would change the columns: a commit with the table's metadata and a protocol that allows it."""
     first = (path / "_delta_log" / f"{0:020d}.json").read_text().splitlines()
@@ -66,6 +70,7 @@ def not_null(path: Path) -> None:
 
 INVARIANT = json.dumps({"expression": {"expression": "amount > 0"}})
 DEMANDS: dict[str, tuple[Callable[[Path], None], str]] = {
+    "append-only": (append_only, r"the property delta\.appendOnly \(rows in it cannot change\)"),
     "check": (check, r"the CHECK constraint positive \(amount > 0\)"),
     "invariant": (note("delta.invariants", INVARIANT, 1), r"an invariant of column 'amount' \(amount > 0\)"),
     "invariant inside": (note("delta.invariants", INVARIANT, 2, 1), r"an invariant of column 'place\.y'"),
@@ -96,7 +101,9 @@ def test_nothing_is_folded_into_a_base_that_demands_it_since(lake: Lake, delta: 
     with pytest.raises(Conflict, match=named):
         table.fold()
 
-    assert table.get(3) == BROKEN
+    with Lake(lake.path) as anew:
+        assert anew.table("a.t").get(3) == BROKEN
+        assert anew.sql("select count(*) c from a.t").to_pylist() == [{"c": 3}]
     assert sorted(DeltaTable(delta).to_pyarrow_table().column("id").to_pylist()) == [1, 2]
 
 

@@ -35,8 +35,6 @@ def refuse_features(log: DeltaLog) -> None:
             f"{log.path} uses {REFUSED_FEATURES[feature]}, which its data files alone do not tell: rewrite it without "
             "them first"
         )
-    if properties.get("delta.appendOnly") == "true":
-        raise InvalidRequest(f"{log.path} is append-only (delta.appendOnly): rows in it cannot change")
 
 
 def refuse_demands(log: DeltaLog) -> None:

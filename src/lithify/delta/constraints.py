@@ -1,4 +1,5 @@
-"""What a Delta table demands of its rows: CHECK constraints, invariants, generated and identity columns, NOT NULL.
+"""What a Delta table demands of its rows: CHECK constraints, invariants, generated and identity columns, NOT NULL, and
+that none of them changes (append-only).
 
 Whoever writes to a table has to keep to them, and Lithify evaluates none but NOT NULL. So a table that has others is
 not adopted, and where another writer adds one to an adopted base, nothing is folded into it any more: what is written
@@ -14,13 +15,19 @@ from typing import Any
 import pyarrow as pa
 
 _CHECK = "delta.constraints."
+_APPEND_ONLY = "delta.appendOnly"
 
 
 def demands(properties: Mapping[str, str], schema_json: str) -> list[str]:
     """In words, of the properties and the columns of a table as its log has them; NOT NULL is not among them."""
     checks = sorted(name for name in properties if name.startswith(_CHECK))
-    found = [f"the CHECK constraint {name.removeprefix(_CHECK)} ({properties[name]})" for name in checks]
+    found = [f"the property {_APPEND_ONLY} (rows in it cannot change)"] if _is_set(properties, _APPEND_ONLY) else []
+    found += [f"the CHECK constraint {name.removeprefix(_CHECK)} ({properties[name]})" for name in checks]
     return found + list(_of_fields(json.loads(schema_json), ""))
+
+
+def _is_set(properties: Mapping[str, str], name: str) -> bool:
+    return properties.get(name, "").lower() == "true"
 
 
 def _of_fields(kind: Any, prefix: str) -> Iterator[str]:
