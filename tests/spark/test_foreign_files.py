@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lithify import Lake
+from lithify import Corruption, Lake
+from lithify.streams.folder import FileStream
+from support.parquet_footers import GROUP_ROWS, I64, NUM_ROWS, ROW_GROUPS, Fields, edited
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,3 +54,27 @@ def test_int96_of_spark_survives_a_fold_on_spark(lake: Lake, int96: Path) -> Non
         table.upsert([{**expected[1], "v": "new"}])
         expected[1] = {**expected[1], "v": "new"}
         table.fold()
+
+
+def fewer_rows(footer: Fields) -> None:
+    """In the footer and in its row group: only the columns say that there is one more."""
+    footer[NUM_ROWS] = I64, 1
+    for group in footer[ROW_GROUPS][1][1]:
+        group[GROUP_ROWS] = I64, 1
+
+
+@pytest.mark.parametrize("door", ["stream", "pipeline"])
+def test_a_file_of_which_spark_would_read_a_part_is_refused_by_its_name(lake: Lake, tmp_path: Path, door: str) -> None:
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "in" / "x.parquet")
+    edited(tmp_path / "in" / "x.parquet", fewer_rows)
+    table = lake.create_table("s.t", pa.schema([("id", pa.int64())]), key="id")
+    step = {"files": str(tmp_path / "in"), "schema": "id BIGINT", "target": "s.t", "key": "id"}
+
+    stream = FileStream(table._internals, str(tmp_path / "in"))
+    run: Callable[[], Any] = stream.run if door == "stream" else lake.pipeline("in", {"steps": [step]}).run
+
+    with pytest.raises(Corruption, match=r"x\.parquet makes no sense: 'id' has 2 values for 1 rows"):
+        run()
+
+    assert table.snapshot().seq == 0

@@ -29,6 +29,7 @@ from lithify.tables.handles import Handles
 from lithify.text.debezium import OP
 from lithify.text.text_rows import Target
 from lithify.write.ingest import format_of
+from lithify.write.ingest_here import check_footers
 from lithify.write.quarantine import set_aside
 
 if TYPE_CHECKING:
@@ -161,6 +162,7 @@ class FilesRun:
         kind, declared = format_of(paths, step.format), step.schema is not None
         ordered = len(files) > 1 and target.keyed and target.order_by is None
         if kind == "parquet":
+            check_footers(paths)
             frame = parquet_rows(self._spark, paths, self._columns, others=declared, with_origin=True)
             return source_rows(frame, self._columns, ordered=ordered), counted(frame), None
         text = TextFiles(self._spark, paths, kind, Target(self._columns, others=declared), step.encoding)

@@ -36,6 +36,7 @@ from lithify.streams.sink import OnBatch, StreamSink, TakenBatch
 from lithify.text.debezium import envelope_of
 from lithify.text.text_rows import Target, bad_line
 from lithify.write.ingest import check_parquet_files, format_of
+from lithify.write.ingest_here import check_footers
 from lithify.write.quarantine import set_aside
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ class FileSink(StreamSink):
         if kind == "parquet":
             if self.envelope is not None:
                 raise InvalidRequest("messages in an envelope are JSON, one on each line, not Parquet: leave it out")
+            check_footers(files)
             if (named or schema.column_defaults) and self.op_column is None:
                 check_parquet_files(files, schema, bool(named))
             return self._parquet_rows(table, data.sparkSession, files, Target(columns, required), name, info)

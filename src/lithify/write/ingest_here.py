@@ -45,7 +45,7 @@ def columns_in(files: Sequence[str], kind: str, encoding: str | None) -> pa.Sche
 
 
 def check_footers(files: Sequence[str]) -> None:
-    """Before this process opens one: Arrow ends it on some of them."""
+    """Before this process or Spark opens one: Arrow ends it on some of them, and of others both read a part only."""
     for problem in examine([(file, None) for file in files]).values():
         raise problem
 
