@@ -350,7 +350,17 @@ class TestWithoutAKey:
         ("update shop.orders set N1 = 1", InvalidRequest, "'n1' is not in table"),
         ("update shop.orders set n = nothing", InvalidRequest, "nothing"),
         ("update shop.orders set n = 1, n = 2", InvalidRequest, "'n' is written to twice"),
-        ("update shop.orders set n = default", InvalidRequest, "DEFAULT is not known here"),
+        ("update shop.orders set status = default", InvalidRequest, "'status' of shop.orders has no DEFAULT"),
+        ("update shop.orders set n = default + 1", InvalidRequest, "end of the statement"),
+        ("insert into shop.orders (id, status) values (8, default)", InvalidRequest, "'status' is null"),
+        ("insert into shop.orders (id, status) values (8, default), (9)", InvalidRequest, "VALUES|values|length"),
+        ("update shop.orders set struct.n = 1", InvalidRequest, "calls its table orders"),
+        ("update shop.orders o set orders.n = 1", InvalidRequest, "calls its table o"),
+        (
+            "merge into shop.orders t using (values (1)) s(id) on t.id = s.id when matched then update set s.n = 1",
+            InvalidRequest,
+            "calls its table t",
+        ),
         (
             "update shop.orders o set n = s.x from (values (1), (2)) s(x) where o.id = 1",
             Conflict,

@@ -62,6 +62,20 @@ def test_a_merge_with_rows_of_its_own(client: TestClient, lake: Lake) -> None:
     assert statuses(lake)[3] == "z"
 
 
+def test_default_and_subqueries_in_values(client: TestClient, lake: Lake) -> None:
+    lake.table("shop.orders").alter_column("status", default="new")
+
+    text = "insert into shop.orders values ((select max(id) + 1 from shop.orders), 1, default), (8, null, $1)"
+    first = run(client, text, parameters=["x"], dry_run=True)
+    assert first.status_code == 200, first.text
+    assert first.json()["inserted"] == 2
+    assert run(client, text, parameters=["x"]).json()["inserted"] == 2
+    assert run(client, "update shop.orders set status = default where id = 1").json()["updated"] == 1
+    assert statuses(lake) == ["new", "paid", "paid", "new", "x"]
+    text = "update shop.orders set amount.status = 'x'"
+    assert "calls its table orders" in refused(run(client, text), 400, "invalid_request")
+
+
 def test_a_dry_run_writes_nothing(client: TestClient, lake: Lake) -> None:
     found = run(client, "delete from shop.orders", dry_run=True).json()
 

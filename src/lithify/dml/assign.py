@@ -7,7 +7,7 @@ may be a moment, and a moment with no zone is one of UTC, as everywhere in SQL (
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -18,30 +18,72 @@ import pyarrow.compute as pc
 from lithify.core.column_types import Family, type_of
 from lithify.core.partial_rows import partial_rows_of, patch_columns
 from lithify.core.rows import check_rows, conform, fitted
-from lithify.core.schema import TableSchema
+from lithify.core.schema import TableSchema, nullable
 from lithify.core.type_text import type_name
 from lithify.errors import InvalidRequest
 from lithify.sql.statements.model import Constant
+from lithify.sql.statements.value_rows import places_of
 
 
-def assigned(rows: pa.Table, columns: Sequence[str], schema: TableSchema) -> pa.Table:
-    """Rows of the table, of which `columns` come in this order; the others have their default, else they are null."""
-    fields = [schema.columns.field(name) for name in columns]
-    arrays = [_converted(values, field) for values, field in zip(rows.columns, fields, strict=True)]
+def assigned(
+    rows: pa.Table,
+    columns: Sequence[str],
+    schema: TableSchema,
+    defaults: Collection[str] = (),
+    *,
+    marked: bool = False,
+) -> pa.Table:
+    """Rows of the table, of which `columns` come in this order; the others have their default, else they are null. So
+    have `defaults`, whatever comes for them. `marked`: a last column says where else DEFAULT was written.
+    """
+    arrays = _arrays(rows.select(list(range(len(columns)))), columns, schema, defaults)
+    if marked:
+        arrays = _with_defaults(arrays, rows.column(len(columns)), columns, schema)
     table = fitted(pa.table(arrays, names=list(columns)), schema)
     check_rows(table, schema)
     return table
 
 
-def lines_assigned(rows: pa.Table, columns: Sequence[str], schema: TableSchema) -> pa.Table:
+def lines_assigned(
+    rows: pa.Table, columns: Sequence[str], schema: TableSchema, defaults: Collection[str] = ()
+) -> pa.Table:
     """Lines that give these columns alone, the key among them: the others stay as they are."""
-    fields = [schema.columns.field(name) for name in columns]
-    arrays = [_converted(values, field) for values, field in zip(rows.columns, fields, strict=True)]
+    arrays = _arrays(rows, columns, schema, defaults)
     parts = tuple(name for name in schema.partition_by if name in columns)
     some = replace(schema, columns=schema.select(columns), partition_by=parts)
     table = conform(pa.table(arrays, names=list(columns)), some.columns)
     check_rows(table, some)
     return partial_rows_of(table, schema) if table.num_rows else patch_columns(schema).empty_table()
+
+
+def _arrays(
+    rows: pa.Table, columns: Sequence[str], schema: TableSchema, defaults: Collection[str]
+) -> list[pa.ChunkedArray]:
+    return [
+        pa.chunked_array([pa.repeat(_default(name, schema), rows.num_rows)])
+        if name in defaults
+        else _converted(values, schema.columns.field(name))
+        for values, name in zip(rows.columns, columns, strict=True)
+    ]
+
+
+def _with_defaults(
+    arrays: Sequence[pa.ChunkedArray], marks: pa.ChunkedArray, columns: Sequence[str], schema: TableSchema
+) -> list[pa.ChunkedArray]:
+    """With what each row has for DEFAULT; each distinct mark is looked at once."""
+    places = {mark: places_of(mark) for mark in marks.unique().to_pylist()}
+    found = []
+    for place, (values, name) in enumerate(zip(arrays, columns, strict=True)):
+        marked = [mark for mark in places if place in places[mark]]
+        if marked:
+            given = conform(pa.table([values], names=[name]), nullable(schema.select([name]))).column(name)
+            values = pc.if_else(pc.is_in(marks, pa.array(marked, marks.type)), _default(name, schema), given)
+        found.append(values)
+    return found
+
+
+def _default(name: str, schema: TableSchema) -> pa.Scalar:
+    return schema.default_values.get(name, pa.scalar(None, schema.columns.field(name).type))
 
 
 def constant_of(written: Constant, column: pa.Field) -> Any:

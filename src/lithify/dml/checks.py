@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ from lithify.core.names import quoted
 from lithify.core.schema import TableSchema
 from lithify.dml.assign import check_columns, shown_key
 from lithify.errors import Conflict, InvalidRequest
-from lithify.sql.statements.model import Assignment, Merge, OnConflict, When
+from lithify.sql.statements.model import Assignment, Merge, OnConflict, When, defaulted
 
 ONE_EACH = "make the source have one row for each"
 
@@ -36,10 +36,22 @@ def check_width(given: int, columns: Sequence[str], name: str) -> None:
 def check_assignments(assignments: Sequence[Assignment], schema: TableSchema, name: str) -> None:
     columns = [item.column for item in assignments]
     check_columns(columns, schema, name)
+    check_defaults(defaulted(assignments), schema, name)
     for column in columns:
         if column in schema.key:
             raise InvalidRequest(
                 f"column {column!r} is part of the key of {name}, which tells the row: delete it and insert another one"
+            )
+
+
+def check_defaults(columns: Collection[str], schema: TableSchema, name: str) -> None:
+    """Columns that are to have their default have one, or may be null."""
+    for column in columns:
+        needed = column in schema.key or not schema.columns.field(column).nullable
+        if needed and column not in schema.default_values:
+            raise InvalidRequest(
+                f"column {column!r} of {name} has no DEFAULT and may not be null: write a value, or declare one with "
+                "ALTER TABLE … SET DEFAULT"
             )
 
 
@@ -79,6 +91,15 @@ def check_when(when: When, schema: TableSchema, name: str) -> None:
         columns = list(when.columns) if when.columns is not None else schema.names
         check_columns(columns, schema, name)
         check_width(len(when.values or ()), columns, name)
+        check_defaults(defaulted_of(when, schema), schema, name)
+
+
+def defaulted_of(when: When, schema: TableSchema) -> frozenset[str]:
+    """Columns that a WHEN gives their default."""
+    if when.action == "insert":
+        columns = when.columns if when.columns is not None else schema.names
+        return frozenset(name for name, value in zip(columns, when.values or (), strict=True) if value is None)
+    return defaulted(when.assignments or ())
 
 
 def check_mergeable(schema: TableSchema, name: str) -> None:

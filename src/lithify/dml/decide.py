@@ -38,6 +38,7 @@ from lithify.dml.checks import (
     check_source,
     check_when,
     check_width,
+    defaulted_of,
     given_twice,
     inserted_twice,
     not_matched,
@@ -46,7 +47,7 @@ from lithify.dml.checks import (
 )
 from lithify.dml.keyless import delete_rows, update_rows
 from lithify.merge.pending import can_stay_open
-from lithify.sql.statements.model import EXCLUDED, Delete, Insert, Merge, Update, When, Writing
+from lithify.sql.statements.model import EXCLUDED, Delete, Insert, Merge, Update, When, Writing, defaulted
 from lithify.sql.statements.named_keys import named_keys
 from lithify.write.bulk import Produce
 
@@ -94,8 +95,8 @@ def _insert(statement: Insert, attempt: Attempt) -> Effect:
     if conflict is not None:
         check_conflict(conflict, schema, name)
     found = attempt.ask(statement.source)
-    check_width(found.num_columns, columns, name)
-    rows = assigned(found, columns, schema)
+    check_width(found.num_columns - statement.marked, columns, name)
+    rows = assigned(found, columns, schema, marked=statement.marked)
     if not schema.keyed:
         parts = {Op.UPSERT: rows} if rows.num_rows else {}
         return Effect(parts, inserted=rows.num_rows, at_seq=attempt.reads_target)
@@ -117,7 +118,8 @@ def _insert(statement: Insert, attempt: Attempt) -> Effect:
         query = texts.conflicts(
             statement.target, schema, conflict.assignments, conflict.where, [EXCLUDED + column for column in key]
         )
-        changed = assigned(attempt.ask(query, given=excluded, found=there), schema.names, schema)
+        asked = attempt.ask(query, given=excluded, found=there)
+        changed = assigned(asked, schema.names, schema, defaulted(conflict.assignments))
     return Effect(written(schema, [new, changed], None), inserted=new.num_rows, updated=changed.num_rows)
 
 
@@ -138,18 +140,19 @@ def _update(statement: Update, attempt: Attempt) -> Effect:
     if not schema.keyed:
         return _keyless_update(statement, attempt)
     alone = can_stay_open(schema)
-    said = [item.value for item in statement.assignments] if alone else None
+    said = [item.text for item in statement.assignments] if alone else None
+    defaults = defaulted(statement.assignments)
     statement, found = _looked_up(statement, attempt, said)
     if alone:
         lines = attempt.ask(
             f"{texts.update(statement, schema, alone=True, found=bool(found))} LIMIT {LINES_MAX + 1}", **found
         )
         if lines.num_rows <= LINES_MAX:
-            lines = lines_assigned(lines, texts.given_by(schema, statement.assignments), schema)
+            lines = lines_assigned(lines, texts.given_by(schema, statement.assignments), schema, defaults)
             _check_once(lines, schema, attempt.name)
             return Effect({Op.UPDATE: lines} if lines.num_rows else {}, updated=lines.num_rows)
     asked = attempt.ask(texts.update(statement, schema, found=bool(found)), **found)
-    rows = assigned(asked, schema.names, schema)
+    rows = assigned(asked, schema.names, schema, defaults)
     _check_once(rows, schema, attempt.name)
     return Effect(written(schema, [rows], None), updated=rows.num_rows)
 
@@ -223,17 +226,17 @@ def _merge(statement: Merge, attempt: Attempt) -> Effect:
     for number, when in enumerate(whens):
         if when.action == "nothing":
             continue
-        found = attempt.ask(select.rows(when, whens[:number]), **given)
+        found, defaults = attempt.ask(select.rows(when, whens[:number]), **given), defaulted_of(when, schema)
         if when.action == "delete":
             rows = keys_assigned(found, schema.key, schema)
         elif when.action == "update" and alone:
             assert when.assignments is not None
-            taken["lines"].append(lines_assigned(found, texts.given_by(schema, when.assignments), schema))
+            taken["lines"].append(lines_assigned(found, texts.given_by(schema, when.assignments), schema, defaults))
             continue
         else:
             columns = when.columns if when.action == "insert" and when.columns is not None else schema.names
             check_width(found.num_columns, list(columns), name)
-            rows = assigned(found, columns, schema)
+            rows = assigned(found, columns, schema, defaults)
         taken[when.action].append(rows)
     return _merged(taken, attempt)
 
@@ -268,8 +271,8 @@ def mentioned(statement: Merge, whens: Sequence[When], schema: TableSchema) -> l
     """
     said = [statement.on]
     for when in whens:
-        values = [item.value for item in when.assignments or ()]
-        said += [when.condition or "", *values, *(when.values or ())]
+        values = [item.text for item in when.assignments or ()]
+        said += [when.condition or "", *values, *(value or "" for value in when.values or ())]
     return columns_in(said, schema, statement.source_name)
 
 

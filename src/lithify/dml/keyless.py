@@ -17,7 +17,7 @@ from lithify.core.schema import TableSchema, check_key_type
 from lithify.dml import texts
 from lithify.dml.assign import assigned
 from lithify.errors import InvalidRequest
-from lithify.sql.statements.model import Delete, Update
+from lithify.sql.statements.model import Delete, Update, defaulted
 
 _COUNT = "_lithify_count"
 
@@ -49,7 +49,7 @@ def update_rows(attempt: Asking, statement: Update) -> tuple[pa.Table, pa.Table,
     both = attempt.ask(texts.update(statement, schema, beside=True))
     width = len(schema.names)
     before = assigned(both.select(list(range(width, 2 * width))), schema.names, schema)
-    after = assigned(both.select(list(range(width))), schema.names, schema)
+    after = assigned(both.select(list(range(width))), schema.names, schema, defaulted(statement.assignments))
     gone, come = _net(before, after, schema, attempt.name)
     return gone, come, before.num_rows
 

@@ -40,6 +40,7 @@ from lithify.dml.checks import (
     check_source,
     check_when,
     check_width,
+    defaulted_of,
     given_twice,
     inserted_twice,
     not_matched,
@@ -50,7 +51,7 @@ from lithify.dml.decide import Effect, written
 from lithify.dml.keyless import delete_rows, update_rows
 from lithify.dml.run import Wish, run_by
 from lithify.errors import Conflict, LimitExceeded
-from lithify.sql.statements.model import EXCLUDED, Delete, Insert, Merge, Update, Writing
+from lithify.sql.statements.model import EXCLUDED, Delete, Insert, Merge, Update, Writing, defaulted
 from lithify.write.bulk import Files
 from lithify.write.conditions import SeqMoved
 
@@ -170,8 +171,9 @@ class SparkAttempt:
         if conflict is not None:
             check_conflict(conflict, schema, name)
         found = self.frame(statement.source)
-        check_width(len(found.columns), columns, name)
-        given = self._kept(effect_of(found, INSERT, schema, partial(assigned, columns=columns, schema=schema)))
+        check_width(len(found.columns) - statement.marked, columns, name)
+        fit = partial(assigned, columns=columns, schema=schema, marked=statement.marked)
+        given = self._kept(effect_of(found, INSERT, schema, fit))
         if conflict is not None and conflict.assignments is None:
             given = self._kept(first_of_each(given, key))
         weight = self._weighed(given)
@@ -191,7 +193,7 @@ class SparkAttempt:
             statement.target, schema, conflict.assignments, conflict.where, [EXCLUDED + column for column in key]
         )
         changed = self.frame(query, given=excluded, found=among(there, given, key))
-        whole = partial(assigned, columns=schema.names, schema=schema)
+        whole = partial(assigned, columns=schema.names, schema=schema, defaults=defaulted(conflict.assignments))
         return self._weighed_effect(together([new, effect_of(changed, UPDATE, schema, whole)]))
 
     def _update(self, statement: Update) -> Effect:
@@ -203,7 +205,7 @@ class SparkAttempt:
             gone, come, count = update_rows(self, statement)
             return Effect(_some({Op.DELETE: gone, Op.UPSERT: come}), updated=count)
         rows = self.frame(texts.update(statement, schema))
-        whole = partial(assigned, columns=schema.names, schema=schema)
+        whole = partial(assigned, columns=schema.names, schema=schema, defaults=defaulted(statement.assignments))
         return self._weighed_effect(effect_of(rows, UPDATE, schema, whole))
 
     def _delete(self, statement: Delete) -> Effect:
@@ -248,7 +250,7 @@ class SparkAttempt:
             else:
                 columns = when.columns if when.action == INSERT and when.columns is not None else schema.names
                 check_width(len(rows.columns), list(columns), name)
-                assign = partial(assigned, columns=columns, schema=schema)
+                assign = partial(assigned, columns=columns, schema=schema, defaults=defaulted_of(when, schema))
             effects.append(effect_of(rows, when.action, schema, assign))
         if not effects:
             return Effect({})

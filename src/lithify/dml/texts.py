@@ -23,7 +23,7 @@ def given(name: str, alias: str) -> str:
 
 def written(target: Target, names: Sequence[str], assignments: Sequence[Assignment]) -> str:
     """These columns of the rows as they are to be."""
-    values = {item.column: item.value for item in assignments}
+    values = {item.column: item.text for item in assignments}
     return _listed([f"({values[name]}\n)" if name in values else f"{target.ref}.{quoted(name)}" for name in names])
 
 
@@ -113,7 +113,7 @@ class MergeTexts:
             names = given_by(self._schema, when.assignments) if self._alone else self._schema.names
             return written(self._target, names, when.assignments)
         assert when.values is not None
-        return _listed([f"({value}\n)" for value in when.values])
+        return _listed(["NULL" if value is None else f"({value}\n)" for value in when.values])
 
 
 def found(target: str, columns: Sequence[str], by: Mapping[str, str], pruned: str) -> str:

@@ -430,10 +430,12 @@ class _Doubted(Exception):
 def _as_planned(rows: pa.Table, shape: pa.Schema) -> pa.Table:
     """Under the planned names and types: what the optimiser makes of a query may have wider decimals."""
     rows = rows.rename_columns(shape.names)
-    if rows.schema.types == shape.types:
+    # Of a UNION whose first part is NULL the plan tells no type.
+    kinds = [f.type if pa.types.is_null(kind) else kind for f, kind in zip(rows.schema, shape.types, strict=True)]
+    if rows.schema.types == kinds:
         return rows
     try:
-        return rows.cast(pa.schema([f.with_type(kind) for f, kind in zip(rows.schema, shape.types, strict=True)]))
+        return rows.cast(pa.schema([f.with_type(kind) for f, kind in zip(rows.schema, kinds, strict=True)]))
     except pa.ArrowInvalid:  # one of them is needed
         return rows
 

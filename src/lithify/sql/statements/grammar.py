@@ -32,6 +32,7 @@ from lithify.sql.statements.model import (
     Update,
     When,
 )
+from lithify.sql.statements.value_rows import without_defaults
 
 _DIALECT = Dialect.get_or_raise("postgres")
 
@@ -108,15 +109,15 @@ class _Parser(DdlParser):
                 "INSERT … DEFAULT VALUES is not known here: name columns and give their values; those left out "
                 "have their defaults"
             )
-        source = self.query()
+        source, marked = without_defaults(self.query())
         conflict = None
         if self._match_text_seq("ON", "CONFLICT"):
             self.in_conflict = True
-            conflict = self.on_conflict()
+            conflict = self.on_conflict(target)
         self.no_returning()
-        return Insert(target, columns, prefix + source, conflict)
+        return Insert(target, columns, prefix + source, conflict, marked)
 
-    def on_conflict(self) -> OnConflict:
+    def on_conflict(self, target: Target) -> OnConflict:
         columns: tuple[str, ...] = ()
         if self._match(TokenType.L_PAREN, advance=False):
             columns = self.bracketed(self.name)
@@ -125,13 +126,13 @@ class _Parser(DdlParser):
             return OnConflict(columns, None)
         self.expect("UPDATE")
         self.expect("SET")
-        assignments = self.listed(self.assignment)
+        assignments = self.assignments(target)
         return OnConflict(columns, assignments, self.where())
 
     def update(self, prefix: str) -> Update:
         target = self.target(alias=self.alias)
         self.expect("SET")
-        assignments = self.listed(self.assignment)
+        assignments = self.assignments(target)
         source = self.relations() if self._match_text_seq("FROM") else None
         where = self.where()
         self.no_returning()
@@ -165,14 +166,14 @@ class _Parser(DdlParser):
         on = self.expression_text()
         whens = []
         while self._match_text_seq("WHEN"):
-            whens.append(self.when())
+            whens.append(self.when(target))
         if not whens:
             self.refuse("WHEN")
         self.no_returning()
         equal = tuple(_equal(condition, target, name))
         return Merge(target, source, name, on, tuple(whens), columns, equal, prefix)
 
-    def when(self) -> When:
+    def when(self, target: Target) -> When:
         negated = self._match_text_seq("NOT")
         self.expect("MATCHED")
         by_source = False
@@ -194,14 +195,14 @@ class _Parser(DdlParser):
         self.expect("SET")
         if self._match(TokenType.STAR):
             return When(side, condition, "update")  # type: ignore[arg-type]
-        return When(side, condition, "update", self.listed(self.assignment))  # type: ignore[arg-type]
+        return When(side, condition, "update", self.assignments(target))  # type: ignore[arg-type]
 
     def when_insert(self, condition: str | None) -> When:
         if self._match(TokenType.STAR):
             return When("not matched", condition, "insert")
         columns = self.bracketed(self.name) if self._match(TokenType.L_PAREN, advance=False) else None
         self.expect("VALUES")
-        return When("not matched", condition, "insert", columns=columns, values=self.bracketed(self.expression_text))
+        return When("not matched", condition, "insert", columns=columns, values=self.bracketed(self.value_or_default))
 
 
 def _equal(condition: exp.Expr | None, target: Target, source: str) -> Iterator[tuple[str, str]]:

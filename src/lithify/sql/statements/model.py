@@ -6,6 +6,7 @@ Plain values that a query process can send back: no table is looked at here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -41,8 +42,20 @@ class Target:
 
 @dataclass(frozen=True)
 class Assignment:
+    """`value` None: DEFAULT."""
+
     column: str
-    value: str
+    value: str | None
+
+    @property
+    def text(self) -> str:
+        """As it stands in a SELECT, where a default is put in behind it (`dml/assign.py`)."""
+        return "NULL" if self.value is None else self.value
+
+
+def defaulted(assignments: Sequence[Assignment]) -> frozenset[str]:
+    """Columns that are to have their default."""
+    return frozenset(item.column for item in assignments if item.value is None)
 
 
 @dataclass(frozen=True)
@@ -56,12 +69,15 @@ class OnConflict:
 
 @dataclass(frozen=True)
 class Insert:
-    """`columns` None: all of the table's, in their order. `source` is a whole query."""
+    """`columns` None: all of the table's, in their order. `source` is a whole query. `marked`: behind its
+    columns stands one that says which of them are DEFAULT in a row (`value_rows.py`).
+    """
 
     target: Target
     columns: tuple[str, ...] | None
     source: str
     on_conflict: OnConflict | None = None
+    marked: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,7 +100,7 @@ class Delete:
 @dataclass(frozen=True)
 class When:
     """One WHEN of a MERGE. `assignments` None with update: SET *; `columns` None with insert: INSERT *, or those of the
-    table if there are `values`.
+    table if there are `values`, of which None is DEFAULT.
     """
 
     side: Literal["matched", "not matched", "not matched by source"]
@@ -92,7 +108,7 @@ class When:
     action: Literal["update", "delete", "insert", "nothing"]
     assignments: tuple[Assignment, ...] | None = None
     columns: tuple[str, ...] | None = None
-    values: tuple[str, ...] | None = None
+    values: tuple[str | None, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ _END = "the end"
 
 
 class Words(PostgresParser):
+    # What stands in double quotes is a name, whatever it spells.
+    TEXT_MATCH_EXCLUDED_TOKENS = PostgresParser.TEXT_MATCH_EXCLUDED_TOKENS | {TokenType.IDENTIFIER}
     # Within ON CONFLICT, where `excluded` is the row that was to be inserted.
     in_conflict = False
 
@@ -66,15 +68,26 @@ class Words(PostgresParser):
         self._advance()
         return token.text.lower() if token.text.isascii() else token.text
 
-    def assignment(self) -> Assignment:
-        column = self.name()
+    def assignments(self, target: Target) -> tuple[Assignment, ...]:
+        return self.listed(lambda: self.assignment(target))
+
+    def assignment(self, target: Target) -> Assignment:
+        first, before, column = self._index, list[str](), self.name()
         while self._match(TokenType.DOT):
+            before.append(column)
             column = self.name()
+        if before and before != [target.called] and (target.alias or before != target.name.split(".")):
+            raise InvalidRequest(
+                f"SET {self.text_since(first)}: the statement calls its table {target.called}, and of a struct all "
+                f"fields are set together: SET {before[-1]} = named_struct('{column}', …)"
+            )
         if not self._match(TokenType.EQ):
             self.refuse("=")
-        if self._match_text_seq("DEFAULT"):
-            raise InvalidRequest(f"SET {column} = DEFAULT: DEFAULT is not known here; write NULL or the value")
-        return Assignment(column, self.expression_text())
+        return Assignment(column, self.value_or_default())
+
+    def value_or_default(self) -> str | None:
+        """None: DEFAULT."""
+        return None if self._match_text_seq("DEFAULT") else self.expression_text()
 
     def where(self) -> str | None:
         return self.expression_text() if self._match_text_seq("WHERE") else None
