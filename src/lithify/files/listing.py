@@ -7,6 +7,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePath
+from typing import NamedTuple
 
 from lithify.core.disk_files import DiskFile, is_small_write, lies_inside
 from lithify.core.names import is_job_folder
@@ -32,9 +33,9 @@ def list_own(root: PurePath) -> Listing:
     """Everything whose name only Lithify gives out: small writes at the top, and folders of jobs."""
     found = Listing()
     for entry in _entries(root):
-        if entry.is_file(follow_symlinks=False) and is_small_write(entry.name):
+        if entry.is_file and is_small_write(entry.name):
             _add_file(found, root, entry.name)
-        elif entry.is_dir(follow_symlinks=False) and is_job_folder(entry.name):
+        elif entry.is_folder and is_job_folder(entry.name):
             _add_folder(found, root, entry.name)
     return found
 
@@ -43,26 +44,27 @@ def files_below(root: PurePath, folder: str = "") -> Iterator[str]:
     """Every regular file, by its path from `root`."""
     for entry in _entries(root / folder):
         path = f"{folder}/{entry.name}" if folder else entry.name
-        if entry.is_dir(follow_symlinks=False):
+        if entry.is_folder:
             yield from files_below(root, path)
-        elif entry.is_file(follow_symlinks=False):
+        elif entry.is_file:
             yield path
 
 
 def _add_folder(found: Listing, root: PurePath, path: str) -> bool:
     """Whether it is empty."""
-    try:
-        status = os.lstat(root / path)
-    except FileNotFoundError:
-        return True
+    with translated(root / path):
+        try:
+            status = os.lstat(root / path)
+        except FileNotFoundError:
+            return True
     empty = True
     for entry in _entries(root / path):
         inner = f"{path}/{entry.name}"
-        if entry.is_dir(follow_symlinks=False):
+        if entry.is_folder:
             empty = _add_folder(found, root, inner) and empty
             continue
         empty = False
-        if entry.is_file(follow_symlinks=False):
+        if entry.is_file:
             _add_file(found, root, inner)
     found.folders.append(Folder(path, status.st_mtime_ns // 1_000_000, empty))
     return empty
@@ -93,11 +95,20 @@ def _status(absolute: str, path: str) -> DiskFile | None:
     return DiskFile(path, status.st_size, status.st_mtime_ns // 1_000_000, inode, status.st_nlink)
 
 
-def _entries(folder: PurePath) -> Iterator[os.DirEntry[str]]:
+class _Entry(NamedTuple):
+    name: str
+    is_folder: bool
+    is_file: bool
+
+
+def _entries(folder: PurePath) -> list[_Entry]:
+    """By name. What an entry is may take a look at it, which may fail."""
     with translated(folder):
         try:
             with os.scandir(folder) as entries:
-                found = sorted(entries, key=lambda entry: entry.name)
+                return sorted(
+                    _Entry(entry.name, entry.is_dir(follow_symlinks=False), entry.is_file(follow_symlinks=False))
+                    for entry in entries
+                )
         except (FileNotFoundError, NotADirectoryError):
-            return
-    yield from found
+            return []

@@ -226,7 +226,7 @@ class TableMaintenance:
 
     def _purge_quarantine(self, watch: DiskWatch, now_ms: int) -> None:
         """Records that were set aside longer ago than the table keeps them: most do until they are told."""
-        hours = self._handles.schema().options["quarantine_retain_hours"]
+        hours = self._handles.changes.schema.options["quarantine_retain_hours"]
         if hours is None or 0 <= now_ms - watch.purged_ms < AGAIN_MS:
             return
         watch.purged_ms = now_ms
