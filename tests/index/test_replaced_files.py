@@ -83,9 +83,11 @@ def test_answers_stay_right_when_files_were_swapped(folder: Path, swap: Callable
 
 @pytest.fixture
 def _looking(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is always time to look again."""
+    """It is always time to look again, and however long that takes: a machine may stand still between two looks."""
     monkeypatch.setattr(entry_tags, "ROUND_S", 0)
     monkeypatch.setattr(entry_tags, "SHARE_MAX", float("inf"))
+    monkeypatch.setattr(entry_tags, "FIRST_S_MAX", float("inf"))
+    monkeypatch.setattr(entry_tags, "AGAIN_S_MAX", float("inf"))
 
 
 @pytest.mark.usefixtures("_looking")
