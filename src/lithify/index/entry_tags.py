@@ -52,11 +52,11 @@ class EntryTags:
         self._again_s = 0.0
         self._replaced: list[str] = []
 
-    def fresh(self, files: Files, view: View) -> list[tuple[Block, Flags]]:
+    def fresh(self, files: Files, view: View, seconds_max: float | None = None) -> list[tuple[Block, Flags]]:
         """The blocks with their live entries, without those whose file was replaced. What does not fit into the time is
         left for the next call.
         """
-        until = self._now_s() + FIRST_S_MAX
+        until = self._now_s() + (FIRST_S_MAX if seconds_max is None else seconds_max)
         found = []
         for block, live in ((live.block, live.live) for live in view.blocks):
             looked = self._of(block)
