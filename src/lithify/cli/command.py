@@ -114,6 +114,11 @@ SchemaOption = Annotated[
         help="Write only if the table still has the schema with this fingerprint (of `lithify describe`).",
     ),
 ]
+ActorOption = Annotated[
+    str | None,
+    typer.Option("--actor", metavar="NAME", help="Who wants it; shown in the history. Default: the setting `actor`."),
+]
+ReasonOption = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; shown in the history.")]
 BatchIdOption = Annotated[
     str | None,
     typer.Option(

@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from lithify.cli.command import Commands, Session, TableArgument
+from lithify.cli.command import Commands, ReasonOption, Session, TableArgument
 from lithify.core.wording import plural
 
 command = Commands("Rows")
-ReasonOption = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; kept in the history.")]
 
 
 @command("detach", local=True)

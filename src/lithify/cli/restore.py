@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lithify.cli.command import BatchIdOption, Commands, Session, TableArgument
+from lithify.cli.command import ActorOption, BatchIdOption, Commands, ReasonOption, Session, TableArgument
 from lithify.core.wording import plural
 
 command = Commands("Rows")
@@ -18,13 +18,8 @@ def restore(
     session: Session,
     name: TableArgument,
     to: Annotated[str, typer.Argument(metavar="VERSION", help="A seq, a time (ISO, UTC by default), or a tag.")],
-    actor: Annotated[
-        str | None,
-        typer.Option(
-            "--actor", metavar="NAME", help="Who wants it; shown in the history. Default: the setting `actor`."
-        ),
-    ] = None,
-    reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; shown in the history.")] = None,
+    actor: ActorOption = None,
+    reason: ReasonOption = None,
     batch_id: BatchIdOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be written and deleted.")] = False,
 ) -> None:

@@ -9,12 +9,14 @@ from typing import Annotated, Any, Literal
 import typer
 
 from lithify.cli.command import (
+    ActorOption,
     BatchIdOption,
     Commands,
     EncodingOption,
     FilesFormatOption,
     FilesModeOption,
     MissingColumnsOption,
+    ReasonOption,
     SchemaOption,
     Session,
     TableArgument,
@@ -281,13 +283,8 @@ def delete(
             "in its turn: --at VALUE --at VALUE.",
         ),
     ] = None,
-    actor: Annotated[
-        str | None,
-        typer.Option(
-            "--actor", metavar="NAME", help="Who wants it; shown in the history. Default: the setting `actor`."
-        ),
-    ] = None,
-    reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; shown in the history.")] = None,
+    actor: ActorOption = None,
+    reason: ReasonOption = None,
     batch_id: BatchIdOption = None,
     schema_fingerprint: SchemaOption = None,
 ) -> None:
