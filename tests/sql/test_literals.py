@@ -17,7 +17,7 @@ from lithify import Lake, Table
 from lithify.errors import LithifyError
 from lithify.settings import load_settings
 from lithify.sql import scan_memory
-from lithify.sql.literals import meant, spelled
+from lithify.sql.literals import Constants
 from support.effort import examples
 from support.folders import memory_folder
 from support.literal_matrix import COLUMNS, Case, answer, cases, is_known_to_differ, rows
@@ -270,7 +270,7 @@ def test_constants_mean_the_same_in_a_process_of_its_own(lake: Lake) -> None:
     ],
 )
 def test_only_constants_are_written_in_another_way(given: str, written: str) -> None:
-    assert spelled(given) == written
+    assert Constants(given).spelled() == written
 
 
 def test_a_text_that_differs_in_digits_alone_is_understood_at_once() -> None:
@@ -285,7 +285,7 @@ def test_a_text_that_differs_in_digits_alone_is_understood_at_once() -> None:
 
     def written(query: str) -> tuple[str, int]:
         planned.clear()
-        return meant(query, plan, lambda: schemas), len(planned)
+        return Constants(query).meant(plan, lambda: schemas), len(planned)
 
     text, plans = written("select * from t where f > 0.25 and d = 0.5")
     assert text == "select * from t where f > cast('0.25' as double) and d = 0.5"

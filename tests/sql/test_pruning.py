@@ -22,7 +22,7 @@ from lithify.core.names import quoted
 from lithify.core.predicates import UNKNOWN, In, Or, Predicate, Prefix
 from lithify.errors import Corruption
 from lithify.sql.engine import ServingEngine, TableUse
-from lithify.sql.literals import meant
+from lithify.sql.literals import Constants
 from lithify.sql.lookup import Lookup
 from lithify.sql.pin_clock import asks_the_clock, at
 from lithify.sql.pushdown import IN_A_SUBQUERY, NO_FILTER, requests
@@ -57,7 +57,7 @@ def predicate_of_where(where: str, schema: pa.Schema) -> Predicate:
     ctx = SessionContext(scanning_config().set("datafusion.sql_parser.parse_float_as_decimal", "true"))
     ctx.register_record_batches("t", [[pa.RecordBatch.from_pylist([], schema=schema)]])
     columns = ", ".join(map(quoted, schema.names))
-    query = meant(f"SELECT {columns} FROM t WHERE ({where}\n)", ctx.sql, lambda: [schema])
+    query = Constants(f"SELECT {columns} FROM t WHERE ({where}\n)").meant(ctx.sql, lambda: [schema])
     return requests(ctx.sql(query).optimized_logical_plan(), {("main", "t"): schema})["main", "t"].predicate
 
 

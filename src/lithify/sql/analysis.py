@@ -25,7 +25,7 @@ from lithify.sql.empty_catalog import CATALOG, NAMESPACE, EmptyCatalog
 from lithify.sql.guard import check_plan, is_repeatable
 from lithify.sql.hot_views import SCANNED_ROWS_MAX, reads_little, reads_most
 from lithify.sql.index_answers import answer_of
-from lithify.sql.literals import meant, spelled
+from lithify.sql.literals import Constants
 from lithify.sql.pin_clock import asks_the_clock, at
 from lithify.sql.pushdown import NOT_READ, Request, orders_floats, reads_floats, requests
 
@@ -151,7 +151,8 @@ class QueryAnalysis:
 def analyse(query: str, ctx: SessionContext, catalog: EmptyCatalog) -> QueryAnalysis:
     """Plan a query over empty tables; `catalog` opens those that it names."""
     ctx.register_catalog_provider(CATALOG, catalog)
-    first = spelled(query)
+    constants = Constants(query)
+    first = constants.spelled()
     frame = _planned(ctx, first, query)
     check_plan(frame.logical_plan())
     asked_for = plain_schema(frame.schema())
@@ -159,13 +160,12 @@ def analyse(query: str, ctx: SessionContext, catalog: EmptyCatalog) -> QueryAnal
     note, still = None, query
     if asks_the_clock(query):
         fixed = at(query, dt.datetime.now(dt.UTC))
-        if fixed is not None and planned_alike(ctx, spelled(fixed), asked_for.types) is not None:
+        if fixed is not None and planned_alike(ctx, Constants(fixed).spelled(), asked_for.types) is not None:
             still = fixed
         else:
             note = CLOCK
-    text = meant(
-        still,
-        lambda some: ctx.sql_with_options(some, READ_ONLY),
+    text = (constants if still == query else Constants(still)).meant(
+        lambda some: frame if some == first else ctx.sql_with_options(some, READ_ONLY),
         lambda: (planned.schema.columns for planned in catalog.opened.values()),
     )
     if text != first:

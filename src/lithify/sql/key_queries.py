@@ -20,7 +20,7 @@ from lithify.sql.contexts import Contexts
 from lithify.sql.errors import translated_errors
 from lithify.sql.guard import check_condition
 from lithify.sql.key_rows import KeyRows
-from lithify.sql.literals import spelled
+from lithify.sql.literals import Constants
 from lithify.sql.query_run import QueryRun, collect
 from lithify.sql.scan_files import in_memory, relation, scan
 
@@ -35,7 +35,7 @@ class KeyQueries:
     def columns_of(self, schema: pa.Schema, where: str, *, tame: bool = True) -> list[str]:
         """The columns a condition reads: those without which it cannot be planned."""
         (check_cheap_condition if tame else check_condition)(where)
-        where = spelled(where)
+        where = Constants(where).spelled()
         with self._contexts.session() as session, translated_errors():
             ctx = session.ctx
             ctx.register_record_batches("t", [[pa.RecordBatch.from_pylist([], schema=schema)]])

@@ -51,10 +51,9 @@ class Spot:
     ways: tuple[str, ...]
 
 
-def fixed(tokens: Sequence[Token]) -> list[Spot]:
+def fixed(brackets: Brackets) -> list[Spot]:
     """What is written in one way, whatever stands beside it."""
-    found = []
-    brackets = Brackets.of(tokens)
+    found, tokens = [], brackets.tokens
     for position, token in enumerate(tokens):
         if token.kind == "number" and _NUMBER.fullmatch(token.text) and _exact(token.text) is None:
             found.append(_spot(token, _double(token.text)))
@@ -71,12 +70,12 @@ def fixed(tokens: Sequence[Token]) -> list[Spot]:
     return found
 
 
-def numbers(tokens: Sequence[Token]) -> list[list[Spot]]:
+def numbers(brackets: Brackets) -> list[list[Spot]]:
     """Numbers that are exact, unless a float stands beside them, and the others, unless a decimal does. Those of one
     list are written alike.
     """
     groups: list[list[Spot]] = []
-    brackets = Brackets.of(tokens)
+    tokens = brackets.tokens
     divides = any(token.word in _DIVIDING for token in tokens)
     last = -1
     for position, token in enumerate(tokens):

@@ -30,7 +30,7 @@ import pyarrow as pa
 from datafusion import DataFrame
 
 from lithify.core.sql_text import Token, positioned_tokens
-from lithify.sql.literal_positions import Spot, fixed, is_far, midnights, numbers, times
+from lithify.sql.literal_positions import Brackets, Spot, fixed, is_far, midnights, numbers, times
 
 # How a text is planned; and the columns of the tables that it names, afterwards.
 Plan = Callable[[str], DataFrame]
@@ -81,21 +81,36 @@ class _Choices:
 _choices = _Choices()
 
 
-def meant(query: str, plan: Plan, schemas: Schemas) -> str:
-    """The text to plan instead."""
-    tokens = positioned_tokens(query) if _WORTH_A_LOOK.search(query) else None
-    if tokens is None:
-        return query
-    text = _Text(query, fixed(tokens), plan, schemas)
-    found = [_bounded(groups) for groups in (numbers(tokens), list(midnights(tokens)), times(tokens))]
-    groups = list(itertools.chain(*found))
-    if not groups:
-        choice: Choice | None = None
-    elif len(tokens) > CACHED_TOKENS_MAX:
-        choice = text.best(*found)
-    else:
-        choice = _choices.find((_shape(tokens), tuple(schemas())), lambda: text.best(*found))
-    return text.with_ways(groups, (0,) * len(groups) if choice is None else choice)
+class Constants:
+    """Those of one text, which are looked for once."""
+
+    def __init__(self, query: str) -> None:
+        self._query = query
+        self._tokens = positioned_tokens(query) if _WORTH_A_LOOK.search(query) else None
+        brackets = Brackets.of(self._tokens or ())
+        self._fixed, self._numbers = fixed(brackets), numbers(brackets)
+
+    def spelled(self) -> str:
+        """The text as far as it does not depend on what stands beside."""
+        if not self._tokens:
+            return self._query
+        return _written(self._query, [*_first_ways(self._fixed), *_first_ways(itertools.chain(*self._numbers))])
+
+    def meant(self, plan: Plan, schemas: Schemas) -> str:
+        """The text to plan instead."""
+        tokens = self._tokens
+        if not tokens:
+            return self._query
+        text = _Text(self._query, self._fixed, plan, schemas)
+        found = [_bounded(groups) for groups in (self._numbers, list(midnights(tokens)), times(tokens))]
+        groups = list(itertools.chain(*found))
+        if not groups:
+            choice: Choice | None = None
+        elif len(tokens) > CACHED_TOKENS_MAX:
+            choice = text.best(*found)
+        else:
+            choice = _choices.find((_shape(tokens), tuple(schemas())), lambda: text.best(*found))
+        return text.with_ways(groups, (0,) * len(groups) if choice is None else choice)
 
 
 def _shape(tokens: Sequence[Token]) -> Hashable:
@@ -107,14 +122,6 @@ def _digits(number: str) -> Hashable:
     """How many there are before and after the point; what has no point, or an exponent, as it is."""
     whole, point, decimals = number.partition(".")
     return (len(whole.lstrip("0")), len(decimals)) if point and number.replace(".", "").isdigit() else number
-
-
-def spelled(query: str) -> str:
-    """The same as far as it does not depend on what stands beside."""
-    tokens = positioned_tokens(query) if _WORTH_A_LOOK.search(query) else None
-    if tokens is None:
-        return query
-    return _written(query, [*_first_ways(fixed(tokens)), *_first_ways(itertools.chain(*numbers(tokens)))])
 
 
 def _bounded(groups: list[list[Spot]]) -> list[list[Spot]]:
