@@ -432,3 +432,32 @@ def test_rows_of_a_partitioned_table_change(lake: Lake, statement: str) -> None:
     table.upsert([{"id": 1, "part": "x", "b": 1}])
     assert lake.execute(statement).updated == 1
     assert table.get(1) == {"id": 1, "part": "x", "b": 2}
+
+
+def test_rows_of_constants_are_those_of_their_own_statement(lake: Lake) -> None:
+    """Statements that are alike but for their constants, of which some are wider."""
+    lake.execute("delete from shop.orders")
+    texts = ["{id}, 'new', {id}.5", "{id}, 'it''s', {id}.25", "{id}, null, 1234567.5", "{id}, 'same', 7"]
+    for turn, text in enumerate(texts):
+        rows = ", ".join(f"({text.format(id=number)})" for number in range(turn * 10, turn * 10 + 40))
+        lake.execute(
+            f"merge into shop.orders t using (select * from (values {rows}) as v (id, status, amount)) s "
+            "on t.id = s.id "
+            "when matched then update set amount = s.amount, status = coalesce(s.status, t.status) "
+            "when not matched then insert (id, status, amount) values (s.id, coalesce(s.status, 'none'), s.amount)"
+        )
+
+    found = {row["id"]: (row["status"], str(row["amount"])) for row in lake.table("shop.orders").to_arrow().to_pylist()}
+    assert len(found) == 70
+    assert [found[number] for number in (5, 15, 25, 35, 59, 69)] == [
+        ("new", "5.50"),
+        ("it's", "15.25"),
+        ("it's", "1234567.50"),
+        ("same", "7.00"),
+        ("same", "7.00"),
+        ("same", "7.00"),
+    ]
+    assert found[55] == ("same", "7.00")
+    rows = ", ".join(f"({number}, 'x', 0.123)" for number in range(90, 130))
+    with pytest.raises(InvalidRequest, match="amount"):
+        lake.execute(f"insert into shop.orders (id, status, amount) values {rows}")

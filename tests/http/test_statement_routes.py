@@ -62,6 +62,15 @@ def test_a_merge_with_rows_of_its_own(client: TestClient, lake: Lake) -> None:
     assert statuses(lake)[3] == "z"
 
 
+def test_many_rows_of_constants(client: TestClient, lake: Lake) -> None:
+    rows = ", ".join(f"({number}, 'it''s {number}')" for number in range(2, 40))
+    text = f"insert into shop.orders (id, status) values {rows} on conflict (id) do nothing"
+
+    assert run(client, text).json()["inserted"] == 36
+    assert statuses(lake)[2:5] == ["paid", "it's 4", "it's 5"]
+    assert refused(run(client, text.replace("do nothing", "do update set status = nothing")), 400, "invalid_request")
+
+
 def test_default_and_subqueries_in_values(client: TestClient, lake: Lake) -> None:
     lake.table("shop.orders").alter_column("status", default="new")
 

@@ -24,6 +24,7 @@ from lithify.sql.engine import ServingEngine
 from lithify.sql.isolated.cage import MayRead
 from lithify.sql.limits import Limits
 from lithify.sql.query_run import QueryRun
+from lithify.sql.statements.constant_rows import without_constant_rows
 from lithify.write.decided import rows_with_keys
 
 if TYPE_CHECKING:
@@ -62,6 +63,9 @@ class Attempt:
 
     def ask(self, query: str, **rows: pa.Table) -> pa.Table:
         """A query in the user's words, with the user's rights. `rows` are tables that it may name besides."""
+        query, constants = without_constant_rows(query, texts.named(texts.CONSTANTS))
+        if constants is not None:
+            rows[texts.CONSTANTS] = constants
         given = {name: GivenRows(table, self.target) for name, table in rows.items()}
         return self._bounded(query, lambda ref: self._table(ref, given), isolated=self._reading.within is not None)
 

@@ -14,11 +14,15 @@ from lithify.sql.statements.model import Assignment, Delete, Merge, Target, Upda
 
 # Where given rows stand. No table of a lake has such a name.
 GIVEN_NAMESPACE = "_lithify"
-GIVEN, FOUND = "given", "found"
+GIVEN, FOUND, CONSTANTS = "given", "found", "constants"
+
+
+def named(name: str) -> str:
+    return f"{quoted(GIVEN_NAMESPACE)}.{quoted(name)}"
 
 
 def given(name: str, alias: str) -> str:
-    return f"{quoted(GIVEN_NAMESPACE)}.{quoted(name)} AS {quoted(alias)}"
+    return f"{named(name)} AS {quoted(alias)}"
 
 
 def written(target: Target, names: Sequence[str], assignments: Sequence[Assignment]) -> str:

@@ -1,0 +1,124 @@
+"""The rows of a VALUES that are plain constants, taken out of a query's text and given to it as a table.
+
+The engine plans each value of a VALUES as an expression: a thousand rows take it ten times as long as what is then done
+with them. Rows of numbers, texts, truth values and NULL are read here instead, and have the types that the engine
+gives them (a test compares). Everything else is left to it, and so is saying what is wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from lithify.core.sql_text import positioned_tokens
+
+# Fewer rows are planned in no time.
+ROWS_MIN = 16
+DIGITS_MAX = 38
+_INTEGER_DIGITS = 20  # of an integer beside decimals
+
+_VALUES = re.compile(r"\bvalues[ \t\r\n]*\(", re.IGNORECASE)
+_CELL = r"(-?[0-9]{1,18}(?:\.[0-9]{1,18})?|'[^']*(?:''[^']*)*'|(?i:null|true|false))"
+_GAP = r"[ \t\r\n]*"
+_FIRST = re.compile(rf"\({_GAP}{_CELL}(?:{_GAP},{_GAP}{_CELL})*{_GAP}\)")
+_ANY_CELL = re.compile(_CELL)
+_NEXT = re.compile(rf"{_GAP},{_GAP}(?=\()")
+_ENDS_QUERY = re.compile(rf"{_GAP}(?:\)|\Z)")
+_CELLS_MAX = 1_000
+
+
+def without_constant_rows(query: str, name: str) -> tuple[str, pa.Table | None]:
+    """The query with its first long VALUES of constants replaced by a SELECT from `name`, and the rows of that. It is
+    as it was, and they are None, where there is nothing of the kind.
+    """
+    if query.count("(") < ROWS_MIN or (found := _VALUES.search(query)) is None:
+        return query, None
+    begin = found.start()
+    if not _begins_query(query[:begin]):
+        return query, None
+    rows, end = _rows(query, found.end() - 1)
+    table = _table(rows) if len(rows) >= ROWS_MIN and _ENDS_QUERY.match(query, end) else None
+    return (query, None) if table is None else (f"{query[:begin]}SELECT * FROM {name}{query[end:]}", table)
+
+
+def _begins_query(before: str) -> bool:
+    """Whether what follows is a query, or the first in a bracket. Within a text or a comment it is neither: of the one
+    the quote alone is odd, and the other is no white space.
+    """
+    tokens = positioned_tokens(before)
+    if not tokens:
+        return tokens is not None and not before.strip()
+    return tokens[-1].text == "(" and not before[tokens[-1].end :].strip()
+
+
+def _rows(query: str, at: int) -> tuple[list[tuple[str, ...]], int]:
+    """Rows from there on, and where they end."""
+    first = _FIRST.match(query, at)
+    width = len(_ANY_CELL.findall(first[0])) if first else 0
+    if not 0 < width <= _CELLS_MAX:
+        return [], at
+    row = re.compile(rf"\({_GAP}" + rf"{_GAP},{_GAP}".join([_CELL] * width) + rf"{_GAP}\)")
+    rows = list[tuple[str, ...]]()
+    while (found := row.match(query, at)) is not None:
+        rows.append(found.groups())
+        at = found.end()
+        following = _NEXT.match(query, at)
+        if following is None:
+            return rows, at
+        at = following.end()
+    return [], at
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> pa.Table | None:
+    columns = [_column(cells) for cells in zip(*rows, strict=True)]
+    found = [column for column in columns if column is not None]
+    return pa.table(found, names=[f"column{number + 1}" for number in range(len(found))]) if found == columns else None
+
+
+def _column(cells: Sequence[str]) -> pa.Array | None:
+    """None: their type is not plain to see."""
+    kinds = {_kind(cell) for cell in cells} - {"null"}
+    if len(kinds) != 1:
+        return None if kinds != {"integer", "decimal"} else _decimals(cells)
+    match kinds.pop():
+        case "text":
+            return pa.array([_text(cell) for cell in cells], pa.string())
+        case "bool":
+            return pa.array([None if _is_null(cell) else cell.lower() == "true" for cell in cells], pa.bool_())
+        case "integer":
+            return pa.array([None if _is_null(cell) else int(cell) for cell in cells], pa.int64())
+    return _decimals(cells)
+
+
+def _kind(cell: str) -> str:
+    if cell[0] == "'":
+        return "text"
+    if cell[0] in "nN":
+        return "null"
+    return "bool" if cell[0] in "tTfF" else "decimal" if "." in cell else "integer"
+
+
+def _is_null(cell: str) -> bool:
+    return cell[0] in "nN"
+
+
+def _text(cell: str) -> str | None:
+    return None if _is_null(cell) else cell[1:-1].replace("''", "'")
+
+
+def _decimals(cells: Sequence[str]) -> pa.Array | None:
+    """As wide as the widest of them before the point, and behind it."""
+    whole = scale = 0
+    for cell in cells:
+        if _is_null(cell):
+            continue
+        before, point, behind = cell.lstrip("-").partition(".")
+        digits = max(len((before + behind).lstrip("0")), 1)
+        whole = max(whole, max(digits, len(behind)) - len(behind) if point else _INTEGER_DIGITS)
+        scale = max(scale, len(behind))
+    if whole + scale > DIGITS_MAX:
+        return None
+    texts = pa.array([None if _is_null(cell) else cell for cell in cells], pa.string())
+    return texts.cast(pa.decimal128(whole + scale, scale))
