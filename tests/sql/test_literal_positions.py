@@ -9,7 +9,8 @@ from lithify.sql.literal_positions import Brackets, numbers
 
 
 def first_ways(text: str) -> list[str]:
-    return [spot.ways[0] for group in numbers(list(positioned_tokens(text))) for spot in group]
+    brackets = Brackets.of(list(positioned_tokens(text)))
+    return [spot.ways[0] for group in numbers(brackets) for spot in group]
 
 
 @pytest.mark.parametrize(
