@@ -37,7 +37,7 @@ test: $(READY) $(JAVA) $(SERVERS) ## Run the whole test suite
 	@$(BIN)/python tests/support/s3a_jars.py  # fetched once
 	$(BIN)/python -m pytest -m spark -n 2 --dist loadfile  # two JVMs
 
-test-fast: $(READY) $(SERVERS) ## Run the tests that need no JVM, in under a minute
+test-fast: $(READY) $(SERVERS) ## Run the tests that need no JVM, without the slow ones (ten minutes)
 	$(BIN)/python -m pytest -m "not spark and not slow" -n 2 --dist worksteal
 
 soak: $(READY) $(SERVERS) ## Run the tests without a JVM with nothing left out of their sweeps and many random programs (hours)
