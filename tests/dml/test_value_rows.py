@@ -123,6 +123,18 @@ def test_values_may_ask_the_table_itself(goods: Lake) -> None:
     assert found == {50: ("x", "1"), 3: ("de", "sub"), 51: ("y", "a, (b"), 52: ("z", None)}
 
 
+def test_values_that_are_written_alike_stand_beside_subqueries(goods: Lake) -> None:
+    goods.execute(
+        "insert into shop.goods values (7, 'x', 7, default, (select 'sub'), default), "
+        "(8, 'y', 8, null, null, (select 8))"
+    )
+
+    assert {id: row for id, row in content(goods).items() if id > 2} == {
+        7: ("x", Decimal("7.00"), SINCE, "sub"),
+        8: ("y", Decimal("8.00"), None, None),
+    }
+
+
 def test_of_rows_with_one_key_the_first_one_stays_also_beside_subqueries(goods: Lake) -> None:
     goods.execute(
         "insert into shop.goods (id, note) values (8, (select 'first')), (8, 'second'), (9, 'first'), "

@@ -66,9 +66,14 @@ def _selected(rows: Sequence[_Row]) -> str:
     parts = list[str]()
     for asks, group in groupby(placed, lambda row: row.asks):
         some = list(group)
-        parts += [f"SELECT {', '.join(row.values)}" for row in some] if asks else [f"VALUES {_listed(some)}"]
+        parts += [_select(row) for row in some] if asks else [f"VALUES {_listed(some)}"]
     union = "\nUNION ALL ".join(parts)
     return f"SELECT {', '.join(names)} FROM ({union}\n) AS v ({', '.join([*names, _PLACE])}) ORDER BY {_PLACE}"
+
+
+def _select(row: _Row) -> str:
+    """Each value under a name of its own: two that are written alike have the same otherwise."""
+    return "SELECT " + ", ".join(f'{value} AS "_lithify_{number}"' for number, value in enumerate(row.values))
 
 
 def _rows(source: str, tokens: Sequence[Token]) -> list[_Row] | None:
