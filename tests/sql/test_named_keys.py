@@ -70,6 +70,7 @@ def test_what_is_taken_out(where: str, values: tuple[int, ...], rest: str | None
         "id = 1)",
         "id = ٣",
         "id = $$1$$",
+        "id = " + "9" * 5_000,
     ],
 )
 def test_what_is_left_to_the_engine(where: str) -> None:

@@ -94,7 +94,12 @@ def constant_of(written: Constant, column: pa.Field) -> Any:
         case "bool":
             return written.text == "true"
         case "number":
-            return int(written.text) if written.text.lstrip("-").isdecimal() else Decimal(written.text)
+            try:
+                return int(written.text) if written.text.lstrip("-").isdecimal() else Decimal(written.text)
+            except (ValueError, ArithmeticError):
+                raise InvalidRequest(
+                    f"column {column.name!r} is {type_name(column.type)}: {written.text[:60]} has too many digits"
+                ) from None
     if type_of(column.type).family in (Family.INTEGER, Family.FLOAT, Family.DECIMAL, Family.BINARY):
         raise InvalidRequest(
             f"column {column.name!r} is {type_name(column.type)}, and '{written.text[:60]}' is text: write it without "

@@ -19,6 +19,8 @@ DECIMAL_DIGITS_MAX = 76
 WIDE_DIGITS = 39
 # More digits than a column has before the point, and few enough to be compared with one.
 BEYOND_DIGITS = 40
+# Python reads no larger exponents, and no text has so many digits that they could make up for one.
+EXPONENT_DIGITS_MAX = 15
 # An integer of fewer digits is one of 64 bits.
 LONG_DIGITS = 19
 
@@ -167,7 +169,13 @@ def _exact(number: str) -> str | None:
         return None
     if not found[3]:
         return number if digits <= DECIMAL_DIGITS_MAX else None
+    if len(found[3].lstrip("eE+-0")) > EXPONENT_DIGITS_MAX:
+        if not (found[1] + found[2]).strip("0"):
+            return "0"
+        return None if "-" in found[3] else "1" + "0" * BEYOND_DIGITS
     value = Decimal(number)
+    if not value and value.adjusted() < -DECIMAL_DIGITS_MAX:
+        return "0"
     if value and value.adjusted() >= BEYOND_DIGITS:
         return "1" + "0" * BEYOND_DIGITS
     if value and value.adjusted() < -DECIMAL_DIGITS_MAX:

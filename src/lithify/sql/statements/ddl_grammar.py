@@ -180,7 +180,10 @@ class DdlParser(Words):
             return token.text
         if token.token_type is TokenType.NUMBER:
             self._advance()
-            return int(token.text) if token.text.isdecimal() else float(token.text)
+            try:
+                return int(token.text) if token.text.isdecimal() else float(token.text)
+            except ValueError:
+                raise InvalidRequest(f"{token.text[:60]} is no number, or has too many digits") from None
         for word, value in (("TRUE", True), ("FALSE", False), ("NULL", None)):
             if self._match_text_seq(word):
                 return value

@@ -16,6 +16,8 @@ from lithify.core.sql_text import Token, positioned_tokens
 # Where one of these stands outside of brackets, what follows AND need not be a part of its own.
 _OTHERWISE = frozenset({"or", "xor", "between", "case", "lambda"})
 _OPENING, _CLOSING = "([{", ")]}"
+# No key has more, and Python refuses to read thousands of them.
+_DIGITS_MAX = 100
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,11 @@ def _constants(tokens: Sequence[Token]) -> Iterator[int | None]:
             yield None
             return
         token = tokens[at]
-        if token.kind != "number" or not (token.text.isascii() and token.text.isdecimal()):
+        if (
+            token.kind != "number"
+            or not (token.text.isascii() and token.text.isdecimal())
+            or len(token.text) > _DIGITS_MAX
+        ):
             yield None
             return
         yield -int(token.text) if negative else int(token.text)

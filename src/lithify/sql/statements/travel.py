@@ -15,6 +15,7 @@ from lithify.core.sql_text import Token, positioned_tokens
 from lithify.errors import InvalidRequest
 
 _SOUGHT = re.compile(r"\b(?:version|timestamp)\s+as\s+of\b", re.IGNORECASE)
+SEQ_DIGITS_MAX = 18
 # What may stand behind a table that has no other name.
 _NO_NAMES = frozenset(
     [
@@ -96,7 +97,7 @@ def _moment(tokens: Sequence[Token], at: int) -> tuple[int, int | str]:
     if tokens[at].word == "timestamp" and at + 1 < len(tokens):
         at += 1
     token = tokens[at]
-    if token.kind == "number" and token.text.isdecimal():
+    if token.kind == "number" and token.text.isdecimal() and len(token.text) <= SEQ_DIGITS_MAX:
         return at, int(token.text)
     if token.kind == "text":
         return at, token.text[1:-1].replace("''", "'")
