@@ -30,6 +30,7 @@ import pyarrow as pa
 from datafusion import DataFrame
 
 from lithify.core.sql_text import Token, positioned_tokens
+from lithify.sql.distinct_from import comparisons_bracketed
 from lithify.sql.literal_positions import Brackets, Spot, fixed, is_far, midnights, numbers, times
 
 # How a text is planned; and the columns of the tables that it names, afterwards.
@@ -85,8 +86,8 @@ class Constants:
     """Those of one text, which are looked for once."""
 
     def __init__(self, query: str) -> None:
-        self._query = query
-        self._tokens = positioned_tokens(query) if _WORTH_A_LOOK.search(query) else None
+        self._query = comparisons_bracketed(query)
+        self._tokens = positioned_tokens(self._query) if _WORTH_A_LOOK.search(query) else None
         brackets = Brackets.of(self._tokens or ())
         self._fixed, self._numbers = fixed(brackets), numbers(brackets)
 
