@@ -589,6 +589,12 @@ class TestQuarantine:
         assert table.quarantined(found.name, limit=1, after=1) == local.quarantined(found.name)[1:]
         done = table.retry_quarantine(found.name, missing="null")
         assert (done.written, done.left) == (1, 1)
+        records.write_text('{"id": "x"}\n' * 1_100 + '{"id": 72}\n')
+        lake.ingest(name, str(records), on_bad_record="quarantine", missing="null")
+        many = table.quarantine()[-1]
+        assert table.quarantined(many.name, limit=1_050) == local.quarantined(many.name, limit=1_050)
+        assert len(table.quarantined(many.name, limit=5_000, after=50)) == 1_050
+        table.purge_quarantine(many.name)
         assert [each.name for each in table.purge_quarantine(found.name)] == [found.name]
         assert local.quarantine() == []
 

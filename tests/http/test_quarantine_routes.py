@@ -35,6 +35,18 @@ def test_they_are_listed_and_shown(client: TestClient, name: str) -> None:
     assert (rest["more"], [json.loads(each["record"])["id"] for each in rest["records"]]) == (False, [8])
 
 
+def test_an_answer_ends_where_it_gets_large(client: TestClient, lake: Lake, name: str) -> None:
+    (part,) = Path(lake.path, "shop/orders/quarantine", name).glob("part-*")
+    record = {"why": "no row", "record": json.dumps({"id": 1, "status": "s" * 3 * 2**20})}
+    part.write_text("".join(json.dumps(record) + "\n" for _ in range(7)))
+    counts, more, after = [], True, 0
+    while more:
+        answer = client.get(f"{PATH}/{name}", params={"after": after}).json()
+        counts.append(len(answer["records"]))
+        after, more = after + counts[-1], answer["more"]
+    assert counts == [2, 2, 2, 1]
+
+
 def test_they_are_tried_once_more_by_the_caller(client: TestClient, lake: Lake, name: str) -> None:
     assert client.post(f"{PATH}/{name}/retry").json()["written"] == 0
     done = client.post(f"{PATH}/{name}/retry", json={"missing": "null"}).json()

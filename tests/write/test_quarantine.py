@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePath
 
 import pyarrow as pa
 import pytest
 
 from lithify import Corruption, InvalidRequest, Lake, NotFound, Table
-from support.faults import ANY, FaultyStore, Stopped, stop
+from lithify.files.local import LocalStorage
+from support.faults import ANY, FaultyStore, Stopped, os_failure, stop
 from support.folders import copied
 
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int32())])
 BIG = 2**40
-RECORDS = [{"id": 1, "n": 1}, {"id": 2, "n": BIG}, {"id": 3, "n": "many"}, {"id": 4, "n": BIG + 1}]
+RECORDS: list[dict[str, object]] = [
+    {"id": 1, "n": 1},
+    {"id": 2, "n": BIG},
+    {"id": 3, "n": "many"},
+    {"id": 4, "n": BIG + 1},
+]
 
 
 @pytest.fixture
@@ -182,6 +189,135 @@ def test_what_fits_only_after_a_retry_that_died_is_not_taken_for_written(folder:
         assert table.to_arrow().num_rows == 3
 
 
+LACKING: list[dict[str, object]] = [{"id": 1, "n": 1}, {"id": 2, "n": BIG}, {"id": 3}]
+
+
+def raced(folder: Path, at: str, rival: Callable[[Table, str], None], missing: str | None = None) -> None:
+    """Two of LACKING are tried once more, and somebody else comes in between."""
+    with Lake(folder / "lake") as lake:
+        table = loaded(lake, folder, LACKING)
+        table.alter_column("n", type="int64")
+        name = name_in(table)
+
+    def come() -> None:
+        with Lake(folder / "lake") as other:
+            rival(other.table("s.t"), name)
+
+    with Lake(folder / "lake", store=FaultyStore(at, come)) as lake:
+        try:
+            lake.table("s.t").retry_quarantine(name, missing=missing)  # type: ignore[arg-type]
+        except NotFound:
+            assert lake.table("s.t").quarantine() == []
+
+
+def written_and_left(folder: Path) -> tuple[list[int], list[int]]:
+    with Lake(folder / "lake") as lake:
+        table = lake.table("s.t")
+        left = [json.loads(one.record)["id"] for found in table.quarantine() for one in table.quarantined(found.name)]
+        return sorted(table.to_arrow()["id"].to_pylist()), left
+
+
+@pytest.mark.parametrize("mine", [None, "null"])
+@pytest.mark.parametrize("others", [None, "null"])
+def test_of_two_who_try_at_once_each_record_is_written_or_left(
+    folder: Path, mine: str | None, others: str | None
+) -> None:
+    def rival(table: Table, name: str) -> None:
+        table.retry_quarantine(name, missing=others)  # type: ignore[arg-type]
+
+    raced(folder, "quarantine.staged", rival, mine)
+    found, left = written_and_left(folder)
+    assert sorted([*found, *left]) == [1, 2, 3]
+
+
+def test_who_looks_and_dies_takes_nothing_from_one_under_way(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the one under way leaves must not count as written once it fits."""
+
+    def rival(table: Table, name: str) -> None:
+        with monkeypatch.context() as dying:
+            dying.setattr("lithify.write.retry_quarantine._bounded", lambda *_: stop())
+            with pytest.raises(Stopped):
+                table.retry_quarantine(name)
+
+    raced(folder, "quarantine.staged", rival)
+    with Lake(folder / "lake") as lake:
+        table = lake.table("s.t")
+        for found in table.quarantine():
+            table.retry_quarantine(found.name, missing="null")
+    assert written_and_left(folder) == ([1, 2, 3], [])
+
+
+def test_what_was_staged_by_one_that_lost_goes(folder: Path) -> None:
+    """It says what that one would have left, which nobody may take for what is left."""
+
+    def rival(table: Table, name: str) -> None:
+        table.retry_quarantine(name)
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        raced(folder, "quarantine.staged", rival, "null")
+    assert written_and_left(folder) == ([1, 2], [3])
+    with Lake(folder / "lake") as lake:
+        table = lake.table("s.t")
+        name = name_in(table)
+        assert (table.retry_quarantine(name).written, table.retry_quarantine(name).left) == (0, 1)
+        assert not list((Path(lake.path) / "s/t/quarantine" / name).glob("retry-*"))
+    assert written_and_left(folder) == ([1, 2], [3])
+
+
+def test_records_that_another_takes_out_meanwhile_are_read_anew(folder: Path) -> None:
+    """A part of what was and a part of what is left are together neither."""
+    many: list[dict[str, object]] = [
+        {"id": 0, "n": 0},
+        *(dict[str, object](id=number, n=BIG) for number in range(1, 8_000)),
+        {"id": 8_000, "n": "many"},
+    ]
+    with Lake(folder / "lake") as lake:
+        table = loaded(lake, folder, many, None)
+        table.alter_column("n", type="int64")
+        name = name_in(table)
+
+    class Meanwhile(LocalStorage):
+        came = False
+
+        def read_range(self, path: PurePath, start: int, length: int) -> bytes:
+            if start and "quarantine" in path.parts and not self.came:
+                self.came = True
+                with Lake(folder / "lake") as other:
+                    other.table("s.t").retry_quarantine(name)
+            return super().read_range(path, start, length)
+
+    store = Meanwhile()
+    with Lake(folder / "lake", store=store) as lake:
+        done = lake.table("s.t").retry_quarantine(name)
+        assert store.came
+        assert (done.written, done.left) == (0, 1)
+        assert lake.table("s.t").to_arrow().num_rows == 8_000
+
+
+def test_what_fails_after_the_commit_is_no_failure_of_it(folder: Path) -> None:
+    fail = os_failure(errno.EIO)
+
+    class Broken(LocalStorage):
+        committed = False
+
+        def step(self, name: str) -> None:
+            if self.committed:
+                fail()
+            self.committed = name == "quarantine.committed"
+
+    with Lake(folder / "lake") as lake:
+        table = loaded(lake, folder)
+        table.alter_column("n", type="int64")
+        name = name_in(table)
+    with Lake(folder / "lake", store=Broken()) as lake:
+        assert lake.table("s.t").retry_quarantine(name).written == 2
+    with Lake(folder / "lake") as lake:
+        table = lake.table("s.t")
+        assert (table.retry_quarantine(name).written, table.retry_quarantine(name).written) == (2, 0)
+        assert rows(table) == {1: 1, 2: BIG, 4: BIG + 1}
+
+
 def test_only_what_is_old_is_purged(lake: Lake, folder: Path) -> None:
     table = loaded(lake, folder)
     old = name_in(table)
@@ -204,11 +340,22 @@ def test_a_wrong_age_is_refused(lake: Lake, folder: Path, wrong: object) -> None
     assert len(table.quarantine()) == 1
 
 
-def test_a_file_that_is_none_of_ours_is_named(lake: Lake, folder: Path) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"why": 1',
+        "[]",
+        '{"why": 1, "record": "{}"}',
+        '{"why": "x", "record": 2}',
+        '{"why": "x", "record": "{}", "line": "z"}',
+        '{"why": "x", "record": "\\ud800"}',
+    ],
+)
+def test_a_file_that_is_none_of_ours_is_named(lake: Lake, folder: Path, text: str) -> None:
     table = loaded(lake, folder)
     name = name_in(table)
     (part,) = (Path(lake.path) / "s/t/quarantine" / name).glob("part-*")
-    part.write_text('{"why": 1')
+    part.write_text(text)
     for call in (table.quarantined, table.retry_quarantine):
         with pytest.raises(Corruption, match="is no record that was set aside"):
             call(name)

@@ -80,6 +80,7 @@ if TYPE_CHECKING:
 
 COMPRESS_BYTES_MIN = 2**20
 HISTORY_MAX = 1_000
+PAGE_RECORDS_MAX = 1_000
 
 
 def only_local(what: str, instead: str) -> InvalidRequest:
@@ -355,8 +356,16 @@ class RemoteTable(TableMethods[PlannedCompaction]):
 
     def quarantined(self, name: str, limit: int = 100, after: int = 0) -> list[RecordSetAside]:
         """Those of one name: each as it came, where it stood, and why it is no row. `after`: pass over so many."""
-        found = self._get(f"/quarantine/{quote(name, safe='')}", {"limit": limit, "after": after})
-        return Listed(rebuilt(RecordSetAside, each) for each in field_of(found, "records"))
+        check_count("limit", limit, least=1, needed=True)
+        check_count("after", after, needed=True)
+        path, found, more = f"/quarantine/{quote(name, safe='')}", list[RecordSetAside](), True
+        while more and len(found) < limit:
+            page = {"limit": min(limit - len(found), PAGE_RECORDS_MAX), "after": after + len(found)}
+            answer = self._get(path, page)
+            records = [rebuilt(RecordSetAside, each) for each in field_of(answer, "records")]
+            found += records
+            more = bool(records) and field_of(answer, "more")
+        return Listed(found)
 
     def retry_quarantine(
         self, name: str, *, missing: MissingColumns | None = None, actor: str | None = None

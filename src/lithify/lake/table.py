@@ -8,8 +8,6 @@ import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import islice
-from sys import maxsize
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -410,13 +408,12 @@ class Table(TableMethods[CompactPlan]):
 
     def quarantined(self, name: str, limit: int = 100, after: int = 0) -> list[RecordSetAside]:
         """Those of one name: each as it came, where it stood, and why it is no row. `after`: pass over so many."""
-        from lithify.write.quarantine import lines_of, record_of
+        from lithify.write.quarantine import records_of
 
         check_count("limit", limit, least=1, needed=True)
         check_count("after", after, needed=True)
         check_text("name", name)
-        lines = islice(lines_of(self._handles, name), min(after, maxsize), min(after + limit, maxsize))
-        return Listed(record_of(line, self._handles, name) for line in lines)
+        return Listed(records_of(self._handles, name, limit, after)[0])
 
     def retry_quarantine(
         self, name: str, *, missing: MissingColumns | None = None, actor: str | None = None

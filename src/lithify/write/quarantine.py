@@ -9,18 +9,21 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import PurePath
+from sys import maxsize
 from typing import Any
 
 from lithify.core.json_out import dumps
 from lithify.core.results import RecordSetAside, SetAside
-from lithify.errors import Corruption, NotFound, did_you_mean
+from lithify.errors import Conflict, Corruption, NotFound, did_you_mean
 from lithify.files.storage import Storage
 from lithify.tables.handles import Handles
 
 CHUNK_BYTES = 1 << 20
 HOUR_MS = 3_600_000
 PART = "part-"
+ROUNDS_MAX = 20
 
 
 def set_aside(
@@ -64,9 +67,9 @@ def folder_of(handles: Handles, name: str) -> PurePath:
     return handles.folder / "quarantine" / name
 
 
-def sets_aside(handles: Handles) -> list[SetAside]:
-    """What is there, oldest first."""
-    found = [_described(handles, name) for name in _names(handles)]
+def sets_aside(handles: Handles, names: Sequence[str] | None = None, before_ms: float | None = None) -> list[SetAside]:
+    """What is there, oldest first; or of that, what has these names and was set aside before then."""
+    found = [_described(handles, name, before_ms) for name in (_names(handles) if names is None else names)]
     return sorted((each for each in found if each is not None), key=lambda each: (each.created, each.name))
 
 
@@ -78,11 +81,49 @@ def lines_of(handles: Handles, name: str) -> Iterator[bytes]:
         yield from _lines(store, folder / part)
 
 
+def records_of(
+    handles: Handles, name: str, limit: int, after: int, bytes_max: int | None = None
+) -> tuple[list[RecordSetAside], bool]:
+    """Some of that name, behind the first of them, and whether there are more. `bytes_max`: where a page ends, after
+    its first record at the earliest.
+    """
+    store, folder = handles.runtime.store, folder_of(handles, name)
+    for _ in range(ROUNDS_MAX):
+        check_there(handles, name)
+        before = state_of(store, folder)
+        try:
+            found, size = list[RecordSetAside](), 0
+            for line in islice(lines_of(handles, name), min(after, maxsize), None):
+                size += len(line)
+                if len(found) == limit or (found and bytes_max is not None and size > bytes_max):
+                    return found, True
+                found.append(record_of(line, handles, name))
+            return found, False
+        except (Corruption, NotFound):
+            if state_of(store, folder) == before:
+                raise
+    raise busy(handles, name)
+
+
+def state_of(store: Storage, folder: PurePath) -> list[tuple[str, int]]:
+    """Whoever takes records out leaves less than there was: what is the same before and after was not touched."""
+    return [(file.path, file.size_bytes) for file in store.entries(folder) if file.path.startswith(PART)]
+
+
+def busy(handles: Handles, name: str) -> Conflict:
+    return Conflict(f"others keep trying the records {name} of table {handles.name} once more: look again later")
+
+
 def record_of(line: bytes, handles: Handles, name: str) -> RecordSetAside:
     try:
         kept = json.loads(line)
         fields = {field: kept.get(field) for field in ("file", "line", "column")}
-        return RecordSetAside(kept["why"], kept["record"], **fields)
+        record = RecordSetAside(kept["why"], kept["record"], **fields)
+        if type(record.line) not in (int, type(None)):
+            raise TypeError
+        for text in (record.why, record.record, record.file or "", record.column or ""):
+            str.encode(text)
+        return record
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Corruption(
             f"a line in {folder_of(handles, name)} is no record that was set aside ({type(error).__name__}): correct "
@@ -96,10 +137,9 @@ def purge(handles: Handles, name: str | None = None, older_than_hours: float | N
         check_there(handles, name)
     store, gone = handles.runtime.store, list[SetAside]()
     cutoff_ms = handles.runtime.now_ms() - (older_than_hours or 0) * HOUR_MS
-    for each in sets_aside(handles):
-        if name in (None, each.name) and (not older_than_hours or each.created.timestamp() * 1000 < cutoff_ms):
-            store.delete_folder(folder_of(handles, each.name))
-            gone.append(each)
+    for each in sets_aside(handles, [name] if name is not None else None, cutoff_ms if older_than_hours else None):
+        store.delete_folder(folder_of(handles, each.name))
+        gone.append(each)
     if gone:
         store.sync_folder(handles.folder / "quarantine")
     return gone
@@ -120,13 +160,15 @@ def _names(handles: Handles) -> list[str]:
     return [name for name in handles.runtime.store.names(handles.folder / "quarantine") if not name.startswith(".")]
 
 
-def _described(handles: Handles, name: str) -> SetAside | None:
+def _described(handles: Handles, name: str, before_ms: float | None) -> SetAside | None:
     store, folder = handles.runtime.store, folder_of(handles, name)
     try:
         parts = parts_of(store, folder)
+        created_ms = max((store.modified_ms(folder / part) for part in parts), default=0.0)
+        if before_ms is not None and created_ms >= before_ms:
+            return None
         records = sum(1 for part in parts for _ in _lines(store, folder / part))
         size = sum(store.sizes(folder / part for part in parts))
-        created_ms = max((store.modified_ms(folder / part) for part in parts), default=0.0)
     except NotFound:  # purged or written anew meanwhile
         return None
     return SetAside(name, records, size, dt.datetime.fromtimestamp(created_ms / 1000, dt.UTC)) if parts else None

@@ -20,8 +20,11 @@ from lithify.http.routes.history import Reader
 from lithify.http.routes.table_maintenance import JsonIfAny
 from lithify.http.routes.tables import DAMAGED, TablePath
 from lithify.http.service import LakeDep
+from lithify.lake.internals import internals
+from lithify.write.quarantine import records_of
 
 RECORDS_MAX = 1_000
+BYTES_MAX = 8 * 2**20
 Writer = Annotated[Caller, needs("write", table=True)]
 Maintainer = Annotated[Caller, needs("maintain", table=True)]
 SetName = Annotated[
@@ -46,9 +49,10 @@ def show_quarantine(
     limit: Annotated[int, Query(description="Records at most.", ge=1, le=RECORDS_MAX)] = 100,
     after: Annotated[int, Query(description="Pass over so many.", ge=0)] = 0,
 ) -> RecordsSetAsideDocument:
-    """As they came, with the place where they stood."""
-    found = lake.table(name).quarantined(set_name, limit + 1, after)
-    return RecordsSetAsideDocument(table=name, name=set_name, records=found[:limit], more=len(found) > limit)
+    """As they came, with the place where they stood. An answer has 8 MiB of them at most, or one."""
+    handles = internals(lake.table(name)).handles
+    found, more = records_of(handles, set_name, limit, after, BYTES_MAX)
+    return RecordsSetAsideDocument(table=name, name=set_name, records=found, more=more)
 
 
 @router.post(
