@@ -30,7 +30,7 @@ from lithify import (
 )
 from lithify.backup import create
 from lithify.backup.place import BackupPlace
-from lithify.errors import Conflict
+from lithify.errors import Conflict, Unavailable
 from lithify.files.local import LocalStorage
 from lithify.files.user_files import named_place
 from lithify.tables.runtime import Owner
@@ -511,3 +511,23 @@ def test_a_mark_that_this_process_could_not_take_away_stops_nobody(lake: Lake, b
     create_backup(lake, backups)
 
     assert not (backups / "busy.json").exists()
+
+
+def test_a_removal_that_stops_says_which_backups_are_gone(
+    lake: Lake, backups: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(lake)
+    first, second = (create_backup(lake, backups).id for _ in range(2))
+    forget = BackupPlace.forget
+
+    def stopped(place: BackupPlace, id: str) -> None:
+        if id == second:
+            raise Unavailable("the disk refuses")
+        forget(place, id)
+
+    monkeypatch.setattr(BackupPlace, "forget", stopped)
+
+    with pytest.raises(Unavailable, match=f"the disk refuses .removed before that, for good: {first}."):
+        remove_backups(backups, [first, second])
+
+    assert BackupPlace(backups).ids() == [second]

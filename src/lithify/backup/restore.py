@@ -147,8 +147,14 @@ def _removed(place: BackupPlace, ids: Sequence[str] | None, keep: int | None) ->
         )
     gone = list(ids) if ids is not None else there[: -(keep or 1)]
     needed, deleted = place.named_by(place.manifest(id) for id in there if id not in gone), 0
-    for id in gone:
-        place.forget(id)
+    for number, id in enumerate(gone):
+        try:
+            place.forget(id)
+        except LithifyError as error:
+            if not number:
+                raise
+            error.message += f" (removed before that, for good: {', '.join(gone[:number])})"
+            raise
     try:
         for kind in ("data", "logs"):
             for name in list(place.store.below(place.path / kind)):
