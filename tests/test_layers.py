@@ -31,6 +31,7 @@ ROOMS = [
     {"lake"},
     {"backup"},
     {"http", "tools"},
+    {"flight"},
     {"cli"},
 ]
 HEIGHT = {room: height for height, rooms in enumerate(ROOMS) for room in rooms}
@@ -47,6 +48,7 @@ HOMES = {
     "starlette": {"http"},
     "uvicorn": {"http"},
     "httpx": {"client"},
+    "google": {"flight"},
 }
 # Pure values and decisions: whole rooms, and modules of others.
 PURE_ROOMS = {"core", "merge", "options", "text"}
@@ -60,6 +62,9 @@ PURE_MODULES = {
     "dml/assign.py",
     "dml/texts.py",
     "files/zorder_values.py",
+    "flight/messages.py",
+    "flight/metadata.py",
+    "flight/parameter_types.py",
     "index/key_ranges.py",
     "index/prune.py",
     "index/sort_keys.py",

@@ -223,6 +223,9 @@ class Settings(BaseSettings, TableOptions):  # type: ignore[misc]  # frozen too,
     query_rows_max: int = Field(
         10_000, ge=1, description="Rows in an answer of the service, unless the query asks for fewer; the rest is cut."
     )
+    flight_rows_max: int = Field(
+        1_000_000, ge=1, description="Rows in an answer over Flight SQL; a query with more is refused, never cut."
+    )
     statement_rows_max: int = Field(
         1_000_000, ge=1, description="Rows that one SQL statement may write, or match in the table that it writes to."
     )
@@ -257,6 +260,12 @@ class Settings(BaseSettings, TableOptions):  # type: ignore[misc]  # frozen too,
     )
     host: str = Field("127.0.0.1", description="Address that `lithify serve` listens on.")
     port: int = Field(8080, ge=0, le=65_535, description="Port that `lithify serve` listens on; 0: any free one.")
+    flight_port: int | None = Field(
+        None,
+        ge=0,
+        le=65_535,
+        description="Port on which `lithify serve` speaks Arrow Flight SQL, for BI tools and ADBC; 0: any free one.",
+    )
     tls_cert: Path | None = Field(None, description="Certificate chain (PEM) for `lithify serve`.")
     tls_key: Path | None = Field(None, description="Private key (PEM) of that certificate.")
     allowed_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)] = Field(

@@ -23,11 +23,13 @@ import httpx
 import pytest
 import trustme
 from fastapi import FastAPI
+from pyarrow import flight
 from typer.testing import CliRunner
 
 import lithify.cli
 from lithify import InvalidRequest, Lake, Settings, Unavailable
 from lithify.cli.main import app as cli
+from lithify.flight.messages import enveloped
 from lithify.http.server import Server, check_address, listen, tls_context
 from lithify.http.service import Service
 from lithify.http.tokens import Tokens
@@ -91,6 +93,19 @@ def start() -> Iterator[Start]:
     yield make
     for process in started:
         process.close()
+
+
+@pytest.mark.slow
+def test_flight_sql_beside_http(start: Start, lake_path: Path) -> None:
+    served = start("--lake", str(lake_path), "--json", "--flight-port", "0")
+    started = json.loads(served.line())
+    options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {started['token']}".encode())])
+    asked = flight.FlightDescriptor.for_command(enveloped("CommandStatementQuery", query="SELECT 1"))
+    with flight.connect(started["flight"]) as client:
+        assert client.get_flight_info(asked, options).total_records == 1
+        served.signal(signal.SIGTERM)
+        code, _, err = served.end()
+    assert code == 0, err
 
 
 @pytest.mark.slow

@@ -24,6 +24,8 @@ from lithify.errors import LithifyError
 from lithify.files.user_files import named_place
 
 if TYPE_CHECKING:
+    from lithify.flight.server import FlightServer
+    from lithify.http.service import Service
     from lithify.http.tokens import Tokens
     from lithify.lake.lake import Lake
     from lithify.settings import Settings
@@ -44,6 +46,16 @@ def serve(
     port: Annotated[
         int | None,
         typer.Option("--port", metavar="N", min=0, max=65_535, help="Which port. Default: 8080; 0: any free one."),
+    ] = None,
+    flight_port: Annotated[
+        int | None,
+        typer.Option(
+            "--flight-port",
+            metavar="N",
+            min=0,
+            max=65_535,
+            help="Speak Arrow Flight SQL there too, for BI tools and ADBC. 0: any free port.",
+        ),
     ] = None,
     tls_cert: Annotated[
         Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate chain (PEM): speak HTTPS.")
@@ -84,7 +96,7 @@ def serve(
     """
     need("server")
     share_heaps()
-    given = {"host": host, "port": port, "tls_cert": tls_cert, "tls_key": tls_key}
+    given = {"host": host, "port": port, "flight_port": flight_port, "tls_cert": tls_cert, "tls_key": tls_key}
     settings = session.settings.model_copy(update={name: value for name, value in given.items() if value is not None})
     if demo and session.lake_path:
         from lithify.tools.demo_lake import make_if_missing
@@ -141,7 +153,8 @@ def _serve(
             # Whoever keeps the first token out of what is printed keeps this out, too.
             code = None if token_file is not None else app.state.service.sign_in.code(("admin",))
             console = f"{url}/" + (f"#code={code}" if code is not None else "")
-        _tell_start(session, lake, url, console, tokens, secret, token_file)
+        flight_url = flight and _url(settings.host, flight.port, tls is not None, "grpc")
+        _tell_start(session, lake, url, flight_url, console, tokens, secret, token_file)
         internals(lake).warm()
         if maintenance:
             # What it imports and looks at first need not keep the first requests waiting.
@@ -155,6 +168,7 @@ def _serve(
         ended.callback(overdue.cancel)
 
     app = create_app(lake, settings, tokens, with_console=with_console)
+    flight = _flight_server(app.state.service)
     server = Server(
         app,
         settings,
@@ -164,7 +178,9 @@ def _serve(
         on_second_signal=lambda: _force(session, "ended at once", INTERRUPTED),
     )
     secret = _first_secret(tokens, token_file)
-    with only_public():
+    with only_public(), contextlib.ExitStack() as ending:
+        if flight is not None:
+            ending.callback(flight.close, settings.shutdown_s)
         server.run([socket])
     if problems:
         raise problems[0]
@@ -172,11 +188,25 @@ def _serve(
         _line({"event": "stopped"})
 
 
-def _url(host: str, port: int, tls: bool) -> str:
+def _flight_server(service: Service) -> FlightServer | None:
+    """It answers from here on, where it was asked for."""
+    settings = service.settings
+    if settings.flight_port is None:
+        return None
+    from lithify.flight.server import FlightServer
+
+    tls = None
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        tls = settings.tls_cert.read_bytes(), settings.tls_key.read_bytes()  # they were read once before, without error
+    return FlightServer(service, settings.host, settings.flight_port, tls)
+
+
+def _url(host: str, port: int, tls: bool, kind: str = "http") -> str:
     from lithify.http.hosts import EVERY_ADDRESS
 
     name = "127.0.0.1" if host in EVERY_ADDRESS else host
-    return f"{'https' if tls else 'http'}://{f'[{name}]' if ':' in name else name}:{port}"
+    protocol = {"http": ("http", "https"), "grpc": ("grpc", "grpc+tls")}[kind][tls]
+    return f"{protocol}://{f'[{name}]' if ':' in name else name}:{port}"
 
 
 def _first_secret(tokens: Tokens, token_file: Path | None) -> str | None:
@@ -191,6 +221,7 @@ def _tell_start(
     session: Session,
     lake: Lake,
     url: str,
+    flight: str | None,
     console: str | None,
     tokens: Tokens,
     secret: str | None,
@@ -199,10 +230,19 @@ def _tell_start(
     written = None if secret is None or token_file is None else str(token_file)
     if session.as_json:
         shown = None if written else secret
-        told = {"url": url, "console": console, "lake": str(lake.path), "token": shown, "token_file": written}
+        told = {
+            "url": url,
+            "flight": flight,
+            "console": console,
+            "lake": str(lake.path),
+            "token": shown,
+            "token_file": written,
+        }
         _line({"event": "started", **told})
         return
     session.out.message(f"serving {lake.path} at {url}", {}, f"what it can do: {url}/docs; Ctrl-C stops it")
+    if flight is not None:
+        session.out.note(f"Flight SQL at {flight}: the password of any user name is a token")
     if console is not None:
         signed_in = "#" in console
         session.out.commands("the console" + (", signed in: once, within a minute" if signed_in else ""), [console])

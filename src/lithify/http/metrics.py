@@ -49,6 +49,16 @@ class Metrics:
         self.seconds = Histogram(
             "lithify_http_request_seconds", until_answered, labels, buckets=_SECONDS, registry=counted
         )
+        self.flight_calls = Counter(
+            "lithify_flight_calls", "Calls of Flight SQL by method and code.", ["method", "code"], registry=counted
+        )
+        self.flight_seconds = Histogram(
+            "lithify_flight_call_seconds",
+            "Time of a call of Flight SQL.",
+            ["method"],
+            buckets=_SECONDS,
+            registry=counted,
+        )
         self.under_way = Gauge("lithify_http_requests_under_way", "Requests being answered.", registry=counted)
         self.registry.register(_Collected(lake))
         self.registry.register(_Joined(internals(lake).runtime.counters.registry))
@@ -59,6 +69,10 @@ class Metrics:
         method = method if method in _METHODS else OTHER
         self.requests.labels(route, method, str(status)).inc()
         self.seconds.labels(route, method).observe(seconds)
+
+    def observe_flight(self, method: str, code: str, seconds: float) -> None:
+        self.flight_calls.labels(method, code).inc()
+        self.flight_seconds.labels(method).observe(seconds)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)

@@ -97,6 +97,20 @@ class PagedAnswers:
             self._entries.move_to_end((owner, id))
             return entry.answer
 
+    def take(self, owner: str, id: str) -> Paged:
+        """It is fetched once: what is taken is kept no longer."""
+        found = self.get(owner, id)
+        self.drop(owner, id)
+        return found
+
+    def drop(self, owner: str, id: str) -> None:
+        with self._lock:
+            self._entries.pop((owner, id), None)
+
+    def forget_old(self) -> None:
+        with self._lock:
+            self._forget_old()
+
     def _forget_old(self) -> None:
         now = self.clock()
         for key in [key for key, entry in self._entries.items() if entry.until <= now]:

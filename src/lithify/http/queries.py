@@ -2,15 +2,12 @@
 
 A query gets a thread of its own kind, so that queries that wait for their turn never keep writes from theirs. If the
 client goes away, the query is cancelled: nobody would read its answer.
-
-Ids of queries carry the token's id inside the lake, so that callers see and cancel only their own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -20,7 +17,8 @@ from anyio import CapacityLimiter, to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lithify.errors import Cancelled, Conflict, LimitExceeded
+from lithify.errors import Cancelled
+from lithify.http.admission import CANCEL_AGAIN_S, LOOK_S, admitted
 from lithify.http.auth import BAD_TOKEN, CHALLENGE, Caller
 from lithify.http.documents.tables import answer_columns
 from lithify.http.errors import Refusal
@@ -28,24 +26,9 @@ from lithify.http.formats.negotiate import answered
 from lithify.http.service import Service
 from lithify.sql.limits import Answer
 
-# Beyond those that run: they wait in line inside the lake, for a bounded time.
-WAITING_MAX = 60
-SEPARATOR = ":"
-# How often a running query's token is looked at, and how soon one that was to be cancelled is cancelled again.
-LOOK_S, CANCEL_AGAIN_S = 0.5, 0.05
 AT_ONCE_VALUES_MAX = 1_000
 AT_ONCE_BYTES_MAX = 64 * 2**10
 Result = TypeVar("Result")
-
-
-def inner_id(caller: Caller, id: str) -> str:
-    return f"{caller.token.id}{SEPARATOR}{id}"
-
-
-def outer_id(caller: Caller, id: str) -> str | None:
-    """The id by which this caller knows a query of its own."""
-    own = caller.token.id + SEPARATOR
-    return id.removeprefix(own) if id.startswith(own) else None
 
 
 def lowered(asked: float | None, limit: float) -> float:
@@ -91,18 +74,7 @@ async def while_there(
     """Run something that is a query of the lake, by the id it is given, in a thread of its own. It is cancelled when
     the client goes away or its token is no longer valid.
     """
-    settings, token = service.settings, caller.token.id
-    if service.asking.total() >= settings.queries_max + WAITING_MAX:
-        raise LimitExceeded("too many queries wait already: send it again after a moment", limit="queue")
-    if service.asking[token] >= settings.token_queries + settings.token_waiting_max:
-        raise LimitExceeded(
-            "too many queries of this token wait already (token_waiting_max): send it again after a moment",
-            limit="queue",
-        )
-    known = id or uuid.uuid4().hex
-    inner = inner_id(caller, known)
-    service.asking[token] += 1
-    try:
+    with admitted(service, caller, id) as inner:
         # Never waited for: there are as many threads as slots.
         work = asyncio.ensure_future(to_thread.run_sync(run, inner, limiter=CapacityLimiter(1)))
         gone = asyncio.ensure_future(_gone(request))
@@ -124,12 +96,6 @@ async def while_there(
             gone.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await gone
-    except (Cancelled, Conflict) as error:
-        raise type(error)(error.public.replace(inner, known)) from error
-    finally:
-        service.asking[token] -= 1
-        if not service.asking[token]:
-            del service.asking[token]
 
 
 async def _gone(request: Request) -> None:

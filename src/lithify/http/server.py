@@ -138,7 +138,7 @@ def _is_local(host: str) -> bool:
         return False
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, option: str = "--port") -> socket.socket:
     """A socket that is bound and listens; the address in use, and others, as one clear error."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -157,12 +157,13 @@ def listen(host: str, port: int) -> socket.socket:
         match error.errno:
             case errno.EADDRINUSE:
                 raise Unavailable(
-                    f"port {port} of {host} is in use: end what listens there, or pass another --port (0: any free one)"
+                    f"port {port} of {host} is in use: end what listens there, or pass another {option} (0: any "
+                    "free one)"
                 ) from error
             case errno.EADDRNOTAVAIL:
                 raise InvalidRequest(f"{host} is no address of this machine: pass one that is as --host") from error
             case errno.EACCES | errno.EPERM:
-                raise Unavailable(f"no permission to listen on port {port}: pass one above 1023 as --port") from error
+                raise Unavailable(f"no permission to listen on port {port}: pass one above 1023 as {option}") from error
             case _:
                 raise Unavailable(f"cannot listen on {host}, port {port}: {error.strerror}") from error
     return found

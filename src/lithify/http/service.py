@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Annotated, cast
@@ -33,6 +34,7 @@ class Service:
     # Answers of which further pages may be asked for, and how many requests are at a query now, by token.
     answers: PagedAnswers = field(default_factory=PagedAnswers)
     asking: Counter[str] = field(default_factory=Counter)
+    asking_lock: threading.Lock = field(default_factory=threading.Lock)
     series: Series = field(default_factory=Series)
     upkeep: UpkeepMemory = field(default_factory=UpkeepMemory)
     response_memory: ResponseMemory = field(init=False)

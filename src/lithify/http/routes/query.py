@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from lithify.core.results import TableExplanation
 from lithify.errors import NotFound
+from lithify.http.admission import inner_id, outer_id
 from lithify.http.auth import Caller, needs
 from lithify.http.documents.tables import (
     SQL_EXAMPLES,
@@ -24,7 +25,7 @@ from lithify.http.formats.negotiate import ARROW, CSV, JSON, NDJSON, accepted, c
 from lithify.http.json_route import JsonRoute
 from lithify.http.openapi import NO_JSON, failing
 from lithify.http.paging import Paged
-from lithify.http.queries import answer_of, facts_of, in_thread, inner_id, outer_id, response_of, while_there
+from lithify.http.queries import answer_of, facts_of, in_thread, response_of, while_there
 from lithify.http.service import LakeDep, ServiceDep
 from lithify.lake.internals import internals
 

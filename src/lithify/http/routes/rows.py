@@ -15,6 +15,7 @@ from lithify.core.results import Commit, RestorePlan
 from lithify.core.schema import TableSchema
 from lithify.core.table_methods import OnMissing
 from lithify.errors import Conflict, InvalidRequest, NotFound
+from lithify.http.admission import outer_id
 from lithify.http.auth import Caller, needs
 from lithify.http.bodies import BodyDep
 from lithify.http.documents.tables import (
@@ -33,7 +34,7 @@ from lithify.http.formats.keys import bound, checked_keys, exact_at, exact_keys,
 from lithify.http.formats.negotiate import ARROW, CSV, JSON, NDJSON, answered, read_rows
 from lithify.http.json_route import JsonRoute
 from lithify.http.openapi import body_like, failing
-from lithify.http.queries import answer_of, facts_of, in_thread, outer_id, response_of, while_there
+from lithify.http.queries import answer_of, facts_of, in_thread, response_of, while_there
 from lithify.http.routes.query import ROW_ANSWERS, Format, TakesJson
 from lithify.http.routes.tables import DAMAGED, IdempotencyKey, SchemaFingerprint, TablePath
 from lithify.http.service import LakeDep, ServiceDep
