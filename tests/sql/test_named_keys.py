@@ -17,11 +17,12 @@ from lithify.sql.statements.named_keys import named_keys
         (
             "a > 1 AND id IN (1, 2) /* AND */ AND b LIKE 'x OR y'",
             (1, 2),
-            "a > 1 AND TRUE /* AND */ AND b LIKE 'x OR y'",
+            "a > 1 AND  TRUE  /* AND */ AND b LIKE 'x OR y'",
         ),
-        ("id IN (1) -- all\n AND (a = 1 OR b = 2)", (1,), "TRUE -- all\n AND (a = 1 OR b = 2)"),
-        ("id = 1 AND id IN (1, 2)", (1,), "TRUE AND id IN (1, 2)"),
-        ("NOT a AND id = 1", (1,), "NOT a AND TRUE"),
+        ("id IN (1) -- all\n AND (a = 1 OR b = 2)", (1,), " TRUE  -- all\n AND (a = 1 OR b = 2)"),
+        ("id = 1 AND id IN (1, 2)", (1,), " TRUE  AND id IN (1, 2)"),
+        ("NOT a AND id = 1", (1,), "NOT a AND  TRUE "),
+        ("id IN (1)AND b", (1,), " TRUE AND b"),
         ("exists (select 1 from u where u.x between 1 and 2) and id = 1", (1,), None),
     ],
 )

@@ -37,7 +37,8 @@ def named_keys(where: str, key: str, target: str) -> NamedKeys | None:
     for part in parts:
         values = _values(part, key, target)
         if values is not None:
-            rest = None if len(parts) == 1 else f"{where[: part[0].start]}TRUE{where[part[-1].end :]}"
+            # With blanks: `id IN (1)AND b` needs none.
+            rest = None if len(parts) == 1 else f"{where[: part[0].start]} TRUE {where[part[-1].end :]}"
             return NamedKeys(values, rest)
     return None
 
