@@ -47,6 +47,16 @@ def test_a_query_stands_where_values_may() -> None:
     )
 
 
+def test_a_comment_may_stand_wherever_a_blank_may() -> None:
+    query = "select id, count(*) from shop.s group /* by */ by id order -- 'by'\n by id"
+
+    found = parse(f"insert /* x */ into shop.t {query} /* now */ on -- y\n conflict do nothing")
+
+    assert isinstance(found, Insert)
+    assert found.source == query
+    assert found.on_conflict is not None
+
+
 def test_names_are_folded_as_the_engine_folds_them() -> None:
     found = parse('delete from shop.t as "T" where "T".x = 1')
 

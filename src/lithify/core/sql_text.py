@@ -76,6 +76,12 @@ def positioned_tokens(query: str) -> list[Token] | None:
     return None if _is_odd(found) else _positioned(found)
 
 
+def without_comments(query: str) -> str:
+    """A text of the same length with blanks for its comments, and as it is where it is not sure what they are."""
+    found = cut(query) if "--" in query or "/*" in query else None
+    return query if found is None else "".join(" " * len(text) if kind == "space" else text for kind, text in found)
+
+
 def all_tokens(query: str) -> list[Token]:
     """The words and where they seem to stand."""
     return _positioned(_tokens(query))

@@ -17,7 +17,7 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ErrorLevel, SqlglotError
 from sqlglot.tokenizer_core import TokenType
 
-from lithify.core.sql_text import words_of
+from lithify.core.sql_text import without_comments, words_of
 from lithify.errors import InvalidRequest
 from lithify.sql.guard import DEPTH_MAX, LENGTH_MAX, depth_of
 from lithify.sql.statements.ddl_grammar import DdlParser
@@ -69,7 +69,7 @@ def too_deep() -> InvalidRequest:
 
 class _Parser(DdlParser):
     def whole(self, text: str) -> Statement:
-        tokens = list(_DIALECT.tokenize(without_long_lists(text)))
+        tokens = list(_DIALECT.tokenize(without_long_lists(without_comments(text))))
         while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
             tokens.pop()
         if any(token.token_type is TokenType.SEMICOLON for token in tokens):
