@@ -24,6 +24,7 @@ from lithify.core.read_plan import ReadPlan
 from lithify.sql.empty_catalog import CATALOG, NAMESPACE, EmptyCatalog
 from lithify.sql.guard import check_plan, is_repeatable
 from lithify.sql.hot_views import SCANNED_ROWS_MAX, reads_little, reads_most
+from lithify.sql.in_subqueries import check_in_subqueries
 from lithify.sql.index_answers import answer_of
 from lithify.sql.literals import Constants
 from lithify.sql.pin_clock import asks_the_clock, at
@@ -155,6 +156,7 @@ def analyse(query: str, ctx: SessionContext, catalog: EmptyCatalog) -> QueryAnal
     first = constants.spelled()
     frame = _planned(ctx, first, query)
     check_plan(frame.logical_plan())
+    check_in_subqueries(frame.logical_plan(), query, _schemas(catalog))
     asked_for = plain_schema(frame.schema())
     names = asked_for.names if first == query else _names(ctx, query) or asked_for.names
     note, still = None, query
@@ -171,7 +173,7 @@ def analyse(query: str, ctx: SessionContext, catalog: EmptyCatalog) -> QueryAnal
     if text != first:
         frame = _planned(ctx, text, query)
     plan = frame.optimized_logical_plan()
-    schemas = {ref: planned.schema.columns for ref, planned in catalog.opened.items()}
+    schemas = _schemas(catalog)
     asked = requests(plan, schemas, NAMESPACE)
     if note is not None:
         asked = {ref: Request(request.columns, UNKNOWN, note) for ref, request in asked.items()}
@@ -183,6 +185,10 @@ def analyse(query: str, ctx: SessionContext, catalog: EmptyCatalog) -> QueryAnal
     analysis = QueryAnalysis(text, shape, found.names, plan, asked, catalog, care)
     analysis.repeatable = is_repeatable(analysis.text, query)
     return analysis
+
+
+def _schemas(catalog: EmptyCatalog) -> dict[TableRef, pa.Schema]:
+    return {ref: planned.schema.columns for ref, planned in catalog.opened.items()}
 
 
 def _planned(ctx: SessionContext, text: str, query: str) -> DataFrame:
