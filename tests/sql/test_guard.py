@@ -103,6 +103,18 @@ class TestRefused:
     def test_a_plan_that_only_reads_is_fine(self, query: str) -> None:
         check_plan(_context().sql(query).logical_plan())
 
+    @pytest.mark.parametrize(
+        "query",
+        [
+            "select * from (values (1, (select max(a) from t))) as v(x, y) where y > 1",
+            "with v as (values (2), ((select max(a) from t) + 1)) select * from v",
+        ],
+    )
+    def test_subqueries_in_values_are_told_to_be_selects(self, query: str) -> None:
+        plan = _context().sql(query).logical_plan()
+        with pytest.raises(InvalidRequest, match="a subquery stands within VALUES, .* UNION ALL"):
+            check_plan(plan)
+
 
 def _context() -> SessionContext:
     context = SessionContext()

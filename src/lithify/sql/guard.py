@@ -27,6 +27,8 @@ _NODE = re.compile(
     r"(?:Projection|Filter|Aggregate|Sort|Limit|Union|Distinct|DistinctOn|WindowAggr|Values|EmptyRelation|TableScan|"
     r"SubqueryAlias|Subquery|RecursiveQuery|Unnest|Repartition|(?:[A-Za-z]+ )?(?:Cross |Inner )?Join)\b"
 )
+# Of a row, as the engine shows it, a value that is a subquery, or has one.
+_IN_VALUES = re.compile(r"\(<subquery>\)")
 
 
 def check_text(query: str) -> Words:
@@ -92,6 +94,11 @@ def check_plan(plan: LogicalPlan) -> None:
         if _NODE.match(text) is None:
             kind = text.split(":", 1)[0].split(" ", 1)[0]
             raise InvalidRequest(f"the query is not accepted: only SELECT is, and this is {kind}")
+        if text.startswith("Values: ") and _IN_VALUES.search(text) is not None:
+            raise InvalidRequest(
+                "the query is not accepted: a subquery stands within VALUES, which the engine cannot evaluate there: write "
+                "that row as a SELECT, and put the rows together with UNION ALL"
+            )
         waiting.extend(node.inputs())
 
 
