@@ -72,6 +72,8 @@ def test_what_is_taken_finds_the_rows_that_are_meant(
 FORGOTTEN = [
     "a not in (select b from a.s) or id = 99",
     "not (a in (select b from a.s) and id < 99)",
+    "a not in -- these\n ( /* all */ (select b from a.s)) or id = 99",
+    "a not in (values ('x'), (null)) or id = 99",
     "(a in (select b from a.s)) is null",
     "(a in (select b from a.s)) is false",
     "(a not in (select b from a.s)) is true",

@@ -16,9 +16,10 @@ import pyarrow as pa
 from datafusion.expr import Expr
 from datafusion.plan import LogicalPlan
 
+from lithify.core.sql_text import without_comments
 from lithify.errors import InvalidRequest
 
-_SOUGHT = re.compile(r"\bin\b", re.IGNORECASE)
+_SOUGHT = re.compile(r"\bin[\s(]+(?:select|with|values)\b", re.IGNORECASE)
 _IS_ONE = "IN (<subquery>)"
 # Of a subquery's own conditions the engine shows the text alone.
 _WITHIN = re.compile(r"\s+Filter: (?=.*(?: OR |CASE )).*?(\S+ NOT IN \(<subquery>\)|NOT [^()]*IN \(<subquery>\))")
@@ -34,8 +35,9 @@ _TESTS = {"IsTrue": True, "IsNotTrue": True, "IsFalse": False, "IsNotFalse": Fal
 
 def check_in_subqueries(plan: LogicalPlan, query: str, schemas: Mapping[object, pa.Schema]) -> None:
     """InvalidRequest for a plan, not yet optimised, that holds such a condition. `schemas`: of the tables it names."""
-    if _SOUGHT.search(query) is None or _IS_ONE not in (text := plan.display_indent()):
+    if _SOUGHT.search(without_comments(query)) is None:
         return
+    text = plan.display_indent()
     waiting, seen = [plan], set[str]()
     while waiting:
         node = waiting.pop()
