@@ -13,7 +13,9 @@ from lithify import InvalidRequest, Lake
 
 T = pa.table(
     {"id": [1, 2, 3, 4], "a": ["x", "y", None, "w"], "k": [1, 1, 2, 2]},
-    schema=pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("a", pa.string()), pa.field("k", pa.int64())]),
+    schema=pa.schema(
+        [pa.field("id", pa.int64(), nullable=False), pa.field("a", pa.string()), pa.field("k", pa.int64())]
+    ),
 )
 S = pa.table({"b": ["x", None], "k": [1, 2]}, schema=pa.schema([pa.field("b", pa.string()), pa.field("k", pa.int64())]))
 N = pa.table({"m": [1, 2]}, schema=pa.schema([pa.field("m", pa.int64(), nullable=False)]))
@@ -61,9 +63,7 @@ def oracle() -> Iterator[duckdb.DuckDBPyConnection]:
         "id in (select id from a.t where a is null and id in (select m + 2 from a.n) or k = 1)",
     ],
 )
-def test_what_is_taken_finds_the_rows_that_are_meant(
-    lake: Lake, oracle: duckdb.DuckDBPyConnection, where: str
-) -> None:
+def test_what_is_taken_finds_the_rows_that_are_meant(lake: Lake, oracle: duckdb.DuckDBPyConnection, where: str) -> None:
     query = f"select id from a.t where {where} order by id"
 
     assert lake.sql(query).to_pylist() == oracle.sql(query).to_arrow_table().to_pylist()

@@ -96,8 +96,8 @@ def check_plan(plan: LogicalPlan) -> None:
             raise InvalidRequest(f"the query is not accepted: only SELECT is, and this is {kind}")
         if text.startswith("Values: ") and _IN_VALUES.search(text) is not None:
             raise InvalidRequest(
-                "the query is not accepted: a subquery stands within VALUES, which the engine cannot evaluate there: write "
-                "that row as a SELECT, and put the rows together with UNION ALL"
+                "the query is not accepted: a subquery stands within VALUES, which the engine cannot evaluate there: "
+                "write that row as a SELECT, and put the rows together with UNION ALL"
             )
         waiting.extend(node.inputs())
 

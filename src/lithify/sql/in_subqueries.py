@@ -1,10 +1,10 @@
 """`x NOT IN (SELECT …)` where the engine forgets NULLs, and would find, or delete, other rows.
 
-Whether x is among some rows is unknown where x is NULL, or one of the rows is and no other is equal. The engine keeps to
-that where NOT IN is all that a condition says, or stands beside AND alone. Everywhere else it takes unknown for no: which is
-right as long as no and unknown come to the same, as `x IN (…)` beside OR does, and wrong where a NOT, IS NULL or a function
-makes a difference of them. There, and where a NOT IN names columns of the query around it, it is refused, unless both
-sides are columns of tables that hold no NULLs. `NOT EXISTS` says what is meant, and is never unknown.
+Whether x is among some rows is unknown where x is NULL, or one of the rows is and no other is equal. The engine keeps
+to that where NOT IN is all that a condition says, or stands beside AND alone. Everywhere else it takes unknown for no:
+which is right as long as the two come to the same, as they do for `x IN (…)` beside OR, and wrong where a NOT, IS NULL
+or a function tells them apart. There, and where a NOT IN names columns of the query around it, it is refused, unless
+both sides are columns of tables that hold no NULLs. `NOT EXISTS` says what is meant, and is never unknown.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def _refused(said: str) -> InvalidRequest:
     said = said.replace("(<subquery>)", "(SELECT …)")
     shown = said if len(said) <= 120 else f"{said[:117]}..."
     return InvalidRequest(
-        f"the query is not accepted: NULLs would be forgotten in {shown}, which stands beside OR, within NOT, CASE or a "
-        "function, or names columns of the query around it: write NOT EXISTS (SELECT 1 FROM … WHERE … = …) for NOT IN"
+        f"the query is not accepted: NULLs would be forgotten in {shown}, which stands beside OR, within NOT, CASE or "
+        "a function, or names columns of the query around it: write NOT EXISTS (SELECT 1 FROM … WHERE … = …) for NOT IN"
     )
 
 
@@ -117,4 +117,3 @@ def _is_never_null(expr: Expr, node: LogicalPlan, schemas: Sequence[pa.Schema]) 
     names = {column[1], found.expr().to_variant().name()}
     fields = [field for schema in schemas for field in schema if field.name in names]
     return not any(field.nullable for field in fields)
-
