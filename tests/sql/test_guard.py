@@ -112,7 +112,7 @@ class TestRefused:
     )
     def test_subqueries_in_values_are_told_to_be_selects(self, query: str) -> None:
         plan = _context().sql(query).logical_plan()
-        with pytest.raises(InvalidRequest, match="a subquery stands within VALUES, .* UNION ALL"):
+        with pytest.raises(InvalidRequest, match=r"a subquery stands within VALUES, .* UNION ALL"):
             check_plan(plan)
 
 

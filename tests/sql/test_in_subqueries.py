@@ -92,7 +92,7 @@ FORGOTTEN = [
 
 @pytest.mark.parametrize("where", FORGOTTEN)
 def test_where_nulls_would_be_forgotten_it_is_refused(lake: Lake, where: str) -> None:
-    with pytest.raises(InvalidRequest, match="NULLs would be forgotten in .* NOT EXISTS"):
+    with pytest.raises(InvalidRequest, match=r"NULLs would be forgotten in .* NOT EXISTS"):
         lake.sql(f"select id from (select * from a.t) as t where {where}")
 
 
