@@ -16,6 +16,7 @@ import pyarrow as pa
 from datafusion.expr import Expr
 from datafusion.plan import LogicalPlan
 
+from lithify.core.names import TableRef
 from lithify.core.sql_text import without_comments
 from lithify.errors import InvalidRequest
 
@@ -33,7 +34,7 @@ _CHANGED_INSIDE = ("Join(", "Aggregate(", "Union(", "Window(", "Unnest(", "Value
 _TESTS = {"IsTrue": True, "IsNotTrue": True, "IsFalse": False, "IsNotFalse": False}
 
 
-def check_in_subqueries(plan: LogicalPlan, query: str, schemas: Mapping[object, pa.Schema]) -> None:
+def check_in_subqueries(plan: LogicalPlan, query: str, schemas: Mapping[TableRef, pa.Schema]) -> None:
     """InvalidRequest for a plan, not yet optimised, that holds such a condition. `schemas`: of the tables it names."""
     if _SOUGHT.search(without_comments(query)) is None:
         return
