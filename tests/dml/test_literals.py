@@ -52,3 +52,16 @@ def test_statements_change_the_rows_that_they_mean(lake: Lake, door: str) -> Non
             wrong.append((texts[door], answer(case, ROWS), found))
 
     assert wrong == []
+
+
+@pytest.mark.parametrize("more", [0, 40], ids=["short", "long"])
+def test_numbers_of_values_are_doubles_beside_a_float_however_many_there_are(more: int) -> None:
+    values = ", ".join(["(0.1)", "(2.0)", *(f"({1000 + number}.5)" for number in range(more))])
+    with memory_folder() as path, Lake(path / "lake") as lake:
+        schema = pa.schema([("id", pa.int64()), ("x", pa.float64())])
+        table = lake.create_table("m.f", schema, key="id")
+        table.upsert([{"id": id, "x": x} for id, x in enumerate((0.1, 2.0, 1e300, float("nan")))])
+
+        done = lake.execute(f"DELETE FROM m.f AS f USING (VALUES {values}) AS s(v) WHERE f.x = s.v")
+
+        assert (done.deleted, table.to_arrow(columns=["id"]).column("id").to_pylist()) == (2, [2, 3])

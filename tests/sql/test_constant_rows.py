@@ -13,6 +13,7 @@ from lithify.sql.statements.constant_rows import ROWS_MIN, without_constant_rows
 from support.effort import examples
 
 TEXTS = ["'a'", "''", "'it''s'", "'ü'", "'1.5'", "'2024-01-01'", "'a, (b)'", "'''--'", "'values ('", "'\n'"]
+FAR = "('9999-12-31')"
 
 
 def integer(chance: random.Random) -> str:
@@ -74,6 +75,11 @@ def test_rows_and_types_are_those_of_the_engine(folder: Path) -> None:
         (f"  Values\n{numbered()}\n", "  SELECT * FROM g\n"),
         (f"select * from (values {numbered()} ) as v (a)", "select * from (SELECT * FROM g ) as v (a)"),
         (f"with s as (values{numbered()}) select 1", "with s as (SELECT * FROM g) select 1"),
+        (
+            f'SELECT * FROM (VALUES {numbered()}, (0.5)) AS "s"("a ""b""", "c")',
+            'SELECT * FROM (SELECT * FROM g) AS "s"("a ""b""", "c")',
+        ),
+        (f"with s as (values{numbered()}, (null)) select 1.5", "with s as (SELECT * FROM g) select 1.5"),
         (f"select ';' from ( /* , */ VALUES {numbered()})", None),
     ],
 )
@@ -99,6 +105,9 @@ def test_a_values_is_taken_out_where_it_is_a_query(query: str, left: str | None)
         pytest.param(f"VALUES {numbered()}, (٣)", id="other digits"),
         pytest.param(f"VALUES {numbered()},", id="a comma at the end"),
         pytest.param(f"VALUES {numbered()} ORDER BY 1", id="more behind it"),
+        pytest.param(f"SELECT * FROM (VALUES {numbered()}, (0.5)) AS s(a) WHERE a = 1", id="a decimal beside columns"),
+        pytest.param(f"SELECT * FROM t, (VALUES {numbered()}, (-0.5)) AS s", id="a decimal beside a table"),
+        pytest.param(f"SELECT x IN (VALUES {', '.join([FAR] * ROWS_MIN)})", id="times beside a column"),
         pytest.param(f"VALUES {listed([['null']] * ROWS_MIN)}", id="nulls alone"),
         pytest.param(f"SELECT 'values {numbered()}'", id="in a text"),
         pytest.param(f"SELECT ( -- values {numbered()}\n)", id="in a comment"),

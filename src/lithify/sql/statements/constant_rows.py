@@ -2,7 +2,9 @@
 
 The engine plans each value of a VALUES as an expression: a thousand rows take it ten times as long as what is then done
 with them. Rows of numbers, texts, truth values and NULL are read here instead, and have the types that the engine
-gives them (a test compares). Everything else is left to it, and so is saying what is wrong.
+gives them (a test compares). Everything else is left to it, and so is saying what is wrong. Where rows are not all
+that is asked, but stand beside columns, so are numbers with a point and times: what these are depends on the column
+(`literals.py`).
 """
 
 from __future__ import annotations
@@ -27,6 +29,10 @@ _ANY_CELL = re.compile(_CELL)
 _NEXT = re.compile(rf"{_GAP},{_GAP}(?=\()")
 _ENDS_QUERY = re.compile(rf"{_GAP}(?:\)|\Z)")
 _CELLS_MAX = 1_000
+_NAME = r'(?:\w+|"(?:[^"]|"")*")'
+_ALL_BEFORE = re.compile(rf"(?:SELECT \* FROM{_GAP}\()?", re.IGNORECASE)
+_ALL_BEHIND = re.compile(rf"\)?{_GAP}(?:AS {_NAME}(?:\({_NAME}(?:, {_NAME})*\))?)?", re.IGNORECASE)
+_TIME = re.compile(r"'\d{4}-\d\d")
 
 
 def without_constant_rows(query: str, name: str) -> tuple[str, pa.Table | None]:
@@ -39,7 +45,10 @@ def without_constant_rows(query: str, name: str) -> tuple[str, pa.Table | None]:
     if not _begins_query(query[:begin]):
         return query, None
     rows, end = _rows(query, found.end() - 1)
-    table = _table(rows) if len(rows) >= ROWS_MIN and _ENDS_QUERY.match(query, end) else None
+    if len(rows) < ROWS_MIN or _ENDS_QUERY.match(query, end) is None:
+        return query, None
+    is_all = _ALL_BEFORE.fullmatch(query[:begin].strip()) and _ALL_BEHIND.fullmatch(query[end:].strip())
+    table = _table(rows) if is_all or not _depends(query[begin:end]) else None
     return (query, None) if table is None else (f"{query[:begin]}SELECT * FROM {name}{query[end:]}", table)
 
 
@@ -51,6 +60,12 @@ def _begins_query(before: str) -> bool:
     if not tokens:
         return tokens is not None and not before.strip()
     return tokens[-1].text == "(" and not before[tokens[-1].end :].strip()
+
+
+def _depends(rows: str) -> bool:
+    """Whether one of the constants is what it stands beside."""
+    found = (cell[0] for cell in _ANY_CELL.finditer(rows))
+    return any(_TIME.match(cell) if cell[0] == "'" else "." in cell for cell in found)
 
 
 def _rows(query: str, at: int) -> tuple[list[tuple[str, ...]], int]:
