@@ -8,8 +8,10 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
+from datafusion import SessionContext
 
 from lithify import InvalidRequest, Lake
+from lithify.sql.in_subqueries import check_in_subqueries
 
 T = pa.table(
     {"id": [1, 2, 3, 4], "a": ["x", "y", None, "w"], "k": [1, 1, 2, 2]},
@@ -94,6 +96,19 @@ FORGOTTEN = [
 def test_where_nulls_would_be_forgotten_it_is_refused(lake: Lake, where: str) -> None:
     with pytest.raises(InvalidRequest, match=r"NULLs would be forgotten in .* NOT EXISTS"):
         lake.sql(f"select id from (select * from a.t) as t where {where}")
+
+
+def test_a_long_constant_is_looked_at_once() -> None:
+    """Of a condition within a subquery the engine shows the text alone."""
+    context = SessionContext()
+    context.register_record_batches("t", [T.to_batches()])
+    inner = f"select id from t where a = '{'x' * 200_000}' or k in (select k from t)"
+    plain = f"select id from t where id in ({inner})"
+    negated = f"select id from t where id in ({inner.replace('k in', 'k not in')})"
+
+    check_in_subqueries(context.sql(plain).logical_plan(), plain, {})
+    with pytest.raises(InvalidRequest, match="NULLs would be forgotten"):
+        check_in_subqueries(context.sql(negated).logical_plan(), negated, {})
 
 
 def test_a_statement_that_would_delete_other_rows_deletes_none(lake: Lake) -> None:

@@ -23,7 +23,8 @@ from lithify.errors import InvalidRequest
 _SOUGHT = re.compile(r"\bin[\s(]+(?:select|with|values)\b", re.IGNORECASE)
 _IS_ONE = "IN (<subquery>)"
 # Of a subquery's own conditions the engine shows the text alone.
-_WITHIN = re.compile(r"\s+Filter: (?=.*(?: OR |CASE )).*?(\S+ NOT IN \(<subquery>\)|NOT [^()]*IN \(<subquery>\))")
+_NEGATED = re.compile(r"(?:\S+ NOT|NOT \S+) \Z")
+_LOOK_BACK_MAX = 200
 # What leaves the columns of tables as they are.
 _PLAIN = re.compile(r"(?:Filter|TableScan|SubqueryAlias|Inner Join|Cross Join)\b")
 _PLAIN_INSIDE = re.compile(
@@ -50,8 +51,15 @@ def check_in_subqueries(plan: LogicalPlan, query: str, schemas: Mapping[TableRef
             if not _is_never_null(found, node, list(schemas.values())):
                 raise _refused(found.canonical_name())
     for line in text.splitlines():
-        if line.strip() not in seen and (within := _WITHIN.match(line)) is not None:
-            raise _refused(within[1])
+        if (said := line.strip()).startswith("Filter: ") and said not in seen and (" OR " in said or "CASE " in said):
+            _check_inner(said)
+
+
+def _check_inner(condition: str) -> None:
+    for one in re.finditer(re.escape(_IS_ONE), condition):
+        before = _NEGATED.search(condition[max(0, one.start() - _LOOK_BACK_MAX) : one.start()])
+        if before is not None:
+            raise _refused(before[0] + _IS_ONE)
 
 
 def _refused(said: str) -> InvalidRequest:
