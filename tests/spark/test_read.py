@@ -12,6 +12,11 @@ import pytest
 
 from lithify import Corruption, Lake, Settings, Table
 
+pytest.importorskip("pyspark")
+
+from lithify.spark import overlay, read
+from lithify.spark.read import scan
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -205,3 +210,71 @@ def test_a_lost_overlay_is_laid_down_again(lake: Lake, spark: SparkSession) -> N
     shutil.rmtree(lake.path / "s" / "t" / "index")
 
     assert table.to_spark(spark).count() == 1
+
+
+@pytest.mark.parametrize("handed_words_max", [0, 1 << 18])
+@pytest.mark.parametrize("first", [-7_000, 0, 5_000_000_000])
+def test_hidden_rows_are_told_alike_by_a_file_of_bits_and_by_bits_that_come_with_the_query(
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, handed_words_max: int, first: int
+) -> None:
+    monkeypatch.setattr(overlay, "HANDED_MAX_WORDS", handed_words_max)
+    table = lake.create_table("s.t", pa.schema([("id", pa.int64()), ("v", pa.int64())]), key="id")
+    table.upsert([{"id": first + n, "v": n} for n in range(-50, 2_000)])
+    table.fold()
+    table.upsert([{"id": first + n, "v": -n} for n in range(0, 2_000, 13)])
+    table.delete([first + n for n in range(-10, 2_000, 77)])
+
+    assert len(same_on_both(table, spark)) == 2_050 - 27
+    staged = [file.name for file in (lake.path / "s" / "t" / "index").glob("overlay-*/*")]
+    assert staged.count("filter.parquet") == (handed_words_max == 0)
+
+
+def test_a_read_after_a_change_lists_no_file_of_base_again(
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scanned: list[int] = []
+
+    def noted(session: SparkSession, files: Any, columns: pa.Schema) -> DataFrame:
+        scanned.append(len(files))
+        return scan(session, files, columns)
+
+    monkeypatch.setattr(read, "scan", noted)
+    table = lake.create_table("s.t", pa.schema([("id", pa.int64()), ("x", pa.float64())]), key="id")
+    table.upsert([{"id": n, "x": n / 3} for n in range(100)])
+    table.fold()
+    for number in range(3):
+        table.upsert([{"id": number, "x": float("nan")}])
+        assert table.to_spark(spark).where("isnan(x)").count() == number + 1
+    assert scanned == [1]
+
+    table.fold()
+    assert table.to_spark(spark).where("isnan(x)").count() == 3
+    assert scanned == [1, 1]
+
+
+def test_a_file_that_another_was_put_in_place_of_is_scanned_anew(lake: Lake, spark: SparkSession) -> None:
+    table = lake.create_table("s.t", pa.schema([("id", pa.int64()), ("v", pa.int64())]), key="id")
+    table.upsert([{"id": 1, "v": 1}, {"id": 2, "v": 2}])
+    table.fold()
+    table.upsert([{"id": 1, "v": 3}])
+    assert table.to_spark(spark).count() == 2
+    file = table.base_path / table.snapshot().base[0].path
+    file.write_bytes(file.read_bytes() + b"\0")
+
+    table.upsert([{"id": 1, "v": 4}])
+    with pytest.raises(Corruption, match=file.name):
+        table.to_spark(spark)
+
+
+def test_frames_of_two_snapshots_are_told_apart_in_a_join(lake: Lake, spark: SparkSession) -> None:
+    """Also where no commit between them has changed a file of base."""
+    table = lake.create_table("s.t", pa.schema([("id", pa.int64()), ("v", pa.int64())]), key="id")
+    table.upsert([{"id": n, "v": n} for n in range(10)])
+    table.fold()
+    before = table.snapshot()
+    table.upsert([{"id": 3, "v": 30}, {"id": 5, "v": 50}])
+    old, new = table.to_spark(spark, as_of=before), table.to_spark(spark)
+
+    changed = new.join(old, (new["id"] == old["id"]) & (new["v"] != old["v"])).select(new["id"], old["v"], new["v"])
+
+    assert sorted(map(tuple, changed.collect())) == [(3, 3, 30), (5, 5, 50)]

@@ -4,7 +4,8 @@ The driver has resolved the changes into two Arrow tables: `dropped`, the keys o
 `rows`, what to show instead. `stage` lays them down once as Parquet (shipping them with every query is what
 costs), and `merge` hides the dropped rows in the cheapest exact way:
 
-- BITMAP: one integer-like key in a narrow range. One bit per value, in a one-row file: no join.
+- BITMAP: one integer-like key in a narrow range. One bit per value: no join. Few bits are handed over with the query,
+  which spares Spark a job that fetches them; more of them are a one-row file.
 - JOIN: any other key. A broadcast anti-join; beyond some millions of keys Spark chooses the join itself.
 - POSITIONS: a JOIN whose rows `locate` has looked up. Base files never change, so "row 17 of file A" stays
   true; the filter is a bitmap over positions, and the key column (dear to read, if it is text) stays unread.
@@ -39,6 +40,7 @@ FREE_BITS = 1 << 24  # 2 MB are broadcast in no time, however few keys they stan
 BITS_PER_KEY = 1 << 10
 BROADCAST_MAX_KEYS = 4_000_000
 SCALAR_MAX_WORDS = 1 << 20
+HANDED_MAX_WORDS = 1 << 18
 MAX_SLOT_BITS = 16
 ROW_GROUP_ROWS = 131_072  # so that several tasks can share a large file of rows
 
@@ -60,7 +62,8 @@ class StagedOverlay:
 
     kind: FilterKind
     rows_path: str | None = None
-    filter_path: str | None = None  # the keys (JOIN), or one row with an array of 64-bit words
+    # The keys (JOIN), or one row with an array of 64-bit words; None: words that are handed over with the query.
+    filter_path: str | None = None
     keys: int = 0
     null_safe: bool = False
     words: int = 0
@@ -94,15 +97,15 @@ def stage(folder: PurePath, dropped: pa.Table, rows: pa.Table, *, null_safe: boo
     if rows.num_rows:
         files["rows.parquet"] = rows
         staged = replace(staged, rows_path=_uri(folder / "rows.parquet"))
-    if staged.kind is not FilterKind.NONE:
+    if staged.kind is FilterKind.JOIN:
         files["filter.parquet"] = dropped
-        staged = replace(staged, filter_path=_uri(folder / "filter.parquet"))
     if staged.kind is FilterKind.BITMAP:
-        values = _ordinals(dropped.column(0))
-        low, high, step = _range(values)
-        words = _bits((values - low) // step, (high - low) // step + 1)
-        files["filter.parquet"] = _one_row(words)
-        staged = replace(staged, low=low, high=high, step=step, words=len(words))
+        low, high, step = _range(_ordinals(dropped.column(0)))
+        staged = replace(staged, low=low, high=high, step=step, words=(high - low) // step // 64 + 1)
+        if staged.words > HANDED_MAX_WORDS:
+            files["filter.parquet"] = _one_row(_words(staged, dropped))
+    if "filter.parquet" in files:
+        staged = replace(staged, filter_path=_uri(folder / "filter.parquet"))
     stage_folder(folder, files, ROW_GROUP_ROWS)
     return staged
 
@@ -157,29 +160,34 @@ def merge(
     clean: DataFrame | None,
     touched: DataFrame | None,
     staged: StagedOverlay,
+    dropped: pa.Table,
     schema: StructType,
     key: Sequence[str],
 ) -> DataFrame:
-    """The fresh table: `clean`, what the overlay leaves of `touched`, and the overlay's rows."""
+    """The fresh table: `clean`, what the overlay leaves of `touched`, and the overlay's rows. `dropped`: as staged."""
     parts = [clean] if clean is not None else []
     if touched is not None:
-        parts.append(_hide(spark, touched, staged, schema, key))
+        parts.append(_hide(spark, touched, staged, dropped, schema, key))
     if staged.rows_path is not None:
         parts.append(staged_rows(spark, staged.rows_path, schema))
     if not parts:
         return no_rows(spark, schema)
-    columns = [_column(name) for name in schema.names]
-    return reduce(DataFrame.unionAll, [part.select(*columns) for part in parts])
+    return reduce(DataFrame.unionAll, parts)
 
 
 def _hide(
-    spark: SparkSession, touched: DataFrame, staged: StagedOverlay, schema: StructType, key: Sequence[str]
+    spark: SparkSession,
+    touched: DataFrame,
+    staged: StagedOverlay,
+    dropped: pa.Table,
+    schema: StructType,
+    key: Sequence[str],
 ) -> DataFrame:
-    if staged.filter_path is None:
+    if staged.kind is FilterKind.NONE:
         return touched
     if staged.kind is FilterKind.JOIN:
         return _anti_join(spark, touched, staged, schema, key, "left_anti")
-    one_row = staged_rows(spark, staged.filter_path, StructType([StructField(_WORDS, ArrayType(LongType()))]))
+    one_row = _words_frame(spark, staged, dropped)
     words, source = one_row.scalar(), touched
     if staged.kind is FilterKind.POSITIONS:
         source = _with_position(touched, schema.names)
@@ -192,7 +200,15 @@ def _hide(
         hidden = _bit(words, head + F.col(_ROW), 0)
     else:
         hidden = _bit_of_value(words, staged, schema[key[0]])
-    return source.filter(~F.coalesce(hidden, F.lit(False)))
+    left = source.filter(~F.coalesce(hidden, F.lit(False)))
+    return left if source is touched else left.select(*[_column(name) for name in schema.names])
+
+
+def _words_frame(spark: SparkSession, staged: StagedOverlay, dropped: pa.Table) -> DataFrame:
+    one_row = StructType([StructField(_WORDS, ArrayType(LongType()))])
+    if staged.filter_path is None:
+        return spark.createDataFrame(_one_row(_words(staged, dropped)), one_row)
+    return staged_rows(spark, staged.filter_path, one_row)
 
 
 def _bit_of_value(words: Column, staged: StagedOverlay, field: StructField) -> Column:
@@ -266,10 +282,20 @@ def _ordinals(column: Any) -> _Ints:
 
 
 def _range(values: _Ints) -> tuple[int, int, int]:
-    """Lowest, highest, and the step that all distances share (whole seconds in microseconds, say)."""
+    """Lowest, highest, and the step that all distances share (whole seconds in microseconds, say).
+
+    The lowest stands in the code that Spark compiles for a query. Without a step it is rounded down, which adds an
+    eighth to the range at most: after the next change it is mostly the same, and so is the code.
+    """
     low, high = int(values.min()), int(values.max())
     step = 1 if high - low >= 1 << 62 else max(1, int(np.gcd.reduce(values - low)))  # beyond, it may not fit
-    return low // 64 * 64 if step == 1 else low, high, step
+    unit = 1 << max(6, (high - low).bit_length() - 4)
+    return low // unit * unit if step == 1 else low, high, step
+
+
+def _words(staged: StagedOverlay, dropped: pa.Table) -> _Ints:
+    index = (_ordinals(dropped.column(0)) - staged.low) // staged.step
+    return _bits(index, (staged.high - staged.low) // staged.step + 1)
 
 
 def _bits(index: _Ints, size: int) -> _Ints:

@@ -38,7 +38,8 @@ class _Staged:
 def read_files(spark: SparkSession, paths: Sequence[str], schema: StructType) -> DataFrame:
     """Rows of these columns. A column that a file lacks is null; a page that fails its checksum is an error."""
     frame = whole_files(spark).schema(schema).parquet(*map(literal, paths))
-    return frame.select(*[_column(field) for field in schema.fields])
+    floating = [field for field in schema.fields if isinstance(field.dataType, DoubleType | FloatType)]
+    return frame.withColumns({field.name: _as_it_is(field) for field in floating}) if floating else frame
 
 
 def scan_files(
@@ -93,8 +94,6 @@ def no_rows(spark: SparkSession, schema: StructType) -> DataFrame:
     return spark.range(1).select(*nulls).where(F.lit(False))
 
 
-def _column(field: StructField) -> Column:
+def _as_it_is(field: StructField) -> Column:
     column = F.col("`" + field.name.replace("`", "``") + "`")
-    if isinstance(field.dataType, DoubleType | FloatType):
-        return F.nanvl(column, column).alias(field.name)
-    return column
+    return F.nanvl(column, column)

@@ -4,6 +4,9 @@ The overlay is laid down once per snapshot where every executor sees it (`remote
 data: what this process laid down goes when it ends, and what a dead one left behind goes with the next
 overlay, or, in a bucket, with a vacuum after a day in which nobody has said that it is still needed.
 
+What was made is kept (`spark/kept_frames.py`): a snapshot that is read again gets the same DataFrame, and of a newer
+one only the overlay is new. Its files are listed and analysed once for as long as no commit has changed them.
+
 A plan whose files were pruned by a predicate shares the overlay of its snapshot: hiding a key is right in any part of
 the files. The other way round it is not: where in the files the hidden rows are is only ever looked up in all of them.
 """
@@ -35,10 +38,12 @@ from lithify.core.read_plan import ReadPlan, Source, by_constants
 from lithify.core.schema import TableSchema
 from lithify.errors import LithifyError
 from lithify.files.addresses import is_remote
+from lithify.files.read_proof import check_whole
 from lithify.files.staging import UNUSED_HOURS_MAX, discard, is_staged, staged_folders, still_needed
 from lithify.merge.apply import distributed_sql
 from lithify.merge.late import tombstone_columns
 from lithify.spark import s3a
+from lithify.spark.kept_frames import KeptFrames
 from lithify.spark.overlay import FilterKind, StagedOverlay, locate, merge, stage
 from lithify.spark.parquet import no_rows, scan_files
 from lithify.spark.remote_files import names_again, shared_folder
@@ -56,18 +61,16 @@ class _Frame:
     staged: StagedOverlay
     touched: DataFrame | None
     fresh: DataFrame
-    files: int
 
 
 _staged: OrderedDict[PurePath, StagedOverlay] = OrderedDict()
 _reads: dict[PurePath, int] = {}
-_frames: OrderedDict[tuple[Any, ...], _Frame] = OrderedDict()
+_frames: KeptFrames[_Frame] = KeptFrames()
+_scans: KeptFrames[DataFrame] = KeptFrames()
 _lock = threading.Lock()
 RENEWED_S = UNUSED_HOURS_MAX * 3600 / 4
 READS_BEFORE_LOCATING = 2
 OVERLAYS_STAGED_MAX = 16
-FRAMES_CACHED_MAX = 32
-FILES_CACHED_MAX = 100_000  # in all kept frames: Spark holds a status of each
 
 
 def frame_of(
@@ -112,14 +115,15 @@ def _frame_of(
             # Tasks are told what to read: nothing of it reaches them later on.
             columns = _needed(columns, wanted, plan)
             key += (tuple(columns.names), tuple(file.groups for file in files))
-        cached = _frames.get(key)
-        touched = cached.touched if cached else scan(spark, plan.touched, columns) if plan.touched else None
+        cached = _frames.find(key)
+        touched = cached.touched if cached else _scan_kept(spark, plan.touched, columns)
         staged = _stage_once(spark, plan, touched, index, owner)
         if cached is None or cached.staged is not staged:
-            clean = scan(spark, plan.clean, columns) if plan.clean else None
-            fresh = merge(spark, clean, touched, staged, spark_schema(columns), plan.by)
-            cached = _Frame(staged, touched, fresh, len(plan.clean) + len(plan.touched))
-        _keep(key, cached)
+            clean = _scan_kept(spark, plan.clean, columns)
+            hidden = plan.overlay.hidden
+            fresh = merge(spark, clean, touched, staged, hidden, spark_schema(columns), plan.by)
+            cached = _Frame(staged, touched, fresh)
+        _frames.keep(key, cached, len(files))
         return cached.fresh
     except SPARK_ERRORS as error:
         raise compute_failed(error) from error
@@ -134,13 +138,24 @@ def _needed(columns: pa.Schema, wanted: Sequence[str] | None, plan: ReadPlan) ->
     return pa.schema([field for field in columns if field.name in needed])
 
 
-def _keep(key: tuple[Any, ...], frame: _Frame) -> None:
-    with _lock:
-        _frames[key] = frame
-        _frames.move_to_end(key)
-        files = sum(cached.files for cached in _frames.values())
-        while len(_frames) > FRAMES_CACHED_MAX or (files > FILES_CACHED_MAX and len(_frames) > 1):
-            files -= _frames.popitem(last=False)[1].files
+def _scan_kept(spark: SparkSession, sources: Sequence[Source], columns: pa.Schema) -> DataFrame | None:
+    """A scan of files that have not changed since one was made is that one, with columns of its own: frames of two
+    snapshots are told apart in a join.
+    """
+    if not sources:
+        return None
+    if any(is_remote(source.path) for source in sources):  # a local copy may have another name by now
+        return scan(spark, sources, columns)
+    as_they_are = tuple(
+        (source.path, check_whole(source.path, source.size_bytes), source.size_bytes, source.constants)
+        for source in sources
+    )
+    key = (id(spark), columns, as_they_are)
+    kept = _scans.find(key)
+    if kept is None:
+        kept = scan(spark, sources, columns)
+        _scans.keep(key, kept, len(sources))
+    return kept.toDF(*columns.names)
 
 
 def only(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
@@ -164,7 +179,7 @@ def scan(spark: SparkSession, sources: Iterable[Source], columns: pa.Schema) -> 
         frame = scan_files(spark, group, spark_schema(inside))
         for name, value in fixed.items():
             frame = frame.withColumn(name, F.lit(value).cast(spark_schema(columns)[name].dataType))
-        parts.append(frame.select(*[F.col(f"`{name}`") for name in columns.names]))
+        parts.append(frame.select(*[F.col(f"`{name}`") for name in columns.names]) if fixed else frame)
     return reduce(DataFrame.unionAll, parts)
 
 
