@@ -23,6 +23,7 @@ from benchmarks import (
     sidecar,
     statements,
     steady,
+    tpch,
     upserts,
 )
 from benchmarks.report import Report, machine
@@ -44,6 +45,7 @@ SUITES = {
     "queries": queries.run,
     "pipeline": pipeline.run,
     "bucket": bucket.run,
+    "tpch": tpch.run,
 }
 
 
