@@ -13,7 +13,6 @@ from lithify.cli.output import TABLE, TIME, WHY, Column, counts, long_text, size
 from lithify.cli.values import bytes_cell, count_cell, seconds_cell
 from lithify.core.wording import plural
 from lithify.errors import LithifyError
-from lithify.maintenance.reports import job_totals
 
 if TYPE_CHECKING:
     from lithify.cli.command import AnyLake
@@ -117,6 +116,8 @@ def stats(
 
 
 def _all_stats(session: Session, lake: AnyLake) -> None:
+    from lithify.maintenance.reports import job_totals
+
     rows: list[dict[str, Any]] = []
     for table in lake.tables():
         try:

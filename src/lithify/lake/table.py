@@ -52,13 +52,8 @@ from lithify.files.read_proof import Vanished, look_again
 from lithify.files.sorted_runs import KeyOrder
 from lithify.index.partitions import FileFacts, facts_in, partitions_of
 from lithify.index.rebuild import IndexBuild, IndexCheck, IndexInspection, Progress, build, check, inspect, quiet
-from lithify.lake.columns import add_column, change_column
 from lithify.lake.internals import TableInternals
 from lithify.lake.open_tables import AsOf, OpenTable
-from lithify.maintenance.fold import FoldJob
-from lithify.maintenance.plans import CompactPlan
-from lithify.maintenance.table_maintenance import TableMaintenance
-from lithify.maintenance.vacuum import Vacuum
 from lithify.options.table_options import MissingColumns
 from lithify.options.tiers import TierNames
 from lithify.read.change_feed import Net, PositionLike
@@ -78,6 +73,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from lithify.maintenance.fold import FoldJob
+    from lithify.maintenance.plans import CompactPlan
+    from lithify.maintenance.table_maintenance import TableMaintenance
+    from lithify.maintenance.vacuum import Vacuum
     from lithify.sql.query_run import QueryRun
     from lithify.streams.apply import BatchMode, OnNullKeys
     from lithify.streams.sink import OnBatch, StreamSink
@@ -86,7 +85,7 @@ if TYPE_CHECKING:
 DELETE_WHERE_ROUNDS_MAX = 20
 
 
-class Table(TableMethods[CompactPlan]):
+class Table(TableMethods["CompactPlan"]):
     """Rows that change. Get one from `Lake.table`."""
 
     def __init__(self, internals: TableInternals) -> None:
@@ -365,9 +364,13 @@ class Table(TableMethods[CompactPlan]):
         set_options(self._handles, values)
 
     def _add_column(self, column: pa.Field, default: Any) -> None:
+        from lithify.lake.columns import add_column
+
         add_column(self._internals, column, default)
 
     def _change_column(self, change: ColumnChange) -> int:
+        from lithify.lake.columns import change_column
+
         return change_column(self._internals, change)
 
     # -- reading
@@ -596,26 +599,26 @@ class Table(TableMethods[CompactPlan]):
 
     def _fold(self, dry_run: bool) -> FoldReport | FoldPlan:
         if dry_run:
-            return FoldJob(self._handles, self._reader).plan()
+            return _fold_job(self._handles, self._reader).plan()
         with self._internals.maintaining() as (handles, reader):
-            return FoldJob(handles, reader).run()
+            return _fold_job(handles, reader).run()
 
     def _fold_and_drop(self) -> None:
         """So that base holds no row that has expired, in any file."""
         with self._internals.maintaining() as (handles, reader):
-            FoldJob(handles, reader, drops_all=True).run()
+            _fold_job(handles, reader, drops_all=True).run()
 
     def _compact(self, tier: TierNames, dry_run: bool, progress: OnReport) -> list[CompactReport] | list[CompactPlan]:
         if dry_run:
-            return Listed(TableMaintenance(self._handles, self._reader).compactions(self._runtime.now_ms(), tier))
+            return Listed(_maintenance(self._handles, self._reader).compactions(self._runtime.now_ms(), tier))
         with self._internals.maintaining() as (handles, reader):
-            return Listed(TableMaintenance(handles, reader).compact(tier, progress))
+            return Listed(_maintenance(handles, reader).compact(tier, progress))
 
     def _optimize(self, by: Columns, dry_run: bool, progress: OnReport) -> list[CompactReport] | list[CompactPlan]:
         if dry_run:
-            return Listed(TableMaintenance(self._handles, self._reader).clusterings(by))
+            return Listed(_maintenance(self._handles, self._reader).clusterings(by))
         with self._internals.maintaining() as (handles, reader):
-            return Listed(TableMaintenance(handles, reader).optimize(by, progress))
+            return Listed(_maintenance(handles, reader).optimize(by, progress))
 
     # -- cleaning up
 
@@ -624,9 +627,9 @@ class Table(TableMethods[CompactPlan]):
         unless `dry_run=False`.
         """
         if dry_run:
-            return Vacuum(self._handles).run(retain_hours)
+            return _vacuum(self._handles).run(retain_hours)
         with self._internals.maintaining() as (handles, _):
-            return Vacuum(handles).run(retain_hours, dry_run=False)
+            return _vacuum(handles).run(retain_hours, dry_run=False)
 
 
 def who(actor: str | None, reason: str | None) -> dict[str, str]:
@@ -634,6 +637,27 @@ def who(actor: str | None, reason: str | None) -> dict[str, str]:
         if value is not None:
             check_text(name, value)
     return {name: value for name, value in (("actor", actor), ("reason", reason)) if value is not None}
+
+
+# What reads and writes do not wait for.
+
+
+def _fold_job(handles: Handles, reader: Reader, *, drops_all: bool = False) -> FoldJob:
+    from lithify.maintenance.fold import FoldJob
+
+    return FoldJob(handles, reader, drops_all=drops_all)
+
+
+def _maintenance(handles: Handles, reader: Reader) -> TableMaintenance:
+    from lithify.maintenance.table_maintenance import TableMaintenance
+
+    return TableMaintenance(handles, reader)
+
+
+def _vacuum(handles: Handles) -> Vacuum:
+    from lithify.maintenance.vacuum import Vacuum
+
+    return Vacuum(handles)
 
 
 __all__ = ["AsOf", "Commit", "Table"]
