@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.data import changes, load, random_keys
-from benchmarks.report import Report, best_of, timed
+from benchmarks.report import Report, best_of, median, rounds, timed
 from lithify import Lake, Table
 
 BATCHES, BATCH_ROWS = 100, 1000
+FURTHER = 10
 QUERIES = {
     "two columns": "SELECT country, sum(amount) AS x FROM {t} GROUP BY country",
     "all columns": (
@@ -37,8 +38,33 @@ def run(lake: Lake, report: Report, scale: float) -> None:
             query = template.replace("{id}", "length(id)" if text else "id % 10")
             _spark(lake, report, fresh, folded, f"Spark, {kind}, {label}", query, limit)
             _serving(lake, report, name, folded_name, f"serving, {kind}, {label}", query)
+        _after_each(lake, report, fresh, folded, kind, rows, per_batch, text, rounds(FURTHER, scale))
         lake.drop_table(folded_name)
         lake.drop_table(name)
+
+
+def _after_each(
+    lake: Lake,
+    report: Report,
+    fresh: Table,
+    folded: Table,
+    kind: str,
+    rows: int,
+    batch_rows: int,
+    text: bool,
+    times: int,
+) -> None:
+    """Each read is of a snapshot that nobody has read before."""
+
+    def read(table: Table) -> None:
+        lake.spark.sql(QUERIES["two columns"], t=table.to_spark(lake.spark)).collect()
+
+    found = []
+    for seed in range(times):
+        fresh.upsert(changes(random_keys(rows, batch_rows, 5000 + seed), text, seed))
+        found.append((timed(lambda: read(fresh)), timed(lambda: read(folded))))
+    ours, theirs = (median([pair[side] for pair in found]) for side in (0, 1))
+    report.at_most(f"aggregate after each further change, Spark, {kind}", ours, "the same folded", theirs, 1.5)
 
 
 def _check_equal(lake: Lake, first: str, second: str) -> None:

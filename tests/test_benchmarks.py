@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from benchmarks import bucket, commits, opening, queries, service, serving, sidecar
+from benchmarks import bucket, commits, opening, queries, service, serving, sidecar, tpch
 from benchmarks.peers import __main__ as peers
 from benchmarks.peers.drivers import PEERS
 from benchmarks.peers.report import markdown
@@ -83,3 +85,30 @@ def test_a_peer_that_answers_wrong_is_found_out(tmp_path: Path) -> None:
         driver.close()
     assert result.wrong
     assert all("totals 0" in text for text in result.wrong)
+
+
+def test_queries_of_tpch_name_tables_of_the_lake_and_leave_other_names_alone() -> None:
+    query = (
+        "select nation, sum(x) from (select n_name as nation, 1 as x from nation, orders) as profit group by nation;"
+    )
+
+    assert tpch.in_namespace(query, "tpch") == (
+        "SELECT nation, SUM(x) FROM (SELECT n_name AS nation, 1 AS x FROM tpch.nation, tpch.orders) AS profit "
+        "GROUP BY nation"
+    )
+    assert "FROM nation, orders" in tpch.in_namespace(query, None)
+
+
+def test_answers_of_tpch_may_differ_in_order_and_last_digits_and_in_nothing_else() -> None:
+    found = pa.table({"name": ["a", "b"], "sum": [Decimal("1000.004999"), Decimal("2.5")], "n": [1, 2]})
+
+    tpch.check(1, found, [["b", "2.50", 2], ["a", "1000.005", 1]])
+    for wrong in (
+        [["a", "1000.005", 1]],
+        [["a", "1000.005", 1], ["b", "2.6", 2]],
+        [["a", "1000.005", 1], ["c", "2.5", 2]],
+        [["a", "1000.005", 1], ["b", "2.5", 3]],
+        [["a", "1000.005", 1], ["b", None, 2]],
+    ):
+        with pytest.raises(AssertionError, match="q1"):
+            tpch.check(1, found, wrong)

@@ -24,6 +24,9 @@ HEAVY = (
     "uvicorn",
     "polars",
     "duckdb",
+    "lithify.maintenance.fold",
+    "lithify.maintenance.table_maintenance",
+    "lithify.maintenance.vacuum",
 )
 RUN = """
 import sys
