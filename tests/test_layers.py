@@ -30,7 +30,8 @@ ROOMS = [
     {"pipelines"},
     {"lake"},
     {"backup"},
-    {"http", "tools"},
+    {"tools"},
+    {"http"},
     {"flight"},
     {"cli"},
 ]

@@ -22,7 +22,6 @@ from lithify.lake.maintenance import (
     past_cycles,
     running_cycle,
     table_maintenance,
-    unfinished_jobs,
 )
 from lithify.maintenance.table_maintenance import TableMaintenance
 from support import children, cycles
@@ -129,7 +128,7 @@ def test_jobs_carry_the_lease_and_are_in_the_history(lake: Lake, monkeypatch: py
     [(lease, cycle)] = under_way
     assert (lease, cycle["cycle"]) == (1, report.id)
     assert running_cycle(lake) is None
-    assert unfinished_jobs(lake) == []
+    assert lake.jobs() == []
     assert [entry["kind"] for entry in ended_jobs(lake, table="a.t")] == ["fold", "fold"]
     assert len(ended_jobs(lake, 1, "a.t")) == 1
     assert ended_jobs(lake, table="a.other") == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,7 +13,7 @@ from lithify.cli.command import Commands, Session
 from lithify.cli.output import TABLE, TIME, WHY, Column, counts, long_text, sizes, texts
 from lithify.cli.values import bytes_cell, count_cell, seconds_cell
 from lithify.core.wording import plural
-from lithify.errors import LithifyError
+from lithify.errors import LithifyError, NotFound
 
 if TYPE_CHECKING:
     from lithify.cli.command import AnyLake
@@ -24,10 +25,22 @@ def _time(time_ms: Any) -> str:
     return "" if time_ms is None else f"{dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC):%Y-%m-%d %H:%M:%S}"
 
 
+def _done(job: Mapping[str, Any]) -> str:
+    """The share of rows where that is known, else of files: the last files of a job may be its largest."""
+    if job["cancelled"]:
+        return "ends"
+    for what in ("rows", "bytes", "files"):
+        if total := job[f"{what}_total"]:
+            return f"{100 * job[f'{what}_done'] // total} %"
+    return ""
+
+
 UNFINISHED = (
     TABLE,
+    Column("id", "id", style="dim"),
     *texts(kind="job", state="state"),
     Column("files", "files", count_cell, right=True),
+    Column("done", "done", right=True),
     Column("age_s", "age", seconds_cell, right=True),
     Column("owner", "process"),
     Column("alive", "", lambda alive: "may be alive" if alive else "gone: recovery clears up"),
@@ -60,14 +73,24 @@ def jobs(
         bool, typer.Option("--history", help="Jobs that ended, newest first, instead of those under way.")
     ] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="Jobs at most.")] = 20,
+    cancel: Annotated[
+        str | None, typer.Option("--cancel", metavar="ID", help="End this job, or the cycle of this id.")
+    ] = None,
 ) -> None:
-    """Show the background jobs under way, in whichever process, or with --history those that ended.
+    """Show the background jobs under way, in whichever process, and how far they are, or with --history those that
+    ended. --cancel ends one: what it has staged goes, what is committed stays.
 
     Examples:
         lithify jobs
+        lithify jobs --cancel 3f0c9a4e5b7d4c1e8a2b6d9f0e1c2b3a
         lithify jobs --history --limit 5 --json
     """
     with session.lake() as lake:
+        if cancel is not None:
+            if not lake.cancel_job(cancel):
+                raise NotFound(f"no job and no cycle {cancel} is under way: `lithify jobs` lists what is")
+            session.out.message(f"{cancel} ends at its next step", {"cancelled": cancel})
+            return
         cycle = lake.running_cycle()
         if history:
             found = [_ended(entry) for entry in lake.ended_jobs(limit)]
@@ -75,7 +98,8 @@ def jobs(
             session.out.listing(ENDED, rows, {"jobs": found, "cycle": cycle}, empty="no job has ended yet")
         else:
             found = [dataclasses.asdict(job) for job in lake.jobs()[:limit]]
-            session.out.listing(UNFINISHED, found, {"jobs": found, "cycle": cycle}, empty="no job is under way")
+            rows = [{**job, "done": _done(job)} for job in found]
+            session.out.listing(UNFINISHED, rows, {"jobs": found, "cycle": cycle}, empty="no job is under way")
         if cycle is not None:
             session.out.note(
                 f"a cycle is running ({cycle['what']}): {cycle['cycle']} by {cycle['owner']} since {cycle['since']}"

@@ -242,6 +242,31 @@ class RemoteLake(LakeMethods[RemoteTable]):
         query = {"limit": _bounded(limit), "table": table}
         return list(field_of(self._get("/compaction/history", query), "jobs"))
 
+    def cancel_job(self, id: str) -> bool:
+        """End a job that is under way, in whichever process, or the cycle that runs. False: nothing of this id is.
+        Raises `Conflict` where it is too late.
+        """
+        check_text("the id of a job", id)
+        try:
+            self._ask("POST", f"/maintenance/jobs/{quote(id, safe='')}/cancel", again=True)
+        except NotFound:
+            return False
+        return True
+
+    def events(self, after: str | None = None, limit: int = 100) -> dict[str, Any]:
+        """What happened a moment ago: `events`, oldest first, and `last`, the id to ask `after` next. `gap`: more has
+        happened than is kept. Without `after`, the newest.
+        """
+        return dict(self._get("/events", {"after": after, "limit": limit}))
+
+    def doctor(self) -> dict[str, Any]:
+        """How the machine of the service, its libraries and the lake are: what `lithify doctor` tells there."""
+        return dict(self._get("/doctor"))
+
+    def series(self, since: float = 0) -> dict[str, Any]:
+        """What the service did over the last hours: `times`, and `lines` with a value for each of them."""
+        return dict(self._get("/series", {"since": since}))
+
     def running_cycle(self) -> dict[str, Any] | None:
         """Who runs a cycle of maintenance on this lake now, if anybody."""
         cycle: dict[str, Any] | None = field_of(self._get("/compaction/jobs"), "cycle")

@@ -409,6 +409,14 @@ class RemoteTable(TableMethods[PlannedCompaction]):
         call = Call("POST", "/query/execute", json={"sql": f"ALTER TABLE {table} {what}"}, work=True)
         return rebuilt(Executed, self._transport.ask(call)).seq
 
+    # -- options
+
+    def set_options(self, values: Mapping[str, Any]) -> None:
+        """Set options of this table; None goes back to the default."""
+        if not isinstance(values, Mapping) or not values:
+            raise InvalidRequest(f"options of table {self.name} are given as a mapping of names to values")
+        self._transport.ask(Call("PUT", f"{self._path}/options", json={"options": dict(values)}, again=True))
+
     # -- maintenance: done by the server, answered when it is done
 
     def _fold(self, dry_run: bool) -> FoldReport | FoldPlan:
@@ -454,7 +462,6 @@ class RemoteTable(TableMethods[PlannedCompaction]):
     feed_to_spark = only_here("feed_to_spark", "open the lake with Lake(path) where it is")
     stream_writer = only_here("stream_writer", "open the lake with Lake(path) where Spark sees its folder")
     pin = only_here("pin", "open the lake with Lake(path) where it is; lake.cache.pin keeps a table in memory")
-    set_options = only_here("set_options", "run `lithify set` where the lake is, or give options to create_table")
     detach = only_here("detach", "run `lithify detach` where the lake is")
     attach = only_here("attach", "run `lithify attach` where the lake is")
     build_index = only_here("build_index", "run `lithify index build` where the lake is")

@@ -7,13 +7,15 @@ the same work in smaller pieces may succeed; every other `ComputeFailed` is perm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import pyarrow as pa
 
 from lithify.core.optional import has_spark
 from lithify.errors import OutOfResources
+from lithify.metrics.progress import current
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,6 +47,17 @@ class Compute(Protocol):
     def close(self) -> None: ...
 
 
+@contextmanager
+def stoppable(compute: Compute) -> Iterator[Compute]:
+    """Work that is cancelled meanwhile is ended there, too."""
+    progress = current()
+    if progress is None:
+        yield compute
+    else:
+        with progress.stopped_by(compute.cancel_all):
+            yield compute
+
+
 class HereCompute:
     """In this process, one task after the other. Has no Spark."""
 
@@ -58,7 +71,7 @@ class HereCompute:
         raise AssertionError("work for a Spark driver cannot run without Spark")
 
     def cancel_all(self, reason: str = "cancelled") -> None:
-        """Tasks here are short: they end on their own."""
+        """Tasks here end where they say how far they are (`metrics/progress.py`)."""
 
     def close(self) -> None:
         return None

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from lithify.core.column_types import Family, type_of
 from lithify.files.parquet import batches_of
+from lithify.metrics.progress import advance
 
 _MASK = (1 << 64) - 1
 _ODD = np.uint64(0x9E3779B97F4A7C15)
@@ -33,7 +34,11 @@ def fingerprint(table: pa.Table, columns: Sequence[str]) -> int:
 def fingerprint_of_file(
     path: PurePath, columns: pa.Schema, constants: dict[str, Any] | None = None, size_bytes: int | None = None
 ) -> int:
-    return added(fingerprint(table, columns.names) for table in batches_of(path, columns, constants, size_bytes))
+    sums = []
+    for table in batches_of(path, columns, constants, size_bytes):
+        advance()  # what is cancelled meanwhile ends here
+        sums.append(fingerprint(table, columns.names))
+    return added(sums)
 
 
 def added(sums: Iterable[int]) -> int:

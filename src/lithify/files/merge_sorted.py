@@ -31,6 +31,7 @@ from lithify.files.local_files import bring
 from lithify.files.open_parquet import open_file
 from lithify.files.parquet import Layout, PartWriter, Written, batches_of, part_path
 from lithify.files.statistics import ranges_of
+from lithify.metrics.progress import advance, done_again
 
 SORT_ROWS_MAX = 4_000_000
 SLACK = 1.1
@@ -86,7 +87,8 @@ def merge_files(task: MergeTask) -> MergeResult:
     runs = [_Run(source, task) for source in task.sources]
     while True:
         try:
-            return _merge(task, runs)
+            with done_again():
+                return _merge(task, runs)
         except _NotInOrder as error:
             error.run.in_order, error.run.low = False, None
 
@@ -165,7 +167,10 @@ class _Run:
 
     def batches(self) -> Iterator[pa.Table]:
         source = self._source
-        return batches_of(path_of(source.path), self.columns, dict(source.constants), source.size_bytes)
+        for batch in batches_of(path_of(source.path), self.columns, dict(source.constants), source.size_bytes):
+            advance(rows=batch.num_rows)
+            yield batch
+        advance(files=1, bytes=source.size_bytes)
 
     def sorted_batches(self) -> Iterator[pa.Table]:
         if not self.in_order:

@@ -30,6 +30,7 @@ from lithify.files.os_errors import translated
 from lithify.files.parquet import Layout, PartWriter, Written, batches_of, part_path
 from lithify.files.read_proof import check_whole
 from lithify.files.statistics import ranges_of
+from lithify.metrics.progress import advance
 
 SHOWN = "_lithify_shown"
 
@@ -102,6 +103,7 @@ def rewrite(task: RewriteTask) -> RewriteResult:
     check_whole(task.source, task.source_bytes)
     hidden = task.hidden.read() if task.hidden and task.hidden.length else None
     if rows is None and (hidden is None or not _holds_any(task, source, hidden)):
+        advance(1, max(task.source_rows, 0), task.source_bytes)
         return RewriteResult(None, task.partition, task.source, task.source_rows, 0, 0, 0)
     merge = _Merge(task, hidden, rows)
     written = _write_all(task, merge.batches(source))
@@ -117,6 +119,7 @@ def rewrite(task: RewriteTask) -> RewriteResult:
             "committed; "
             "check the disk, then fold again"
         )
+    advance(files=1, bytes=task.source_bytes)
     return RewriteResult(
         written, task.partition, task.source, merge.rows_read, merge.updated, merge.deleted, task.source_bytes
     )
@@ -181,6 +184,7 @@ class _Merge:
             if pending is not None:
                 yield self._with_new(pending) if in_order else pending
             self.rows_read += batch.num_rows
+            advance(rows=batch.num_rows)
             in_order = in_order and self._continues(batch)
             pending = self._merged(batch)
         rest = self._rows.filter(pa.array(~self._written))

@@ -15,6 +15,7 @@ from lithify.files.local_files import bring
 from lithify.files.merge_sorted import MergeResult, MergeSource, OrderTask
 from lithify.files.parquet import PartWriter, Written, part_path, read
 from lithify.files.zorder_values import quantiles, z_values
+from lithify.metrics.progress import advance
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,10 @@ class ClusterTask(OrderTask):
 def cluster_here(task: ClusterTask) -> MergeResult:
     columns = task.layout.columns
     bring((source.path, source.size_bytes) for source in task.sources)
-    parts = [read(path_of(s.path), columns, dict(s.constants), s.size_bytes) for s in task.sources]
+    parts = []
+    for source in task.sources:
+        parts.append(read(path_of(source.path), columns, dict(source.constants), source.size_bytes))
+        advance(1, parts[-1].num_rows, source.size_bytes)
     rows = pa.concat_tables([columns.empty_table(), *parts])
     order = np.argsort(z_values(rows, quantiles(rows, task.by)), kind="stable")
     share = -(-rows.num_rows // task.files) or 1
@@ -51,6 +55,7 @@ def write_part(task: ClusterTask, tables: Iterable[pa.Table], name: str) -> Writ
     writer = PartWriter(part_path(task.root, task.folder, name), task.layout.columns, task.layout)
     try:
         for table in tables:
+            advance()
             writer.write(table.cast(task.layout.columns))
         return writer.close(path_of(task.root))
     except BaseException:

@@ -22,17 +22,20 @@ from lithify.http import openapi as describe
 from lithify.http.auth import Access, Need, Public, endpoints_of
 from lithify.http.bodies import Bodies
 from lithify.http.errors import add_handlers
+from lithify.http.events import TableEvents
 from lithify.http.hosts import Hosts
 from lithify.http.logs import Frame
 from lithify.http.metrics import MeasureRequests, Metrics
 from lithify.http.routes import (
     cache,
     console,
+    events,
     feed,
     files,
     health,
     history,
     maintenance,
+    options,
     quarantine,
     query,
     rows,
@@ -57,7 +60,7 @@ ROUTERS: tuple[tuple[APIRouter, str], ...] = (
         (module.router, V1)
         for module in (
             *(rows, feed, statements, query, tables, cache, history, files, tags, quarantine),
-            *(table_maintenance, lake_routes, token_routes, session),
+            *(table_maintenance, options, lake_routes, events, token_routes, session),
         )
     ),
     *((maintenance.router, prefix) for prefix in (MAINTENANCE, ITS_EARLIER_NAME)),
@@ -87,7 +90,8 @@ def create_app(lake: Lake, settings: Settings, tokens: Tokens, *, with_console: 
             Middleware(Access, tokens=tokens, public_paths=open_to_all),
         ],
     )
-    app.state.service = Service(lake, settings, tokens, metrics)
+    app.state.service = service = Service(lake, settings, tokens, metrics)
+    lake.on_change(TableEvents(service.events))
     app.state.endpoints = endpoints
     app.state.templates = {}
     for found in endpoints:

@@ -10,13 +10,16 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 
 from lithify.http.console.sign_in import SignIn
+from lithify.http.doctor import Doctor
 from lithify.http.metrics import Metrics
 from lithify.http.paging import PagedAnswers
 from lithify.http.response_memory import ResponseMemory
 from lithify.http.series import Series
 from lithify.http.tokens import Tokens
 from lithify.http.upkeep_memory import UpkeepMemory
+from lithify.lake.internals import internals
 from lithify.lake.lake import Lake
+from lithify.metrics.event_log import EventLog
 from lithify.settings import Settings
 
 # Answers on their way out, in multiples of what one query may take.
@@ -37,12 +40,19 @@ class Service:
     asking_lock: threading.Lock = field(default_factory=threading.Lock)
     series: Series = field(default_factory=Series)
     upkeep: UpkeepMemory = field(default_factory=UpkeepMemory)
+    # Streams of events that are open, by token.
+    streams: Counter[str] = field(default_factory=Counter)
+    doctor: Doctor = field(default_factory=Doctor)
     response_memory: ResponseMemory = field(init=False)
     sign_in: SignIn = field(init=False)
 
     def __post_init__(self) -> None:
         self.response_memory = ResponseMemory(ANSWERS_AT_ONCE * self.settings.query_memory_bytes_max)
         self.sign_in = SignIn(self.tokens)
+
+    @property
+    def events(self) -> EventLog:
+        return internals(self.lake).runtime.shared(EventLog)
 
 
 async def service_of(request: Request) -> Service:

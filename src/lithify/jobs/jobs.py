@@ -40,8 +40,10 @@ from lithify.delta.log import DeltaLog
 from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
 from lithify.files.parquet import Written
 from lithify.jobs.past_jobs import Journal
+from lithify.jobs.watch import watched
 from lithify.merge.late import kept
 from lithify.metrics.events import tell
+from lithify.metrics.progress import Progress
 from lithify.tables import presence
 from lithify.tables.handles import Handles
 from lithify.tables.runtime import Owner, Runtime
@@ -53,6 +55,8 @@ FOREIGN_JOB_HOURS_MAX = 24
 LOOKS_MAX = 20
 # Jobs that bring rows in or fold them; all others merge files into fewer ones, and their kind is the tier.
 NO_TIERS = frozenset({"fold", "bulk", "spool", "adopt", "attach", "columns"})
+# Their owner is another process, or whoever writes rows: nobody else can end them.
+UNWATCHED = frozenset({"spool"})
 WRITING, COMMITTING = "writing", "committing"
 # Jobs of this process that are under way. One of ours that is not here was left behind, e.g. by a full disk.
 _under_way: set[str] = set()
@@ -87,11 +91,12 @@ def begin(
     lease: int | None = None,
     why: str = "",
     outlives_us: bool = False,
+    id: str | None = None,
 ) -> Job:
     """`log` is 'base' or 'changes': where the job writes and commits. `inputs`: files that no other job should take.
     `outlives_us`: its owner is another process, for which this one can give no sign of life.
     """
-    job_id = runtime.new_id()
+    job_id = id or runtime.new_id()
     job = Job(
         job_id,
         kind,
@@ -125,8 +130,8 @@ def _no_longer_under_way(runtime: Runtime, job: Job) -> None:
 class RunningJob:
     """A job inside of its bracket."""
 
-    def __init__(self, handles: Handles, job: Job, point: str) -> None:
-        self.handles, self.job, self.point = handles, job, point
+    def __init__(self, handles: Handles, job: Job, point: str, progress: Progress) -> None:
+        self.handles, self.job, self.point, self.progress = handles, job, point, progress
         self.log = handles.base.log if job.log == "base" else handles.changes.log
         self.facts: dict[str, Any] = {}
         self.committed: Committed | None = None
@@ -134,6 +139,7 @@ class RunningJob:
 
     def commit(self, what: str, build: Build) -> Committed | None:
         """Its one commit, which says that it is done. None: it turned out not to be needed."""
+        self.progress.settle()
         self.job = advance(self.handles.runtime, self.job, COMMITTING)
 
         def checked() -> LogChange | None:
@@ -172,18 +178,20 @@ def running(
     """A job from its manifest to its line in the history. Whatever stops it, the log decides: its files go only
     behind a fence, and recovery finishes what has committed. Without a commit it was not needed, and is put away.
     """
-    runtime = handles.runtime
-    run = RunningJob(handles, begin(runtime, str(handles.name), kind, log, inputs, lease=lease, why=why), point or kind)
-    try:
-        yield run
-    except BaseException as error:
-        give_up(runtime, run.job, run.log, error)
-        raise
-    if run.committed is None:
-        put_away(runtime, run.job, run.log)
-    elif not run.left:
-        finish(runtime, run.job, **run.facts)
-        runtime.store.step(f"{run.point}.done")
+    runtime, table = handles.runtime, str(handles.name)
+    with watched(runtime, Progress(runtime.new_id(), kind, table, why)) as progress:
+        job = begin(runtime, table, kind, log, inputs, lease=lease, why=why, id=progress.id)
+        run = RunningJob(handles, job, point or kind, progress)
+        try:
+            yield run
+        except BaseException as error:
+            give_up(runtime, run.job, run.log, error)
+            raise
+        if run.committed is None:
+            put_away(runtime, run.job, run.log)
+        elif not run.left:
+            finish(runtime, run.job, **run.facts)
+            runtime.store.step(f"{run.point}.done")
 
 
 def advance(runtime: Runtime, job: Job, state: str) -> Job:

@@ -39,6 +39,17 @@ def change_column(table: TableInternals, change: ColumnChange) -> int:
     return seq
 
 
+def foreseen_columns(table: TableInternals, change: ColumnChange) -> tuple[pa.Schema, int, int]:
+    """The columns after a change, and how many files and bytes of base are written anew for it. Nothing is done."""
+    handles = table.handles
+    snapshot = handles.snapshot()
+    change = with_path(change, snapshot.schema.columns)
+    after = ColumnJob(handles, table.reader).foreseen(change)
+    rewrites = change.rewrites and (change.kind != "add" or is_dropped(handles, change.column))
+    files = snapshot.base if rewrites else ()
+    return after.columns, len(files), sum(file.size_bytes for file in files)
+
+
 def add_column(table: TableInternals, column: pa.Field, default: Any = None) -> None:
     """One that is null in all rows. Where files still hold a column of this name that was dropped, they are written
     anew first, so that its values do not come back. `default`: as JSON spells it.

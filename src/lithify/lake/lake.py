@@ -252,10 +252,19 @@ class Lake(LakeMethods[Table]):
             self._internals.scheduler = scheduler
 
     def jobs(self) -> list[RunningJob]:
-        """Background jobs under way, in whichever process."""
-        from lithify.lake.maintenance import unfinished_jobs
+        """Background jobs under way, in whichever process, and how far each has come."""
+        from lithify.lake.running_jobs import running_jobs
 
-        return Listed(unfinished_jobs(self))
+        return Listed(running_jobs(self))
+
+    def cancel_job(self, id: str, why: str | None = None) -> bool:
+        """End a job that is under way, in whichever process, or the cycle that runs: what it staged goes, what is
+        committed stays. It ends at its next step, in another process within seconds. False: nothing of this id is under
+        way. Raises `Conflict` where it is too late. `why`: for the history.
+        """
+        from lithify.lake.running_jobs import cancel_job
+
+        return cancel_job(self, id, f"by {self._runtime.settings.actor}" if why is None else why)
 
     def ended_jobs(self, limit: int | None = None, table: str | None = None) -> list[dict[str, Any]]:
         """Jobs that ended, newest first."""

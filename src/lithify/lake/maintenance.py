@@ -14,7 +14,7 @@ from lithify.core.fields import Bytes, Count, Example, OfTable, Seconds
 from lithify.core.html import Shown
 from lithify.core.names import parse_table_name
 from lithify.core.results import HotTableStats, TableStats
-from lithify.errors import Conflict, InvalidRequest, LithifyError, NotFound
+from lithify.errors import Cancelled, Conflict, InvalidRequest, LithifyError, NotFound
 from lithify.jobs import jobs, leases
 from lithify.lake.internals import internals
 from lithify.lake.lake import Lake
@@ -26,7 +26,7 @@ from lithify.maintenance.cycle_lease import LEASE, Cycle, check_may_compact, cyc
 from lithify.maintenance.disk_use import DiskUse
 from lithify.maintenance.job_slots import JobSlot, JobSlots
 from lithify.maintenance.plans import CompactPlan, FileCount, Plan
-from lithify.maintenance.reports import DONE, FAILED, CycleReport, EndedJob, RunningJob, Skipped
+from lithify.maintenance.reports import CANCELLED, DONE, FAILED, CycleReport, EndedJob, Skipped
 from lithify.maintenance.scheduler import STOP_GRACE_S, Scheduler, cron_trigger, tier_is_off
 from lithify.maintenance.table_maintenance import TableMaintenance
 from lithify.maintenance.triggers import idle_tier
@@ -102,6 +102,9 @@ class Maintenance:
             try:
                 result = work(table)
                 outcome = DONE
+            except Cancelled:
+                outcome = CANCELLED
+                raise
             finally:
                 self.counters.jobs.labels(kind, outcome).inc()
                 self.counters.job_seconds.labels(kind).observe(time.monotonic() - started_s)
@@ -254,25 +257,6 @@ def why_idle(table: Table, tiers: TierNames) -> list[str]:
     policy = policy_for(runtime.settings, definition.settings, table.name)
     found = [idle_tier(definition, policy, tier) for tier in tier_names(tiers)]
     return list(dict.fromkeys(why for why in found if why)) if all(found) else []
-
-
-def unfinished_jobs(lake: Lake) -> list[RunningJob]:
-    runtime = internals(lake).runtime
-    now_ms = runtime.now_ms()
-    return [
-        RunningJob(
-            job.id,
-            job.table,
-            job.kind,
-            job.state,
-            f"{job.owner.host}-{job.owner.pid}",
-            jobs.owner_may_be_alive(runtime, job),
-            max(now_ms - job.created_ms, 0) / 1000,
-            len(job.inputs),
-            job.why,
-        )
-        for job in jobs.unfinished(runtime)
-    ]
 
 
 def ended_jobs(lake: Lake, limit: int | None = None, table: str | None = None) -> list[dict[str, Any]]:

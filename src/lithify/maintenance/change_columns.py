@@ -79,6 +79,10 @@ class ColumnJob:
             "was changed: look at them, then try again"
         )
 
+    def foreseen(self, change: ColumnChange) -> TableSchema:
+        """What the table would be after it, or a refusal."""
+        return self._check(self._handles.schema(), change)[1]
+
     def _being_added(self) -> list[pa.Field]:
         """Columns that base has and the table has not, because somebody is about to add them, or died of it."""
         known = self._handles.changes.schema.base_columns.names

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lithify.compute.compute import HereCompute, engine_for
+from lithify.compute.compute import HereCompute, engine_for, stoppable
 from lithify.core.partitioning import output_folder
 from lithify.core.read_plan import constants_of
 from lithify.core.results import CompactReport
@@ -114,6 +114,7 @@ class Compactor:
         runtime, root, job = self._runtime, self._handles.base_folder, run.job
         # Unlike a fold, a merge may hold all of its rows in memory, ten times their size on disk.
         engine = engine_for(plan.bytes_in, runtime.settings.local_job_bytes_max // 4, as_query=bool(plan.by))
+        run.progress.expect(len(plan.files), sum(max(file.rows, 0) for file in plan.files), plan.bytes_in)
         runtime.store.make_folder(root / job.folder)
         results = (self._cluster if plan.by else self._merge)(plan, snapshot, job, engine)
         runtime.store.step("compact.written")
@@ -167,7 +168,8 @@ class Compactor:
             )
             for number, group in enumerate(groups)
         ]
-        return (HERE if engine == "local" else self._runtime.compute).run(merge_files, tasks)
+        with stoppable(HERE if engine == "local" else self._runtime.compute) as compute:
+            return compute.run(merge_files, tasks)
 
     def _cluster(self, plan: CompactPlan, snapshot: Snapshot, job: jobs.Job, engine: str) -> list[MergeResult]:
         schema = snapshot.schema
@@ -184,7 +186,8 @@ class Compactor:
         )
         if engine == "local":
             return [cluster_here(task)]
-        return [self._runtime.compute.run_on_driver(cluster_on_spark, task)]
+        with stoppable(self._runtime.compute) as compute:
+            return [compute.run_on_driver(cluster_on_spark, task)]
 
     def _sources(self, files: Sequence[DataFile], snapshot: Snapshot) -> tuple[MergeSource, ...]:
         return tuple(

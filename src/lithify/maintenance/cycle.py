@@ -20,23 +20,27 @@ from typing import Any, Protocol
 
 from lithify.core.wording import plural
 from lithify.delta.remote_log import clock_s
-from lithify.errors import ComputeFailed, Conflict, LithifyError, NotFound
+from lithify.errors import Cancelled, ComputeFailed, Conflict, LithifyError, NotFound
 from lithify.jobs import recovery
 from lithify.jobs.leases import RenewedLease
 from lithify.jobs.past_jobs import Journal
+from lithify.jobs.watch import watched
 from lithify.maintenance.backoff import BackOff, Waiting, Work
 from lithify.maintenance.plans import CompactPlan, Plan
 from lithify.maintenance.reports import CANCELLED, DONE, FAILED, REPLANNED, CycleReport, JobOutcome, Skipped
 from lithify.metrics.counters import Counters
+from lithify.metrics.event_log import EventLog
+from lithify.metrics.progress import Progress, under
 from lithify.options.tiers import TierNames
 from lithify.tables.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 
-VACUUM, POLICIES = "vacuum", "policies"
+VACUUM, POLICIES, CYCLE = "vacuum", "policies", "cycle"
 ASK_AGAIN_S = 1.0
 Event = dict[str, Any]
 OnEvent = Callable[[Event], None]
+TOLD = frozenset({"cycle started", "cycle done"})  # in the log of events, where jobs tell of themselves
 FinishDrops = Callable[[Callable[[str], None], Collection[str]], Sequence[str]]
 
 
@@ -106,6 +110,7 @@ class CycleRun:
         self._backoff = BackOff()
         self._renewed: RenewedLease | None = None
         self._asked_s = -ASK_AGAIN_S
+        self._progress = Progress(self.id, CYCLE, why=wanted.what)
 
     def run(self, renewed: RenewedLease) -> CycleReport:
         self._renewed = renewed
@@ -116,7 +121,8 @@ class CycleRun:
         self._tell("cycle started", what=self.wanted.what, tables=len(self.wanted.tables))
         runtime.store.step("cycle.started")
         recovered = self._recover(renewed.lease.token)
-        self._work(started_s + self._timeout_s)
+        with watched(runtime, self._progress, tells=False), self._progress.stopped_by(self.stop):
+            self._work(started_s + self._timeout_s)
         report = CycleReport(
             self.id,
             self.wanted.what,
@@ -260,7 +266,8 @@ class CycleRun:
         facts = _facts(work, plan)
         self._tell("job started", **facts, bytes_in=plan.bytes_in if plan is not None else 0)
         started_s = time.monotonic()
-        outcome, reason, result = self._outcome(work, run)
+        with under(self._progress):
+            outcome, reason, result = self._outcome(work, run)
         job = JobOutcome(
             **facts,
             outcome=outcome,
@@ -279,6 +286,8 @@ class CycleRun:
         except Exception as error:
             if isinstance(error, ComputeFailed) and (self._cancelled or error.details.get("cancelled")):
                 return CANCELLED, _reason(error).removeprefix("cancelled: "), None
+            if isinstance(error, Cancelled):
+                return CANCELLED, error.message, None
             if isinstance(error, NotFound) and not self._is_there(work.table):
                 return CANCELLED, "the table was dropped", None
             if not isinstance(error, LithifyError):
@@ -355,6 +364,9 @@ class CycleRun:
         self._tell("cycle done", **{k: v for k, v in document.items() if not isinstance(v, list) and k != "cycle"})
 
     def _tell(self, event: str, **facts: Any) -> None:
+        if event in TOLD:
+            numbers = {name: value for name, value in facts.items() if isinstance(value, int | float)}
+            self._runtime.shared(EventLog).tell(event, secret=numbers, cycle=self.id, what=self.wanted.what)
         if self._on_event is None:
             return
         told = {"event": event, "time_ms": self._runtime.now_ms(), "cycle": self.id, **facts}

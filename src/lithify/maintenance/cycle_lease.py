@@ -124,6 +124,12 @@ class Cycle:
             if self._running is not None:
                 self._running.cancel()
 
+    def tables_of(self, id: str) -> Sequence[str]:
+        """Those of the cycle of this id, if it runs here."""
+        with self._gate:
+            found = self._running
+        return found.wanted.tables if found is not None and found.id == id else ()
+
     def wait(self, timeout_s: float | None = None) -> bool:
         """Until no cycle runs here."""
         return self._idle.wait(timeout_s)

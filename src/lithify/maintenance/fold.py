@@ -20,7 +20,7 @@ from pathlib import PurePath
 
 import pyarrow as pa
 
-from lithify.compute.compute import HereCompute, engine_for
+from lithify.compute.compute import HereCompute, engine_for, stoppable
 from lithify.core.arrow_rows import lookup
 from lithify.core.ops import DELETES
 from lithify.core.partitioning import output_folder
@@ -184,7 +184,7 @@ class FoldJob:
         try:
             with jobs.running(self._handles, "fold", "base", inputs, lease=self._lease, why=self._why) as run:
                 make = self._link if step.partitions is not None else self._rewrite
-                report, adds, removes = make(snapshot, run.job, step)
+                report, adds, removes = make(snapshot, run, step)
                 self._commit(snapshot, run, report, adds, removes)
                 run.clean_up(jobs.forget_folded)
                 self._runtime.store.step("fold.removed")
@@ -217,11 +217,14 @@ class FoldJob:
     def _link(
         self,
         snapshot: Snapshot,
-        job: jobs.Job,
+        run: jobs.RunningJob,
         step: FoldStep,
     ) -> tuple[FoldReport, list[tuple[Written, Mapping[str, str | None]]], list[DataFile]]:
-        store = self._runtime.store
+        store, job = self._runtime.store, run.job
         root = self._handles.base_folder
+        run.progress.expect(
+            len(step.change_files), sum(f.rows for f in step.change_files), sum(f.size_bytes for f in step.change_files)
+        )
         adds: list[tuple[Written, Mapping[str, str | None]]] = []
         folders: set[PurePath] = set()
         copies: dict[PurePath, PurePath] = {}
@@ -247,6 +250,7 @@ class FoldJob:
             copies[source] = root / target
             stats = stats_json(known, snapshot.schema.columns, layout.stats_columns)
             adds.append((Written(target, file.size_bytes, file.rows, stats, footer), partition))
+            run.progress.advance(1, file.rows, file.size_bytes)
         store.copy_all(copies)
         jobs.sync_outputs(self._runtime, root, [written.path for written, _ in adds])
         rows = sum(file.rows for file in step.change_files)
@@ -264,15 +268,16 @@ class FoldJob:
         return report, adds, []
 
     def _rewrite(
-        self, snapshot: Snapshot, job: jobs.Job, step: FoldStep
+        self, snapshot: Snapshot, run: jobs.RunningJob, step: FoldStep
     ) -> tuple[FoldReport, list[tuple[Written, Mapping[str, str | None]]], list[DataFile]]:
-        schema, store = snapshot.schema, self._runtime.store
+        schema, store, job = snapshot.schema, self._runtime.store, run.job
         sources = self._reader.base_sources(snapshot)
         overlay = self._reader.overlay(snapshot, step.change_files, sources)
         by = schema.key or tuple(overlay.hidden.column_names)
         distribution = distribute(schema, self._reader.touched(snapshot, overlay.hidden), overlay, by)
         root = self._handles.base_folder
         inputs = [share.file for share in distribution.shares if share.file]
+        run.progress.expect(len(inputs), sum(max(f.rows, 0) for f in inputs), sum(f.size_bytes for f in inputs))
         engine = self._engine(sum(file.size_bytes for file in (*inputs, *step.change_files)))
         with self._scratch(root / job.folder / "_scratch", engine) as scratch:
             tasks = self._tasks(snapshot, job, distribution, by, scratch)
@@ -366,7 +371,8 @@ class FoldJob:
         return [task for task in tasks if task.source is not None or (task.rows and task.rows.length)]
 
     def _run_tasks(self, tasks: Sequence[RewriteTask], engine: str) -> list[RewriteResult]:
-        return (HERE if engine == "local" else self._runtime.compute).run(rewrite, tasks)
+        with stoppable(HERE if engine == "local" else self._runtime.compute) as compute:
+            return compute.run(rewrite, tasks)
 
     def _verify(
         self,

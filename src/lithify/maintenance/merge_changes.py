@@ -72,7 +72,10 @@ class ChangeMerger:
         inputs = [file.path for file in plan.files]
         try:
             with jobs.running(self._handles, "minor", "changes", inputs, lease=self._lease, why=plan.why) as run:
+                amounts = len(plan.files), sum(file.rows for file in plan.files), plan.bytes_in
+                run.progress.expect(*amounts)
                 files = self._write(plan, snapshot, run.job)
+                run.progress.advance(*amounts)
                 self._commit(plan, snapshot, run, files)
                 report = MinorReport(
                     plan.table,

@@ -181,3 +181,10 @@ class RunningJob(Shown):
     age_s: Annotated[Seconds, "How long ago it began."]
     files: Annotated[Count, "Files that it takes."]
     why: Annotated[str, "What called for it."]
+    files_done: Annotated[int | None, "Files that it is done with; null where that is not known."] = None
+    files_total: Annotated[int | None, "Of how many."] = None
+    rows_done: Annotated[int | None, "Rows that it has read."] = None
+    rows_total: Annotated[int | None, "Of how many."] = None
+    bytes_done: Annotated[int | None, "Bytes of the files that it is done with."] = None
+    bytes_total: Annotated[int | None, "Of how many."] = None
+    cancelled: Annotated[bool, "Whether somebody has asked for its end, which comes at its next step."] = False

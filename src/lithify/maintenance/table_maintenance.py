@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 
 from lithify.core.results import CompactReport, FoldReport, VacuumReport
 from lithify.core.snapshot import Snapshot
@@ -193,7 +194,7 @@ class TableMaintenance:
 
         pool = ThreadPoolExecutor(self._runtime.settings.jobs_max, thread_name_prefix="lithify-compact")
         try:
-            running = [pool.submit(work, queue) for queue in queues.values()]
+            running = [pool.submit(copy_context().run, work, queue) for queue in queues.values()]
             return [report for queue in running for report in queue.result()]
         except BaseException as error:
             # What failed in one queue, or Ctrl-C here, must not let the others go on behind the caller's back.

@@ -41,6 +41,7 @@ from lithify.files.listing import Listing
 from lithify.files.staging import sweep
 from lithify.jobs import jobs, recovery
 from lithify.jobs.settle_columns import settle_columns
+from lithify.jobs.watch import watched
 from lithify.maintenance.disk_watch import DiskWatches
 from lithify.maintenance.retention_limits import RetentionLimits
 from lithify.maintenance.vacuum_rules import (
@@ -53,6 +54,7 @@ from lithify.maintenance.vacuum_rules import (
     judge,
     relative_path,
 )
+from lithify.metrics.progress import Progress, advance, current
 from lithify.read.reader import drop_cached
 from lithify.tables.doomed import Doomed, delete_listed, doomed_files
 from lithify.tables.handles import Handles, live_snapshots
@@ -119,7 +121,16 @@ class Vacuum:
         ]
 
     def run(self, retain: float | RetentionLimits = 168, dry_run: bool = True) -> VacuumReport:
-        """`retain`: so many hours, or as long as limits say that are judged by what is there."""
+        """`retain`: so many hours, or as long as limits say that are judged by what is there. One that is cancelled has
+        deleted a part of what no version needs, and the next one goes on.
+        """
+        if dry_run:
+            return self._run(retain, dry_run=True)
+        progress = Progress(self._runtime.new_id(), "vacuum", str(self._handles.name), "asked for")
+        with watched(self._runtime, progress):
+            return self._run(retain, dry_run=False)
+
+    def _run(self, retain: float | RetentionLimits, *, dry_run: bool) -> VacuumReport:
         started = time.monotonic()
         if not isinstance(retain, RetentionLimits):
             _check_retention(retain)
@@ -323,16 +334,21 @@ class Vacuum:
         """Of what is going; folders that may be empty now are answered. Names that only we give out stand for one file
         for ever, so that many can go at once where files have no second names to be counted.
         """
-        store, emptied = self._runtime.store, list[tuple[_LogScan, str]]()
+        store, emptied, progress = self._runtime.store, list[tuple[_LogScan, str]](), current()
+        if progress is not None:
+            wanted = [file for s in self._scans for file in s.going() if f"{s.label}/{file.path}" in paths]
+            progress.expect(files=len(wanted), bytes=sum(file.size_bytes for file in wanted))
         for scan in self._scans:
             going = (file for file in scan.going() if f"{scan.label}/{file.path}" in paths)
             while some := list(itertools.islice(going, 1 if store.links else DELETES_AT_ONCE)):
+                advance()
                 seen = [file if is_ours(file.path) and not store.links else self._same(scan, file) for file in some]
                 found = [file for file in seen if file is not None]
                 store.delete_all(scan.log.path / file.path for file in found)
                 for file in found:
                     scan.gone.add(file.path)
                     tally.add(scan, file, file.size_bytes if file.links == 1 else 0)
+                    advance(files=1, bytes=file.size_bytes)
                     emptied += [(scan, str(parent)) for parent in PurePosixPath(file.path).parents]
         return emptied
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import math
 import os
 import platform
 import shutil
@@ -13,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lithify.core.optional import has_spark
 from lithify.core.wording import plural
@@ -24,6 +25,9 @@ from lithify.settings import Settings
 from lithify.sql.isolated import landlock
 from lithify.tools.bucket_checks import check_bucket, check_copies
 from lithify.tools.check import Check, Status
+
+if TYPE_CHECKING:
+    from lithify.lake.lake import Lake
 
 TESTED = {
     "pyspark": "4.3",
@@ -43,7 +47,11 @@ PENDING_FILES_MANY = 500
 LOOKS_AT_ONCE = 16  # where each is a request
 
 
-def examine(settings: Settings, lake: PurePath | None) -> list[Check]:
+def examine(
+    settings: Settings, lake: PurePath | None, opened: Lake | None = None, seconds_max: float = math.inf
+) -> list[Check]:
+    """`opened`: the lake, where it is open already. Tables that `seconds_max` leaves no time for are left out."""
+    ends_s = time.monotonic() + seconds_max
     checks = [check_python(), *check_libraries(), check_cores(), check_memory(), check_cage()]
     if has_spark():
         checks += [check_java(), *_safely("spark", lambda: [check_spark(settings)])]
@@ -57,7 +65,7 @@ def examine(settings: Settings, lake: PurePath | None) -> list[Check]:
         checks += _safely("disk", lambda: [check_disk(folder)])
         checks += _safely("fsync", lambda: [check_fsync(folder)])
     if lake is not None:
-        checks += _safely("lake", lambda: check_lake(settings, lake))
+        checks += _safely("lake", lambda: check_lake(settings, lake, opened, ends_s))
     return checks
 
 
@@ -242,12 +250,13 @@ def _has_links(folder: Path) -> bool:
     return True
 
 
-def check_lake(settings: Settings, path: PurePath) -> list[Check]:
+def check_lake(settings: Settings, path: PurePath, opened: Lake | None = None, ends_s: float = math.inf) -> list[Check]:
     """Open every table; look whether the files that its logs name are there, and as long as they were written."""
     from lithify.lake.lake import Lake
 
     checks: list[Check] = []
-    with Lake(path, create=False, settings=settings) as lake:
+    given = contextlib.nullcontext(opened) if opened is not None else None
+    with given or Lake(path, create=False, settings=settings) as lake:
         names = lake.tables()
         checks.append(
             Check(
@@ -257,7 +266,13 @@ def check_lake(settings: Settings, path: PurePath) -> list[Check]:
                 values={"path": str(lake.path), "tables": len(names)},
             )
         )
-        checks += [check_table(lake, name) for name in names]
+        for number, name in enumerate(names):
+            if time.monotonic() >= ends_s:
+                found = f"{number:,} of {len(names):,} were looked at in the time there was"
+                advice = "`lithify doctor` where the lake is looks at all of them"
+                checks.append(Check("tables", Status.warn, found, advice))
+                break
+            checks.append(check_table(lake, name))
     return checks
 
 

@@ -7,15 +7,15 @@ running cycle's id, counts of a cycle) everybody with a scope sees. Texts are to
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends, Path, Query
 from pydantic import AfterValidator, Field, TypeAdapter
 
-from lithify.core.json_out import jsonable
 from lithify.core.names import plain_name
 from lithify.errors import LithifyError, NotFound
 from lithify.http.auth import Caller, Scope, needs
+from lithify.http.documents.events import CancelledJobDocument
 from lithify.http.documents.maintenance import (
     HISTORY_MAX,
     CandidatesDocument,
@@ -31,10 +31,12 @@ from lithify.http.documents.maintenance import (
     known,
 )
 from lithify.http.openapi import failing
+from lithify.http.placeless import placeless
 from lithify.http.service import LakeDep, Service, ServiceDep
 from lithify.lake.internals import internals
 from lithify.lake.lake import Lake
 from lithify.lake.maintenance import Maintenance, TableUpkeep, chosen_tables, no_namespace
+from lithify.lake.running_jobs import is_cycle
 from lithify.maintenance.plans import FileCount
 from lithify.maintenance.reports import EndedJob, PastCycle, Skipped, job_totals
 
@@ -59,6 +61,12 @@ def watched(lake: LakeDep, caller: Watcher, table: TableQuery = None, namespace:
 
 
 Watched = Annotated[list[str], Depends(watched)]
+JobId = Annotated[
+    str,
+    Path(
+        description="The id of a job or cycle, as GET /v1/maintenance/jobs tells it.", pattern=r"^[A-Za-z0-9-]{1,64}$"
+    ),
+]
 Limit = Annotated[int, Query(description="Entries at most.", ge=1, le=HISTORY_MAX)]
 
 router = APIRouter(tags=["maintenance"])
@@ -144,7 +152,7 @@ def candidates(
     return CandidatesDocument(
         candidates=found[:limit],
         more=len(found) > limit or len(names) > TABLES_MAX,
-        skipped=known(Skipped, _placeless(lake, skipped)),
+        skipped=known(Skipped, placeless(lake, skipped)),
     )
 
 
@@ -156,6 +164,24 @@ def jobs(lake: LakeDep, caller: Watcher, limit: Limit = 100) -> JobsDocument:
     return JobsDocument(jobs=found[:limit], cycle=_running(lake))
 
 
+@router.post(
+    "/jobs/{id}/cancel",
+    summary="End a job, or the cycle that runs",
+    responses=failing(_409="It commits already, or it is not one that can be ended from here."),
+)
+def cancel(
+    id: JobId, lake: LakeDep, caller: Annotated[Caller, needs("maintain", per_table=True)]
+) -> CancelledJobDocument:
+    """In whichever process it runs. What it has staged goes, and what is committed stays, as after Ctrl-C; a cycle starts
+    nothing more, and its jobs end. That is at the next step, in another process within seconds. 404 if nothing of this
+    id is under way, or not on a table that the token may see.
+    """
+    _check_may_cancel(lake, caller, id)
+    if not lake.cancel_job(id, f"by token {caller.token.name}"):
+        raise _no_job(id)
+    return CancelledJobDocument(id=id, cancelled=True)
+
+
 @router.get("/history", summary="Cycles and jobs that ended, newest first")
 def history(lake: LakeDep, caller: Watcher, limit: Limit = 20, table: TableQuery = None) -> CompactionHistoryDocument:
     """What is kept is bounded: about a megabyte of each. With `table`, jobs of that table, and cycles as they were."""
@@ -164,7 +190,7 @@ def history(lake: LakeDep, caller: Watcher, limit: Limit = 20, table: TableQuery
         _chosen(lake, caller, ("read", "maintain"), table, None)
     ended = [job for job in lake.ended_jobs(None, table) if seen(str(job.get("table")))]
     return CompactionHistoryDocument(
-        cycles=_cycles(lake, caller, limit), jobs=known(EndedJob, _placeless(lake, ended[:limit]))
+        cycles=_cycles(lake, caller, limit), jobs=known(EndedJob, placeless(lake, ended[:limit]))
     )
 
 
@@ -199,6 +225,23 @@ def trigger(
 # -- what a caller may see
 
 
+def _check_may_cancel(lake: Lake, caller: Caller, id: str) -> None:
+    """A job on a table that it may maintain; a cycle of such tables alone."""
+    if is_cycle(lake, id):
+        tables = lake.maintenance.cycle.tables_of(id)
+        if not tables or not all(caller.may("maintain", table) for table in tables):
+            caller.check("maintain")
+        return
+    job = next((job for job in lake.jobs() if job.id == id), None)
+    if job is None or not _seen_by(caller)(job.table):
+        raise _no_job(id)
+    caller.check("maintain", job.table)
+
+
+def _no_job(id: str) -> NotFound:
+    return NotFound(f"no job and no cycle {id} is under way: GET /v1/maintenance/jobs lists what is", job=id)
+
+
 def _seen_by(caller: Caller) -> Callable[[str], bool]:
     return lambda table: caller.may("read", table) or caller.may("maintain", table)
 
@@ -222,23 +265,6 @@ def _chosen(
 # -- telling
 
 
-def _placeless(lake: Lake, document: Any) -> Any:
-    """Paths inside the lake are told from its root."""
-    root = str(lake.path)
-
-    def told(value: Any) -> Any:
-        match value:
-            case str():
-                return value.replace(f"{root}/", "").replace(root, "the lake")
-            case dict():
-                return {name: told(item) for name, item in value.items()}
-            case list():
-                return [told(item) for item in value]
-        return value
-
-    return told(jsonable(document))
-
-
 def _running(lake: Lake) -> RunningCycleDocument | None:
     found = lake.running_cycle()
     return RunningCycleDocument.model_validate(found) if found is not None else None
@@ -247,7 +273,7 @@ def _running(lake: Lake) -> RunningCycleDocument | None:
 def _cycles(lake: Lake, caller: Caller, limit: int) -> list[PastCycle]:
     """For a token of some tables without the lines that may name others."""
     seen, sees_all = _seen_by(caller), caller.may("read") or caller.may("maintain")
-    cycles = known(PastCycle, _placeless(lake, lake.past_cycles(limit)))
+    cycles = known(PastCycle, placeless(lake, lake.past_cycles(limit)))
     for cycle in cycles:
         cycle.jobs = [job for job in cycle.jobs if seen(job.table)]
         cycle.skipped = [entry for entry in cycle.skipped if seen(entry.table)]
@@ -264,14 +290,14 @@ def _table_maintenance(service: Service, name: str, age_s_max: float) -> TableUp
     lake = service.lake
 
     def look() -> TableUpkeep:
-        return _UPKEEP.validate_python(_placeless(lake, lake.table_maintenance(name)))
+        return _UPKEEP.validate_python(placeless(lake, lake.table_maintenance(name)))
 
     try:
         return service.upkeep.get(lake, name, age_s_max, look)
     except NotFound:
         return TableUpkeep(table=name, error=f"table {name} was dropped meanwhile, or its files are gone")
     except LithifyError as error:
-        return TableUpkeep(table=name, error=_placeless(lake, error.public))
+        return TableUpkeep(table=name, error=placeless(lake, error.public))
 
 
 def _worker(maintenance: Maintenance) -> WorkerDocument | None:

@@ -1,0 +1,59 @@
+"""What happened in this process a moment ago: a bounded ring of events, for those who look on.
+
+An event has an id by which a reader goes on where it stopped. Ids are random, so that they do not tell how much else
+happened. Whoever comes with one that has left the ring is told of a gap, and looks at the state itself: events are for
+noticing, and nothing depends on them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+EVENTS_MAX = 2_000
+
+
+@dataclass(frozen=True)
+class LoggedEvent:
+    """`table`: None if it is about the lake as a whole. `secret`: facts that may name other tables."""
+
+    id: str
+    time_ms: int
+    event: str
+    table: str | None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    secret: Mapping[str, Any] = field(default_factory=dict)
+
+
+class EventLog:
+    def __init__(self, events_max: int = EVENTS_MAX, now_s: Callable[[], float] = time.time) -> None:
+        self._events: deque[LoggedEvent] = deque(maxlen=events_max)
+        self._lock = threading.Lock()
+        self._now_s = now_s
+        self.count = 0
+
+    def tell(self, event: str, table: str | None = None, secret: Mapping[str, Any] | None = None, **facts: Any) -> None:
+        known = {name: value for name, value in facts.items() if value not in (None, "")}
+        new = LoggedEvent(uuid.uuid4().hex, int(self._now_s() * 1000), event, table, known, dict(secret or {}))
+        with self._lock:
+            self._events.append(new)
+            self.count += 1
+
+    def after(self, id: str | None) -> tuple[list[LoggedEvent], bool]:
+        """What came after the event of this id, oldest first; all that is kept, and True, if it is not known here."""
+        with self._lock:
+            events = list(self._events)
+        if id is None:
+            return events, False
+        place = next((number for number, event in enumerate(events) if event.id == id), None)
+        return (events, True) if place is None else (events[place + 1 :], False)
+
+    @property
+    def last(self) -> str | None:
+        with self._lock:
+            return self._events[-1].id if self._events else None
