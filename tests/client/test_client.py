@@ -770,7 +770,6 @@ class TestTheContract:
         [
             "to_spark",
             "pin",
-            "set_options",
             "build_index",
             "rebuild_index",
             "check_index",

@@ -40,6 +40,8 @@ ROUTES = {
     "GET /v1/lake": Route(SCOPES, "own"),
     "GET /v1/schema": Route(READ, "own"),
     "GET /v1/series": Route(WATCH, "lake"),
+    "GET /v1/events": Route(WATCH, "own"),
+    "GET /v1/doctor": Route(("admin",), "lake"),
     "GET /v1/tokens": Route(("admin",), "lake"),
     "POST /v1/tokens": Route(("admin",), "lake", {"name": "new", "scopes": ["read"]}),
     "DELETE /v1/tokens/{id}": Route(("admin",), "lake"),
@@ -69,6 +71,13 @@ ROUTES = {
     "GET /v1/tables/{name}/quarantine/{set_name}": Route(READ, "table"),
     "POST /v1/tables/{name}/quarantine/{set_name}/retry": Route(WRITE, "table", {}),
     "POST /v1/tables/{name}/quarantine/purge": Route(MAINTAIN, "table", {}),
+    "GET /v1/tables/{name}/options": Route(("read", "write", "maintain"), "table"),
+    "PUT /v1/tables/{name}/options": Route(
+        ("write", "maintain"), "table", {"options": {"pack_files_min": 5}, "dry_run": True}
+    ),
+    "POST /v1/tables/{name}/columns": Route(
+        ("admin",), "table", {"change": "add", "column": "note", "type": "string", "dry_run": True}
+    ),
     "POST /v1/tables/{name}/fold": Route(MAINTAIN, "table", {"dry_run": True}),
     "POST /v1/tables/{name}/compact": Route(MAINTAIN, "table", {"dry_run": True}),
     "POST /v1/tables/{name}/optimize": Route(MAINTAIN, "table", {"dry_run": True}),
@@ -87,12 +96,14 @@ ROUTES = {
     "GET /v1/maintenance/stats": Route(WATCH, "own"),
     "GET /v1/maintenance/candidates": Route(WATCH, "own"),
     "GET /v1/maintenance/jobs": Route(WATCH, "own"),
+    "POST /v1/maintenance/jobs/{id}/cancel": Route(MAINTAIN, "own"),
     "GET /v1/maintenance/history": Route(WATCH, "own"),
     "POST /v1/maintenance/trigger": Route(MAINTAIN, "own"),
     "GET /v1/compaction/status": Route(WATCH, "own"),
     "GET /v1/compaction/stats": Route(WATCH, "own"),
     "GET /v1/compaction/candidates": Route(WATCH, "own"),
     "GET /v1/compaction/jobs": Route(WATCH, "own"),
+    "POST /v1/compaction/jobs/{id}/cancel": Route(MAINTAIN, "own"),
     "GET /v1/compaction/history": Route(WATCH, "own"),
     "POST /v1/compaction/trigger": Route(MAINTAIN, "own"),
 }

@@ -54,7 +54,7 @@ def stoppable(compute: Compute) -> Iterator[Compute]:
     if progress is None:
         yield compute
     else:
-        with progress.stopped_by(compute.cancel_all):
+        with progress.stopped_by(lambda why: compute.cancel_all(why)):
             yield compute
 
 

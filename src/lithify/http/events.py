@@ -19,7 +19,7 @@ from lithify.errors import LimitExceeded
 from lithify.http.auth import Caller
 from lithify.http.documents.events import EventDocument, EventsDocument
 from lithify.http.service import Service
-from lithify.metrics.event_log import EventLog, LoggedEvent
+from lithify.metrics.event_log import WRITTEN, EventLog, LoggedEvent
 
 STREAMS_MAX, STREAMS_PER_TOKEN_MAX = 32, 8
 LOOK_S, SIGN_S, STREAM_S_MAX = 0.25, 10.0, 600.0
@@ -35,18 +35,25 @@ class TableEvents:
     _seen: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def __call__(self, name: str, snapshot: Snapshot) -> None:
-        before = self._seen.get(name)
+        """Writes of this process were told of as they were made."""
+        before, now = self._seen.get(name), (snapshot.seq, snapshot.watermark)
         if len(self._seen) >= TABLES_MAX and before is None:
             self._seen.clear()
-        self._seen[name] = now = snapshot.seq, snapshot.watermark
-        if before is None or now[0] > before[0]:
-            event = "written" if snapshot.seq > snapshot.watermark else "changed"
-        else:
-            event = "folded" if now[1] > before[1] else "changed"
-        files, rows = len(snapshot.changes), snapshot.pending_rows
-        self.log.tell(
-            event, name, seq=snapshot.seq, watermark=snapshot.watermark, pending_files=files, pending_rows=rows
-        )
+        self._seen[name] = now
+        told_seq = max(self.log.told_seq(name), before[0] if before is not None else -1)
+        folded = now[1] > before[1] if before is not None else snapshot.seq <= snapshot.watermark
+        facts = {
+            "seq": snapshot.seq,
+            "watermark": snapshot.watermark,
+            "pending_files": len(snapshot.changes),
+            "pending_rows": snapshot.pending_rows,
+        }
+        if snapshot.seq > told_seq:
+            self.log.tell(WRITTEN, name, **facts)
+        if folded:
+            self.log.tell("folded", name, **facts)
+        elif before == now:
+            self.log.tell("changed", name, **facts)
 
 
 def seen_by(caller: Caller, events: Iterable[LoggedEvent]) -> list[EventDocument]:

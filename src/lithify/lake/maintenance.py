@@ -102,6 +102,7 @@ class Maintenance:
             try:
                 result = work(table)
                 outcome = DONE
+                internals(self._lake).open_tables.notify(parse_table_name(name))
             except Cancelled:
                 outcome = CANCELLED
                 raise

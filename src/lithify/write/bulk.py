@@ -22,6 +22,7 @@ from lithify.delta.changes import SEQ_TXN
 from lithify.errors import Conflict, InvalidRequest
 from lithify.files.parquet import Written
 from lithify.jobs import jobs, recovery
+from lithify.metrics.event_log import EventLog
 from lithify.tables.handles import Handles
 from lithify.write.allow_updates import allow_ordered_deletes, allow_updates
 from lithify.write.conditions import Write
@@ -115,6 +116,7 @@ def write_files(handles: Handles, write: Write, produce: Produce) -> Commit:
         commit = _commit(handles, run, schema, files, write)
         if not commit.replayed:
             runtime.activity.committed(1, commit.rows)
+            runtime.shared(EventLog).wrote(str(handles.name), commit.seq, commit.rows)
     return commit
 
 

@@ -118,6 +118,7 @@ PAGES = [
     ("#/maintenance", "Maintenance"),
     ("#/time", "Over time"),
     ("#/cache", "Cache and queries"),
+    ("#/doctor", "Doctor"),
     ("#/tokens", "Tokens"),
     ("#/nowhere", "There is no such page"),
 ]

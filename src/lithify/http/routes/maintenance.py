@@ -172,9 +172,9 @@ def jobs(lake: LakeDep, caller: Watcher, limit: Limit = 100) -> JobsDocument:
 def cancel(
     id: JobId, lake: LakeDep, caller: Annotated[Caller, needs("maintain", per_table=True)]
 ) -> CancelledJobDocument:
-    """In whichever process it runs. What it has staged goes, and what is committed stays, as after Ctrl-C; a cycle starts
-    nothing more, and its jobs end. That is at the next step, in another process within seconds. 404 if nothing of this
-    id is under way, or not on a table that the token may see.
+    """In whichever process it runs. What it has staged goes, and what is committed stays, as after Ctrl-C; a cycle
+    starts nothing more, and its jobs end. That is at the next step, in another process within seconds. 404 if nothing
+    of this id is under way, or not on a table that the token may see.
     """
     _check_may_cancel(lake, caller, id)
     if not lake.cancel_job(id, f"by token {caller.token.name}"):

@@ -82,5 +82,21 @@ export const get = async (path, parameters, signal) => (await call("GET", path +
 export const post = async (path, body, options) => (await call("POST", path, { body, ...options })).json();
 export const put = async (path, body) => (await call("PUT", path, { body })).json();
 export const remove = async (path) => (await call("DELETE", path)).json();
+/** Server-sent events, until the stream ends: `each(event)` for every one of them; a gap is `{event: "gap"}`. */
+export async function eachEvent(after, each, signal) {
+  const reader = (await call("GET", "/v1/events" + query({ after }), { signal, accept: "text/event-stream" })).body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const parts = (text + value).split("\n\n");
+    text = parts.pop();
+    for (const part of parts) {
+      const data = part.split("\n").find((line) => line.startsWith("data: "));
+      if (part.startsWith("event: gap")) each({ event: "gap" });
+      else if (data) each(JSON.parse(data.slice(6)));
+    }
+  }
+}
 export const download = async (path, body, accept, signal) => (await call("POST", path, { body, accept, signal })).blob();
 export const tablePath = (name) => `/v1/tables/${encodeURIComponent(name)}`;

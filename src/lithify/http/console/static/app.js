@@ -4,6 +4,7 @@ import { html, render, useEffect, useState } from "/console/vendor/preact.js";
 import { get, keptToken, listen, post, remove, signedIn, useToken } from "/console/api.js";
 import { Problem } from "/console/parts.js";
 import { Cache } from "/console/pages/cache.js";
+import { Doctor } from "/console/pages/doctor.js";
 import { Lake } from "/console/pages/lake.js";
 import { Maintenance } from "/console/pages/maintenance.js";
 import { OverTime } from "/console/pages/series.js";
@@ -17,6 +18,7 @@ const PAGES = [
   { at: "maintenance", name: "Maintenance", page: Maintenance, needs: ["read", "maintain"] },
   { at: "time", name: "Over time", page: OverTime, needs: ["read", "maintain"], whole: true },
   { at: "cache", name: "Cache & queries", page: Cache, needs: ["read", "maintain"] },
+  { at: "doctor", name: "Doctor", page: Doctor, needs: ["admin"], whole: true },
   { at: "tokens", name: "Tokens", page: Tokens, needs: ["admin"], whole: true },
 ];
 

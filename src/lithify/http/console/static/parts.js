@@ -1,7 +1,7 @@
 // What all pages are made of: numbers as people read them, tables, tiles, problems, and data that is asked for again.
 
 import { html, useCallback, useEffect, useId, useLayoutEffect, useRef, useState } from "/console/vendor/preact.js";
-import { get } from "/console/api.js";
+import { eachEvent, get } from "/console/api.js";
 
 // -- numbers and times
 
@@ -77,6 +77,49 @@ export function useData(load, keys, every = 0) {
 
 export const useGet = (path, parameters, every) =>
   useData((signal) => get(path, parameters, signal), [path, JSON.stringify(parameters ?? null)], every);
+
+const RETRY_S = 3;
+/** Calls `told(event)` for what happens from now on, while the page is seen: from a stream, or, where there is none, from pages. */
+export function useEvents(told) {
+  const listener = useRef(told);
+  listener.current = told;
+  useEffect(() => {
+    let stop = null;
+    let last = null;
+    const each = (event) => {
+      last = event.id ?? last;
+      listener.current(event);
+    };
+    const pause = (signal) => new Promise((go) => {
+      const timer = setTimeout(go, RETRY_S * 1000);
+      signal.addEventListener("abort", () => { clearTimeout(timer); go(); });
+    });
+    const follow = async (signal) => {
+      while (!signal.aborted) {
+        try {
+          await eachEvent(last, each, signal);
+        } catch (error) {
+          if (signal.aborted || error.status === 401 || error.status === 403) return;
+          if (error.status) await get("/v1/events", { after: last, limit: 100 }, signal).then((page) => page.events.forEach(each), () => null);
+          await pause(signal);
+        }
+      }
+    };
+    const turn = () => {
+      stop?.abort();
+      stop = null;
+      if (document.visibilityState !== "visible") return;
+      stop = new AbortController();
+      follow(stop.signal);
+    };
+    turn();
+    document.addEventListener("visibilitychange", turn);
+    return () => {
+      document.removeEventListener("visibilitychange", turn);
+      stop?.abort();
+    };
+  }, []);
+}
 
 /** An action behind a button: one at a time, with what came of it. */
 export function useAction(act) {
@@ -167,7 +210,7 @@ export function Value({ of }) {
 }
 
 /** A question before something happens. `word`: what has to be typed first. */
-export function Confirm({ title, act, word, danger, children, onDone, onClose, verb }) {
+export function Confirm({ title, act, word, danger, children, onDone, onClose, verb, quiet = () => false }) {
   const dialog = useRef(null);
   const name = useId();
   const [typed, setTyped] = useState("");
@@ -186,7 +229,7 @@ export function Confirm({ title, act, word, danger, children, onDone, onClose, v
       <h2 id=${name}>${title}</h2>
       ${children}
       ${word && html`<label class="above">Type ${word} to go on<input value=${typed} onInput=${(event) => setTyped(event.target.value)} autocomplete="off" spellcheck=${false} /></label>`}
-      ${error && html`<${Problem} error=${error} />`}
+      ${error && !quiet(error) && html`<${Problem} error=${error} />`}
       <div class="row end"><button type="button" onClick=${() => dialog.current.close()}>Leave it</button>
         <button class=${danger ? "danger" : "main"} disabled=${busy || (word && typed !== word)}>${busy ? "Working …" : verb}</button></div>
     </form>

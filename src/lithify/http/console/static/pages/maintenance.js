@@ -1,10 +1,13 @@
 // Maintenance of the lake: what runs, what would run, what ran, and a cycle on demand.
 
-import { html, useState } from "/console/vendor/preact.js";
+import { html, useEffect, useRef, useState } from "/console/vendor/preact.js";
 import { get, post } from "/console/api.js";
-import { Badge, Card, Confirm, Empty, Facts, Loaded, Outcome, Problem, Rows, Title, bytes, count, moment, plural, seconds, useAction, useData, useGet } from "/console/parts.js";
+import { Badge, Card, Confirm, Empty, Facts, Loaded, Outcome, Problem, Rows, Title, bytes, count, moment, plural, seconds, short, useAction, useData, useEvents, useGet } from "/console/parts.js";
 
-const REFRESH_S = 5;
+const REFRESH_S = 10;
+// While a job runs, how far it is changes without an event.
+const WATCH_MS = 1000;
+const EVENTS_MAX = 100;
 const tableLink = (name) => html`<a href=${`#/table/${encodeURIComponent(name)}`}>${name}</a>`;
 
 // To see what is due, the logs of every table are looked at: on a large lake only if somebody asks for it.
@@ -19,13 +22,25 @@ export function Maintenance({ can }) {
   const history = useGet("/v1/maintenance/history", { limit: 30 }, REFRESH_S);
   const candidates = useData((signal) => (look ? get("/v1/maintenance/candidates", { limit: 100 }, signal) : { unasked: true }), [look]);
   const refresh = () => [status, jobs, history, candidates].forEach((each) => each.again());
+  const [ending, setEnding] = useState(null);
+  const events = useLive((event) => {
+    jobs.again();
+    if (event !== "job started") [status, history].forEach((each) => each.again());
+  });
+  const busy = jobs.data?.jobs.length > 0;
+  useEffect(() => {
+    if (!busy) return undefined;
+    const timer = setInterval(() => document.visibilityState === "visible" && jobs.again(), WATCH_MS);
+    return () => clearInterval(timer);
+  }, [busy]);
   return html`<div class="stack">
     <${Title} aside=${can.has("maintain") && html`<${Trigger} onDone=${refresh} />`}>Maintenance<//>
     <div class="two">
-      <${Card} title="State"><${Loaded} from=${status}>${(data) => html`<${Status} of=${data} />`}<//><//>
-      <${Card} title="Jobs under way" flush><${Loaded} from=${jobs}>${(data) => html`<${Rows} caption="Jobs under way" columns=${RUNNING} rows=${data.jobs} keyOf=${(job) => job.id}
+      <${Card} title="State"><${Loaded} from=${status}>${(data) => html`<${Status} of=${data} can=${can} onEnd=${setEnding} />`}<//><//>
+      <${Card} title="Jobs under way" flush><${Loaded} from=${jobs}>${(data) => html`<${Rows} caption="Jobs under way" columns=${running(can, setEnding)} rows=${data.jobs} keyOf=${(job) => job.id}
         empty=${html`<${Empty} title=${data.cycle ? "The cycle looks at what is due" : "No job runs now"}>${data.cycle ? `since ${data.cycle.since}` : "Cycles start them when something is due."}<//>`} />`}<//><//>
     </div>
+    <${Loaded} from=${status}>${(data) => html`<${HeldBack} of=${data} />`}<//>
     <${Card} title="What a cycle would do now" flush aside=${html`<button class="plain" onClick=${() => (look ? candidates.again() : setAsked(true))}>${look ? "Look again" : "Look"}</button>`}>
       <${Loaded} from=${candidates}>${(data) => data.unasked ? html`<${Empty} title=${tables === undefined ? "Looking …" : `There are ${plural(tables, "table")}`}>To see what is due, the logs of all of them are looked at, which takes a while.<//>` : html`<${Rows} caption="Jobs that a cycle would run" columns=${CANDIDATES} rows=${data.candidates} empty=${html`<${Empty} title="Nothing is due">Tables are folded and compacted as far as their options ask for it.<//>`} />
         ${data.more && html`<p class="muted body">There are more.</p>`}
@@ -34,6 +49,9 @@ export function Maintenance({ can }) {
     <${Loaded} from=${history}>${(data) => html`
       <${Card} title="Jobs that ended" flush><${Rows} tall caption="Jobs that ended, newest first" columns=${ENDED} rows=${data.jobs} keyOf=${(job) => job.id} empty=${html`<${Empty} title="No job has ended yet" />`} /><//>
       <${Card} title="Cycles" flush><${Rows} tall caption="Cycles that ended, newest first" columns=${CYCLES} rows=${data.cycles} keyOf=${(cycle) => cycle.cycle} empty=${html`<${Empty} title="No cycle has ended yet" />`} /><//>`}<//>
+    <${Card} title="What happened a moment ago" flush sub="live"><${Rows} tall caption="What happened a moment ago, newest first" columns=${EVENTS} rows=${events} keyOf=${(event) => event.id} empty=${html`<${Empty} title="Nothing has happened yet">Writes, folds, jobs and cycles appear here as they happen.<//>`} /><//>
+    ${ending && html`<${Confirm} title=${`End ${ending.said}`} verb="End it" danger act=${() => post(`/v1/maintenance/jobs/${encodeURIComponent(ending.id)}/cancel`)} onDone=${refresh} onClose=${() => setEnding(null)}>
+      <p>${ending.cycle ? "It starts nothing more, and its jobs end at their next step." : "It ends at its next step."} What it has staged goes, what is committed stays; the next cycle does it again if it is still due.</p><//>`}
   </div>`;
 }
 
@@ -46,13 +64,55 @@ function Trigger({ onDone }) {
       <p>It does whatever is due on all tables that this token may maintain, as listed under “What a cycle would do now”. Reads and writes go on meanwhile.</p><//>`}`;
 }
 
-function Status({ of }) {
+/** The newest events first; calls `told(name)` at most twice a second. */
+function useLive(told) {
+  const [events, setEvents] = useState([]);
+  const timer = useRef(0);
+  const soon = (name) => {
+    if (timer.current) return;
+    timer.current = setTimeout(() => {
+      timer.current = 0;
+      told(name);
+    }, 500);
+  };
+  const add = (...more) => setEvents((before) => [...more, ...before.filter((old) => more.every((event) => event.id !== old.id))].slice(0, EVENTS_MAX));
+  useEffect(() => {
+    get("/v1/events", { limit: EVENTS_MAX }).then((page) => setEvents((live) => [...live, ...page.events.reverse().filter((old) => live.every((event) => event.id !== old.id))].slice(0, EVENTS_MAX)), () => null);
+    return () => clearTimeout(timer.current);
+  }, []);
+  useEvents((event) => {
+    if (event.event !== "gap") add(event);
+    soon(event.event);
+  });
+  return events;
+}
+
+/** Work that failed and waits, and what the last cycle left alone. */
+function HeldBack({ of }) {
+  const last = of.last_cycle;
+  const rows = [
+    ...(of.idle_because ? [{ table: null, what: "everything", why: of.idle_because, bad: true }] : []),
+    ...(last?.waiting ?? []).map((each) => ({ table: each.table, what: each.kind, why: `failed ${plural(each.failures, "time")}, ${each.turns_left ? `waits ${plural(each.turns_left, "more cycle")}` : "is tried again by the next cycle"}: ${each.reason}`, bad: true })),
+    ...(last?.skipped ?? []).filter((each) => each.damaged || last.waiting.every((waits) => waits.table !== each.table)).map((each) => ({ table: each.table, what: each.damaged ? "the whole table" : "", why: each.why, bad: each.damaged })),
+    ...(last?.not_started ? [{ table: null, what: plural(last.not_started, "job"), why: `the last cycle ended before ${last.not_started === 1 ? "it" : "they"} began: ${last.stopped ?? ""}`, bad: false }] : []),
+  ];
+  if (!rows.length) return null;
+  return html`<${Card} title="Held back" flush><${Rows} caption="Work that is held back, and why" columns=${HELD} rows=${rows} /><//>`;
+}
+
+const HELD = [
+  { head: "table", label: true, show: (entry) => (entry.table ? tableLink(entry.table) : "all") },
+  { head: "what", show: (entry) => entry.what },
+  { head: "why", wrap: true, show: (entry) => html`<span class=${entry.bad ? "bad" : ""}>${entry.why}</span>` },
+];
+
+function Status({ of, can, onEnd }) {
   const last = of.last_cycle;
   const tiers = of.tiers.filter((tier) => tier.enabled);
   const runs = !of.scheduled ? html`<${Badge}>not in this service<//> another process may run them` : of.idle_because ? html`<${Badge} tone="warn">idle<//> ${of.idle_because}` : html`<${Badge} tone="good">by itself<//> looks every ${seconds(of.policy_interval_s)}`;
   return html`<${Facts} of=${[
     ["Cycles run", runs],
-    ["Now", of.cycle ? html`<${Badge} tone="on">${of.cycle.what}<//> by ${of.cycle.owner} since ${of.cycle.since}` : "no cycle"],
+    ["Now", of.cycle ? html`<${Badge} tone="on">${of.cycle.what}<//> by ${of.cycle.owner} since ${of.cycle.since} ${can.has("maintain") && html`<button class="plain" onClick=${() => onEnd({ id: of.cycle.cycle, said: "the cycle", cycle: true })}>End it</button>`}` : "no cycle"],
     ["Last cycle", last ? html`${moment(last.started_ms)}, ${seconds(last.seconds)}: ${plural(last.done, "job")} done${last.failed ? html`, <span class="bad">${count(last.failed)} failed</span>` : ""}` : "none yet"],
     ["Tiers", tiers.length ? tiers.map((tier) => html`<div><strong>${tier.name}</strong> <span class="muted">windows of one ${tier.window}, ${tier.cron} UTC, files of ${bytes(tier.target_bytes)}</span></div>`) : "none is on"],
     ["Spark worker", of.worker === null ? "somebody else's" : of.worker.alive ? `${bytes(of.worker.memory_bytes)}, ${plural(of.worker.orders, "job")}` : "starts when it is needed"],
@@ -60,10 +120,36 @@ function Status({ of }) {
   ]} />`;
 }
 
+const share = (job) => {
+  for (const what of ["rows", "bytes", "files"]) {
+    const total = job[`${what}_total`];
+    if (total) return job[`${what}_done`] / total;
+  }
+  return null;
+};
+
+function Done({ of }) {
+  const part = share(of);
+  if (of.cancelled) return html`<${Badge} tone="warn">ends<//>`;
+  if (part === null) return html`<span class="muted">–</span>`;
+  const said = of.files_total ? `${count(of.files_done)} of ${plural(of.files_total, "file")}, ${bytes(of.bytes_done)} of ${bytes(of.bytes_total)}` : "";
+  return html`<span class="nowrap" title=${said}><progress max="1" value=${part} aria-label=${`${of.kind} of ${of.table}`}></progress> ${Math.floor(100 * part)} %</span><div class="muted nowrap">${of.rows_total ? `${short(of.rows_done)} of ${short(of.rows_total)} rows` : said}</div>`;
+}
+
+const EVENTS = [
+  { head: "time (UTC)", show: (event) => html`<span class="nowrap">${moment(event.time_ms)}</span>` },
+  { head: "what", label: true, show: (event) => event.event },
+  { head: "table", show: (event) => (event.table ? tableLink(event.table) : "") },
+  { head: "more", wrap: true, show: ({ facts }) => [facts.kind, facts.outcome, facts.why, facts.what, facts.seq !== undefined && `seq ${count(facts.seq)}`, facts.rows !== undefined && plural(facts.rows, "row"), facts.pending_rows !== undefined && plural(facts.pending_rows, "pending row"), facts.done !== undefined && `${plural(facts.done, "job")} done`].filter(Boolean).join(" · ") },
+];
+const running = (can, onEnd) => [
+  ...RUNNING,
+  { head: html`<span class="hidden">actions</span>`, show: (job) => job.alive && !job.cancelled && job.state === "writing" && can.may("maintain", job.table) && html`<button class="plain" aria-label=${`End ${job.kind} of ${job.table}`} onClick=${() => onEnd({ id: job.id, said: `${job.kind} of ${job.table}` })}>End</button>` },
+];
 const RUNNING = [
   { head: "table", label: true, show: (job) => tableLink(job.table) },
   { head: "job", show: (job) => html`${job.kind} <${Badge} tone=${job.alive ? "on" : "warn"}>${job.alive ? job.state : "its process is gone"}<//>` },
-  { head: "files", num: true, show: (job) => count(job.files) },
+  { head: "done", show: (job) => html`<${Done} of=${job} />` },
   { head: "for", num: true, show: (job) => seconds(job.age_s) },
   { head: "why", wrap: true, show: (job) => job.why },
 ];

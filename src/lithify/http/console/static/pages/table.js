@@ -5,6 +5,7 @@ import { get, post, tablePath } from "/console/api.js";
 import { Badge, Card, Empty, Facts, Loaded, Problem, Rows, Tile, Tiles, Title, Value, bytes, count, moment, plural, short, useAction, useData, useGet } from "/console/parts.js";
 import { GroupMap, SizeHistogram, TimeLine } from "/console/charts.js";
 import { TableWork } from "/console/pages/maintenance.js";
+import { ColumnWork, Options } from "/console/pages/change.js";
 import { Quarantine } from "/console/pages/quarantine.js";
 
 const TABS = [["", "Overview"], ["files", "Files"], ["time", "Time travel"], ["history", "History"], ["quarantine", "Quarantine"], ["options", "Options"]];
@@ -44,7 +45,7 @@ function Overview({ table, name, can, again }) {
       <${Tile} name="Reclaimable" value=${state ? bytes(state.reclaimable_bytes) : "–"} under="by the next vacuum" />
     <//>
     <div class="two">
-      <${Card} title="Columns" flush sub=${plural(table.columns.length, "column")}><${Rows} tall caption="Columns" columns=${columnsOf(table)} rows=${table.columns} keyOf=${(column) => column.name} /><//>
+      <${Card} title="Columns" flush sub=${plural(table.columns.length, "column")}><${Rows} tall caption="Columns" columns=${columnsOf(table)} rows=${table.columns} keyOf=${(column) => column.name} />${can.may("admin", name) && html`<${ColumnWork} table=${table} name=${name} onDone=${again} />`}<//>
       <div class="stack">
         <${Card} title="Table"><${Facts} of=${[
           ["Key", table.key.join(", ") || html`<span class="muted">none: it takes appends</span>`],
@@ -186,7 +187,7 @@ export function Grid({ data, caption }) {
   return html`<${Rows} tall caption=${caption} columns=${columns} rows=${data.rows} empty=${html`<${Empty} title="No row" />`} />`;
 }
 
-// -- history and options
+// -- history
 
 function History({ name }) {
   const history = useGet(`${tablePath(name)}/history`, { limit: 300 }, REFRESH_S);
@@ -202,15 +203,3 @@ const HISTORY = [
   { head: "why", wrap: true, show: (entry) => [entry.reason, entry.detail].filter(Boolean).join(" · ") },
   { head: "batch", wrap: true, show: (entry) => entry.batch_id ?? "" },
 ];
-
-function Options({ table }) {
-  const names = Object.keys(table.options_effective).sort();
-  const columns = [
-    { head: "option", label: true, show: (option) => html`<code>${option}</code>` },
-    { head: "value", wrap: true, show: (option) => text(table.options_effective[option]) },
-    { head: "set", show: (option) => (option in table.options ? html`<${Badge} tone="on">by the table<//>` : html`<span class="muted">default, or the lake's</span>`) },
-  ];
-  return html`<${Card} title="Options" sub="with the values that hold; lithify set changes them" flush><${Rows} caption="Options" columns=${columns} rows=${names} keyOf=${(option) => option} empty=${html`<${Empty} title="No option" />`} /><//>`;
-}
-
-const text = (value) => (value === null ? html`<span class="muted">none</span>` : Array.isArray(value) && !value.length ? html`<span class="muted">none</span>` : typeof value === "object" ? JSON.stringify(value) : String(value));
