@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from starlette.testclient import TestClient
 
 from lithify import Lake
-from lithify.http.series import SAMPLES_MAX, Sample, Series, lines_of
+from lithify.http.series import SAMPLES_MAX, Point, Series, lines_of
 from lithify.http.service import Service
+from lithify.jobs.past_jobs import Journal
+from lithify.lake.internals import internals
+from lithify.metrics.latencies import bucket_of, quantile
 from support.waiting import eventually
 
 from .conftest import Served
@@ -62,9 +66,69 @@ def test_it_has_an_end() -> None:
     series = Series()
     assert all(line.values == [] for line in lines_of([]))
     assert series.since(0) == []
-    sample = Sample(1.0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0)
-    series._samples.extend([sample] * (SAMPLES_MAX + 5))
+    series._points.extend([Point(1.0, {})] * (SAMPLES_MAX + 5))
     assert len(series.since(0)) == SAMPLES_MAX == 2160
+
+
+def test_quantiles_of_queries_between_two_samples(client: TestClient, service: Service, lake: Lake) -> None:
+    activity = internals(lake).runtime.activity
+    for seconds in [5.0] * 50:  # before the first sample, and of no account
+        activity.answered("files", 1, seconds, cut=False)
+    service.series.take(lake)
+    for seconds in [0.01] * 98 + [1.0] * 2:
+        activity.answered("files", 1, seconds, cut=False)
+    service.series.take(lake)
+    found = lines(client)
+    assert found["query_p50_s"] == [None, pytest.approx(0.01, rel=0.1)]
+    assert found["query_p99_s"] == [None, pytest.approx(1.0, rel=0.1)]
+
+
+@pytest.mark.parametrize("seconds", [1e-7, 1e-5, 3e-4, 0.02, 7.5, 900.0])
+def test_a_quantile_is_told_to_within_a_tenth(seconds: float) -> None:
+    told = quantile(0.5, {bucket_of(seconds): 3}, {})
+    assert told == pytest.approx(max(seconds, 1e-5), rel=0.1)
+
+
+class TestAfterARestart:
+    def minute(self, series: Series, lake: Lake, at_s: float) -> None:
+        series.clock = lambda: at_s
+        series.take(lake)
+
+    def test_what_was_done_before_is_still_told(self, lake: Lake) -> None:
+        first, second = Series(), Series()
+        lake.table("shop.orders").snapshot()
+        self.minute(first, lake, 1000.0)
+        lake.table("shop.orders").upsert([{"id": n, "amount": "1.00", "status": None} for n in range(60)])
+        lake.table("shop.orders").snapshot()
+        self.minute(first, lake, 1060.0)
+        self.minute(first, lake, 1120.0)  # nothing has happened since
+        self.minute(second, lake, 2000.0)
+        told = {line.name: line.values for line in lines_of(second.since(0))}
+        assert [point.time_s for point in second.since(0)] == [1060.0, 2000.0]
+        assert told["rows_written_s"] == [1.0, None]
+        assert told["pending_rows"] == [63.0, 63.0]
+
+    def test_in_between_the_points_of_the_ring_are_told(self, lake: Lake) -> None:
+        series = Series()
+        for number in range(20):
+            lake.table("log.events").append([{"user_id": number, "what": "c"}])
+            self.minute(series, lake, 1000.0 + 10 * number)
+        assert [point.time_s for point in series.since(0)] == [1000.0 + 10 * number for number in range(20)]
+        assert len(journal(lake).read()) == 3
+
+    @pytest.mark.parametrize(
+        "line", [{"time_s": "x"}, {"values": {}}, {"time_s": 5, "values": {"pending_rows": "<b>"}}]
+    )
+    def test_lines_of_another_version_are_left_out(self, lake: Lake, line: dict[str, Any]) -> None:
+        journal(lake).append(line)
+        series = Series()
+        self.minute(series, lake, 1000.0)
+        assert all(point.values.get("pending_rows") is None for point in series.since(0))
+
+
+def journal(lake: Lake) -> Journal:
+    runtime = internals(lake).runtime
+    return Journal(runtime.store, runtime.control / "history" / "series.jsonl")
 
 
 def test_a_service_that_runs_takes_samples(served: Served, service: Service) -> None:

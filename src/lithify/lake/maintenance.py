@@ -102,7 +102,6 @@ class Maintenance:
             try:
                 result = work(table)
                 outcome = DONE
-                internals(self._lake).open_tables.notify(parse_table_name(name))
             except Cancelled:
                 outcome = CANCELLED
                 raise

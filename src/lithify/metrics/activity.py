@@ -10,14 +10,17 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lithify.errors import Cancelled, LimitExceeded
+from lithify.metrics.latencies import bucket_of
 
 
 @dataclass(frozen=True)
 class ActivityTotals:
-    """Since the process opened the lake. `answered` and `answer_seconds`: by source; `stopped`: by limit."""
+    """Since the process opened the lake. `answered` and `answer_seconds`: by source; `stopped`: by limit;
+    `answer_times`: by length (`latencies.py`).
+    """
 
     commits: int
     writes: int
@@ -28,6 +31,7 @@ class ActivityTotals:
     cut: int
     stopped: Mapping[str, int]
     failed: int
+    answer_times: Mapping[int, int] = field(default_factory=dict)
 
 
 class Activity:
@@ -37,6 +41,7 @@ class Activity:
         self._answered: Counter[str] = Counter()
         self._answer_seconds: dict[str, float] = {}
         self._stopped: Counter[str] = Counter()
+        self._answer_times: Counter[int] = Counter()
         self._rows_answered = self._cut = self._failed = 0
 
     def committed(self, writes: int, rows: int) -> None:
@@ -50,6 +55,7 @@ class Activity:
         with self._lock:
             self._answered[source] += 1
             self._answer_seconds[source] = self._answer_seconds.get(source, 0.0) + seconds
+            self._answer_times[bucket_of(seconds)] += 1
             self._rows_answered += rows
             self._cut += cut
 
@@ -80,4 +86,5 @@ class Activity:
                 self._cut,
                 dict(self._stopped),
                 self._failed,
+                dict(self._answer_times),
             )

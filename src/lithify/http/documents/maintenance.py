@@ -254,7 +254,10 @@ class CompactionStatsDocument(Document):
 
     tables: list[TableUpkeep] = Field(description="By name, at most `limit` of them.")
     more: bool = Field(description="Whether there are more tables than were looked at.")
-    tables_total: Count = Field(description="How many there are, also before `after` and without `contains`.")
+    tables_total: Count = Field(
+        description="How many there are, also before `after` and without `contains`. It goes by folders: one that was "
+        "half dropped counts until that is cleared away."
+    )
     base_files: Count = Field(description="Files of base of these tables.")
     base_bytes: Bytes = Field(description="Bytes of base of these tables.")
     pending_files: Count = Field(description="Their change files that are not folded yet.")

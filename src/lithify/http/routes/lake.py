@@ -73,10 +73,12 @@ def series(
     _: Annotated[Caller, needs("read", "maintain")],
     since: Annotated[float, Query(description="Only samples after this, in seconds since 1970.", ge=0, le=1e11)] = 0,
 ) -> SeriesDocument:
-    """A sample every ten seconds, for six hours, since the service began. Of years, /metrics tells Prometheus."""
-    samples = service.series.since(since)
+    """A point every ten seconds, of six hours; of the time before, and before the service began, one a minute, while
+    anything happened. Of years, /metrics tells Prometheus.
+    """
+    points = service.series.since(since)
     return SeriesDocument(
         interval_s=INTERVAL_S,
-        times=[sample.time_s for sample in samples],
-        lines=[LineDocument.model_validate(line) for line in lines_of(samples)],
+        times=[point.time_s for point in points],
+        lines=[LineDocument.model_validate(line) for line in lines_of(points)],
     )

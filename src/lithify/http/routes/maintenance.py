@@ -6,13 +6,14 @@ running cycle's id, counts of a cycle) everybody with a scope sees. Texts are to
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query
 from pydantic import AfterValidator, Field, TypeAdapter
 
-from lithify.core.names import plain_name
+from lithify.core.names import parse_table_name, plain_name
 from lithify.errors import LithifyError, NotFound
 from lithify.http.auth import Caller, Scope, needs
 from lithify.http.documents.events import CancelledJobDocument
@@ -60,6 +61,13 @@ def watched(lake: LakeDep, caller: Watcher, table: TableQuery = None, namespace:
     return _chosen(lake, caller, ("read", "maintain"), table, namespace)
 
 
+def named(lake: LakeDep, caller: Watcher, table: TableQuery = None, namespace: NamespaceQuery = None) -> list[str]:
+    """As `watched`, for a page of many tables: whether those are there is looked at as they are shown."""
+    if table is not None or namespace is not None:
+        return _chosen(lake, caller, ("read", "maintain"), table, namespace)
+    return [name for name in map(str, internals(lake).catalog.named()) if _seen_by(caller)(name)]
+
+
 Watched = Annotated[list[str], Depends(watched)]
 JobId = Annotated[
     str,
@@ -99,7 +107,7 @@ def status(service: ServiceDep, caller: Watcher) -> StatusDocument:
 def stats(
     service: ServiceDep,
     _: Watcher,
-    names: Watched,
+    names: Annotated[list[str], Depends(named)],
     after: Annotated[
         str | None, Query(description="Only tables after this one, by name.", min_length=1, max_length=262)
     ] = None,
@@ -120,26 +128,29 @@ def stats(
     """Looks at the logs of each table. One that cannot be looked at says why in `error`, and the others go on. If there
     are `more`, ask `after` the last one.
     """
-    tables_total = len(names)
+    lake, tables_total = service.lake, len(names)
     names = [name for name in names if (after is None or name > after) and (contains is None or contains in name)]
-    lake = service.lake
-    found = [_table_maintenance(service, name, age_s_max) for name in names[:limit]]
+    there = internals(lake).catalog.exists
+    page = list(itertools.islice((name for name in names if there(parse_table_name(name))), limit + 1))
+    found = [_table_maintenance(service, name, age_s_max) for name in page[:limit]]
     return CompactionStatsDocument(
         tables=found,
-        more=len(names) > limit,
+        more=len(page) > limit,
         tables_total=tables_total,
         base_files=sum(each.base_files for each in found),
         base_bytes=sum(each.base_bytes for each in found),
         pending_files=sum(each.pending_files for each in found),
         pending_rows=sum(each.pending_rows for each in found),
         debt=FileCount(files=sum(each.debt.files for each in found), bytes=sum(each.debt.bytes for each in found)),
-        jobs=_job_totals(lake, names),
+        jobs=_job_totals(service, names, age_s_max),
     )
 
 
-def _job_totals(lake: Lake, names: Sequence[str]) -> dict[str, JobTotalsDocument]:
+def _job_totals(service: Service, names: Sequence[str], age_s_max: float) -> dict[str, JobTotalsDocument]:
     shown = set(names)
-    totals = job_totals(entry for entry in lake.ended_jobs() if entry.get("table") in shown)
+    totals = job_totals(
+        entry for entry in service.upkeep.ended_jobs(service.lake, age_s_max) if entry.get("table") in shown
+    )
     return {kind: JobTotalsDocument(**total) for kind, total in totals.items()}
 
 

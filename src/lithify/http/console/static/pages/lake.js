@@ -1,9 +1,12 @@
 // The lake: what there is, what hurts, and what is due.
 
 import { html, useEffect, useState } from "/console/vendor/preact.js";
-import { Badge, Card, Empty, Loaded, Rows, Tile, Tiles, Title, bytes, count, moment, plural, short, useGet } from "/console/parts.js";
+import { get } from "/console/api.js";
+import { Badge, Card, Empty, Loaded, Rows, Tile, Tiles, Title, bytes, count, moment, plural, short, useData, useGet } from "/console/parts.js";
 
 const PAGE = 50;
+// A service that has just begun opens each table for the first time: some of them are shown while it does the rest.
+const FIRST = 12;
 const REFRESH_S = 10;
 // From here on a read takes so much longer than on a folded table that somebody should look.
 const SLOW = 1.5;
@@ -20,7 +23,11 @@ export function Lake({ lake, can }) {
     return () => clearTimeout(timer);
   }, [find]);
   const facts = useGet("/v1/lake", null, 60);
-  const stats = useGet("/v1/maintenance/stats", { limit: PAGE, after: starts.at(-1), contains: asked, age_s_max: 60 }, REFRESH_S);
+  const first = useGet("/v1/maintenance/stats", { limit: FIRST, age_s_max: 60 });
+  const begun = Boolean(first.data ?? first.error);
+  const wanted = { limit: PAGE, after: starts.at(-1), contains: asked, age_s_max: 60 };
+  const whole = useData((signal) => (begun ? get("/v1/maintenance/stats", wanted, signal) : new Promise(() => {})), [begun, JSON.stringify(wanted)], REFRESH_S);
+  const stats = whole.data || whole.error || wanted.after || asked ? whole : first;
   const now = facts.data ?? lake;
   return html`<div class="stack">
     <${Title} aside=${html`<span class="muted">Lithify ${now.version}, in a ${now.storage}</span>`}>${now.name}<//>

@@ -40,7 +40,7 @@ export function Maintenance({ can }) {
       <${Card} title="Jobs under way" flush><${Loaded} from=${jobs}>${(data) => html`<${Rows} caption="Jobs under way" columns=${running(can, setEnding)} rows=${data.jobs} keyOf=${(job) => job.id}
         empty=${html`<${Empty} title=${data.cycle ? "The cycle looks at what is due" : "No job runs now"}>${data.cycle ? `since ${data.cycle.since}` : "Cycles start them when something is due."}<//>`} />`}<//><//>
     </div>
-    <${Loaded} from=${status}>${(data) => html`<${HeldBack} of=${data} />`}<//>
+    ${status.data && html`<${HeldBack} of=${status.data} />`}
     <${Card} title="What a cycle would do now" flush aside=${html`<button class="plain" onClick=${() => (look ? candidates.again() : setAsked(true))}>${look ? "Look again" : "Look"}</button>`}>
       <${Loaded} from=${candidates}>${(data) => data.unasked ? html`<${Empty} title=${tables === undefined ? "Looking …" : `There are ${plural(tables, "table")}`}>To see what is due, the logs of all of them are looked at, which takes a while.<//>` : html`<${Rows} caption="Jobs that a cycle would run" columns=${CANDIDATES} rows=${data.candidates} empty=${html`<${Empty} title="Nothing is due">Tables are folded and compacted as far as their options ask for it.<//>`} />
         ${data.more && html`<p class="muted body">There are more.</p>`}
@@ -142,10 +142,10 @@ const EVENTS = [
   { head: "table", show: (event) => (event.table ? tableLink(event.table) : "") },
   { head: "more", wrap: true, show: ({ facts }) => [facts.kind, facts.outcome, facts.why, facts.what, facts.seq !== undefined && `seq ${count(facts.seq)}`, facts.rows !== undefined && plural(facts.rows, "row"), facts.pending_rows !== undefined && plural(facts.pending_rows, "pending row"), facts.done !== undefined && `${plural(facts.done, "job")} done`].filter(Boolean).join(" · ") },
 ];
-const running = (can, onEnd) => [
-  ...RUNNING,
-  { head: html`<span class="hidden">actions</span>`, show: (job) => job.alive && !job.cancelled && job.state === "writing" && can.may("maintain", job.table) && html`<button class="plain" aria-label=${`End ${job.kind} of ${job.table}`} onClick=${() => onEnd({ id: job.id, said: `${job.kind} of ${job.table}` })}>End</button>` },
-];
+const running = (can, onEnd) => RUNNING.map((column) => (column.head !== "done" ? column : {
+  ...column,
+  show: (job) => html`${column.show(job)}${job.alive && !job.cancelled && job.state === "writing" && can.may("maintain", job.table) && html`<button class="plain" aria-label=${`End ${job.kind} of ${job.table}`} onClick=${() => onEnd({ id: job.id, said: `${job.kind} of ${job.table}` })}>End</button>`}`,
+}));
 const RUNNING = [
   { head: "table", label: true, show: (job) => tableLink(job.table) },
   { head: "job", show: (job) => html`${job.kind} <${Badge} tone=${job.alive ? "on" : "warn"}>${job.alive ? job.state : "its process is gone"}<//>` },
