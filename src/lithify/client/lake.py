@@ -247,6 +247,8 @@ class RemoteLake(LakeMethods[RemoteTable]):
         Raises `Conflict` where it is too late.
         """
         check_text("the id of a job", id)
+        if not id.replace("-", "").isalnum():
+            return False  # no job has such an id, and no route
         try:
             self._ask("POST", f"/maintenance/jobs/{quote(id, safe='')}/cancel", again=True)
         except NotFound:

@@ -28,5 +28,5 @@ def quantile(share: float, after: Mapping[int, int], before: Mapping[int, int]) 
         left -= came[bucket]
         if left <= 0:
             # The middle of the bucket, as ratios go.
-            return SHORTEST_S * STEP ** (bucket - 0.5)
+            return float(SHORTEST_S * STEP ** (bucket - 0.5))
     raise AssertionError("the counts add up to their sum")
