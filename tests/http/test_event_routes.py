@@ -14,6 +14,7 @@ from lithify import Lake
 from lithify.core.names import TableName
 from lithify.http import events
 from lithify.http.service import Service
+from lithify.http.tokens import Tokens
 from lithify.lake.internals import internals
 from lithify.metrics.event_log import EventLog
 from support.service import serving
@@ -163,6 +164,15 @@ class TestStream:
         write(lake)
         with ask(**{"Last-Event-ID": "0" * 32}) as answer:
             assert "event: gap" in [line for _, line in zip(range(4), answer.iter_lines(), strict=False)]
+
+    def test_it_ends_with_its_token(self, ask: Callable[..., Any], lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(events, "SIGN_S", 0.1)
+        token, secret = Tokens(lake.path).create("short", ("read",))
+        with ask(Authorization=f"Bearer {secret}") as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            Tokens(lake.path).revoke(token.id)
+            assert set(lines) <= {"", ": still here"}
 
 
 def test_streams_are_bounded(client: TestClient, service: Service) -> None:

@@ -14,6 +14,8 @@ from lithify import Lake, Settings
 from lithify.core.names import TableName
 from support.faults import FaultyStore, Gate
 
+from .conftest import EVENTS
+
 WAIT_S = 60
 ClientWith = Callable[..., TestClient]
 
@@ -75,6 +77,35 @@ class TestStatus:
 
 
 class TestStats:
+    def test_what_is_no_table_is_not_looked_at(self, client: TestClient, lake: Lake) -> None:
+        root = Path(str(lake.path))
+        for stray in ("shop/lost+found", "my notes/x", "shop/empty"):
+            (root / stray).mkdir(parents=True)
+        (root / "shop" / ".DS_Store").write_text("x")
+        found = get(client, "stats")
+        assert [table["table"] for table in found["tables"]] == ["log.events", "shop.orders"]
+        assert (found["more"], found["tables_total"]) == (False, 3)  # the empty folder has the name of a table
+
+    def test_a_table_that_is_dropped_goes_and_one_that_is_made_comes(self, client: TestClient, lake: Lake) -> None:
+        get(client, "stats", age_s_max=60)
+        with Lake(lake.path) as other:
+            other.drop_table("log.events")
+            gone = get(client, "stats", age_s_max=60)
+            other.create_table("log.events", EVENTS)
+        back = get(client, "stats", age_s_max=60)
+        assert [table["table"] for table in gone["tables"]] == ["shop.orders"]
+        assert [(table["table"], table["pending_rows"]) for table in back["tables"]] == [
+            ("log.events", 0),
+            ("shop.orders", 3),
+        ]
+
+    def test_a_write_is_seen_at_once_however_old_the_rest_may_be(self, client: TestClient, lake: Lake) -> None:
+        get(client, "stats", age_s_max=600)
+        with Lake(lake.path) as other:
+            other.table("shop.orders").upsert([{"id": 8, "amount": "1.00", "status": None}])
+        found = get(client, "stats", age_s_max=600)
+        assert [table["pending_rows"] for table in found["tables"]] == [2, 4]
+
     def test_state_and_debt(self, client: TestClient) -> None:
         found = get(client, "stats")
         assert [table["table"] for table in found["tables"]] == ["log.events", "shop.orders"]

@@ -13,7 +13,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query
 from pydantic import AfterValidator, Field, TypeAdapter
 
-from lithify.core.names import parse_table_name, plain_name
+from lithify.core.names import is_table_name, parse_table_name, plain_name
 from lithify.errors import LithifyError, NotFound
 from lithify.http.auth import Caller, Scope, needs
 from lithify.http.documents.events import CancelledJobDocument
@@ -65,7 +65,8 @@ def named(lake: LakeDep, caller: Watcher, table: TableQuery = None, namespace: N
     """As `watched`, for a page of many tables: whether those are there is looked at as they are shown."""
     if table is not None or namespace is not None:
         return _chosen(lake, caller, ("read", "maintain"), table, namespace)
-    return [name for name in map(str, internals(lake).catalog.named()) if _seen_by(caller)(name)]
+    seen = _seen_by(caller)
+    return [name for name in map(str, internals(lake).catalog.named()) if is_table_name(name) and seen(name)]
 
 
 Watched = Annotated[list[str], Depends(watched)]
