@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 from anyio import to_thread
@@ -42,7 +43,7 @@ class TableEvents:
         self._seen[name] = now
         told_seq = max(self.log.told_seq(name), before[0] if before is not None else -1)
         folded = now[1] > before[1] if before is not None else snapshot.seq <= snapshot.watermark
-        facts = {
+        facts: dict[str, Any] = {
             "seq": snapshot.seq,
             "watermark": snapshot.watermark,
             "pending_files": len(snapshot.changes),

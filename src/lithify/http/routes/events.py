@@ -15,7 +15,9 @@ from lithify.http.service import ServiceDep
 
 EVENTS_MAX = 1_000
 EVENT_STREAM = "text/event-stream"
-EventId = Annotated[str, Query(description="Only what came after the event of this id.", pattern="^[0-9a-f]{32}$")]
+EventId = Annotated[
+    str | None, Query(description="Only what came after the event of this id.", pattern="^[0-9a-f]{32}$")
+]
 STREAMED: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "A page of events; with `Accept: text/event-stream`, a stream of them.",
@@ -31,7 +33,7 @@ router = APIRouter(tags=["lake"])
 async def events(
     service: ServiceDep,
     caller: Annotated[Caller, needs("read", "maintain", per_table=True)],
-    after: EventId | None = None,
+    after: EventId = None,
     limit: Annotated[int, Query(description="Events at most, of a page.", ge=1, le=EVENTS_MAX)] = 100,
     accept: Annotated[str, Header(include_in_schema=False)] = "",
     last_event_id: Annotated[
