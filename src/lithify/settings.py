@@ -341,7 +341,12 @@ class Settings(BaseSettings, TableOptions):  # type: ignore[misc]  # frozen too,
         (), description="Changes to the tiers of tables with a time column, by name, and further tiers."
     )
     pipelines: dict[str, Any] = Field(
-        default_factory=dict, description="Declared pipelines by name, each with its steps: docs/spark.md tells how."
+        default_factory=dict,
+        description="Declared pipelines by name, each with its steps, and when it runs: docs/spark.md tells how.",
+    )
+    streams: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Declared streams by name: folders whose files `lithify serve` and `lithify run` take into tables.",
     )
 
     all_frames: bool = Field(

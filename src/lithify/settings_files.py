@@ -52,9 +52,11 @@ TOLD_ONLY: Mapping[str, str] = {
     "index_folder": "files are written there",
     "cache_folder": "files are written there",
     "file_mode": "it opens files to others",
+    "streams": "they run by themselves",
 }
 # Texts, paths and tables that may: none of them is more than a name, an amount or a rule of Lithify's own. A pipeline
-# runs when somebody asks for it by its name; a server is sent no token but one of the same file.
+# runs when somebody asks for it by its name (when it runs by itself is left out, `RUNS_BY_ITSELF`); a server is sent no
+# token but one of the same file.
 HARMLESS = frozenset(
     {
         "lake",
@@ -71,6 +73,8 @@ HARMLESS = frozenset(
         "pipelines",
     }
 )
+# Of a pipeline: what makes it run without being asked for.
+RUNS_BY_ITSELF = ("every", "cron", "on")
 # Variables that are no settings.
 VARIABLES = frozenset({CONFIG_VARIABLE, f"{ENV_PREFIX}TRACEBACK"})
 # Not from the lake: it is data, and these are about what surrounds it.
@@ -158,8 +162,14 @@ class SettingsFiles:
         except OSError as error:
             raise InvalidRequest(f"{path.absolute()} cannot be read ({error.strerror}): check its mode") from error
         refused = [name for name in found if not _may_stand_here(name, found[name])]
-        if refused:
-            reasons = "; ".join(f"{name} ({TOLD_ONLY[name]})" for name in refused)
+        found, schedules = _only_when_asked(found)
+        if refused or schedules:
+            reasons = "; ".join(
+                [
+                    *(f"{name} ({TOLD_ONLY[name]})" for name in refused),
+                    *(f"{name} (it runs by itself)" for name in schedules),
+                ]
+            )
             say_once(
                 "%s in the current folder: left out %s. If it is yours, pass --config %s, or set %s",
                 str(path.absolute()),
@@ -275,6 +285,20 @@ def _may_stand_here(name: str, value: Any) -> bool:
     if name == "spark_master":  # this machine, as without the setting
         return isinstance(value, str) and (value == "local" or value.startswith("local["))
     return name not in TOLD_ONLY
+
+
+def _only_when_asked(found: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Pipelines without what makes them run by themselves, and the names of that."""
+    pipelines, left_out = found.get("pipelines"), list[str]()
+    if not isinstance(pipelines, Mapping):
+        return dict(found), left_out
+    kept = {}
+    for name, body in pipelines.items():
+        if isinstance(body, Mapping):
+            left_out += [f"pipelines.{name}.{key}" for key in RUNS_BY_ITSELF if key in body]
+            body = {key: value for key, value in body.items() if key not in RUNS_BY_ITSELF}
+        kept[name] = body
+    return {**found, "pipelines": kept}, left_out
 
 
 def _parsed(path: Path, data: bytes) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`lithify run`: maintenance in the foreground, told while it happens.
+"""`lithify run`: maintenance in the foreground, told while it happens, and declared pipelines and streams beside it.
 
 The work runs on other threads; this one waits for it to end or for a signal. The first Ctrl-C or SIGTERM starts
 nothing new, lets running jobs end or cancels them, and exits with 0. The second ends the process at once: recovery
@@ -29,6 +29,7 @@ from lithify.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from lithify.lake.maintenance import Maintenance
+    from lithify.lake.pipeline_runner import PipelineRunner
     from lithify.maintenance.reports import CycleReport
 
 command = Commands("Maintenance")
@@ -58,12 +59,16 @@ def run(
             "--every", metavar="TIME", help="Look at the policies this often: 10s, 1m. Default: policy_interval_s."
         ),
     ] = None,
+    no_pipelines: Annotated[
+        bool, typer.Option("--no-pipelines", help="Leave declared pipelines and streams to another process.")
+    ] = False,
 ) -> None:
     """Keep the lake in shape: fold, merge and compact when it is due, until Ctrl-C.
 
-    Policies are looked at on an interval, tiers at their cron times. Several processes may run this on one lake:
-    one cycle runs at a time. With --json, and into a pipe, every event is a line; cycles with nothing to do are
-    silent.
+    Policies are looked at on an interval, tiers at their cron times. Pipelines and streams of the settings run by
+    their schedules, unless there is --once or --tier. Several processes may run this on one lake: one cycle runs at a
+    time, and one run of each pipeline. With --json, and into a pipe, every event is a line; cycles with nothing to do
+    are silent.
 
     Examples:
         lithify run
@@ -84,7 +89,8 @@ def run(
         if once:
             _once(session, maintenance, tier or None)
         else:
-            _until_stopped(session, maintenance, tier or None, every_s)
+            pipelines = None if tier or no_pipelines else lake.pipeline_runner
+            _until_stopped(session, maintenance, pipelines, tier or None, every_s)
 
 
 def _once(session: Session, maintenance: Maintenance, tier: list[str] | None) -> None:
@@ -104,7 +110,13 @@ def _once(session: Session, maintenance: Maintenance, tier: list[str] | None) ->
         raise typer.Exit(HANDLED)
 
 
-def _until_stopped(session: Session, maintenance: Maintenance, tier: list[str] | None, every: float | None) -> None:
+def _until_stopped(
+    session: Session,
+    maintenance: Maintenance,
+    pipelines: PipelineRunner | None,
+    tier: list[str] | None,
+    every: float | None,
+) -> None:
     every_s = session.settings.policy_interval_s if every is None else every
     with caught() as inbox, session.out.working("starting", logs=True) as progress:
         looks = tier is None or "pack" in tier
@@ -114,10 +126,19 @@ def _until_stopped(session: Session, maintenance: Maintenance, tier: list[str] |
         scheduler = maintenance.scheduler(every_s=every, only_tier=tier, on_event=tell)
         scheduler.start()
         started = {"lake": session.lake_path, "every_s": every_s, "tiers": scheduler.crons}
+        if pipelines is not None:
+            pipelines.start()
+            started["pipelines"] = pipelines.schedules
         tell({"event": "started", "time_ms": maintenance.cycle.runtime.now_ms(), **started})
         next_of(inbox)
         tell({"event": "stopping", "time_ms": maintenance.cycle.runtime.now_ms()})
-        work = in_thread(inbox, lambda: scheduler.stop(STOP_GRACE_S))
+
+        def stop() -> None:
+            scheduler.stop(STOP_GRACE_S)
+            if pipelines is not None:
+                pipelines.stop(STOP_GRACE_S)
+
+        work = in_thread(inbox, stop)
         wait(session, inbox, work, lambda: None, STOPPING, FORCED, stopping=True)
         tell({"event": "stopped", "time_ms": maintenance.cycle.runtime.now_ms()})
 
@@ -218,6 +239,8 @@ class _Live:
             case "started":
                 crons = ", ".join(f"{tier} {cron!r}" for tier, cron in event["tiers"].items())
                 self._out.note(f"policies every {event['every_s']:g} s; {crons or 'no tiers'} (UTC); Ctrl-C stops")
+                for name, schedule in event.get("pipelines", {}).items():
+                    self._out.note(f"{name} {schedule}")
             case "stopping":
                 self._out.note(STOPPING if self._running else "stopping")
             case "stopped":

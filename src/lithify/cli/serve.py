@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,6 +68,9 @@ def serve(
     no_maintenance: Annotated[
         bool, typer.Option("--no-maintenance", "--no-upkeep", help="Leave maintenance to another process.")
     ] = False,
+    no_pipelines: Annotated[
+        bool, typer.Option("--no-pipelines", help="Leave declared pipelines and streams to another process.")
+    ] = False,
     token_file: Annotated[
         Path | None,
         typer.Option(
@@ -85,9 +89,9 @@ def serve(
     """Serve the lake over HTTP, until Ctrl-C.
 
     It listens on this machine only, unless there is TLS or --insecure is given. At the first start it makes a token and
-    shows it once, or writes it to --token-file; `lithify tokens` makes further ones. Maintenance runs inside, Spark
-    only when it is needed. A browser shows the console there; the address that is printed signs you in, once and within
-    a minute.
+    shows it once, or writes it to --token-file; `lithify tokens` makes further ones. Maintenance runs inside, and so do
+    the pipelines and streams of the settings that have a schedule; Spark only when it is needed. A browser shows the
+    console there; the address that is printed signs you in, once and within a minute.
 
     Examples:
         lithify serve --lake ./lake
@@ -107,11 +111,18 @@ def serve(
         from lithify.http.server import check_address
 
         check_address(settings, insecure=insecure)
+        lake.pipeline_runner.check()
         told = logging_to(session.out.log_line, lambda: settings.log_format, logging.INFO, all_of_it=True)
         with told:
-            _serve(
-                session, lake, settings, ended, token_file, maintenance=not no_maintenance, with_console=not no_console
-            )
+            background = [
+                start
+                for start, wanted in (
+                    (lake.start_maintenance, not no_maintenance),
+                    (lake.start_pipelines, not no_pipelines),
+                )
+                if wanted
+            ]
+            _serve(session, lake, settings, ended, token_file, background, with_console=not no_console)
 
 
 def _serve(
@@ -120,8 +131,8 @@ def _serve(
     settings: Settings,
     ended: contextlib.ExitStack,
     token_file: Path | None,
+    background: Sequence[Callable[[], None]],
     *,
-    maintenance: bool,
     with_console: bool,
 ) -> None:
     from lithify.http.app import create_app
@@ -139,9 +150,10 @@ def _serve(
     url = _url(settings.host, socket.getsockname()[1], tls is not None)
     problems: list[LithifyError] = []
 
-    def start_maintenance() -> None:
+    def start_background() -> None:
         try:
-            lake.start_maintenance()
+            for start in background:
+                start()
         except LithifyError as error:
             if not server.should_exit:
                 problems.append(error)
@@ -156,9 +168,8 @@ def _serve(
         flight_url = flight and _url(settings.host, flight.port, tls is not None, "grpc")
         _tell_start(session, lake, url, flight_url, console, tokens, secret, token_file)
         internals(lake).warm()
-        if maintenance:
-            # What it imports and looks at first need not keep the first requests waiting.
-            threading.Thread(target=start_maintenance, name="lithify-start-maintenance", daemon=True).start()
+        # What it imports and looks at first need not keep the first requests waiting.
+        threading.Thread(target=start_background, name="lithify-start-background", daemon=True).start()
 
     def stopping() -> None:
         session.out.aside("stopping: requests under way end first; Ctrl-C again ends at once")

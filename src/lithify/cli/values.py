@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from lithify.core.json_out import dumps, jsonable
+from lithify.core.time_text import seconds_within
 from lithify.errors import InvalidRequest
 
 CELL_WIDTH_MAX = 60
@@ -56,21 +57,12 @@ def parse_bytes(text: str) -> int | None:
     return int(Decimal(found[1]) * base ** ("KMGT".index(found[2].upper()) + 1))
 
 
-_TIME = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(ms|s|m|h|)")
-_UNIT_S = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3600}
-
-
 def seconds_of_every(text: str, least: str, most: str) -> float:
     """Seconds of --every: 500ms, 10s, 1m or 2h; a bare number is seconds."""
-    seconds = _seconds(text)
-    if seconds is None or not (_seconds(least) or 0) <= seconds <= (_seconds(most) or 0):
+    seconds = seconds_within(text, least, most)
+    if seconds is None:
         raise InvalidRequest(f"--every {text!r} is no time from {least} to {most}: write it like 30s, 5m or 1h")
     return seconds
-
-
-def _seconds(text: str) -> float | None:
-    found = _TIME.fullmatch(text.strip().lower())
-    return None if found is None else float(found[1]) * _UNIT_S[found[2]]
 
 
 def human_seconds(seconds: float) -> str:

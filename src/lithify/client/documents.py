@@ -10,7 +10,7 @@ import dataclasses
 import datetime as dt
 import json
 import types
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -65,6 +65,8 @@ def _value(hint: Any, value: Any) -> Any:
         return _value(next(arm for arm in inside if arm is not types.NoneType), value)
     if origin is tuple and isinstance(value, list):
         return tuple(_value(inside[0], item) for item in value)
+    if origin is Sequence and isinstance(value, list):
+        return [_value(inside[0], item) for item in value]
     if isinstance(hint, type):
         if dataclasses.is_dataclass(hint):
             return rebuilt(hint, value)

@@ -37,6 +37,8 @@ from lithify.core.schema import TableSchema
 from lithify.errors import InvalidRequest, LimitExceeded, NotFound, Unavailable
 from lithify.maintenance.reports import CycleReport, RunningJob
 from lithify.options.tiers import TierNames, tier_names
+from lithify.pipelines.reports import PipelinePlan
+from lithify.pipelines.status import PipelineStatus
 from lithify.sql.limits import Answer, RunningQuery, Source
 from lithify.sql.parameters import Parameters, bound
 from lithify.sql.statements.first_word import is_definition, is_statement
@@ -286,6 +288,42 @@ class RemoteLake(LakeMethods[RemoteTable]):
             raise Unavailable(str(problem), table=name)
         return document
 
+    # -- pipelines
+
+    def pipelines(self) -> list[str]:
+        """Names of the pipelines of the service's settings."""
+        return [status.pipeline for status in self.pipeline_status() if status.kind == "pipeline"]
+
+    def pipeline_status(self, name: str | None = None) -> list[PipelineStatus]:
+        """How declared pipelines and streams are, or one of them: what runs, what ran, how far behind each step is."""
+        if name is not None:
+            return Listed([rebuilt(PipelineStatus, self._get(_pipeline(name)))])
+        found, after = Listed[PipelineStatus](), None
+        while True:
+            page = self._get("/pipelines", {"limit": HISTORY_MAX, "after": after})
+            found += [rebuilt(PipelineStatus, each) for each in field_of(page, "pipelines")]
+            if not page.get("more"):
+                return found
+            after = found[-1].pipeline
+
+    def pipeline_runs(self, name: str, limit: int | None = None) -> list[dict[str, Any]]:
+        """What earlier runs of a declared pipeline or stream did, newest first. Those that found nothing to do are not
+        among them.
+        """
+        return list(field_of(self._get(f"{_pipeline(name)}/runs", {"limit": _bounded(limit)}), "runs"))
+
+    def plan_pipeline(self, name: str, *, full: bool = False, step: str | None = None) -> PipelinePlan:
+        """What a run of a declared pipeline or stream would do now. Nothing is written."""
+        order = {"dry_run": True, "full": full, "step": step}
+        found = self._ask("POST", f"{_pipeline(name)}/run", json=order, again=True, work=True)
+        return rebuilt(PipelinePlan, field_of(found, "plan"))
+
+    def trigger_pipeline(self, name: str, *, full: bool = False, step: str | None = None) -> str:
+        """Run a declared pipeline or stream now on the server, in the background; answers the run's id. Raises
+        `Conflict` while it runs, wherever that is.
+        """
+        return str(field_of(self._ask("POST", f"{_pipeline(name)}/run", json={"full": full, "step": step}), "run"))
+
     # -- what only a local lake can do
 
     @property
@@ -301,10 +339,7 @@ class RemoteLake(LakeMethods[RemoteTable]):
     # Names that they had before, and still have.
     upkeep, trigger_upkeep, table_upkeep = maintain, trigger_maintenance, table_maintenance
     start_upkeep = start_maintenance
-    pipeline = only_here("pipeline", "run `lithify pipeline run` where the lake is")
-
-    def pipelines(self) -> NoReturn:
-        raise only_local("pipelines", "run `lithify pipeline list` where the lake is")
+    pipeline = only_here("pipeline", "trigger_pipeline runs a declared one; others run where the lake is")
 
     on_change = only_here("on_change", "ask for changes(since=…) of a table again and again")
 
@@ -313,6 +348,11 @@ class RemoteLake(LakeMethods[RemoteTable]):
 
     def _ask(self, method: str, path: str, **request: Any) -> Any:
         return self._transport.ask(Call(method, path, **request))
+
+
+def _pipeline(name: str) -> str:
+    check_text("the name of a pipeline", name)
+    return f"/pipelines/{quote(name, safe='')}"
 
 
 def _bounded(limit: int | None) -> int:

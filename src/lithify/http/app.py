@@ -36,6 +36,7 @@ from lithify.http.routes import (
     history,
     maintenance,
     options,
+    pipelines,
     quarantine,
     query,
     rows,
@@ -60,7 +61,7 @@ ROUTERS: tuple[tuple[APIRouter, str], ...] = (
         (module.router, V1)
         for module in (
             *(rows, feed, statements, query, tables, cache, history, files, tags, quarantine),
-            *(table_maintenance, options, lake_routes, events, token_routes, session),
+            *(table_maintenance, options, pipelines, lake_routes, events, token_routes, session),
         )
     ),
     *((maintenance.router, prefix) for prefix in (MAINTENANCE, ITS_EARLIER_NAME)),

@@ -31,7 +31,7 @@ _ORDER = (  # of the page: beginnings of paths, with a blank where they end
         "/v1/tables/{name}/changes",
     ),
     *("/v1/query/sql", "/v1/query/results", "/v1/query/explain", "/v1/query/running", "/v1/query/{id}"),
-    *("/v1/tables", "/v1/maintenance", "/v1/query/cache", "/v1/compaction"),
+    *("/v1/tables", "/v1/maintenance", "/v1/pipelines", "/v1/query/cache", "/v1/compaction"),
 )
 ERROR = {
     "title": "Error",

@@ -49,8 +49,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lithify.lake.maintenance import Maintenance
+    from lithify.lake.pipeline_runner import PipelineRunner
     from lithify.maintenance.reports import CycleReport, RunningJob
     from lithify.pipelines.pipeline import Pipeline
+    from lithify.pipelines.reports import PipelinePlan
+    from lithify.pipelines.status import PipelineStatus
 
 
 class Lake(LakeMethods[Table]):
@@ -80,6 +83,7 @@ class Lake(LakeMethods[Table]):
         # No cache: that a table is always the same object is seen by those who hold it.
         self._tables: WeakValueDictionary[tuple[TableName, str], Table] = WeakValueDictionary()
         self._maintenance: Maintenance | None = None
+        self._pipelines: PipelineRunner | None = None
 
     def __repr__(self) -> str:
         return f"Lake({str(self.path)!r})"
@@ -101,7 +105,11 @@ class Lake(LakeMethods[Table]):
             self._internals.scheduler.stop()
         elif self._maintenance is not None:
             self._maintenance.stop()
+        if self._pipelines is not None:
+            self._pipelines.stop()
         self._internals.close()
+        if self._pipelines is not None:
+            self._pipelines.join()
 
     # -- tables
 
@@ -322,6 +330,44 @@ class Lake(LakeMethods[Table]):
         from lithify.pipelines.declaration import parse_pipelines
 
         return list(parse_pipelines(self._runtime.settings.pipelines))
+
+    def start_pipelines(self) -> None:
+        """Run declared pipelines and streams by their schedules from now on, until `close`, as `lithify run` does."""
+        self.pipeline_runner.start()
+
+    def pipeline_status(self, name: str | None = None) -> list[PipelineStatus]:
+        """How declared pipelines and streams are, or one of them: what runs, what ran, how far behind each step is."""
+        runner = self.pipeline_runner
+        return Listed(runner.status(each) for each in (runner.entries if name is None else [name]))
+
+    def pipeline_runs(self, name: str, limit: int | None = None) -> list[dict[str, Any]]:
+        """What earlier runs of a declared pipeline or stream did, newest first. Those that found nothing to do are not
+        among them.
+        """
+        from lithify.pipelines.pipeline import history
+
+        return history(self._runtime, self.pipeline_runner.entry(name).name, limit)
+
+    def plan_pipeline(self, name: str, *, full: bool = False, step: str | None = None) -> PipelinePlan:
+        """What a run of a declared pipeline or stream would do now. Nothing is written."""
+        return self.pipeline_runner.plan(name, full=full, step=step)
+
+    def trigger_pipeline(self, name: str, *, full: bool = False, step: str | None = None) -> str:
+        """Run a declared pipeline or stream now, in the background; answers the run's id. Raises `Conflict` while it
+        runs, wherever that is.
+        """
+        return self.pipeline_runner.trigger(name, full=full, step=step)
+
+    @property
+    def pipeline_runner(self) -> PipelineRunner:
+        """What is declared in the settings of this lake, as this process knows it."""
+        from lithify.lake.pipeline_runner import PipelineRunner
+
+        with self._lock:
+            self._loaded.check_open()
+            if self._pipelines is None:
+                self._pipelines = PipelineRunner(self)
+            return self._pipelines
 
     # -- SQL
 

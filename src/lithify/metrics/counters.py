@@ -34,6 +34,8 @@ class Counters:
         recovered = "Jobs recovered here whose process was gone, by tier or kind."
         self.jobs_recovered = counter("lithify_jobs_recovered", recovered, ["tier"])
         self.jobs_waiting = gauge("lithify_jobs_waiting", "Work that failed and waits to be tried again.")
+        runs = "Runs of declared pipelines and streams here, by how they ended."
+        self.pipeline_runs = counter("lithify_pipeline_runs", runs, ["outcome"])
         self.index_failures = counter("lithify_index_failures", "Times that a table's index could not be written.")
         fallbacks = "Times that a read had to do without a part of a table's index, by cause."
         self.index_fallbacks = counter("lithify_index_fallbacks", fallbacks, ["cause"])

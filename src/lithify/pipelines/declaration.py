@@ -28,6 +28,7 @@ from lithify.core.query_text import reads_source, without_end
 from lithify.core.schema import one_or_several
 from lithify.errors import InvalidRequest
 from lithify.options.table_options import MissingColumns
+from lithify.pipelines.schedule import SCHEDULE_KEYS, Schedule, parse_schedule
 from lithify.text.debezium import unit_of
 
 Kind = Literal["files", "rows", "groups", "full"]
@@ -94,6 +95,11 @@ class Step:
 class Declaration:
     name: str
     steps: tuple[Step, ...]
+    schedule: Schedule | None = None
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(step.target for step in self.steps))
 
 
 def parse_pipelines(document: Any) -> dict[str, Declaration]:
@@ -106,10 +112,10 @@ def parse_pipelines(document: Any) -> dict[str, Declaration]:
 
 
 def parse_pipeline(name: str, body: Any) -> Declaration:
-    _check_name(name, "a pipeline")
+    check_name(name, "a pipeline")
     if not isinstance(body, Mapping):
         raise InvalidRequest(f"pipeline {name} has no steps: write [[pipelines.{name}.steps]] before each of them")
-    _check_keys(f"pipeline {name}", body, ("steps",))
+    check_known(f"pipeline {name}", body, ("steps", *SCHEDULE_KEYS))
     listed = body.get("steps")
     if not isinstance(listed, Sequence) or isinstance(listed, str) or not listed:
         raise InvalidRequest(f"pipeline {name} has no steps: write [[pipelines.{name}.steps]] before each of them")
@@ -124,7 +130,7 @@ def parse_pipeline(name: str, body: Any) -> Declaration:
             )
         seen.add(step.name)
     _check_targets(steps)
-    return Declaration(name, steps)
+    return Declaration(name, steps, parse_schedule(f"pipeline {name}", body))
 
 
 # -- one step
@@ -219,7 +225,7 @@ def _parse_step(pipeline: str, number: int, body: Any) -> Step:
         raise InvalidRequest(f"{where} is not a table of settings: write [[pipelines.{pipeline}.steps]] before it")
     if isinstance(body.get("name"), str):
         where = f"step {body['name']!r} of pipeline {pipeline}"
-    _check_keys(where, body, _KEYS)
+    check_known(where, body, _KEYS)
     if ("files" in body) == ("table" in body):
         raise InvalidRequest(f'{where} needs a source, one of the two: files = "folder/*.json" or table = "ns.table"')
     if "target" not in body:
@@ -232,7 +238,7 @@ def _parse_step(pipeline: str, number: int, body: Any) -> Step:
             raise InvalidRequest(f"{where}: {name} goes with {rule.only_with} = … only: leave it out")
         values[name] = rule.read(f"{where}: {name}", value)
     values.setdefault("name", values["target"].partition(".")[2])
-    _check_name(values["name"], f"a step of pipeline {pipeline}")
+    check_name(values["name"], f"a step of pipeline {pipeline}")
     if values["name"] in _RESERVED:
         raise InvalidRequest(f"{where}: {values['name']!r} cannot be a step's name: give it another")
     values["expect"] = _parse_expectations(where, values.get("expect", ()))
@@ -289,7 +295,7 @@ def _parse_expectations(where: str, listed: Any) -> tuple[Expectation, ...]:
         what = f"expectation {number} of {where}"
         if not isinstance(body, Mapping):
             raise InvalidRequest(f"{what} is not a table of settings")
-        _check_keys(what, body, _EXPECTATION_KEYS)
+        check_known(what, body, _EXPECTATION_KEYS)
         if "that" not in body:
             raise InvalidRequest(f'{what} needs a condition: that = "amount >= 0"')
         that = _text(f"{what}: that", body["that"])
@@ -301,7 +307,7 @@ def _parse_expectations(where: str, listed: Any) -> tuple[Expectation, ...]:
     return tuple(found)
 
 
-def _check_keys(where: str, body: Mapping[str, Any], known: Iterable[str]) -> None:
+def check_known(where: str, body: Mapping[str, Any], known: Iterable[str]) -> None:
     for name in body:
         if name not in known:
             near = difflib.get_close_matches(str(name), list(known), 1)
@@ -309,7 +315,7 @@ def _check_keys(where: str, body: Mapping[str, Any], known: Iterable[str]) -> No
             raise InvalidRequest(f"{where} has a key {name!r} that is not known: {hint}")
 
 
-def _check_name(name: Any, what: str) -> None:
+def check_name(name: Any, what: str) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > NAME_LENGTH_MAX:
         raise InvalidRequest(
             f"{name!r} cannot name {what}: use lower-case letters, digits and _, starting with a letter, at most "

@@ -8,7 +8,6 @@ next run goes on from there.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,20 +18,19 @@ from typing import TYPE_CHECKING, Any
 from lithify.core.optional import need
 from lithify.errors import Cancelled, Conflict, InvalidRequest, LithifyError
 from lithify.jobs import leases
-from lithify.jobs.past_jobs import Journal
 from lithify.pipelines.check import Check, CheckedStep, graph_of
 from lithify.pipelines.context import Context, Moment
 from lithify.pipelines.declaration import Declaration, Graph, Step, parse_pipeline, parse_pipelines
 from lithify.pipelines.file_step import FilesRun
+from lithify.pipelines.past_runs import past_runs, remember
 from lithify.pipelines.pending import Work, work_of
 from lithify.pipelines.reports import PipelinePlan, PipelineReport, StepPlan, StepReport
+from lithify.pipelines.status import StepStatus
 from lithify.pipelines.table_step import StepRun
 from lithify.tables.runtime import Runtime
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-logger = logging.getLogger(__name__)
 
 LEASE_S = 60.0
 FILES_SHOWN_MAX = 20
@@ -60,11 +58,11 @@ class Pipeline:
 
     # -- planning
 
-    def plan(self, *, full: bool = False, step: str | None = None) -> PipelinePlan:
-        """What `run` would do now. Nothing is written."""
+    def plan(self, *, full: bool = False, step: str | None = None, check: bool = True) -> PipelinePlan:
+        """What `run` would do now. Nothing is written. `check`: ask Spark for the columns of each step, too."""
         now = Moment(self._context)
         graph, works = self._works(now, step, full)
-        checked = self._check(now, graph, works)
+        checked = self._check(now, graph, works) if check else {}
         plans: list[StepPlan] = []
         moved: dict[str, str] = {}
         for work in works:
@@ -87,7 +85,7 @@ class Pipeline:
             until=work.until,
             files=[file.path for file in work.files[:FILES_SHOWN_MAX]],
             changed=len(work.files) if step.kind == "files" else _changed(now, work),
-            expectations=[f"{each.name}: {each.that}, otherwise {each.otherwise}" for each in step.expect],
+            expectations=expected_of(step),
         )
         if step.table is not None and step.table in moved:
             plan = replace(plan, does="everything" if work.whole else step.kind, why=f"what {moved[step.table]} writes")
@@ -102,21 +100,26 @@ class Pipeline:
             key=list(checked.target.key),
         )
 
+    def steps_now(self, *, full: bool = False, step: str | None = None) -> list[StepStatus]:
+        """How far behind each step is, and what calls for it, told by logs and the file system: without Spark."""
+        return [_status(work) for work in self._works(Moment(self._context), step, full)[1]]
+
     # -- running
 
-    def run(self, *, full: bool = False, step: str | None = None, on_event: OnEvent = quiet) -> PipelineReport:
+    def run(
+        self, *, full: bool = False, step: str | None = None, on_event: OnEvent = quiet, id: str | None = None
+    ) -> PipelineReport:
         """Bring every target up to date, or that of one step. `full`: from all of its source, whatever is remembered.
+        `id`: what to call this run.
 
         Raises `Conflict` while another process runs this pipeline. What a failed step had to write is not written.
         """
         self._named(step)
-        runtime, run = self._context.runtime, _Run(self, self._context, step, full, on_event)
-        ours, taken = leases.acquire(runtime, f"pipeline-{self.name}", run.id, LEASE_S, f"pipeline {self.name}")
+        runtime, run = self._context.runtime, _Run(self, self._context, step, full, on_event, id)
+        lease = lease_name("pipeline", self.name)
+        ours, taken = leases.acquire(runtime, lease, run.id, LEASE_S, f"pipeline {self.name}")
         if not ours:
-            raise Conflict(
-                f"pipeline {self.name} is being run by {taken.holder}: wait for it to end, or stop it first",
-                pipeline=self.name,
-            )
+            raise is_running("pipeline", self.name, taken)
         with leases.RenewedLease(runtime, taken) as holding:
             return run.steps(lambda: self._stopping.is_set() or holding.lost.is_set())
 
@@ -141,6 +144,10 @@ class Pipeline:
         return history(self._context.runtime, self.name, limit)
 
     # -- shared
+
+    def check_step(self, name: str) -> None:
+        """Raises where it has no such step."""
+        self._named(name)
 
     def _named(self, name: str | None) -> list[Step]:
         """All of our steps, or that of the name."""
@@ -172,10 +179,12 @@ class Pipeline:
 class _Run:
     """One run, from its first step to its record in the history."""
 
-    def __init__(self, pipeline: Pipeline, context: Context, step: str | None, full: bool, tell: OnEvent) -> None:
+    def __init__(
+        self, pipeline: Pipeline, context: Context, step: str | None, full: bool, tell: OnEvent, id: str | None
+    ) -> None:
         self._pipeline, self._context, self._chosen, self._full, self._tell = pipeline, context, step, full, tell
         self._runtime = context.runtime
-        self.id = self._runtime.new_id()
+        self.id = id or self._runtime.new_id()
         self._started_ms, self._started = self._runtime.now_ms(), time.monotonic()
         self._done: list[StepReport] = []
         self._written: set[str] = set()
@@ -278,10 +287,7 @@ class _Run:
         )
 
     def _remember(self, report: PipelineReport) -> PipelineReport:
-        try:
-            _journal(self._runtime).append(report.document())
-        except LithifyError as error:
-            logger.warning("run %s of pipeline %s is not in the history: %s", report.run, report.pipeline, error)
+        remember(self._runtime, report)
         return report
 
     def _say(self, event: str, **facts: Any) -> None:
@@ -308,16 +314,46 @@ def _changed(now: Moment, work: Work) -> int | None:
     return int(net.rows.num_rows + net.deleted.num_rows)
 
 
-def _journal(runtime: Runtime) -> Journal:
-    return Journal(runtime.store, runtime.control / "history" / "pipelines.jsonl")
+def _status(work: Work) -> StepStatus:
+    step = work.step
+    lag = None if step.table is None or work.until is None else max(work.until - (work.state.read or 0), 0)
+    return StepStatus(
+        step=step.label,
+        kind=step.kind,
+        source=step.source,
+        target=step.target,
+        table=step.table,
+        why=work.why,
+        idle=work.idle,
+        since=work.state.read,
+        until=work.until,
+        lag=lag,
+        files=len(work.files) if step.kind == "files" else None,
+        expectations=expected_of(step),
+    )
+
+
+def expected_of(step: Step) -> list[str]:
+    return [f"{each.name}: {each.that}, otherwise {each.otherwise}" for each in step.expect]
+
+
+def lease_name(kind: str, name: str) -> str:
+    return f"{kind}-{name}"
+
+
+def is_running(kind: str, name: str, lease: leases.Lease) -> Conflict:
+    return Conflict(
+        f"{kind} {name} is being run by {lease.holder}: wait for it to end, or stop it first",
+        pipeline=name,
+        run=lease.id,
+    )
 
 
 def history(runtime: Runtime, pipeline: str | None = None, limit: int | None = None) -> list[dict[str, Any]]:
     """Runs of one pipeline, or of all, newest first."""
     if limit is not None and limit < 1:
         raise InvalidRequest(f"limit must be at least 1, not {limit}")
-    found = _journal(runtime).read(limit if pipeline is None else None)
-    return [record for record in found if pipeline in (None, record.get("pipeline"))][:limit]
+    return past_runs(runtime, pipeline, limit)
 
 
 def declared_steps(context: Context) -> Graph:

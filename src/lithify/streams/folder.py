@@ -14,7 +14,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -75,6 +75,7 @@ class StreamReport:
     rows: int = 0
     seq: int | None = None
     seconds: float = 0.0
+    quarantined: int = 0
 
 
 class FileSink(StreamSink):
@@ -288,8 +289,13 @@ class FileStream:
 
     def _taken(self, batch: TakenBatch) -> None:
         commit, known = batch.commit, self._report
-        rows = known.rows + (0 if commit.replayed else commit.rows)
-        self._report = StreamReport(known.table, known.source, known.checkpoint, known.batches + 1, rows, commit.seq)
+        self._report = replace(
+            known,
+            batches=known.batches + 1,
+            rows=known.rows + (0 if commit.replayed else commit.rows),
+            seq=commit.seq,
+            quarantined=known.quarantined + self._sink.quarantined,
+        )
         if self._told is not None:
             self._told(batch)
 

@@ -124,6 +124,7 @@ class StreamSink:
         self.first_epoch, self.on_batch = first_epoch, on_batch
         self.envelope, self.if_changed, self.missing = envelope, if_changed, missing
         self.error: Exception | None = None
+        self.quarantined = 0  # records of the newest batch that were set aside
         self._table: TableInternals | None = table
         self._opened_as = (runtime.root, str(table.name), table.incarnation)
         self._reopen = runtime.reopen
@@ -152,7 +153,7 @@ class StreamSink:
         before = follows(f"{feed} on table {table.name}", epoch, checkpoint_of(table, feed), self.first_epoch)
         checkpoint = Checkpoint(feed, epoch, before, self._settings(), query)
         info: dict[str, Any] = {}
-        return apply_batch(
+        commit = apply_batch(
             table,
             lambda: self._portion(table, data, checkpoint, info),
             checkpoint=checkpoint,
@@ -165,6 +166,8 @@ class StreamSink:
             if_changed=self.if_changed,
             missing=self.missing,
         )
+        self.quarantined = 0 if commit.replayed else info.get("quarantined", 0)
+        return commit
 
     def _portion(self, table: TableInternals, data: Portion, checkpoint: Checkpoint, info: dict[str, Any]) -> Portion:
         """The rows of a batch that is new. `info` is what its commit will say besides."""
