@@ -102,6 +102,7 @@ VALUES = {
     "index_folder": '"/somewhere"',
     "cache_folder": '"/somewhere"',
     "file_mode": '"666"',
+    "streams": '{ landing = { source = "/etc", target = "a.b" } }',
 }
 
 
@@ -131,6 +132,20 @@ def test_what_can_do_harm_is_not_taken_from_the_current_folder_unless_it_is_told
     assert getattr(told, name) != default
     monkeypatch.setenv("LITHIFY_CONFIG", str(folder / "lithify.toml"))
     assert getattr(Settings(), name) == getattr(told, name)
+
+
+@pytest.mark.parametrize("schedule", ['every = "1s"', 'cron = "* * * * *"', 'on = "a.b"'])
+def test_a_pipeline_of_the_current_folder_does_not_run_by_itself_unless_it_is_told(
+    folder: Path, schedule: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / "lithify.toml").write_text(
+        f'[pipelines.sales]\n{schedule}\n[[pipelines.sales.steps]]\ntable = "a.b"\ntarget = "a.c"\n'
+    )
+    (sales,) = load_settings().pipelines.values()
+    assert sales == {"steps": [{"table": "a.b", "target": "a.c"}]}
+    assert f"left out pipelines.sales.{schedule.split(' ')[0]} (it runs by itself)" in caplog.text
+    (told,) = load_settings(config=folder / "lithify.toml").pipelines.values()
+    assert schedule.split(" ")[0] in told
 
 
 @pytest.mark.parametrize("master", ["local", "local[2]", "local[*]"])

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from lithify import Lake
-from lithify.pipelines.pipeline import _journal
+from lithify.lake.internals import internals
+from lithify.pipelines.past_runs import remember
 from lithify.pipelines.reports import PipelinePlan, PipelineReport, StepPlan, StepReport
 
 Run = Callable[..., Any]
@@ -48,6 +49,49 @@ def test_list_tells_the_steps_in_order(declared: Run) -> None:
     ]
     assert steps[0]["expectations"] == ["positive"]
     assert "shop.daily" in declared("pipeline", "list").out
+
+
+def test_status_tells_what_ran_and_how_far_behind_it_is(declared: Run, tmp_path: Path) -> None:
+    with Lake(tmp_path / "lake") as lake:
+        failed = PipelineReport("raw", "1", 1_700_000_000_000, "failed", [], 0.5, "it did not hold")
+        remember(internals(lake).runtime, failed)
+    raw, sales = sorted(declared("pipeline", "status", "--json").json["pipelines"], key=lambda each: each["pipeline"])
+    assert (raw["state"], raw["error"], raw["files"], raw["schedule"]) == ("failing", "it did not hold", 0, None)
+    assert (sales["state"], sales["steps"][0]["why"]) == ("on request", "shop.clean is not there yet")
+    text = declared("pipeline", "status", "raw").out
+    assert "it did not hold" in text
+    assert "2023-11-14 22:13:20" in text
+    assert declared("pipeline", "status", "row").code == 3
+
+
+def test_what_runs_by_itself_is_listed_where_it_may(declared: Run, tmp_path: Path) -> None:
+    toml = TOML + '[pipelines.sales]\nevery = "5m"\n[streams.landing]\nsource = "in"\ntarget = "shop.orders"\n'
+    (tmp_path / "told.toml").write_text(toml)
+    steps = declared("pipeline", "list", "--json", "--config", str(tmp_path / "told.toml")).json["steps"]
+    assert [(step["pipeline"], step["kind"], step["schedule"]) for step in steps] == [
+        ("raw", "files", None),
+        ("sales", "groups", "every 300 s"),
+        ("landing", "stream", "every 10 s"),
+    ]
+
+
+@pytest.mark.parametrize("command", [("serve", "--port", "0"), ("run",)])
+def test_a_declaration_that_does_not_hold_is_an_error_at_the_start(
+    declared: Run, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    (tmp_path / "told.toml").write_text('[streams.landing]\nsource = "in"\ntarget = "shop.orders"\nevery = "soon"\n')
+    answer = declared(*command, "--config", str(tmp_path / "told.toml"))
+    assert answer.code == 1
+    assert "stream landing: every = 'soon' is no time from 1s to 168h" in " ".join(answer.err.split())
+
+
+def test_a_lake_keeps_only_declarations_that_hold(declared: Run) -> None:
+    answer = declared("set", 'streams={ landing = { source = "in", target = "shop.orders", cron = "never" } }')
+    assert answer.code == 1
+    assert "stream landing: 'never' is no cron expression" in " ".join(answer.err.split())
+    kept = declared("set", 'streams={ landing = { source = "in", target = "shop.orders", cron = "0 * * * *" } }')
+    assert kept.code == 0, kept.err
+    assert declared("pipeline", "status", "landing", "--json").json["pipelines"][0]["cron"] == "0 * * * *"
 
 
 def test_nothing_to_do(declared: Run) -> None:
@@ -106,9 +150,9 @@ def test_history_tells_each_step_of_each_run(declared: Run, tmp_path: Path) -> N
     )
     failed = StepReport("sales.daily", "groups", "failed", "shop.clean", "shop.daily", since=3, until=5)
     with Lake(tmp_path / "lake") as lake:
-        _journal(lake._runtime).append(PipelineReport("raw", "1", 1_700_000_000_000, "done", [done], 1.5).document())
+        remember(internals(lake).runtime, PipelineReport("raw", "1", 1_700_000_000_000, "done", [done], 1.5))
         report = PipelineReport("sales", "2", 1_700_000_100_000, "failed", [failed], 0.5, "it did not hold")
-        _journal(lake._runtime).append(report.document())
+        remember(internals(lake).runtime, report)
 
     text = declared("pipeline", "history").out
 

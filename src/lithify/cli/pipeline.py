@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from lithify.lake.lake import Lake
     from lithify.pipelines.pipeline import Pipeline
     from lithify.pipelines.reports import PipelinePlan, PipelineReport
+    from lithify.pipelines.status import PipelineStatus
 
-command = Commands("Spark", group="pipeline", help="Declared pipelines: run, list, history.")
+command = Commands("Spark", group="pipeline", help="Declared pipelines: run, list, status, history.")
 STOPPING = "stopping: the step under way ends first; Ctrl-C again ends at once"
 FORCED = "ended at once: what was not committed is done by the next run"
 EVERY = "1s", "168h"
@@ -288,9 +289,60 @@ def _reads(step: Event) -> str:
     return f"{step['source']}{span}{changed}{lookups}"
 
 
+STATUS = (
+    Column("pipeline", "name", style="bold"),
+    *texts(kind="kind", state="state"),
+    Column("schedule", "runs", lambda value: value or "on request"),
+    Column("behind", "behind"),
+    Column("last", "last run (UTC)"),
+    Column("outcome", "outcome"),
+    Column("error", "why it failed", lambda value: long_text(value or ""), wrap=True),
+)
+
+
+@command("status")
+def status(
+    session: Session,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="The pipeline or stream. Default: all of them.")
+    ] = None,
+) -> None:
+    """Show declared pipelines and streams: what runs, what ran last, and how far each is behind its sources.
+
+    Examples:
+        lithify pipeline status
+        lithify pipeline status sales --json
+        lithify --server http://127.0.0.1:8080 pipeline status
+    """
+    from lithify.core.json_out import jsonable
+
+    with session.lake() as lake:
+        found = lake.pipeline_status(name)
+    rows = [
+        {
+            **vars(each),
+            "behind": _behind(each),
+            "last": "" if each.last is None else _moment(each.last.started_ms),
+            "outcome": "" if each.last is None else each.last.outcome,
+        }
+        for each in found
+    ]
+    empty = "nothing is declared: write [[pipelines.<name>.steps]] or [streams.<name>] into the settings"
+    session.out.listing(STATUS, rows, {"pipelines": jsonable(found)}, empty=empty)
+
+
+def _behind(status: PipelineStatus) -> str:
+    told = [] if status.lag is None else [plural(status.lag, "seq")]
+    return ", ".join(told if status.files is None else [*told, plural(status.files, "file")])
+
+
+def _moment(time_ms: int) -> str:
+    return iso_time(time_ms / 1000)[:19].replace("T", " ")
+
+
 @command("list", local=True)
 def list_pipelines(session: Session) -> None:
-    """Show the declared pipelines and their steps, in the order in which they run.
+    """Show the declared pipelines and their steps, in the order in which they run, and the declared streams.
 
     Examples:
         lithify pipeline list
@@ -298,8 +350,10 @@ def list_pipelines(session: Session) -> None:
     """
     from lithify.lake.internals import internals
     from lithify.pipelines.pipeline import declared_steps
+    from lithify.pipelines.stream_declaration import StreamDeclaration
 
     with session.local_lake() as lake:
+        schedules = lake.pipeline_runner.schedules
         graph = declared_steps(internals(lake).pipelines)
         rows = [
             {
@@ -310,8 +364,23 @@ def list_pipelines(session: Session) -> None:
                 "target": step.target,
                 "lookups": sorted(graph.reads[step.label]),
                 "expectations": [each.name for each in step.expect],
+                "schedule": schedules.get(step.pipeline),
             }
             for step in graph.ordered()
+        ]
+        rows += [
+            {
+                "pipeline": entry.name,
+                "step": entry.name,
+                "kind": "stream",
+                "source": entry.declared.source,
+                "target": entry.declared.target,
+                "lookups": [],
+                "expectations": [],
+                "schedule": schedules[entry.name],
+            }
+            for entry in lake.pipeline_runner.entries.values()
+            if isinstance(entry.declared, StreamDeclaration)
         ]
     columns = [
         Column("pipeline", "pipeline", style="bold"),
@@ -320,6 +389,7 @@ def list_pipelines(session: Session) -> None:
         Column("source", "reads", long_text),
         Column("target", "keeps"),
         Column("expectations", "expects", lambda names: long_text(", ".join(names)), wrap=True),
+        Column("schedule", "runs", lambda value: value or "on request"),
     ]
     empty = "no pipelines are declared: write [[pipelines.<name>.steps]] into lithify.toml"
     session.out.listing(columns, rows, {"steps": rows}, empty=empty)
@@ -345,7 +415,7 @@ def history(
     rows = [
         {
             **step,
-            "time": iso_time(entry["started_ms"] / 1000)[:19].replace("T", " "),
+            "time": _moment(entry["started_ms"]),
             "lineage": lineage(step["source"], step["since"], step["until"], step["files"]),
             "warned": sum(step["warned"].values()),
         }

@@ -90,7 +90,18 @@ _TO_LIMIT: Mapping[str, str] = {
     "size": "Send it in smaller pieces, or raise the limit that is named.",
 }
 # Of an error's details, what says which thing it is about. Others may quote what a row holds.
-_DETAILS_SHOWN = ("limit", "cycle", "table", "seq", "index", "job", "retry_after_s", "schema_fingerprint")
+_DETAILS_SHOWN = (
+    "limit",
+    "cycle",
+    "pipeline",
+    "run",
+    "table",
+    "seq",
+    "index",
+    "job",
+    "retry_after_s",
+    "schema_fingerprint",
+)
 
 
 class Refusal(HTTPException):

@@ -27,6 +27,7 @@ from lithify.files.disk_space import disk_space
 from lithify.http.logs import template
 from lithify.lake.internals import internals
 from lithify.lake.lake import Lake
+from lithify.lake.pipeline_runner import Standing
 from lithify.maintenance.disk_use import DiskUse
 from lithify.maintenance.disk_watch import DiskWatches
 from lithify.metrics.activity import ActivityTotals
@@ -142,6 +143,8 @@ class _Collected(Collector):
         if isinstance(runtime.compute, WorkerCompute):  # else Spark is somebody else's
             yield from _worker(runtime.compute.status())
         yield from _cache(self._lake.cache.stats())
+        runner = internals(self._lake).pipeline_runner
+        yield from _pipelines([] if runner is None else runner.known_here())
 
     def describe(self) -> Iterable[Metric]:
         return ()
@@ -226,6 +229,19 @@ def _cache(cache: CacheStats) -> Iterator[Metric]:
     yield _gauge("lithify_answers", "Answers that are kept.", cache.answers.count)
     yield _counter("lithify_answers_hits", "Queries answered by a kept answer.", cache.answers.hits)
     yield _counter("lithify_answers_misses", "Queries that no kept answer fitted.", cache.answers.misses)
+
+
+def _pipelines(known: Sequence[Standing]) -> Iterator[Metric]:
+    """By name, those that are the worst off; declarations may be many."""
+    worst = sorted(known, key=lambda each: (-each.failures, -(each.lag or 0), each.entry.name))[:TABLES_MAX]
+    lags = {each.entry.name: each.lag for each in worst if each.lag is not None}
+    yield _gauge("lithify_pipeline_lag_seqs", "Seqs that a pipeline is behind its sources.", lags, "pipeline")
+    failures = {each.entry.name: each.failures for each in worst}
+    in_a_row = "How often in a row a pipeline or stream failed."
+    yield _gauge("lithify_pipeline_failures", in_a_row, failures, "pipeline")
+    succeeded = {each.entry.name: each.succeeded_ms / 1000 for each in worst if each.succeeded_ms is not None}
+    ended_well = "When a run of a pipeline or stream last ended well."
+    yield _gauge("lithify_pipeline_succeeded_seconds", ended_well, succeeded, "pipeline")
 
 
 def _metric(

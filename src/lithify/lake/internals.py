@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
     from lithify.compute.compute import Compute
     from lithify.lake.lake import Lake
+    from lithify.lake.pipeline_runner import PipelineRunner
     from lithify.lake.table import Table
     from lithify.maintenance.scheduler import Scheduler
 
@@ -99,6 +100,7 @@ class LakeInternals:
         self.shared_spark, self._starting = spark, threading.RLock()
         self._own_spark: SparkSession | None = None
         self.scheduler: Scheduler | None = None  # what keeps the lake in shape in the background, if it was started
+        self.pipeline_runner: PipelineRunner | None = None  # what runs declared pipelines, once somebody asked for it
         serving = ServingEngine(
             settings.query_memory_bytes_max,
             cache_bytes_max=settings.cache_bytes,

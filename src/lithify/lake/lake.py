@@ -83,7 +83,6 @@ class Lake(LakeMethods[Table]):
         # No cache: that a table is always the same object is seen by those who hold it.
         self._tables: WeakValueDictionary[tuple[TableName, str], Table] = WeakValueDictionary()
         self._maintenance: Maintenance | None = None
-        self._pipelines: PipelineRunner | None = None
 
     def __repr__(self) -> str:
         return f"Lake({str(self.path)!r})"
@@ -105,11 +104,12 @@ class Lake(LakeMethods[Table]):
             self._internals.scheduler.stop()
         elif self._maintenance is not None:
             self._maintenance.stop()
-        if self._pipelines is not None:
-            self._pipelines.stop()
+        runner = self._internals.pipeline_runner
+        if runner is not None:
+            runner.stop()
         self._internals.close()
-        if self._pipelines is not None:
-            self._pipelines.join()
+        if runner is not None:
+            runner.join()
 
     # -- tables
 
@@ -365,9 +365,9 @@ class Lake(LakeMethods[Table]):
 
         with self._lock:
             self._loaded.check_open()
-            if self._pipelines is None:
-                self._pipelines = PipelineRunner(self)
-            return self._pipelines
+            if self._internals.pipeline_runner is None:
+                self._internals.pipeline_runner = PipelineRunner(self)
+            return self._internals.pipeline_runner
 
     # -- SQL
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lithify.errors import InvalidRequest, NotFound, did_you_mean
 from lithify.files.addresses import is_remote
 from lithify.lake.internals import internals
+from lithify.pipelines.entries import declared_entries
 from lithify.settings import Settings
 from lithify.settings_files import IN_LAKE, OPENERS_ONLY, check_trusted, text_value, toml_value, with_setting
 
@@ -68,4 +69,7 @@ def _changed(text: str, name: str, value: str | None) -> str:
     except InvalidRequest:
         after = with_setting(text, name, text_value(value))
         Settings.check_said(after)
+    if name in ("pipelines", "streams"):
+        said = tomllib.loads(after)
+        declared_entries(Settings(pipelines=said.get("pipelines", {}), streams=said.get("streams", {})))
     return after

@@ -76,6 +76,10 @@ class Standing:
     taken: Listing | None = None  # the files of a stream when its last run that ended well began
     owed: bool = field(default=True)  # `on`: whether a run is due that has not ended well yet
 
+    @property
+    def lag(self) -> int | None:
+        return max((each.lag for each in self.steps if each.lag is not None), default=None)
+
 
 class PipelineRunner:
     """Get one from `Lake.pipeline_runner`. Nothing runs by itself before `start`."""
@@ -195,7 +199,6 @@ class PipelineRunner:
         if state == "waiting" and schedule is None:
             state = "on request"
         here = self._scheduled and not self._closed and schedule is not None
-        lags = [each.lag for each in known.steps if each.lag is not None]
         files = [each.files for each in known.steps if each.files is not None]
         return PipelineStatus(
             pipeline=entry.name,
@@ -211,7 +214,7 @@ class PipelineRunner:
             next_ms=self._due_ms(known) if here and running is None else None,
             failures=known.failures,
             error=known.last.reason if known.failures and known.last is not None else known.trouble,
-            lag=max(lags, default=None),
+            lag=known.lag,
             files=sum(files) if files else None,
             last=known.last,
             succeeded_ms=known.succeeded_ms,

@@ -273,7 +273,26 @@ def check_lake(settings: Settings, path: PurePath, opened: Lake | None = None, e
                 checks.append(Check("tables", Status.warn, found, advice))
                 break
             checks.append(check_table(lake, name))
+        checks += check_pipelines(lake)
     return checks
+
+
+def check_pipelines(lake: Any) -> list[Check]:
+    """What is declared, and whether its last run went well. Nothing is run."""
+    try:
+        found = lake.pipeline_status()
+        lake.pipeline_runner.check()
+    except LithifyError as error:
+        return [Check("pipelines", Status.fail, "the declarations do not hold", error.message)]
+    failing = [status for status in found if status.failures]
+    if not found:
+        return []
+    declared = f"{len(found)} declared, {len(failing)} failing"
+    values = {"declared": len(found), "failing": [status.pipeline for status in failing]}
+    if failing:
+        advice = "; ".join(f"{status.pipeline}: {status.error}" for status in failing)
+        return [Check("pipelines", Status.warn, declared, advice, values)]
+    return [Check("pipelines", Status.ok, declared, values=values)]
 
 
 def check_table(lake: Any, name: str) -> Check:

@@ -7,6 +7,7 @@ import { Cache } from "/console/pages/cache.js";
 import { Doctor } from "/console/pages/doctor.js";
 import { Lake } from "/console/pages/lake.js";
 import { Maintenance } from "/console/pages/maintenance.js";
+import { Pipelines } from "/console/pages/pipelines.js";
 import { OverTime } from "/console/pages/series.js";
 import { Sql } from "/console/pages/sql.js";
 import { Table } from "/console/pages/table.js";
@@ -16,6 +17,7 @@ const PAGES = [
   { at: "", name: "Lake", page: Lake, needs: ["read", "maintain"] },
   { at: "sql", name: "SQL", page: Sql, needs: ["read"] },
   { at: "maintenance", name: "Maintenance", page: Maintenance, needs: ["read", "maintain"] },
+  { at: "pipelines", name: "Pipelines", page: Pipelines, needs: ["read", "maintain"] },
   { at: "time", name: "Over time", page: OverTime, needs: ["read", "maintain"], whole: true },
   { at: "cache", name: "Cache & queries", page: Cache, needs: ["read", "maintain"] },
   { at: "doctor", name: "Doctor", page: Doctor, needs: ["admin"], whole: true },
@@ -110,7 +112,7 @@ function Frame({ lake, onOut, gone }) {
       <div class="who"><span title=${`Lithify ${lake.version}`}>${lake.name}</span><span>${caller.name} (${caller.scopes.join(", ")})</span><button class="plain" onClick=${onOut}>Sign out</button></div>
     </header>
     ${gone && html`<div class="banner" role="status">The service does not answer. What you see is what it said last; this page tries again by itself.</div>`}
-    ${page ? html`<main id="main" key=${at}><${page.page} lake=${lake} can=${can} path=${rest} /></main>` : open.length ? html`<${Unknown} />` : html`<${Nothing} />`}`;
+    ${page ? html`<main id="main" key=${page.at === "pipelines" ? `${at}/${rest[0] ?? ""}` : at}><${page.page} lake=${lake} can=${can} path=${rest} /></main>` : open.length ? html`<${Unknown} />` : html`<${Nothing} />`}`;
 }
 
 function App({ start }) {
