@@ -13,7 +13,8 @@ from starlette.testclient import TestClient
 from lithify import Lake, LimitExceeded, TableStats
 from lithify.core.names import parse_table_name
 from lithify.files.local import LocalStorage
-from lithify.http.metrics import OTHER, TABLES_MAX, Metrics, _pending
+from lithify.http.metrics import Metrics
+from lithify.lake.lake_metrics import OTHER, TABLES_MAX, _pending
 
 ClientWith = Callable[..., TestClient]
 Value = Callable[..., float | None]

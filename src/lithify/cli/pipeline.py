@@ -6,6 +6,7 @@ what is committed stands, the rest is done by the next run.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -16,6 +17,7 @@ import typer
 
 from lithify.cli.command import Commands, Session
 from lithify.cli.logs import iso_time, print_line
+from lithify.cli.metrics_port import MetricsPortOption, metrics_served
 from lithify.cli.output import TIME, WHY, Column, Report, long_text, texts
 from lithify.cli.signals import STOP_GRACE_S, caught, in_terminal, in_thread, wait
 from lithify.cli.values import human_seconds, seconds_of_every
@@ -70,6 +72,7 @@ def run(
     full: Annotated[bool, typer.Option("--full", help="From all of the source, whatever was read before.")] = False,
     step: Annotated[str | None, typer.Option("--step", metavar="STEP", help="This step only.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done.")] = False,
+    metrics_port: MetricsPortOption = None,
 ) -> None:
     """Bring the targets of a pipeline up to date with what has changed since its last run.
 
@@ -89,7 +92,7 @@ def run(
         raise InvalidRequest("--step names a step of one pipeline: name the pipeline too")
     if dry_run and every is not None:
         raise InvalidRequest("--dry-run shows one run: leave out --every")
-    with session.local_lake() as lake:
+    with session.local_lake() as lake, metrics_served(session, lake, metrics_port):
         names = [name] if name is not None else in_order(lake)
         if not names:
             raise InvalidRequest("no pipelines are declared: write [[pipelines.<name>.steps]] into lithify.toml")
@@ -123,7 +126,27 @@ class _Runs:
         self._now = self._lake.pipeline(name)
         if self.stopping.is_set():
             self._now.stop()
-        return self._now.run(full=full, step=step, on_event=tell)
+        try:
+            report = self._now.run(full=full, step=step, on_event=tell)
+        except LithifyError as error:
+            if not isinstance(error, Conflict):
+                self._count(name, "failed")
+            raise
+        self._count(name, report.outcome)
+        return report
+
+    def _count(self, name: str, outcome: str) -> None:
+        from lithify.lake.internals import internals
+        from lithify.pipelines.run_tally import RunTally
+
+        runtime = internals(self._lake).runtime
+        runtime.counters.pipeline_runs.labels(outcome).inc()
+        assert self._now is not None
+        lag = None
+        with contextlib.suppress(LithifyError):  # why it failed is told already
+            lag = max((each.lag for each in self._now.steps_now() if each.lag is not None), default=None)
+        if outcome != "stopped":
+            runtime.shared(RunTally).ended(name, None if outcome == "failed" else runtime.now_ms(), lag)
 
     def ended(self) -> None:
         self._ended.set()

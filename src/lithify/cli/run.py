@@ -20,6 +20,7 @@ import typer
 from lithify.cli.command import HANDLED, Commands, Session, TierOption
 from lithify.cli.logs import iso_time, logging_to, print_line
 from lithify.cli.long_running import share_heaps
+from lithify.cli.metrics_port import MetricsPortOption, metrics_served
 from lithify.cli.output import TABLE, TIME, WHY, Report, sizes, texts
 from lithify.cli.signals import STOP_GRACE_S, caught, in_terminal, in_thread, next_of, wait
 from lithify.cli.values import human_bytes, human_seconds, seconds_of_every
@@ -62,6 +63,7 @@ def run(
     no_pipelines: Annotated[
         bool, typer.Option("--no-pipelines", help="Leave declared pipelines and streams to another process.")
     ] = False,
+    metrics_port: MetricsPortOption = None,
 ) -> None:
     """Keep the lake in shape: fold, merge and compact when it is due, until Ctrl-C.
 
@@ -84,7 +86,7 @@ def run(
     level = logging.WARNING if live else logging.INFO
     told = logging_to(session.out.log_line, lambda: session.log_format, level, all_of_it=not live)
     share_heaps()
-    with session.local_lake() as lake, told:
+    with session.local_lake() as lake, told, metrics_served(session, lake, metrics_port):
         maintenance = Maintenance(lake)
         if once:
             _once(session, maintenance, tier or None)

@@ -17,6 +17,7 @@ from lithify.cli.command import (
     Session,
     TableArgument,
 )
+from lithify.cli.metrics_port import MetricsPortOption, metrics_served
 from lithify.cli.signals import caught, in_terminal, in_thread, wait
 from lithify.cli.values import human_seconds, seconds_of_every
 from lithify.core.json_out import dumps
@@ -77,6 +78,7 @@ def stream(
     files_max: Annotated[
         int, typer.Option("--files-max", metavar="N", min=1, help="Files that one batch takes at most.")
     ] = 1_000,
+    metrics_port: MetricsPortOption = None,
 ) -> None:
     """Take files into a table as they appear, each record exactly once, until Ctrl-C.
 
@@ -95,10 +97,17 @@ def stream(
         raise InvalidRequest("--once takes what is there and ends: leave out --every")
     every_s = None if once else EVERY_DEFAULT_S if every is None else seconds_of_every(every, *EVERY)
     from lithify.lake.internals import internals
+    from lithify.pipelines.run_tally import RunTally
     from lithify.streams.folder import FileStream
 
-    with session.local_lake() as lake:
-        table = lake.table(name)
+    with session.local_lake() as lake, metrics_served(session, lake, metrics_port):
+        table, runtime = lake.table(name), internals(lake).runtime
+
+        def taken(batch: TakenBatch) -> None:
+            runtime.shared(RunTally).ended(name, runtime.now_ms())
+            runtime.counters.pipeline_runs.labels("done").inc()
+            _tell(session, batch)
+
         work = FileStream(
             internals(table),
             source,
@@ -112,7 +121,7 @@ def stream(
             checkpoint=checkpoint,
             null_keys=null_keys or on_bad_record,
             files_max=files_max,
-            on_batch=lambda batch: _tell(session, batch),
+            on_batch=taken,
         )
         waiting = f"streaming {source} into {name}"
         with caught() as inbox, session.out.working(waiting, logs=True):

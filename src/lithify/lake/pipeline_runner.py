@@ -31,6 +31,7 @@ from lithify.pipelines.entries import Entry, declared_entries
 from lithify.pipelines.past_runs import past_runs, remember
 from lithify.pipelines.pipeline import declared_steps, is_running, lease_name
 from lithify.pipelines.reports import PipelinePlan, PipelineReport, StepPlan, StepReport, report_of
+from lithify.pipelines.run_tally import RunTally, Tallied
 from lithify.pipelines.status import PipelineStatus, State, StepStatus
 from lithify.pipelines.stream_declaration import StreamDeclaration
 from lithify.pipelines.stream_run import KIND, file_stream, files_there
@@ -224,7 +225,12 @@ class PipelineRunner:
     def _remembered(self, entry: Entry) -> Standing:
         known = Standing(entry)
         self._learn(known)
+        self._tally(known)
         return known
+
+    def _tally(self, known: Standing) -> None:
+        tallied = Tallied(known.failures, known.succeeded_ms, known.lag)
+        self._runtime.shared(RunTally).tell(known.entry.name, tallied)
 
     def _learn(self, known: Standing) -> None:
         """What the history says of later runs than those that are known here."""
@@ -378,6 +384,7 @@ class PipelineRunner:
                     known.failures, known.succeeded_ms = 0, ended_ms(report)
                 elif report.outcome == "failed":
                     known.failures += 1
+            self._tally(known)
             self._changed.notify_all()
         if report is None:
             return
@@ -417,6 +424,7 @@ class PipelineRunner:
             else:
                 steps = tuple(self._lake.pipeline(known.entry.name).steps_now())
             known.steps, known.steps_s, known.trouble = steps, now_s, None
+            self._tally(known)
         except LithifyError as error:
             known.trouble = error.message
 

@@ -74,12 +74,12 @@ MakeConsole = Callable[..., Console]
 
 @pytest.fixture(scope="module")
 def make_console() -> Iterator[MakeConsole]:
-    """`make_console(fill)`: a service on a new lake that `fill` has filled."""
-    settings = Settings(port=0, shutdown_s=1, cache_bytes_max=64 * 2**20)
+    """`make_console(fill)`: a service on a new lake that `fill` has filled. Settings besides are named."""
     made: list[tuple[Console, Lake]] = []
     with memory_folder() as folder:
 
-        def make(fill: Callable[[Lake], Any]) -> Console:
+        def make(fill: Callable[[Lake], Any], **chosen: Any) -> Console:
+            settings = Settings(port=0, shutdown_s=1, cache_bytes_max=64 * 2**20, **chosen)
             path = folder / f"lake{len(made)}"
             with Lake(path, settings=settings) as filled:
                 fill(filled)

@@ -11,6 +11,10 @@ import pyarrow as pa
 import pytest
 
 from lithify import InvalidRequest, Lake
+from lithify.jobs import leases
+from lithify.lake.internals import internals
+from lithify.pipelines.past_runs import remember
+from lithify.pipelines.reports import PipelineReport, StepReport
 
 from .conftest import Console, MakeConsole, Visiting
 
@@ -51,9 +55,48 @@ def fill(lake: Lake) -> None:
         path.write_text("garbage\n")
 
 
+SALES: dict[str, Any] = {
+    "on": "shop.orders",
+    "steps": [
+        {"name": "clean", "table": "shop.orders", "target": "shop.clean", "key": "id", "sql": "select id from source"},
+        {
+            "name": "daily",
+            "table": "shop.clean",
+            "target": "shop.daily",
+            "key": "id",
+            "expect": [{"name": HOSTILE, "that": "id > 0", "otherwise": "quarantine"}],
+        },
+        {"name": "inbox", "files": "nowhere/*.json", "target": "shop.inbox", "key": "id"},
+    ],
+}
+EVENTS = {"steps": [{"table": "log.events", "target": "log.copy", "key": [], "mode": "append"}], "cron": "0 3 * * *"}
+PIPELINES = {"sales": SALES, "events": EVENTS}
+
+
+def fill_runs(lake: Lake) -> None:
+    fill(lake)
+    for number, outcome in enumerate(("done", "failed")):
+        step = StepReport(
+            "sales.clean",
+            "rows",
+            outcome,
+            "shop.orders",
+            "shop.clean",
+            "changes",
+            1,
+            2,
+            written=7,
+            quarantined=3,
+            warned={HOSTILE: 4},
+        )
+        reason = HOSTILE if outcome == "failed" else None
+        report = PipelineReport("sales", f"run{number}", 1_800_000_000_000 + number, outcome, [step], 1.5, reason)
+        remember(internals(lake).runtime, report)
+
+
 @pytest.fixture(scope="module")
 def console(make_console: MakeConsole) -> Console:
-    return make_console(fill)
+    return make_console(fill_runs, pipelines=PIPELINES)
 
 
 class TestSigningIn:
@@ -116,6 +159,9 @@ PAGES = [
     ("#/table/log.damaged", "log.damaged"),
     ("#/sql", "SQL"),
     ("#/maintenance", "Maintenance"),
+    ("#/pipelines", "Pipelines"),
+    ("#/pipelines/sales", "sales"),
+    ("#/pipelines/events", "events"),
     ("#/time", "Over time"),
     ("#/cache", "Cache and queries"),
     ("#/doctor", "Doctor"),
@@ -162,6 +208,57 @@ def test_records_that_were_set_aside_are_tried_again_and_purged(make_console: Ma
     page.get_by_role("dialog").get_by_role("button", name="Purge them").click()
     page.get_by_text("Nothing was set aside").wait_for()
     assert console.lake.table("shop.orders").quarantine() == []
+
+
+class TestPipelines:
+    def test_they_say_how_far_behind_they_are_and_what_failed(self, console: Console, visit: Visiting) -> None:
+        signed_in = visit(console).sign_in(keep=True)
+        page = signed_in.go("#/pipelines", "Pipelines")
+        row = page.get_by_role("row", name="sales").inner_text()
+        assert "when shop.orders changes" in row
+        assert "3 seqs" in row
+        assert "failing" in row
+        page.get_by_role("link", name="sales").click()
+        page.get_by_role("img", name="sales.clean makes shop.clean of shop.orders, 3 seqs behind").wait_for()
+        page.get_by_role("group", name="Steps of these runs").get_by_text(f"{HOSTILE}: 4 rows").first.wait_for()
+        page.get_by_text("The last run failed").wait_for()
+        assert page.locator("img[src=x]").count() == 0
+        page.get_by_role("link", name="3", exact=True).first.click()
+        page.get_by_role("heading", level=1, name="shop.clean").wait_for()
+
+    def test_a_run_shows_its_dry_run_first(self, make_console: MakeConsole, visit: Visiting) -> None:
+        inbox = {"steps": [{"name": "s", "files": "nowhere/*.json", "target": "a.b", "key": "id"}]}
+        console = make_console(lambda lake: None, pipelines={"inbox": inbox})
+        page = visit(console).sign_in(keep=True).go("#/pipelines/inbox", "inbox")
+        page.get_by_role("button", name="Run …").click()
+        question = page.get_by_role("dialog")
+        question.get_by_text("There is nothing to do: no files yet.").wait_for()
+        assert console.lake.pipeline_status("inbox")[0].last is None
+        question.get_by_role("button", name="Run it").click()
+        page.get_by_text("The run has begun.").wait_for()
+        page.get_by_text("idle").first.wait_for()
+
+    def test_one_that_runs_cannot_be_started_and_a_reader_has_no_button(
+        self, console: Console, visit: Visiting
+    ) -> None:
+        runtime = internals(console.lake).runtime
+        ours, lease = leases.acquire(runtime, "pipeline-sales", "theirs", 600, "pipeline sales")
+        assert ours
+        page = visit(console).sign_in(keep=True).go("#/pipelines/sales", "sales")
+        page.get_by_text("running").first.wait_for()
+        assert page.get_by_role("button", name="Run …").is_disabled()
+        leases.release(runtime, lease)
+        _, secret = console.tokens.create("watcher", ("read",), ("log.*",))
+        signed_in = visit(console).sign_in(secret, keep=True)
+        page = signed_in.go("#/pipelines/events", "events")
+        page.get_by_text("at 0 3 * * * (UTC)").first.wait_for()
+        assert page.get_by_role("button", name="Run …").count() == 0
+        page = signed_in.go("#/pipelines/sales", "sales")
+        page.get_by_role("alert").first.wait_for()
+
+    def test_without_any_the_page_says_how_they_are_declared(self, make_console: MakeConsole, visit: Visiting) -> None:
+        page = visit(make_console(lambda lake: None)).sign_in(keep=True).go("#/pipelines", "Pipelines")
+        page.get_by_text("No pipelines are declared").wait_for()
 
 
 class TestHostileValues:
