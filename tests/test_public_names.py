@@ -178,7 +178,11 @@ def test_what_a_lake_shows() -> None:
             "on_change",
             "past_cycles",
             "pipeline",
+            "pipeline_runner",
+            "pipeline_runs",
+            "pipeline_status",
             "pipelines",
+            "plan_pipeline",
             "queries",
             "query",
             "running_cycle",
@@ -186,8 +190,8 @@ def test_what_a_lake_shows() -> None:
             "spark_sql",
             "sql",
         ),
-        *("start_maintenance", "start_upkeep", "stats", "table", "table_maintenance", "table_upkeep", "tables"),
-        *("trigger_maintenance", "trigger_upkeep", "upkeep"),
+        *("start_maintenance", "start_pipelines", "start_upkeep", "stats", "table", "table_maintenance"),
+        *("table_upkeep", "tables", "trigger_maintenance", "trigger_pipeline", "trigger_upkeep", "upkeep"),
     ]
 
 

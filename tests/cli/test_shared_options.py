@@ -80,6 +80,7 @@ COMMANDS = {
     "cache stats": (),
     "pipeline run": (),
     "pipeline list": (),
+    "pipeline status": (),
     "pipeline history": (),
     "demo": (),
     "doctor": (),

@@ -204,6 +204,19 @@ class TestFailures:
             ended(runner, "done")
             assert (runner.status("p").failures, runner.status("p").error) == (0, None)
 
+    def test_a_run_with_nothing_to_do_ends_a_row_of_failures_for_good(self, folder: Path) -> None:
+        with running(folder, settings({}), start=False) as (lake, runner, _):
+            runner.trigger("p")
+            ended(runner, "done")
+            failed = PipelineReport("p", "x", internals(lake).runtime.now_ms() + 50, "failed", [], 1.0, "why")
+            remember(internals(lake).runtime, failed)
+            assert runner.status("p").failures == 1
+            eventually(lambda: internals(lake).runtime.now_ms() > failed.started_ms)
+            runner.trigger("p")
+            ended(runner, "idle")
+        with running(folder, settings({}), start=False) as (_, runner, _):
+            assert runner.status("p").failures == 0
+
     def test_a_table_that_is_damaged_is_told_and_the_others_run(self, folder: Path) -> None:
         other = {"name": "s", "table": "a.bad", "target": "a.worse", "key": "id"}
         chosen = Settings(pipelines={"bad": {"steps": [other], "every": "1s"}, "p": {"steps": [STEP], "every": "1s"}})

@@ -336,6 +336,7 @@ class RemoteLake(LakeMethods[RemoteTable]):
     start_maintenance = only_here(
         "start_maintenance", "`lithify serve` does this by itself; trigger_maintenance starts a cycle"
     )
+    start_pipelines = only_here("start_pipelines", "`lithify serve` does this by itself; trigger_pipeline starts a run")
     # Names that they had before, and still have.
     upkeep, trigger_upkeep, table_upkeep = maintain, trigger_maintenance, table_maintenance
     start_upkeep = start_maintenance

@@ -356,7 +356,10 @@ class PipelineRunner:
             known.steps = tuple(pipeline.steps_now())
             idle = not order.full and all(each.idle for each in known.steps)
         if idle:
-            return _idle(known, order, began_ms)
+            report = _idle(known, order, began_ms)
+            if known.failures:  # or the next process would believe that it still fails
+                remember(self._runtime, report)
+            return report
         report = self._compute.run_on_driver(run_entry, self._task(entry, order))
         known.taken = listing
         for target in entry.targets:
