@@ -48,7 +48,8 @@ def metrics_served(session: Session, lake: Lake, where: str | None) -> Iterator[
             raise Unavailable(f"port {port} of {address} is in use: pass another --metrics-port") from error
         raise Unavailable(f"cannot listen on {address}, port {port}: {error.strerror or error}") from error
     try:
-        session.out.aside(f"metrics at http://{address}:{server.server_port}/metrics")
+        shown = f"[{address}]" if ":" in address else address
+        session.out.aside(f"metrics at http://{shown}:{server.server_port}/metrics")
         yield
     finally:
         server.shutdown()

@@ -126,10 +126,13 @@ def _until_stopped(
         tell = _Teller(session, progress, f"waiting{until}", lambda: inbox.put(signal.SIGPIPE)).tell
         maintenance.check_role()  # nothing else is done here
         scheduler = maintenance.scheduler(every_s=every, only_tier=tier, on_event=tell)
+        if pipelines is not None:
+            pipelines.check()
         scheduler.start()
         started = {"lake": session.lake_path, "every_s": every_s, "tiers": scheduler.crons}
         if pipelines is not None:
             pipelines.start()
+        if pipelines is not None and pipelines.schedules:
             started["pipelines"] = pipelines.schedules
         tell({"event": "started", "time_ms": maintenance.cycle.runtime.now_ms(), **started})
         next_of(inbox)

@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from lithify.compute.compute import Compute
+from lithify.core.arguments import check_text
 from lithify.core.names import parse_table_name
 from lithify.errors import ComputeFailed, Conflict, InvalidRequest, LithifyError, NotFound, did_you_mean
 from lithify.jobs import leases
@@ -168,6 +169,7 @@ class PipelineRunner:
     # -- what is known
 
     def entry(self, name: str) -> Entry:
+        check_text("the name of a pipeline", name)
         if name not in self.entries:
             hint = did_you_mean(name, self.entries) or f"there is {', '.join(self.entries) or 'none'}"
             raise NotFound(f"there is no pipeline and no stream {name!r} in the settings: {hint}")

@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from lithify.core.arguments import check_count
 from lithify.core.optional import need
 from lithify.errors import Cancelled, Conflict, InvalidRequest, LithifyError
 from lithify.jobs import leases
@@ -351,6 +352,7 @@ def is_running(kind: str, name: str, lease: leases.Lease) -> Conflict:
 
 def history(runtime: Runtime, pipeline: str | None = None, limit: int | None = None) -> list[dict[str, Any]]:
     """Runs of one pipeline, or of all, newest first."""
+    check_count("limit", limit)
     if limit is not None and limit < 1:
         raise InvalidRequest(f"limit must be at least 1, not {limit}")
     return past_runs(runtime, pipeline, limit)
