@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from lithify import Lake
+from lithify import Lake, Settings
 from lithify.lake.internals import internals
 from lithify.pipelines.past_runs import remember
 from lithify.pipelines.reports import PipelinePlan, PipelineReport, StepPlan, StepReport
+from lithify.tools.check import Status
+from lithify.tools.doctor import check_pipelines
 
 Run = Callable[..., Any]
 
@@ -168,3 +170,23 @@ def test_reports_and_plans_show_themselves_in_a_notebook() -> None:
     assert "raw.&lt;b&gt;" in html
     plan = StepPlan("raw.clean", "files", "inbox", "shop.clean", "files", "new files")
     assert "new files" in PipelinePlan("raw", [plan])._repr_html_()
+
+
+def test_the_doctor_tells_what_does_not_hold_and_what_fails(tmp_path: Path) -> None:
+    step = {"table": "a.b", "target": "a.c", "key": "id"}
+    with Lake(tmp_path / "lake", create=True, settings=Settings(pipelines={"p": {"steps": [step]}})) as lake:
+        assert [check.status for check in check_pipelines(lake)] == [Status.ok]
+        remember(internals(lake).runtime, PipelineReport("p", "1", 1_000, "failed", [], 1.0, "it did not hold"))
+        (check,) = check_pipelines(lake)
+        assert (check.status, check.found, check.advice) == (
+            Status.warn,
+            "1 declared, 1 failing",
+            "p: it did not hold",
+        )
+    wrong = Settings(pipelines={"p": {"steps": [step], "every": "soon"}})
+    with Lake(tmp_path / "lake", settings=wrong) as lake:
+        (check,) = check_pipelines(lake)
+        assert check.status == Status.fail
+        assert "pipeline p: every = 'soon'" in check.advice
+    with Lake(tmp_path / "lake") as lake:
+        assert check_pipelines(lake) == []

@@ -30,7 +30,7 @@ def remember(runtime: Runtime, report: PipelineReport) -> None:
 
 def past_runs(runtime: Runtime, name: str | None = None, limit: int | None = None) -> list[dict[str, Any]]:
     """Of one of them, or of all, newest first."""
-    names = _names(runtime) if name is None else [name]
+    names = [each for each in _names(runtime) if name in (None, each)]
     found = [record for each in names for record in _journal(runtime, each).read(limit)]
     if limit is None or len(found) < limit or name is None:
         shared = Journal(runtime.store, _history(runtime) / _SHARED).read()
