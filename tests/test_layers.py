@@ -27,7 +27,7 @@ ROOMS = [
     {"write"},
     {"dml", "maintenance"},
     {"streams"},
-    {"pipelines"},
+    {"pipelines", "erasure"},
     {"lake", "client"},
     {"backup"},
     {"tools"},
@@ -50,6 +50,7 @@ HOMES = {
     "uvicorn": {"http"},
     "httpx": {"client"},
     "google": {"flight"},
+    "cryptography": {"erasure"},
 }
 # Pure values and decisions: whole rooms, and modules of others.
 PURE_ROOMS = {"core", "merge", "options", "text"}
@@ -62,6 +63,8 @@ PURE_MODULES = {
     "delta/forget_rules.py",
     "dml/assign.py",
     "dml/texts.py",
+    "erasure/bounds.py",
+    "erasure/needles.py",
     "files/zorder_values.py",
     "flight/messages.py",
     "flight/metadata.py",
@@ -232,6 +235,8 @@ OUTSIDE_A_LAKE = {
     "tools": "measures the disk below the storage, and makes the folder of the demo",
     "client/lake.py": "a client has no lake: certificates of the user",
     "client/transport.py": "a client has no lake: certificates of the user",
+    "erasure/scan.py": "looks at all that lies there, whatever the storage would follow or believe",
+    "erasure/scan_main.py": "the process that a scan runs in",
     "http/server.py": "certificates of the service",
     "cache/shared_memory.py": "memory that processes share by a descriptor",
     "compute/processes.py": "/proc",

@@ -27,6 +27,8 @@ def test_exported_names() -> None:
         "Conflict",
         "Corruption",
         "CycleReport",
+        "Erasure",
+        "ErasurePlan",
         "Executed",
         "FoldPlan",
         "FoldReport",
@@ -62,11 +64,13 @@ def test_exported_names() -> None:
         "Tag",
         "Unavailable",
         "VacuumReport",
+        "Verified",
         "connect",
         "create_backup",
         "remove_backups",
         "restore_backup",
         "verify_backup",
+        "verify_receipt",
     ]
     assert all(hasattr(lithify, name) for name in lithify.__all__)
     assert lithify.__version__
@@ -171,6 +175,7 @@ def test_answers() -> None:
 def test_what_a_lake_shows() -> None:
     assert [name for name in dir(Lake) if not name.startswith("_")] == [
         *("adopt", "cache", "cancel", "close", "create_table", "drop_table", "ended_jobs"),
+        *("erase", "erasure", "erasures"),
         *("execute", "explain", "ingest", "jobs"),
         *(
             "maintain",

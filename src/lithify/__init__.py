@@ -29,6 +29,9 @@ if TYPE_CHECKING:
         VacuumReport,
     )
     from lithify.core.snapshot import Snapshot
+    from lithify.erasure.erasure import Erasure
+    from lithify.erasure.receipt import Verified, verify_receipt
+    from lithify.erasure.request import ErasurePlan
     from lithify.errors import (
         Cancelled,
         CommitUnknown,
@@ -71,6 +74,8 @@ _HOMES = {
     "Conflict": "errors",
     "Corruption": "errors",
     "CycleReport": "maintenance.reports",
+    "Erasure": "erasure.erasure",
+    "ErasurePlan": "erasure.request",
     "Executed": "core.results",
     "FoldPlan": "core.results",
     "FoldReport": "core.results",
@@ -106,11 +111,13 @@ _HOMES = {
     "Unavailable": "errors",
     "Tag": "core.results",
     "VacuumReport": "core.results",
+    "Verified": "erasure.receipt",
     "connect": "client.lake",
     "create_backup": "backup.create",
     "remove_backups": "backup.restore",
     "restore_backup": "backup.restore",
     "verify_backup": "backup.restore",
+    "verify_receipt": "erasure.receipt",
 }
 
 __all__ = [
@@ -126,6 +133,8 @@ __all__ = [
     "Conflict",
     "Corruption",
     "CycleReport",
+    "Erasure",
+    "ErasurePlan",
     "Executed",
     "FoldPlan",
     "FoldReport",
@@ -161,11 +170,13 @@ __all__ = [
     "Tag",
     "Unavailable",
     "VacuumReport",
+    "Verified",
     "connect",
     "create_backup",
     "remove_backups",
     "restore_backup",
     "verify_backup",
+    "verify_receipt",
 ]
 
 

@@ -11,13 +11,22 @@ from importlib.util import find_spec
 from lithify.errors import Unavailable
 
 # Each extra and the packages that it brings; pyproject.toml says the same, with versions.
-EXTRAS = {"spark": ("pyspark", "py4j"), "server": ("fastapi", "starlette", "uvicorn", "httptools")}
+EXTRAS = {
+    "spark": ("pyspark", "py4j"),
+    "server": ("fastapi", "starlette", "uvicorn", "httptools"),
+    "erase": ("cryptography",),
+}
+WHAT = {"spark": "Spark", "server": "the service", "erase": "erasing with a receipt"}
 FRAMES = ("pandas", "polars")
 BUCKETS = "obstore"
 
 
 def has_spark() -> bool:
     return find_spec("pyspark") is not None
+
+
+def installed(extra: str) -> bool:
+    return all(find_spec(package) is not None for package in EXTRAS[extra])
 
 
 def need(extra: str) -> None:
@@ -33,8 +42,9 @@ def missing(package: str) -> Unavailable:
         return Unavailable(f"{package} is not installed here: `pip install {package}`, or use to_arrow()")
     for extra, packages in EXTRAS.items():
         if package in packages:
-            what = "Spark" if extra == "spark" else "the service"
-            return Unavailable(f'{what} is not installed here ({package} is missing): `pip install "lithify[{extra}]"`')
+            return Unavailable(
+                f'{WHAT[extra]} is not installed here ({package} is missing): `pip install "lithify[{extra}]"`'
+            )
     if package == BUCKETS:
         return Unavailable(f"{package} is not installed here, which a lake in a bucket needs: `pip install {package}`")
     return Unavailable(f"{package} is not installed here, which tables and SQL need: `pip install lithify`")

@@ -40,6 +40,7 @@ from lithify.delta.archive import LogLimits, forget_archive
 from lithify.delta.checkpoints import Checkpoints, Due, trim_every
 from lithify.delta.commit_files import Commits, Needed
 from lithify.delta.commit_outcome import Intent, Lost, NotCommitted
+from lithify.delta.cut import Cut, cut
 from lithify.delta.folder import LOG_FOLDER, holds_log
 from lithify.delta.forget import KEEP_TXNS, RETENTION
 from lithify.delta.fsync import Synced
@@ -582,6 +583,11 @@ class DeltaLog:
         """Archive what is old, and delete what no kept version needs."""
         limits = replace(self.limits(), retain_hours=retain_hours, commits_max=commits_max)
         return trim(self._commits, now_ms, limits, files_max)
+
+    def cut(self, version: int) -> Cut:
+        """Have the log begin with this version, now."""
+        self.sync_commits()
+        return cut(self._commits, version, self.now_ms())
 
     def forget_archive(self) -> None:
         """Of a dropped table, of which nothing can be asked for any more."""

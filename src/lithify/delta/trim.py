@@ -31,9 +31,9 @@ from lithify.files.local import DOUBTED
 logger = logging.getLogger(__name__)
 
 CHECKPOINT_AGE_MS_MIN = 600_000
-_TORN = re.compile(r"\.torn-.*")
+TORN = re.compile(r"\.torn-.*")
 # What deltalake and the store leave of a write that was cut off.
-_TEMPORARY = re.compile(r"_commit_.*\.tmp|.*\.json#\d+|.*\.parquet#\d+|_last_checkpoint#\d+|.*\.tmp|\..+\.\d+\.\d+")
+TEMPORARY = re.compile(r"_commit_.*\.tmp|.*\.json#\d+|.*\.parquet#\d+|_last_checkpoint#\d+|.*\.tmp|\..+\.\d+\.\d+")
 
 
 @dataclass(frozen=True)
@@ -160,8 +160,8 @@ class _Trim:
 
     def _leftovers(self) -> list[str]:
         retain_ms = max((self._limits.retain_hours or 0) * HOUR_MS, HOUR_MS)
-        torn = [n for n in self._listing.names if _TORN.fullmatch(n) and self._age_ms(n) > retain_ms]
-        cut_off = [n for n in self._listing.names if _TEMPORARY.fullmatch(n) and self._age_ms(n) > HOUR_MS]
+        torn = [n for n in self._listing.names if TORN.fullmatch(n) and self._age_ms(n) > retain_ms]
+        cut_off = [n for n in self._listing.names if TEMPORARY.fullmatch(n) and self._age_ms(n) > HOUR_MS]
         marks = [n for n in self._listing.names if n.startswith(DOUBTED)]
         there = set(self._listing.names)
         return torn + cut_off + [mark for mark in marks if mark.removeprefix(DOUBTED) not in there]

@@ -54,7 +54,7 @@ def recover(runtime: Runtime, table: str | None = None, lease: int | None = None
         if may_go_on(runtime, job) and not overtaken:
             continue
         try:
-            done.append(_recover_one(runtime, job))
+            done.append(settle(runtime, job))
         except NotFound as error:
             if _table_is_gone(runtime, job):
                 finish(runtime, job, "table dropped")
@@ -75,7 +75,8 @@ def _table_is_gone(runtime: Runtime, job: Job) -> bool:
         return True
 
 
-def _recover_one(runtime: Runtime, job: Job) -> str:
+def settle(runtime: Runtime, job: Job) -> str:
+    """Fence it, or finish what it has committed, whoever its owner is. Returns what was done."""
     handles = Handles(runtime, parse_table_name(job.table))
     log = handles.base.log if job.log == "base" else handles.changes.log
     runtime.store.step("recover.start")

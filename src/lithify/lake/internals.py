@@ -24,6 +24,7 @@ from lithify.core.optional import need
 from lithify.core.read_plan import PlannedTable
 from lithify.core.results import Commit
 from lithify.core.schema import TableSchema
+from lithify.erasure.place import Place
 from lithify.errors import Forbidden, InvalidRequest, LithifyError, NotFound
 from lithify.files.addresses import is_remote
 from lithify.files.clock import LakeClock
@@ -195,6 +196,11 @@ class LakeInternals:
         tables, create = self.open_tables, partial(self.catalog.create, if_not_exists=True)
         table, owned = partial(TableInternals, tables), self.shared_spark is None
         return Context(self.runtime, tables, table, self.catalog.exists, create, self.spark, owned)
+
+    @cached_property
+    def erasures(self) -> Place:
+        """What erasures on this lake work with."""
+        return Place(self.runtime, self.table, self.open_tables.let_go, self.open_tables.look_for_erasures)
 
     # -- queries within limits
 

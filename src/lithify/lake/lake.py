@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from lithify.erasure.erasure import Erasure
+    from lithify.erasure.request import ErasurePlan
     from lithify.lake.maintenance import Maintenance
     from lithify.lake.pipeline_runner import PipelineRunner
     from lithify.maintenance.reports import CycleReport, RunningJob
@@ -316,6 +318,62 @@ class Lake(LakeMethods[Table]):
             if self._maintenance is None:
                 self._maintenance = Maintenance(self)
             return self._maintenance
+
+    # -- erasure
+
+    def erase(
+        self,
+        name: str,
+        keys: Any = None,
+        *,
+        where: str | None = None,
+        history: str | None = None,
+        reason: str | None = None,
+        actor: str | None = None,
+        rows_max: int = 1000,
+        break_pins: bool = False,
+        dry_run: bool = False,
+    ) -> Erasure | ErasurePlan:
+        """Erase rows from a table, its past and its files (docs/erasure.md). When it returns they are hidden: no read
+        of the table shows them. `wait` does the rest, or maintenance does, and then there is a receipt.
+
+        `keys` as for `delete`, or `where`: the rows that a condition holds for now. `history="cut"` has to be said:
+        nothing older than the erasure can be read afterwards, by anybody. `reason` and `actor` stand on the receipt.
+        More than `rows_max` rows are refused. Versions that are pinned or tagged hold it up, unless `break_pins`.
+        `dry_run`: only tell what would go. Not on a lake in a bucket, on a table without a key, or an adopted one.
+        """
+        self._loaded.check_open()
+        need("erase")
+        from lithify.erasure.erasure import erase
+
+        return erase(
+            self._internals.erasures,
+            name,
+            keys,
+            where,
+            history=history,
+            reason=reason,
+            actor=actor,
+            rows_max=rows_max,
+            break_pins=break_pins,
+            dry_run=dry_run,
+        )
+
+    def erasures(self) -> list[Erasure]:
+        """All erasures of this lake, oldest first."""
+        self._loaded.check_open()
+        need("erase")
+        from lithify.erasure.erasure import erasures
+
+        return Listed(erasures(self._internals.erasures))
+
+    def erasure(self, id: str) -> Erasure:
+        """One erasure by its id: to wait for it, cancel it, or read its receipt."""
+        self._loaded.check_open()
+        need("erase")
+        from lithify.erasure.erasure import erasure
+
+        return erasure(self._internals.erasures, id)
 
     # -- pipelines
 

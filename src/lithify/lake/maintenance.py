@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, TypeVar
 
@@ -13,7 +13,9 @@ from lithify.core.arguments import check_count
 from lithify.core.fields import Bytes, Count, Example, OfTable, Seconds
 from lithify.core.html import Shown
 from lithify.core.names import parse_table_name
+from lithify.core.optional import installed, missing
 from lithify.core.results import HotTableStats, TableStats
+from lithify.erasure.records import begun
 from lithify.errors import Cancelled, Conflict, InvalidRequest, LithifyError, NotFound
 from lithify.jobs import jobs, leases
 from lithify.lake.internals import internals
@@ -57,8 +59,21 @@ class Maintenance:
             notify=lambda name: internals(lake).open_tables.notify(parse_table_name(name)),
             counters=self.counters,
             check_tier=self._check_tier,
-            finish_drops=internals(lake).catalog.finish_drops,
+            finish_drops=self._finish,
         )
+
+    def _finish(self, problem: Callable[[str], None], there: Collection[str] = ()) -> list[str]:
+        """What was begun and not ended before this cycle: drops, and erasures."""
+        inside = internals(self._lake)
+        done = inside.catalog.finish_drops(problem, there)
+        if not begun(inside.runtime):
+            return done
+        if not installed("erase"):
+            problem(f"an erasure is not done: {missing('cryptography').message}")
+            return done
+        from lithify.erasure.erasure import resume_open
+
+        return done + resume_open(inside.erasures, problem)
 
     def check_role(self) -> None:
         """Raises `InvalidRequest` if this node may not do maintenance now."""

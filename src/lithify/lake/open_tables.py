@@ -41,10 +41,11 @@ from lithify.core.read_plan import PlannedTable
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import Snapshot
 from lithify.delta.checkpoints import wait_for_checkpoints
-from lithify.errors import InvalidRequest, NotFound, Unavailable
+from lithify.errors import InvalidRequest, LithifyError, NotFound, Unavailable
 from lithify.files.read_proof import look_again
-from lithify.read.reader import Reader
+from lithify.read.reader import Reader, drop_cached
 from lithify.tables.handles import Handles, dropped
+from lithify.tables.processes import OpenProcess
 from lithify.tables.runtime import Runtime
 from lithify.write.group_commit import WriteQueue
 from lithify.write.small_writes import Writer
@@ -180,6 +181,7 @@ class OpenTables:
         self._closed = False
         self._stop = threading.Event()
         self._refresher: threading.Thread | None = None
+        self._process = OpenProcess(runtime, self.let_go)
 
     # -- using
 
@@ -308,6 +310,13 @@ class OpenTables:
                 if found is not None and incarnation in (None, found.handles.incarnation):
                     self._leave(those.tables.pop(name))
 
+    def let_go(self, name: TableName, incarnation: str) -> None:
+        """Drop what this process holds of a table's rows for its next reader. It is opened anew when it is used."""
+        self.runtime.hot.evict(str(name))
+        self.runtime.serving.let_go()
+        self.forget(name, incarnation)
+        drop_cached(incarnation)
+
     def _leave(self, opened: Opened) -> None:
         opened.retired = True
         if isinstance(opened, OpenTable):
@@ -363,6 +372,7 @@ class OpenTables:
 
     def refresh(self) -> None:
         """Unload what nobody has used for long, and move all that readers have open to the head of its logs."""
+        self.look_for_erasures()
         with self._changed:
             before_s = self._clock() - self.runtime.settings.idle_unload_s
             for those in self._sets:
@@ -373,6 +383,13 @@ class OpenTables:
         for name, opened in tables:
             if not opened.retired:
                 self._refresh(name, opened)
+
+    def look_for_erasures(self) -> None:
+        """Whether one asks this process to drop what it holds."""
+        try:
+            self._process.look()
+        except LithifyError as error:
+            logger.warning("what an erasure asks of this process waits for its next look: %s", error)
 
     def _refresh(self, name: TableName, opened: OpenTable) -> None:
         try:
@@ -401,6 +418,7 @@ class OpenTables:
     def _ensure_refresher(self) -> None:
         # Not alive: this process was forked from the one that started it.
         if self._refresher is None or not self._refresher.is_alive():
+            self._process.enter()
             settings = self.runtime.settings
             arguments = weakref.ref(self), self._stop, min(settings.refresh_s, settings.idle_unload_s)
             self._refresher = threading.Thread(
@@ -425,6 +443,7 @@ class OpenTables:
         wait_for_checkpoints()
         if self._refresher is not None and self._refresher is not threading.current_thread():
             self._refresher.join()
+        self._process.leave()
         self.runtime.indexes.close()
 
 

@@ -66,6 +66,7 @@ logger = logging.getLogger(__name__)
 RETAIN_HOURS_MIN = 1
 PATHS_MAX = 20
 DELETES_AT_ONCE = 1000
+AHEAD_MS = 10 * 365 * 24 * HOUR_MS  # beyond any file's time, also of one from a clock that runs ahead
 
 
 @dataclass
@@ -110,8 +111,9 @@ class _LogScan:
 
 
 class Vacuum:
-    def __init__(self, handles: Handles) -> None:
-        self._handles, self._runtime = handles, handles.runtime
+    def __init__(self, handles: Handles, *, purges: bool = False) -> None:
+        """`purges`: all goes that the head does not need, however young, also what readers of this process hold."""
+        self._handles, self._runtime, self._purges = handles, handles.runtime, purges
         self._job_ids: frozenset[str] = frozenset()
         self._settles = False
         self._doomed = Doomed()
@@ -153,7 +155,7 @@ class Vacuum:
         return VacuumReport(
             str(name),
             dry_run,
-            (now_ms - cutoff_ms) / HOUR_MS,
+            max(now_ms - cutoff_ms, 0) / HOUR_MS,
             tally.files,
             tally.bytes_freed,
             tally.orphans,
@@ -167,6 +169,8 @@ class Vacuum:
     # -- deciding
 
     def _cutoff_ms(self, retain: float | RetentionLimits, now_ms: int) -> int:
+        if self._purges:
+            return now_ms + AHEAD_MS
         if not isinstance(retain, RetentionLimits):
             return now_ms - int(retain * HOUR_MS)
         head, (changes, _) = self._handles.snapshot(), self._scans
@@ -259,7 +263,7 @@ class Vacuum:
             paths["base"].update(tag.base)
         drop_cached(handles.incarnation)
         head = handles.snapshot()
-        for snapshot in live_snapshots(handles.incarnation):
+        for snapshot in () if self._purges else live_snapshots(handles.incarnation):
             _add_files(paths, snapshot)
             seqs.add(snapshot.seq)
         # Who pinned a snapshot may also read `as_of` its seq, which may be served by later, merged files.
@@ -290,7 +294,7 @@ class Vacuum:
         store, tally = self._runtime.store, _Tally()
         store.step("vacuum.listed")
         old = [(scan, folder) for scan in self._scans for folder in self._empty_folders(scan, cutoff_ms)]
-        if any(scan.going() for scan in self._scans):
+        if self._purges or any(scan.going() for scan in self._scans):
             self._commit_epoch(cutoff_ms)
             store.step("vacuum.epoch")
             for scan in self._scans:
@@ -301,7 +305,7 @@ class Vacuum:
             self._remove_folders([*old, *self._delete(tally, self._going())])
         else:
             self._delete_listed(tally)
-        forget_temporaries(self._runtime, self._handles.name, cutoff_ms)
+        forget_temporaries(self._runtime, self._handles.name, min(cutoff_ms, self._runtime.now_ms()))
         clear_cut_off(self._handles)
         if store.remote:
             sweep(self._handles.folder / "index")
@@ -365,7 +369,7 @@ class Vacuum:
                 "operation": "vacuum",
                 "seq": changes.seq,
                 "actor": self._runtime.settings.actor,
-                "cutoff_ms": cutoff_ms,
+                "cutoff_ms": min(cutoff_ms, self._runtime.now_ms()),
             }
             return LogChange(info, txns={EPOCH_TXN: changes.epoch + 1})
 

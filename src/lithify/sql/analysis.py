@@ -231,6 +231,10 @@ class AnalysisCache:
                 return None
         return look_over(catalog)
 
+    def forget(self) -> None:
+        with self._lock:
+            self._seen.clear()
+
     def keep(self, query: str, analysis: QueryAnalysis) -> None:
         if not analysis.repeatable or len(query) > CACHED_TEXT_MAX:
             return

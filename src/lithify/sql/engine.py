@@ -410,6 +410,13 @@ class ServingEngine:
         except TooLarge:
             return None
 
+    def let_go(self) -> None:
+        """Of what queries leave for the next ones: answers, texts, footers, and processes that have read files."""
+        self.answers.clear()
+        self._analyses.forget()
+        self.footers.forget()
+        self.processes.let_go()
+
     def close(self) -> None:
         self.processes.close()
         self.answers.clear()

@@ -232,6 +232,13 @@ class QueryProcesses:
         if not stays:
             process.end()
 
+    def let_go(self) -> None:
+        """End those that wait, and what they remember with them."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for process in waiting:
+            process.end()
+
     def close(self) -> None:
         with self._lock:
             self._closed = True

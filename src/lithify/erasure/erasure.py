@@ -1,0 +1,239 @@
+"""An erasure as its users hold it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+from dataclasses import replace
+from pathlib import PurePath
+from typing import Any
+
+from lithify.core.arguments import check_seconds
+from lithify.erasure.chain import RECEIPT, broken_links, public_key
+from lithify.erasure.place import Place
+from lithify.erasure.receipt import Verified, verified
+from lithify.erasure.records import CANCELLED, OPEN, STEPS, Record, Records
+from lithify.erasure.request import ROWS_MAX, Asked, ErasurePlan, begin, find, plan
+from lithify.erasure.sealed import forget
+from lithify.erasure.steps import Erasing
+from lithify.errors import Conflict, InvalidRequest, LithifyError, NotFound
+from lithify.jobs import leases
+
+LEASE, LEASE_S = "erasures", 60.0
+PAUSE_S = 0.2
+
+
+class Erasure:
+    """One erasure: `state` is open, blocked, leftover, done or cancelled. `salt` is there for whoever asked for it,
+    once.
+    """
+
+    def __init__(self, place: Place, record: Record, salt: bytes | None = None) -> None:
+        self._place, self._record, self._records = place, record, Records(place.runtime)
+        self.salt = None if salt is None else salt.hex()
+
+    def __repr__(self) -> str:
+        return f"Erasure({self.id!r}, table={self.table!r}, state={self.state!r})"
+
+    @property
+    def id(self) -> str:
+        return self._record.id
+
+    @property
+    def table(self) -> str:
+        return self._record.table
+
+    @property
+    def state(self) -> str:
+        """As it is now, whoever works on it."""
+        self._record = self._records.read(self.id)
+        return self._record.state
+
+    @property
+    def blocked_by(self) -> tuple[str, ...]:
+        """Pins and tags that keep the past readable."""
+        return self._records.read(self.id).blocked_by
+
+    @property
+    def places(self) -> tuple[dict[str, str], ...]:
+        """Where the last scan found something, by file, method and column."""
+        return self._records.read(self.id).places
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What the last scan could not look at."""
+        return self._records.read(self.id).problems
+
+    @property
+    def receipt_path(self) -> PurePath:
+        return self._records.path(self.id) / RECEIPT
+
+    @property
+    def receipt(self) -> dict[str, Any] | None:
+        """None: it is not done."""
+        if self.state != "done":
+            return None
+        found: dict[str, Any] = json.loads(self._records.store.read(self.receipt_path))
+        return found
+
+    def describe(self) -> dict[str, Any]:
+        """What is known of it, without values."""
+        record = self._records.read(self.id)
+        return {
+            "id": record.id,
+            "table": record.table,
+            "state": record.state,
+            "step": record.step,
+            "requested": dt.datetime.fromtimestamp(record.requested_ms / 1000, dt.UTC),
+            "reason": record.reason,
+            "actor": record.actor,
+            "keys": record.keys,
+            "rows": record.hidden_rows,
+            "blocked_by": list(record.blocked_by),
+            "places": list(record.places),
+            "problems": list(record.problems),
+        }
+
+    def wait(self, timeout_s: float | None = None) -> Erasure:
+        """Do what is left of it, here, or wait for the process that is at it. Ends also where it is blocked, or where
+        something was left: `state` tells. Called again it goes on.
+        """
+        check_seconds("timeout_s", timeout_s)
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while self.state not in ("done", CANCELLED):
+            if (record := run(self._place, self.id)) is not None:
+                self._record = record
+                break
+            if until_s is not None and time.monotonic() > until_s:
+                raise Conflict(f"erasure {self.id} is still under way in another process: wait for longer")
+            self._place.runtime.pause(PAUSE_S)
+        return self
+
+    resume = wait
+
+    def cancel(self) -> Erasure:
+        """Give it up, as long as nothing of the past is gone. What it has hidden stays deleted."""
+        with leases.waited_for(self._place.runtime, LEASE, LEASE_S, LEASE_S, "erasures"):
+            record = self._records.read(self.id)
+            if not record.is_open:
+                raise InvalidRequest(f"erasure {self.id} is {record.state} already: there is nothing to cancel")
+            begun = STEPS.index(record.step) >= STEPS.index("cut") or "commits_deleted" in record.facts
+            if begun and self._is_there(record):
+                raise InvalidRequest(f"erasure {self.id} has begun to delete the past: resume it, there is no way back")
+            forget(self._records, self.id)
+            self._record = self._records.save(_cancelled(record))
+        return self
+
+    def _is_there(self, record: Record) -> bool:
+        try:
+            return self._place.table(record.table).incarnation == record.table_id
+        except NotFound:
+            return False
+
+    def verify(self, *, key: Any = None, salt: str | None = None) -> Verified:
+        """Whether its receipt is as it was signed by this lake, in the lake's chain, and about a key."""
+        if self.state != "done":
+            raise NotFound(f"erasure {self.id} has no receipt, it is {self._record.state}")
+        content = self._records.store.read(self.receipt_path)
+        return check_receipt(self._place, content, str(self.receipt_path), key=key, salt=salt)
+
+
+def _cancelled(record: Record) -> Record:
+    return replace(record, state=CANCELLED)
+
+
+def check_receipt(place: Place, content: bytes, name: str, *, key: Any = None, salt: str | None = None) -> Verified:
+    """A receipt that should be one of this lake's."""
+    records = Records(place.runtime)
+    found = verified(content, name, public_key(records), key=key, salt=salt)
+    problems = list(found.problems)
+    if found.known_signer is False:
+        problems.append(f"it is a receipt of another lake than {place.runtime.root}")
+    else:
+        own = records.path(found.id) / RECEIPT
+        if not records.store.exists(own):
+            problems.append("this lake has no such receipt")
+        elif records.store.read(own) != content:
+            problems.append("it is not the receipt that this lake has of that erasure")
+        problems += broken_links(records)
+    return replace(found, problems=tuple(problems))
+
+
+def receipts_key(place: Place) -> str | None:
+    """The public key that this lake's receipts are signed with; None: it has none."""
+    return public_key(Records(place.runtime))
+
+
+def erase(
+    place: Place,
+    name: str,
+    keys: Any,
+    where: str | None,
+    *,
+    history: str | None,
+    reason: str | None,
+    actor: str | None,
+    rows_max: int = ROWS_MAX,
+    break_pins: bool = False,
+    dry_run: bool = False,
+) -> Erasure | ErasurePlan:
+    check_history(history)
+    asked: Asked = find(place, name, keys, where, rows_max)
+    if dry_run:
+        return plan(asked)
+    record, salt = begin(place, asked, reason, actor, break_pins)
+    Erasing(place, record, lambda: True).hide()
+    return Erasure(place, record, salt)
+
+
+def erasures(place: Place) -> list[Erasure]:
+    return [Erasure(place, record) for record in Records(place.runtime).all()]
+
+
+def erasure(place: Place, id: str) -> Erasure:
+    return Erasure(place, Records(place.runtime).read(id))
+
+
+def check_history(history: str | None) -> None:
+    if history == "rewrite":
+        raise InvalidRequest('history="rewrite" is not there yet: use history="cut", which ends time travel before now')
+    if history != "cut":
+        raise InvalidRequest(
+            'say history="cut": the past of the table goes with the rows, for everybody, and nothing older than the '
+            "erasure can be read afterwards. It is the only way there is so far, and is not chosen for you"
+        )
+
+
+def run(place: Place, id: str) -> Record | None:
+    """What is left of an erasure. None: another process is at one."""
+    runtime = place.runtime
+    ours, lease = leases.acquire(runtime, LEASE, runtime.new_id(), LEASE_S, "erasures")
+    if not ours:
+        return None
+    with leases.RenewedLease(runtime, lease) as renewed:
+        record = Records(runtime).read(id)
+        if not record.is_open:
+            return record
+        return Erasing(place, record, renewed.still_ours).run()
+
+
+def resume_open(place: Place, problem: Any) -> list[str]:
+    """For maintenance: go on with what is open or blocked. Returns what was done, a line each."""
+    records, done = Records(place.runtime), list[str]()
+    if not place.runtime.store.locks:
+        return done
+    records.clear_cut_off()
+    for record in records.all():
+        if record.state not in (OPEN, "blocked"):
+            continue
+        try:
+            after = run(place, record.id)
+        except LithifyError as error:
+            problem(f"erasure {record.id} of {record.table}: {error.public}")
+            continue
+        if after is not None and after.state == "blocked":
+            problem(f"erasure {record.id} of {record.table} is blocked by {', '.join(after.blocked_by)}")
+        elif after is not None:
+            done.append(f"erasure {record.id} of {record.table}: {after.state}")
+    return done

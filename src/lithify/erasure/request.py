@@ -1,0 +1,177 @@
+"""Asking for an erasure: what is refused, what would go, and what is written down before anything is done."""
+
+from __future__ import annotations
+
+import re
+import secrets as randomness
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pyarrow as pa
+
+from lithify.core.arguments import check_count, check_text
+from lithify.core.html import Shown
+from lithify.core.ops import Op
+from lithify.core.optional import need
+from lithify.core.rows import keys_of
+from lithify.core.schema import TableSchema
+from lithify.delta.changes import BASE_PATH
+from lithify.erasure.blockers import blockers
+from lithify.erasure.chain import signing_key
+from lithify.erasure.needles import needles_of, text_of
+from lithify.erasure.place import Place
+from lithify.erasure.records import Record, Records
+from lithify.erasure.sealed import Sealed
+from lithify.erasure.secrets import SALT_BYTES, subject_of
+from lithify.errors import Conflict, InvalidRequest
+from lithify.merge.winners import latest_per_key
+from lithify.tables.handles import Handles
+
+if TYPE_CHECKING:
+    from lithify.lake.internals import TableInternals
+
+ROWS_MAX = 1000
+
+
+@dataclass(frozen=True)
+class ErasurePlan(Shown):
+    """What an erasure would do now."""
+
+    table: Annotated[str, "The table."]
+    keys: Annotated[int, "Keys that would be erased."]
+    rows: Annotated[int, "Rows that have them now; the past may have others."]
+    files: Annotated[int, "Files of rows in the table, all of which are looked at."]
+    blocked_by: Annotated[tuple[str, ...], "Pins and tags that it would wait for, or break with `break_pins`."]
+    oldest_after: Annotated[str, "What can be read afterwards."]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be erased, found at the head."""
+
+    table: TableInternals
+    keys: pa.Table
+    rows: pa.Table
+
+
+def find(place: Place, name: str, keys: Any, where: str | None, rows_max: int) -> Asked:
+    table = place.table(name)
+    handles = table.handles
+    _check_table(handles)
+    schema = handles.schema()
+    if (keys is None) == (where is None):
+        raise InvalidRequest("say what to erase: keys=…, or where=…, and not both")
+    check_count("rows_max", rows_max, 1, needed=True)
+    with table.maintaining() as (own, reader):
+        planned = reader.planned(own.snapshot().unhidden)
+        read = place.runtime.serving.read
+        if where is not None:
+            check_text("a condition", where)
+            wanted = read(planned, list(schema.key), where)
+            if not wanted.num_rows:
+                raise InvalidRequest(
+                    f"no row of {name} meets the condition now: nothing was done. Rows that are only in the past are "
+                    "erased by their keys"
+                )
+        else:
+            wanted = keys_of(keys, schema)
+        wanted = latest_per_key(schema, wanted.select(list(schema.key)), Op.DELETE)
+        if not wanted.num_rows:
+            raise InvalidRequest("there are no keys to erase: nothing was done")
+        if wanted.num_rows > rows_max:
+            raise InvalidRequest(
+                f"{wanted.num_rows:,} rows of {name} would be erased, more than rows_max ({rows_max:,}): nothing was "
+                "done. There is no way back, so look at a dry run first, then raise rows_max"
+            )
+        rows = _rows_of(read(planned, None), wanted, schema)
+    return Asked(table, wanted, rows)
+
+
+def _rows_of(rows: pa.Table, keys: pa.Table, schema: TableSchema) -> pa.Table:
+    from lithify.erasure.key_rows import Keys
+
+    known = Keys(schema.key, keys)
+    parts = [batch.filter(known.mask(batch)) for batch in rows.to_batches()]
+    return pa.Table.from_batches(parts, rows.schema)
+
+
+def plan(asked: Asked) -> ErasurePlan:
+    handles = asked.table.handles
+    snapshot = handles.snapshot()
+    return ErasurePlan(
+        str(handles.name),
+        asked.keys.num_rows,
+        asked.rows.num_rows,
+        len(snapshot.base) + len(snapshot.changes),
+        blockers(handles),
+        "the rows as they are when it is done, and what comes after; nothing older, for anybody",
+    )
+
+
+def begin(place: Place, asked: Asked, reason: str | None, actor: str | None, break_pins: bool) -> tuple[Record, bytes]:
+    """Write the erasure down. The salt is answered, and kept nowhere."""
+    need("erase")
+    records, handles = Records(place.runtime), asked.table.handles
+    _check_reason(reason, asked)
+    _check_reason(actor, asked, "the actor")
+    for other in records.all():
+        if other.is_open and other.table_id == handles.incarnation:
+            raise Conflict(
+                f"erasure {other.id} of {other.table} is not done yet ({other.state}): resume or cancel it first",
+                erasure=other.id,
+            )
+    signing_key(records)
+    salt, now_ms = randomness.token_bytes(SALT_BYTES), place.runtime.now_ms()
+    keys = asked.keys.to_pylist()
+    record = Record(
+        id=place.runtime.new_id(),
+        table=str(handles.name),
+        table_id=handles.incarnation,
+        key=tuple(asked.keys.column_names),
+        reason=reason,
+        actor=actor or place.runtime.settings.actor,
+        requested_ms=now_ms,
+        break_pins=break_pins,
+        keys=len(keys),
+        subjects=tuple(sorted(subject_of(key.values(), salt) for key in keys)),
+        hidden_rows=asked.rows.num_rows,
+    )
+    needles = needles_of([*keys, *asked.rows.to_pylist()])
+    records.create(record, Sealed.new(asked.keys, needles).files())
+    return record, salt
+
+
+def _check_table(handles: Handles) -> None:
+    name, schema = handles.name, handles.schema()
+    if handles.runtime.store.remote:
+        raise InvalidRequest(
+            f"erase does not work on a lake in a bucket yet ({handles.runtime.root}): delete the rows, and let vacuum "
+            "and the trimming of logs take the past"
+        )
+    if not schema.keyed:
+        raise InvalidRequest(f"table {name} has no key, and erase goes by keys: nothing was done")
+    if schema.settings.get(BASE_PATH) is not None:
+        raise InvalidRequest(
+            f"the base of table {name} is adopted, and its log belongs to others: erase does not cut it. Nothing was "
+            "done"
+        )
+
+
+def _check_reason(reason: str | None, asked: Asked, what: str = "the reason") -> None:
+    """It stands in clear in the receipt."""
+    if reason is None:
+        return
+    check_text(what, reason)
+    texts = {text_of(value) for value in _values([*asked.keys.to_pylist(), *asked.rows.to_pylist()])}
+    for text in texts:
+        if len(text) > 1 and re.search(rf"(?<!\w){re.escape(text)}(?!\w)", reason, re.IGNORECASE):
+            raise InvalidRequest(
+                f"{what} holds a value of the rows that are to be erased, and would stand on the receipt: name a "
+                "ticket instead",
+                public=f"{what} holds a value of the rows that are to be erased: name a ticket instead",
+            )
+
+
+def _values(rows: Iterable[dict[str, Any]]) -> Iterable[Any]:
+    return (value for row in rows for value in row.values() if value is not None and not isinstance(value, bool))
