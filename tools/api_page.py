@@ -32,12 +32,13 @@ INTERNAL = {"Lake": {"maintenance"}, "Table": {"plan"}}
 
 def page() -> str:
     parts = [HEAD]
-    for kind in (lithify.Lake, lithify.Table, Cache, lithify.Pipeline):
+    for kind in (lithify.Lake, lithify.Table, Cache, lithify.Pipeline, lithify.Erasure):
         parts += [f"## {kind.__name__}\n", f"{_doc(kind)}\n", *_members(kind)]
     parts += ["## Through a service\n", *_function("connect", lithify.connect), *_only_local()]
     parts.append("## Backups\n")
     for function in (lithify.create_backup, lithify.restore_backup, lithify.verify_backup, lithify.remove_backups):
         parts += _function(function.__name__, function)
+    parts += ["## Receipts\n", *_function("verify_receipt", lithify.verify_receipt)]
     parts.append("## Answers\n")
     classes = [getattr(lithify, name) for name in sorted(lithify.__all__) if inspect.isclass(getattr(lithify, name))]
     for kind in classes:

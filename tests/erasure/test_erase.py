@@ -119,7 +119,7 @@ def test_a_dry_run_tells_and_changes_nothing(lake: Lake, customers: Table) -> No
         ({"keys": [42], "history": "rewrite"}, "not there yet"),
         ({"history": "cut"}, "keys"),
         ({"keys": [42], "where": "n = 1", "history": "cut"}, "not both"),
-        ({"keys": [], "history": "cut"}, "no keys"),
+        ({"keys": [], "history": "cut"}, "at least one key"),
         ({"where": "n < 0", "history": "cut"}, "no row"),
         ({"where": "n > 0", "history": "cut", "rows_max": 10}, "rows_max"),
         ({"keys": [42], "history": "cut", "reason": "Wanda Needleman asked"}, "ticket"),

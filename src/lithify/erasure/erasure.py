@@ -38,10 +38,12 @@ class Erasure:
 
     @property
     def id(self) -> str:
+        """What `lake.erasure` and the command line take."""
         return self._record.id
 
     @property
     def table(self) -> str:
+        """Its name when the erasure was asked for."""
         return self._record.table
 
     @property
@@ -67,6 +69,7 @@ class Erasure:
 
     @property
     def receipt_path(self) -> PurePath:
+        """Where its receipt lies once it is done: keep a copy elsewhere."""
         return self._records.path(self.id) / RECEIPT
 
     @property

@@ -23,7 +23,7 @@ from lithify.files.user_files import named_place
 VERSION = 1
 NOT_COVERED = (
     "what a medium still holds of deleted files, and snapshots of the file system",
-    "backups, copies and exports of the lake, and files that rows came from",
+    "backups, copies, exports and hard links outside of the lake, and files that rows came from",
     "memory of programs, of processes that are not named here, and temporary folders of engines",
     "values that are not in the rows' own cells, such as sums and counts that were made from them",
     "other tables, but for cells that are long enough to be searched for as bytes",

@@ -77,8 +77,6 @@ def find(place: Place, name: str, keys: Any, where: str | None, rows_max: int) -
         else:
             wanted = keys_of(keys, schema)
         wanted = latest_per_key(schema, wanted.select(list(schema.key)), Op.DELETE)
-        if not wanted.num_rows:
-            raise InvalidRequest("there are no keys to erase: nothing was done")
         if wanted.num_rows > rows_max:
             raise InvalidRequest(
                 f"{wanted.num_rows:,} rows of {name} would be erased, more than rows_max ({rows_max:,}): nothing was "
