@@ -54,20 +54,25 @@ def _is_of(line: bytes, columns: tuple[str, ...], known: set[tuple[str, ...]]) -
         return False
 
 
-def clean_journals(runtime: Runtime, table: str) -> int:
-    """How many lines were changed or went."""
+def clean_journals(runtime: Runtime, table: str, needles: frozenset[Needle]) -> int:
+    """How many lines were changed or went: also of other tables, where they hold a needle."""
     store, folder, changed = runtime.store, runtime.control / "history", 0
+    finder = Finder({spelling for needle in needles for spelling in spellings(needle)})
+
+    def without(line: bytes) -> bytes | None:
+        return None if finder.found(line) else _without(line, table)
+
     for name in store.names(folder):
         if not name.endswith(".jsonl"):
             continue
         before = _lines(store.read(folder / name)) if store.exists(folder / name) else []
-        if [_without(line, table) for line in before] == before:
+        if [without(line) for line in before] == before:
             continue
 
         def cleaned(content: bytes | None) -> bytes | None:
             nonlocal changed
             lines = _lines(content or b"")
-            kept = [_without(line, table) for line in lines]
+            kept = [without(line) for line in lines]
             changed += sum(line != after for line, after in zip(lines, kept, strict=True))
             return b"".join(line + b"\n" for line in kept if line is not None)
 
@@ -78,14 +83,14 @@ def clean_journals(runtime: Runtime, table: str) -> int:
     return changed
 
 
-def _lines(content: bytes) -> list[bytes | None]:
+def _lines(content: bytes) -> list[bytes]:
     return [line for line in content.split(b"\n") if line]
 
 
-def _without(line: bytes | None, table: str) -> bytes | None:
+def _without(line: bytes, table: str) -> bytes | None:
     """A line that is about the table goes; of one about several, what was said of it in free words."""
     try:
-        said = json.loads(line or b"")
+        said = json.loads(line)
     except ValueError:
         return None  # torn: nobody reads it either
     if not isinstance(said, dict):

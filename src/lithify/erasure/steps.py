@@ -158,7 +158,7 @@ class Erasing:
             self._runtime.store.delete_folder(index_folder(self._runtime, handles.folder, handles.incarnation))
             keys = Keys(self._record.key, sealed.keys)
             records = clean_quarantine(handles, keys, sealed.needles)
-        lines = clean_journals(self._runtime, self._record.table)
+        lines = clean_journals(self._runtime, self._record.table, sealed.needles)
         self._next(
             files_deleted=facts.get("files_deleted", 0) + report.files,
             bytes_deleted=facts.get("bytes_deleted", 0) + report.bytes_freed,
