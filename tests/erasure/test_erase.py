@@ -13,6 +13,8 @@ import pytest
 from deltalake import DeltaTable
 
 from lithify import Conflict, Corruption, InvalidRequest, Lake, NotFound, Table, Unavailable, verify_receipt
+from lithify.jobs.past_jobs import Journal
+from lithify.lake.internals import internals
 from support.erasures import COLUMNS, NEW, OLD, SETTINGS, places_of, wanda
 
 NEEDLES = (NEW, OLD, "Wanda")
@@ -276,3 +278,14 @@ def test_a_process_that_has_the_table_open_lets_go_and_says_so(lake: Lake, custo
     assert receipt is not None
     assert any(name.endswith(f"-{reader.pid}") for name in receipt["acknowledged"])
     assert receipt["not_acknowledged"] == []
+
+
+@pytest.mark.parametrize("journal", ["jobs.jsonl", "pipelines.jsonl", "pipelines/people.jsonl"])
+def test_journals_lose_what_quotes_an_erased_value(lake: Lake, customers: Table, journal: str) -> None:
+    runtime = internals(lake).runtime
+    written = Journal(runtime.store, runtime.control / "history" / journal)
+    for said in (f"a record was set aside: {NEW}", "fine"):
+        written.append({"pipeline": "people", "problem": said})
+    erasure = lake.erase("shop.customers", keys=[42], history="cut").wait()
+    assert erasure.state == "done"
+    assert [line["problem"] for line in written.read()] == ["fine"]

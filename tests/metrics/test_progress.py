@@ -66,13 +66,18 @@ def test_what_is_begun_after_that_ends_at_once() -> None:
     assert stopped == []
 
 
+def _fail_after(rows: int) -> None:
+    with done_again():
+        advance(rows=rows)
+        raise ValueError("again")
+
+
 def test_an_attempt_that_begins_anew_does_not_count() -> None:
     progress = Progress("1", "merge", "a.t")
     with under(progress):
         advance(rows=1)
-        with pytest.raises(ValueError, match="again"), done_again():
-            advance(rows=5)
-            raise ValueError("again")
+        with pytest.raises(ValueError, match="again"):
+            _fail_after(5)
         with done_again():
             advance(rows=2)
     assert progress.done.rows == 3

@@ -62,10 +62,11 @@ def clean_journals(runtime: Runtime, table: str, needles: frozenset[Needle]) -> 
     def without(line: bytes) -> bytes | None:
         return None if finder.found(line) else _without(line, table)
 
-    for name in store.names(folder):
-        if not name.endswith(".jsonl"):
+    journals = [each / name for each in (folder, folder / "pipelines") for name in store.names(each)]
+    for journal in journals:
+        if journal.suffix != ".jsonl":
             continue
-        before = _lines(store.read(folder / name)) if store.exists(folder / name) else []
+        before = _lines(store.read(journal)) if store.exists(journal) else []
         if [without(line) for line in before] == before:
             continue
 
@@ -77,7 +78,7 @@ def clean_journals(runtime: Runtime, table: str, needles: frozenset[Needle]) -> 
             return b"".join(line + b"\n" for line in kept if line is not None)
 
         try:
-            store.swap(folder / name, cleaned, WAIT_S_MAX, f"cleaning {name}")
+            store.swap(journal, cleaned, WAIT_S_MAX, f"cleaning {journal.name}")
         except NotFound:
             continue
     return changed
