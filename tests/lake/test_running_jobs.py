@@ -13,6 +13,7 @@ import pytest
 from lithify import Cancelled, Conflict, Lake, Settings
 from lithify.jobs.watch import Watch
 from lithify.lake.internals import internals
+from lithify.lake.running_jobs import cancel_job
 from lithify.maintenance.reports import RunningJob
 from support.faults import FaultyStore, Gate
 
@@ -103,7 +104,7 @@ def test_a_cancelled_fold_leaves_nothing_half_done(lake_at: LakeAt, gate: Gate, 
     fold = in_background(lake.table("shop.orders").fold)
     gate.wait()
     job = lake.jobs()[0].id
-    asked = lake.cancel_job(job, "by a test")
+    asked = cancel_job(lake, job, "by a test")
     gate.open()
 
     assert asked is True
@@ -194,7 +195,7 @@ class TestFromAnotherProcess:
         lake = lake_at("fold.written")
         fold = in_background(lake.table("shop.orders").fold)
         gate.wait()
-        assert other.cancel_job(one_job(other).id, "from elsewhere")
+        assert cancel_job(other, one_job(other).id, "from elsewhere")
         tell(lake)
         assert one_job(other).cancelled is False  # as it was when that was written down
         tell(lake)
@@ -231,7 +232,7 @@ def test_a_cancelled_cycle_starts_nothing_more_and_its_jobs_end(lake_at: LakeAt,
     gate.wait()
     cycle = lake.running_cycle()
     assert cycle is not None
-    assert lake.cancel_job(cycle["cycle"], "by a test")
+    assert cancel_job(lake, cycle["cycle"], "by a test")
     gate.open()
     report = reports.result(60)
     assert getattr(report, "stopped", None) == "cancelled by a test"

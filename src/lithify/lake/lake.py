@@ -267,14 +267,14 @@ class Lake(LakeMethods[Table]):
 
         return Listed(running_jobs(self))
 
-    def cancel_job(self, id: str, why: str | None = None) -> bool:
+    def cancel_job(self, id: str) -> bool:
         """End a job that is under way, in whichever process, or the cycle that runs: what it staged goes, what is
         committed stays. It ends at its next step, in another process within seconds. False: nothing of this id is under
-        way. Raises `Conflict` where it is too late. `why`: for the history.
+        way. Raises `Conflict` where it is too late.
         """
         from lithify.lake.running_jobs import cancel_job
 
-        return cancel_job(self, id, f"by {self._runtime.settings.actor}" if why is None else why)
+        return cancel_job(self, id, f"by {self._runtime.settings.actor}")
 
     def ended_jobs(self, limit: int | None = None, table: str | None = None) -> list[dict[str, Any]]:
         """Jobs that ended, newest first."""

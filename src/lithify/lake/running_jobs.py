@@ -31,8 +31,10 @@ def running_jobs(lake: Lake) -> list[RunningJob]:
     return sorted(found, key=lambda job: -job.age_s)
 
 
-def cancel_job(lake: Lake, id: str, why: str = "by somebody") -> bool:
-    """Ask for the end of a job, or of the cycle that runs. False: nothing of this id is under way."""
+def cancel_job(lake: Lake, id: str, why: str) -> bool:
+    """Ask for the end of a job, or of the cycle that runs. False: nothing of this id is under way. `why`: as in "by
+    somebody", for the history.
+    """
     check_text("the id of a job", id)
     runtime = internals(lake).runtime
     if is_cycle(lake, id):

@@ -37,7 +37,7 @@ from lithify.http.service import LakeDep, Service, ServiceDep
 from lithify.lake.internals import internals
 from lithify.lake.lake import Lake
 from lithify.lake.maintenance import Maintenance, TableUpkeep, chosen_tables, no_namespace
-from lithify.lake.running_jobs import is_cycle
+from lithify.lake.running_jobs import cancel_job, is_cycle
 from lithify.maintenance.plans import FileCount
 from lithify.maintenance.reports import EndedJob, PastCycle, Skipped, job_totals
 
@@ -189,7 +189,7 @@ def cancel(
     of this id is under way, or not on a table that the token may see.
     """
     _check_may_cancel(lake, caller, id)
-    if not lake.cancel_job(id, f"by token {caller.token.name}"):
+    if not cancel_job(lake, id, f"by token {caller.token.name}"):
         raise _no_job(id)
     return CancelledJobDocument(id=id, cancelled=True)
 
