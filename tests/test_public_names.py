@@ -174,7 +174,7 @@ def test_answers() -> None:
 
 def test_what_a_lake_shows() -> None:
     assert [name for name in dir(Lake) if not name.startswith("_")] == [
-        *("adopt", "cache", "cancel", "close", "create_table", "drop_table", "ended_jobs"),
+        *("adopt", "cache", "cancel", "cancel_job", "close", "create_table", "drop_table", "ended_jobs"),
         *("erase", "erasure", "erasures"),
         *("execute", "explain", "ingest", "jobs"),
         *(
