@@ -130,15 +130,22 @@ def test_a_batch_id_that_names_her(lake: Lake, customers: Table) -> None:
     assert all("_delta_log" in place["path"] for place in found.places)
 
 
-def test_a_dropped_table(lake: Lake, customers: Table) -> None:
-    """Its logs are kept for their version numbers, and say nothing of its rows."""
-    assert any("_delta_log" in path for path in places_of(Path(lake.path), "wanda"))
+def test_a_dropped_table_of_the_same_name(lake: Lake, customers: Table) -> None:
+    """Its logs are kept for their version numbers, with bounds of its rows: the new table's erasure cuts them, too."""
     lake.drop_table("shop.customers")
+    assert any("_delta_log" in path for path in places_of(Path(lake.path), "wanda"))
+    lake.create_table("shop.customers", COLUMNS, key="id")
+    assert erased(lake).state == "done"
     assert places_of(Path(lake.path), "wanda") == []
-    again = lake.create_table("shop.customers", COLUMNS, key="id")
-    again.upsert(wanda())
-    again.fold()
-    assert again.count() == 1
+
+
+def test_another_table_that_was_dropped(lake: Lake, customers: Table) -> None:
+    other = lake.create_table("shop.former", COLUMNS, key="id")
+    other.upsert(wanda())
+    lake.drop_table("shop.former")
+    found = erased(lake)
+    assert found.state == "leftover"
+    assert all(place["path"].startswith("shop/former/") for place in found.places)
 
 
 def test_the_same_value_in_another_table(lake: Lake, customers: Table) -> None:

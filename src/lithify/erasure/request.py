@@ -15,7 +15,6 @@ from lithify.core.html import Shown
 from lithify.core.ops import Op
 from lithify.core.optional import need
 from lithify.core.rows import keys_of
-from lithify.core.schema import TableSchema
 from lithify.delta.changes import BASE_PATH
 from lithify.erasure.blockers import blockers
 from lithify.erasure.chain import signing_key
@@ -64,11 +63,10 @@ def find(place: Place, name: str, keys: Any, where: str | None, rows_max: int) -
         raise InvalidRequest("say what to erase: keys=…, or where=…, and not both")
     check_count("rows_max", rows_max, 1, needed=True)
     with table.maintaining() as (own, reader):
-        planned = reader.planned(own.snapshot().unhidden)
-        read = place.runtime.serving.read
+        snapshot = own.snapshot().unhidden
         if where is not None:
             check_text("a condition", where)
-            wanted = read(planned, list(schema.key), where)
+            wanted = place.runtime.serving.read(reader.planned(snapshot), list(schema.key), where)
             if not wanted.num_rows:
                 raise InvalidRequest(
                     f"no row of {name} meets the condition now: nothing was done. Rows that are only in the past are "
@@ -82,16 +80,9 @@ def find(place: Place, name: str, keys: Any, where: str | None, rows_max: int) -
                 f"{wanted.num_rows:,} rows of {name} would be erased, more than rows_max ({rows_max:,}): nothing was "
                 "done. There is no way back, so look at a dry run first, then raise rows_max"
             )
-        rows = _rows_of(read(planned, None), wanted, schema)
+        found = [reader.get(snapshot, key) for key in wanted.to_pylist()]
+    rows = pa.concat_tables([schema.columns.empty_table(), *(row for row in found if row is not None)])
     return Asked(table, wanted, rows)
-
-
-def _rows_of(rows: pa.Table, keys: pa.Table, schema: TableSchema) -> pa.Table:
-    from lithify.erasure.key_rows import Keys
-
-    known = Keys(schema.key, keys)
-    parts = [batch.filter(known.mask(batch)) for batch in rows.to_batches()]
-    return pa.Table.from_batches(parts, rows.schema)
 
 
 def plan(asked: Asked) -> ErasurePlan:

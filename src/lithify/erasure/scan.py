@@ -94,7 +94,7 @@ class _Scan:
         key = self._keys.columns if len(self._keys.columns) == 1 else ()
         rows = _Staying(self._needles)
         for path in self._files(self._table):
-            if _is_rows(path) and (data := self._read(path)) is not None:
+            if _is_rows(path) and (data := self._read(path, None)) is not None:
                 self._rows_that_stay(path, data, rows)
         others = self._needles - rows.equal
         self._stated = StatedValues(others)
@@ -129,7 +129,7 @@ class _Scan:
         if named := self._finder.found(os.fsencode(str(path.relative_to(root)))):
             self._note(f"{path.parent}/(its name is withheld)", "name", named)
             shown = str(path.parent)
-        if (data := self._read(path)) is None:
+        if (data := self._read(path, shown)) is None:
             return
         self._found.files += 1
         self._found.bytes += len(data)
@@ -140,17 +140,17 @@ class _Scan:
             kind = f"{error.code}" if isinstance(error, LithifyError) else type(error).__name__
             self._problem(f"{shown} cannot be decoded ({kind})")
 
-    def _read(self, path: Path) -> bytes | None:
-        """None: it is gone, or no file, which is told."""
+    def _read(self, path: Path, shown: str | None) -> bytes | None:
+        """None: it is gone, or no file, or cannot be read, which is told where it is `shown`."""
         try:
             if not stat.S_ISREG(path.lstat().st_mode):
-                self._problem(f"{path} is a link or no file: what is behind it was not looked at")
+                self._problem(f"{shown} is a link or no file: what is behind it was not looked at", shown)
                 return None
             return path.read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
-            self._problem(f"{path}: {error.strerror}")
+            self._problem(f"{shown}: {error.strerror}", shown)
             return None
 
     def _decoded(self, path: Path, shown: str, data: bytes) -> None:
@@ -198,8 +198,8 @@ class _Scan:
         for spelling in found:
             self._found.add(shown, method, self._columns[spelling])
 
-    def _problem(self, text: str) -> None:
-        if text not in self._found.problems:
+    def _problem(self, text: str, shown: str | None = "") -> None:
+        if shown is not None and text not in self._found.problems:
             self._found.problems.append(text)
 
 

@@ -282,6 +282,11 @@ class Erasing:
                 f"table {self._record.table} was dropped since erasure {self._record.id} was asked for: cancel it; "
                 "what a drop leaves is told in docs/erasure.md"
             )
+        if (key := table.handles.schema().key) != self._record.key:
+            raise Conflict(
+                f"the key of {self._record.table} is {', '.join(key)} since erasure {self._record.id} was asked for: "
+                "give the columns their names back, then resume"
+            )
         return table
 
     def _sealed(self) -> Sealed:

@@ -305,16 +305,12 @@ class Catalog:
             # A fold that slept through this must find base moved on, at whatever version it comes back.
             with contextlib.suppress(NotFound):
                 base = opened.log if opened is not None else DeltaLog.open(base_path, store)
-                emptied = self._empty(base, {**info, "watermark": changes.seq}, {WATERMARK_TXN: changes.seq}, check)
-                if store.locks:  # the least and greatest values of its files stand there
-                    base.cut(emptied)
+                self._empty(base, {**info, "watermark": changes.seq}, {WATERMARK_TXN: changes.seq}, check)
         elif (owned := self._owned_base(name, base_path)) is not None:
             self._give_back(owned, check)
         own_check = check_own if store.remote else check
         at = self._empty(changes.log, {**info, "seq": changes.seq}, {}, own_check)
         store.step("drop.emptied")
-        if store.locks:
-            changes.log.cut(at)
         changes.log.forget_archive()
         if store.remote:
             left, tagged = at_once(lambda: self._left(folder), lambda: left_of_tags(self._runtime, name))
