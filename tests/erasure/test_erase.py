@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 from lithify import Conflict, Corruption, InvalidRequest, Lake, NotFound, Table, Unavailable, verify_receipt
 from lithify.jobs.past_jobs import Journal
 from lithify.lake.internals import internals
+from lithify.tables.processes import LEFT_MAX
 from support.erasures import COLUMNS, NEW, OLD, SETTINGS, places_of, wanda
 
 NEEDLES = (NEW, OLD, "Wanda")
@@ -289,3 +290,35 @@ def test_journals_lose_what_quotes_an_erased_value(lake: Lake, customers: Table,
     erasure = lake.erase("shop.customers", keys=[42], history="cut").wait()
     assert erasure.state == "done"
     assert [line["problem"] for line in written.read()] == ["fine"]
+
+
+def test_files_of_processes_that_ended_do_not_pile_up(lake: Lake, customers: Table) -> None:
+    folder = Path(lake.path) / "_lithify/processes"
+    gone = json.dumps({**json.loads(next(folder.iterdir()).read_text()), "pid": 2**22 + 1})
+    for number in range(LEFT_MAX):
+        (folder / f"{2**22 + 1}-{number}.jsonl").write_text(gone + "\n")
+    with Lake(lake.path, settings=SETTINGS) as other:
+        assert other.table("shop.customers").count() == 39
+        assert len(list(folder.iterdir())) == 2
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_records_that_were_set_aside_and_journals_lose_what_is_hers(lake: Lake, customers: Table, folder: Path) -> None:
+    bad = ({"id": 42, "n": "no number"}, {"id": 9, "n": "none", "mail": NEW}, {"id": 10, "n": "none either"})
+    lines = [json.dumps({"id": 8, "n": 8}), *map(json.dumps, bad)]
+    (folder / "in.json").write_text("\n".join(lines))
+    lake.ingest("shop.customers", [str(folder / "in.json")], on_bad_record="quarantine", missing="null")
+    runtime = internals(lake).runtime
+    journal = Journal(runtime.store, runtime.control / "history" / "jobs.jsonl")
+    journal.append({"table": "shop.customers", "outcome": "failed", "reason": "key 42 is there twice"})
+    journal.append({"table": "a.b", "outcome": "failed", "reason": f"{NEW} is there twice"})
+    journal.append({"table": "a.b", "outcome": "done", "reason": "nothing of hers"})
+
+    erasure = lake.erase("shop.customers", keys=[42], history="cut").wait()
+
+    assert erasure.state == "done", (erasure.places, erasure.problems)
+    (name,) = [found.name for found in customers.quarantine()]
+    assert [json.loads(record.record)["id"] for record in customers.quarantined(name)] == [10]
+    assert [line["reason"] for line in journal.read() if "reason" in line] == ["nothing of hers"]
+    assert erasure.receipt is not None
+    assert erasure.receipt["done"]["quarantine_deleted"] == 2

@@ -24,6 +24,7 @@ from lithify.tables.runtime import Owner, Runtime
 logger = logging.getLogger(__name__)
 
 LINES_MAX = 100
+LEFT_MAX = 64
 PAUSE_S = 0.1
 SPARE_S = 5.0
 
@@ -58,6 +59,7 @@ class OpenProcess:
                     runtime.store.make_folder(path.parent)
                 runtime.store.append(path, _line(asdict(owner)))
                 self._path = path
+                _sweep(runtime)
             except LithifyError as error:
                 logger.debug("this process is not known to erasures: %s", error)
 
@@ -122,6 +124,14 @@ def ask_to_let_go(
         if waiting:
             runtime.pause(PAUSE_S)
     return Told(tuple(sorted(answered)), tuple(sorted(_label(owner) for owner in waiting.values())))
+
+
+def _sweep(runtime: Runtime) -> None:
+    """Processes that ended without closing their lake have left their files: not more than a few of them stay."""
+    if len(runtime.store.names(_folder(runtime))) > LEFT_MAX:
+        for path, owner in _others(runtime).items():
+            if not owner.may_be_alive():
+                runtime.store.delete(path)
 
 
 def _others(runtime: Runtime) -> dict[PurePath, Owner]:
