@@ -11,6 +11,7 @@ of a file that it was looked at when it was not. A file that goes away meanwhile
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
@@ -33,6 +34,7 @@ from lithify.files.open_parquet import open_bytes
 
 PLACES_MAX = 1000
 METHODS = ("cells", "pages", "bytes")
+_PLAIN = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer, pa.types.is_float64)
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
 
 
@@ -226,17 +228,24 @@ class _Staying:
     def look(self, batch: pa.RecordBatch) -> None:
         for name, wanted in self._by_column.items():
             if name in batch.schema.names:
-                self.equal |= {wanted[text] for text in _distinct_texts(batch.column(name)) if text in wanted}
+                self.equal |= {wanted[text] for text in _equal_texts(batch.column(name), wanted)}
         for values in _text_arrays(batch):
             for spelling in self._finder.found(_buffer(values)):
                 self.inside |= self._free.get(spelling, set())
                 self.words |= self._bounded.get(spelling, set())
 
 
-def _distinct_texts(column: pa.Array) -> set[str]:
-    return {
-        text_of(leaf) for leaves in _leaf_arrays(column) for leaf in pc.unique(leaves).to_pylist() if leaf is not None
-    }
+def _equal_texts(column: pa.Array, wanted: Mapping[str, Needle]) -> set[str]:
+    """Which of the texts are those of values in the column."""
+    found = set[str]()
+    for leaves in _leaf_arrays(column):
+        kind = leaves.type
+        if any(is_plain(kind) for is_plain in _PLAIN):
+            with contextlib.suppress(pa.ArrowInvalid):  # not all are of this kind: then each value is looked at
+                leaves = leaves.filter(pc.is_in(leaves, value_set=pa.array(list(wanted), pa.string()).cast(kind)))
+        distinct = (value for value in pc.unique(leaves).to_pylist() if value is not None)
+        found.update(text for value in distinct if (text := text_of(value)) in wanted)
+    return found
 
 
 def _text_arrays(batch: pa.RecordBatch) -> Iterator[pa.Array]:
