@@ -32,9 +32,10 @@ class TestCancel:
 
     @pytest.fixture
     def lake(self, tmp_path: Path, settings: Settings, lake: Lake, gate: Gate) -> Iterator[Lake]:
-        """The same lake, on which a fold waits before its commit."""
+        """The same lake, on which folds wait before they begin to write."""
         lake.close()
-        with Lake(tmp_path / "lake", settings=settings, store=FaultyStore("fold.manifest", gate.hold)) as again:
+        held = FaultyStore("fold.manifest", gate.hold, times=None)
+        with Lake(tmp_path / "lake", settings=settings, store=held) as again:
             yield again
             gate.open()
 

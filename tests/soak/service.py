@@ -174,15 +174,19 @@ def _on_disk(lake: Path) -> tuple[int, int, int]:
 class Client(threading.Thread):
     """Works on tables of its own, and knows what is in them."""
 
-    def __init__(self, service: Service, names: list[str], operations: int, seed: int, latencies: Latencies) -> None:
+    def __init__(
+        self, service: Service, names: list[str], operations: int, seed: int, latencies: Latencies, pause_s: float
+    ) -> None:
         super().__init__(name=f"client-{seed}", daemon=True)
-        self._lake, self._names, self._operations = service.connect(), names, operations
+        self._lake, self._names, self._operations, self._pause_s = service.connect(), names, operations, pause_s
         self._rng, self._latencies = random.Random(seed), latencies
         self.rows: dict[str, dict[int, tuple[str, int]]] = {name: {} for name in names}
         self.unknown: set[str] = set()
 
     def run(self) -> None:
+        started = time.monotonic()
         for number in range(self._operations):
+            time.sleep(max(started + number * self._pause_s - time.monotonic(), 0))
             name = self._rng.choice(self._names)
             kind, work = self._chosen(name, number)
             begun = time.monotonic()
@@ -259,8 +263,12 @@ def exceeded(samples: list[Sample], *, latency: bool = True) -> list[str]:
     return found
 
 
-def soak(folder: Path, operations: int, tables: int, clients: int, seed: int, *, latency: bool = True) -> list[str]:
-    """Returns what went wrong."""
+def soak(
+    folder: Path, operations: int, tables: int, clients: int, seed: int, seconds_min: float, *, latency: bool = True
+) -> list[str]:
+    """Returns what went wrong. `seconds_min`: a fast machine takes that long all the same, because files come and go by
+    the clock.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     names = [f"soak.t{number}" for number in range(tables)]
     with Lake(folder / "lake") as lake:
@@ -271,7 +279,7 @@ def soak(folder: Path, operations: int, tables: int, clients: int, seed: int, *,
     try:
         each = [operations // clients + (number < operations % clients) for number in range(clients)]
         workers = [
-            Client(service, names[number::clients], count, seed * 1000 + number, latencies)
+            Client(service, names[number::clients], count, seed * 1000 + number, latencies, seconds_min / max(count, 1))
             for number, count in enumerate(each)
         ]
         for worker in workers:
@@ -303,9 +311,18 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=6)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--without-latency", action="store_true", help="for a machine that others use too")
+    parser.add_argument("--seconds-min", type=float, default=60.0, help="work no faster than that")
     given = parser.parse_args()
     latency = not given.without_latency
-    problems = soak(given.folder, given.operations, given.tables, given.clients, given.seed, latency=latency)
+    problems = soak(
+        given.folder,
+        given.operations,
+        given.tables,
+        given.clients,
+        given.seed,
+        given.seconds_min,
+        latency=latency,
+    )
     for problem in problems:
         print(f"PROBLEM {problem}", flush=True)
     print("flat" if not problems else f"{len(problems)} problems", flush=True)

@@ -11,9 +11,9 @@ from support.bags import bag
 
 
 def files_of(path: Path) -> set[str]:
-    """Every file of a lake, but for the lock files, which hold nothing."""
+    """Every file of a lake, but for the lock files, which hold nothing, and those that tell of open processes."""
     found = {str(p.relative_to(path)) for p in path.rglob("*") if p.is_file()}
-    return {name for name in found if not name.endswith(".lock")}
+    return {name for name in found if not name.endswith(".lock") and not name.startswith("_lithify/processes/")}
 
 
 @contextlib.contextmanager

@@ -336,6 +336,9 @@ class RemoteLake(LakeMethods[RemoteTable]):
     start_maintenance = only_here(
         "start_maintenance", "`lithify serve` does this by itself; trigger_maintenance starts a cycle"
     )
+    erase = only_here("erase", "run `lithify erase` where the lake is: the salt of a receipt is handed out once, there")
+    erasures = only_here("erasures", "run `lithify erasures` where the lake is")
+    erasure = only_here("erasure", "run `lithify erasure show` where the lake is")
     start_pipelines = only_here("start_pipelines", "`lithify serve` does this by itself; trigger_pipeline starts a run")
     # Names that they had before, and still have.
     upkeep, trigger_upkeep, table_upkeep = maintain, trigger_maintenance, table_maintenance
