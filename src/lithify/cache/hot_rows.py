@@ -80,13 +80,10 @@ class Block:
 
     def find(self, wanted: Wanted) -> tuple[Positions, Positions]:
         """Pairs of a line of `wanted` and the place of a row that has its values."""
-        columns = [self.batch.column(name) for name in wanted.by]
-        if not wanted.is_searchable_in(columns):
-            return self._find_by_hash(wanted)
         order = self._orders.get(wanted.by)
         if order is None:
-            order = self._orders[wanted.by] = KeyOrder.of(columns)
-        return order.find(columns, wanted)
+            order = self._orders[wanted.by] = KeyOrder.of([self.batch.column(name) for name in wanted.by])
+        return order.find(wanted) if wanted.is_searchable_in(order) else self._find_by_hash(wanted)
 
     def _find_by_hash(self, wanted: Wanted) -> tuple[Positions, Positions]:
         near = wanted.lines if wanted.nulls else self._near(wanted)

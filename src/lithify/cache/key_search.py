@@ -46,35 +46,48 @@ class Wanted:
         self.types = [column.type for column in self.keys.schema]
         self.is_sorted = bool(keys.num_rows) and searchable(self.keys.columns)
         if self.is_sorted:
-            self.sorted_lines = order_of(self.keys, self.by)
-            ordered = self.keys.take(pa.array(self.sorted_lines))
+            one = keys.num_rows == 1
+            self.sorted_lines = self.lines if one else order_of(self.keys, self.by)
+            ordered = self.keys if one else self.keys.take(pa.array(self.sorted_lines))
             self.values = [_values(column.combine_chunks()) for column in ordered.columns]
 
-    def is_searchable_in(self, columns: Sequence[pa.Array]) -> bool:
-        return self.is_sorted and searchable(columns) and [values.type for values in columns] == self.types
+    def is_searchable_in(self, order: KeyOrder) -> bool:
+        return self.is_sorted and order.types == self.types
 
 
 @dataclass(frozen=True)
 class KeyOrder:
-    """How the keys of a block lie: sorted as they are (`order` is None), or in this order."""
+    """How the keys of a block lie: sorted as they are (`order` is None), or in this order. Its first column lies within
+    `low` and `high`. Without `types`, it cannot be searched.
+    """
 
     order: np.ndarray | None
+    types: Sequence[pa.DataType] | None = None
+    values: Sequence[Values] = ()
+    low: Values = None
+    high: Values = None
 
     @classmethod
     def of(cls, columns: Sequence[pa.Array]) -> KeyOrder:
-        if strictly_ascending(columns):
+        """Of at least one row."""
+        if not searchable(columns):
             return cls(None)
-        names = [str(number) for number in range(len(columns))]
-        return cls(order_of(pa.table(list(columns), names), names).astype(np.uint16))
+        order, first, last = None, 0, len(columns[0]) - 1
+        if not strictly_ascending(columns):
+            names = [str(number) for number in range(len(columns))]
+            order = order_of(pa.table(list(columns), names), names).astype(np.uint16)
+            first, last = int(order[0]), int(order[-1])
+        values = [_values(column) for column in columns]
+        low, high = (values[0][row : row + 1] for row in (first, last))
+        return cls(order, [column.type for column in columns], values, low, high)
 
-    def find(self, columns: Sequence[pa.Array], wanted: Wanted) -> tuple[Positions, Positions]:
+    def find(self, wanted: Wanted) -> tuple[Positions, Positions]:
         """Pairs of a line of `wanted` and the position of a row with its key. Of equal rows, all are found."""
-        found = [_values(column) for column in columns]
-        first, last = self._near(found[0], wanted.values[0])
+        first, last = self._near(wanted.values[0])
         if first == last:
             return NOWHERE, NOWHERE
-        starts, ends = np.zeros(last - first, np.int64), np.full(last - first, len(columns[0]), np.int64)
-        for number, (values, sought) in enumerate(zip(found, wanted.values, strict=True)):
+        starts, ends = np.zeros(last - first, np.int64), np.full(last - first, len(self.values[0]), np.int64)
+        for number, (values, sought) in enumerate(zip(self.values, wanted.values, strict=True)):
             near = sought[first:last]
             if number == 0 and self.order is None:
                 starts, ends = _search(values, near, "left"), _search(values, near, "right")
@@ -85,12 +98,9 @@ class KeyOrder:
         places = np.repeat(starts - np.concatenate([[0], counts.cumsum()[:-1]]), counts) + np.arange(counts.sum())
         return lines, self._rows(places)
 
-    def _near(self, values: Values, sought: Values) -> tuple[int, int]:
+    def _near(self, sought: Values) -> tuple[int, int]:
         """Which of the wanted keys have a first value within the bounds of this block."""
-        low, high = (int(self._rows(np.array([place]))[0]) for place in (0, len(values) - 1))
-        first = _search(sought, values[low : low + 1], "left")
-        last = _search(sought, values[high : high + 1], "right")
-        return int(first[0]), int(last[0])
+        return int(_search(sought, self.low, "left")[0]), int(_search(sought, self.high, "right")[0])
 
     def _rows(self, places: Positions) -> Positions:
         return places if self.order is None else self.order[places].astype(np.int64)

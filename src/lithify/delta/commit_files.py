@@ -41,6 +41,8 @@ class Commits:
     def __init__(self, table: PurePath, store: Storage) -> None:
         self.table, self.store = table, store
         self.live, self.archive = table / LOG_FOLDER, table / ARCHIVE_FOLDER
+        # Where the head was looked for last, and the one after it, and the head in the archive: asked at every read.
+        self._looked_at: tuple[int, PurePath, PurePath, PurePath] | None = None
 
     def listing(self) -> Listing:
         """Of the log's own folder."""
@@ -48,6 +50,17 @@ class Commits:
 
     def live_path(self, version: int) -> PurePath:
         return self.live / commit_name(version)
+
+    def end_at(self, version: int) -> bool:
+        """The head moves only by the next commit, and the next never goes before ours does. Looking for the two of them
+        costs the same however long the log is; deltalake would list it.
+        """
+        looked_at = self._looked_at
+        if looked_at is None or looked_at[0] != version:
+            archived = self.archive / commit_name(version)
+            looked_at = self._looked_at = version, self.live_path(version), self.live_path(version + 1), archived
+        _, head, following, archived = looked_at
+        return self.store.exists(head) and not self.store.exists(following) and not self.store.exists(archived)
 
     def check_after(self, version: int) -> None:
         """deltalake follows links: none of the commits that it is going to read may be one."""

@@ -255,7 +255,7 @@ class DeltaLog:
     def refresh(self) -> None:
         """Move to the head. Waits for a commit of another thread: its validation holds for the version it saw."""
         with self.lock:
-            if self._store.remote or not self._at_head():
+            if self._store.remote or not self._commits.end_at(self.version):
                 self._catch_up()
 
     def is_newest(self) -> bool:
@@ -327,14 +327,6 @@ class DeltaLog:
         if tail.version < self.version:
             raise self._commits.gone(self.version)
         self._tail = tail
-
-    def _at_head(self) -> bool:
-        """The head moves only by the next commit, and the next never goes before ours does. Looking for the two of them
-        costs the same however long the log is; deltalake would list it.
-        """
-        here, following = self._commits.live_path(self.version), self._commits.live_path(self.version + 1)
-        at_head = self._store.exists(here) and not self._store.exists(following)
-        return at_head and not self._commits.is_archived(self.version)
 
     def at(self, version: int) -> DeltaLog:
         """A handle pinned to an older version."""
