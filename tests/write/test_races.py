@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lithify import Conflict, Lake, NotFound, Settings
+from lithify.lake.internals import internals
 from support import children, racers
 from support.faults import FaultyStore, Gate
 from support.leftovers import unsettled
@@ -191,6 +192,24 @@ def test_delete_where_is_evaluated_again_when_it_lost_the_race(lake: Lake) -> No
         assert other.wake(deleting).deleted == 3
 
     assert ids(lake) == [1]
+
+
+def test_delete_where_that_is_overtaken_each_time_gives_up_with_nothing_deleted(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lithify.write.decided.ROUNDS_MAX", 3)
+    table, serving = lake.table("a.t"), internals(lake).runtime.serving
+    found = serving.read_where
+
+    def overtaken(*arguments: Any) -> pa.Table:
+        keys = found(*arguments)
+        table.upsert(rows(4))
+        return keys
+
+    monkeypatch.setattr(serving, "read_where", overtaken)
+    with pytest.raises(Conflict, match=r"delete_where on a\.t was overtaken .* 3 times; nothing was deleted: try again"):
+        table.delete_where("id = 1")
+    assert ids(lake) == [1, 2, 3, 4]
 
 
 def test_a_second_fold_overtakes_the_first(lake: Lake) -> None:

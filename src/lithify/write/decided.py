@@ -45,7 +45,17 @@ class Decision:
     produce: Produce | None = None
 
 
-def write_decided(table: TableInternals, write: Write, decide: Callable[[Snapshot], Decision]) -> Commit:
+@dataclass(frozen=True)
+class Words:
+    """How the error calls a write that was overtaken too often, and what was not done."""
+
+    operation: str
+    done: str = "written"
+
+
+def write_decided(
+    table: TableInternals, write: Write, decide: Callable[[Snapshot], Decision], words: Words | None = None
+) -> Commit:
     for _ in range(ROUNDS_MAX):
         snapshot = table.handles.snapshot()
         # Before looking for rows: those of the first time are there by now.
@@ -71,9 +81,10 @@ def write_decided(table: TableInternals, write: Write, decide: Callable[[Snapsho
             return table.write(Request(said, parts))
         except SeqMoved:
             continue
+    words = words or Words(write.operation)
     raise Conflict(
-        f"{write.operation} on {table.name} was overtaken by other writers {ROUNDS_MAX} times; nothing was written: "
-        "try again"
+        f"{words.operation} on {table.name} was overtaken by other writers {ROUNDS_MAX} times; nothing was "
+        f"{words.done}: try again"
     )
 
 
