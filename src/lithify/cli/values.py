@@ -13,15 +13,14 @@ from lithify.core.time_text import seconds_within
 from lithify.errors import InvalidRequest
 
 CELL_WIDTH_MAX = 60
+WORDS = {None: "", True: "true", False: "false"}
 
 
 def cell(value: Any, width_max: int = CELL_WIDTH_MAX) -> str:
     """One line of text for a terminal table; control characters cannot reach the terminal."""
     match value:
-        case None:
-            return ""
-        case bool():
-            return "true" if value else "false"
+        case None | bool():
+            return WORDS[value]
         case str():
             text = value
         case dt.datetime():

@@ -18,6 +18,7 @@ ROWS_MAX = 20
 COLUMNS_MAX = 30
 CELL_CHARS_MAX = 200
 ITEMS_MAX = 5
+WORDS = {None: "–", True: "yes", False: "no"}
 
 T = TypeVar("T")
 
@@ -76,10 +77,8 @@ def text(value: Any) -> str:
 
 def _plain(value: Any) -> str:
     match value:
-        case None:
-            return "–"
-        case bool():
-            return "yes" if value else "no"
+        case None | bool():
+            return WORDS[value]
         case int():
             return f"{value:,}"
         case float():

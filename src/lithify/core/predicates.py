@@ -15,6 +15,8 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
+from lithify.core.sql_text import SQL_WORDS
+
 Op = Literal["=", "<>", "<", "<=", ">", ">="]
 OPS: frozenset[str] = frozenset(get_args(Op))
 # Longer texts and lists are shortened for people.
@@ -151,10 +153,8 @@ def _flat(parts: Iterable[Predicate], kind: type[And] | type[Or]) -> Iterator[Pr
 
 def _literal(value: Any) -> str:
     match value:
-        case None:
-            return "NULL"
-        case bool():
-            return "TRUE" if value else "FALSE"
+        case None | bool():
+            return SQL_WORDS[value]
         case str():
             text = value if len(value) <= SHOWN_CHARACTERS else value[:SHOWN_CHARACTERS] + "…"
             return "'" + text.replace("'", "''") + "'"

@@ -33,6 +33,8 @@ SPARK = re.compile(
     r"|(?P<symbol>.)",
     re.DOTALL,
 )
+# How constants that have a word of their own are written.
+SQL_WORDS = {None: "NULL", True: "TRUE", False: "FALSE"}
 TABLES_GUESSED_MAX = 8
 _ODD_SYMBOLS = frozenset("\\$`#{}@'\"\x00")
 _BEFORE_TEXTS = frozenset({"x", "date", "timestamp", "timestamptz", "time", "interval"})

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lithify.core.arguments import check_text
 from lithify.core.column_types import type_of
-from lithify.core.sql_text import Token, all_tokens, positioned_tokens
+from lithify.core.sql_text import SQL_WORDS, Token, all_tokens, positioned_tokens
 from lithify.errors import InvalidRequest
 
 Parameters = Sequence[Any] | Mapping[str, Any] | None
@@ -74,10 +74,8 @@ def _name_at(tokens: Sequence[Token], at: int, sign: str) -> str | None:
 def literal(value: Any, name: str) -> str:
     """A constant of the value's own type."""
     match value:
-        case None:
-            return "NULL"
-        case bool():
-            return "TRUE" if value else "FALSE"
+        case None | bool():
+            return SQL_WORDS[value]
         case int():
             return f"({int(value)})"
         case float():
