@@ -20,6 +20,7 @@ from lithify.core.json_out import dumps
 from lithify.core.merge_rules import rules_in
 from lithify.core.names import DAY
 from lithify.core.order_groups import groups_in, shown_groups
+from lithify.core.table_document import definition_document, size_document
 from lithify.core.type_text import parse_column, type_name
 from lithify.core.wording import plural
 from lithify.errors import InvalidRequest, LithifyError
@@ -552,29 +553,14 @@ def describe_document(lake: AnyLake, name: str) -> dict[str, Any]:
     from lithify.options.table_options import chosen, is_option
 
     table = lake.table(name)
-    definition, stats = table.definition, table.stats()
+    definition, sizes = table.definition, size_document(table.stats())
     return {
         "table": name,
-        "columns": [{"name": f.name, "type": type_name(f.type), "nullable": f.nullable} for f in definition.columns],
-        "key": list(definition.key),
-        "order_by": definition.order_json,
-        "time": definition.time,
-        "partition_by": list(definition.partition_by),
-        "merge_rules": dict(definition.merge_rules),
-        "order_groups": {order: list(names) for order, names in definition.order_groups.items()},
-        "defaults": dict(definition.column_defaults),
-        "schema_fingerprint": definition.fingerprint,
+        **definition_document(definition),
         "settings": {name: value for name, value in definition.settings.items() if not is_option(name)},
         "options": chosen(definition.settings),
-        "seq": stats.seq,
-        "watermark": stats.watermark,
-        "pending": {"files": stats.pending_files, "rows": stats.pending_rows, "bytes": stats.pending_bytes},
-        "base": {
-            "files": stats.base_files,
-            "rows": stats.base_rows,
-            "bytes": stats.base_bytes,
-            "path": None if table.base_path is None else str(table.base_path),
-        },
+        **sizes,
+        "base": {**sizes["base"], "path": None if table.base_path is None else str(table.base_path)},
     }
 
 

@@ -395,11 +395,6 @@ def schema_of(columns: Sequence[ColumnDocument]) -> pa.Schema:
     return pa.schema([pa.field(column.name, parse_type(column.type), column.nullable) for column in columns])
 
 
-def column_documents(schema: pa.Schema) -> list[dict[str, Any]]:
-    """Of a table."""
-    return [{"name": f.name, "type": type_name(f.type), "nullable": f.nullable} for f in schema]
-
-
 def answer_columns(schema: pa.Schema) -> list[dict[str, str]]:
     """Of an answer, whose types may be ones that no table has."""
     return [{"name": f.name, "type": _shown_type(f.type, f.name)} for f in schema]

@@ -10,11 +10,12 @@ from fastapi import APIRouter
 
 from lithify.core.column_changes import ColumnChange
 from lithify.core.json_out import jsonable
+from lithify.core.table_document import column_documents
 from lithify.core.type_text import parse_type
 from lithify.errors import InvalidRequest
 from lithify.http.auth import Caller, needs
 from lithify.http.documents.options import ColumnOrder, ColumnsDocument, OptionDocument, OptionsDocument, OptionsOrder
-from lithify.http.documents.tables import ColumnDocument, column_documents
+from lithify.http.documents.tables import ColumnDocument
 from lithify.http.json_route import JsonRoute
 from lithify.http.openapi import NO_JSON, body_like, failing
 from lithify.http.routes.query import TakesJson

@@ -9,6 +9,7 @@ from pydantic import AfterValidator
 
 from lithify.core.json_out import jsonable
 from lithify.core.names import parse_table_name, plain_name
+from lithify.core.table_document import definition_document, size_document
 from lithify.http.auth import Caller, needs
 from lithify.http.documents.tables import (
     CREATE_EXAMPLE,
@@ -17,7 +18,6 @@ from lithify.http.documents.tables import (
     DroppedTable,
     TableDocument,
     TablesDocument,
-    column_documents,
     schema_of,
 )
 from lithify.http.json_route import JsonRoute
@@ -54,6 +54,10 @@ SchemaFingerprint = Annotated[
     ),
 ]
 DAMAGED = "The table's log or files are damaged; other tables are not affected."
+# Of pages of whole commits.
+PAGE_FAILING = failing(
+    _406="None of the formats in Accept is answered.", _422="One write is too large for an answer.", _424=DAMAGED
+)
 
 
 @router.get("", summary="List the tables")
@@ -121,24 +125,13 @@ def drop(name: TablePath, lake: LakeDep, _: Annotated[Caller, needs("admin", tab
 
 def described(lake: Lake, name: str) -> TableDocument:
     table = lake.table(name)
-    definition, stats = table.definition, table.stats()
+    definition = table.definition
     return TableDocument.model_validate(
         {
             "table": name,
-            "columns": column_documents(definition.columns),
-            "key": list(definition.key),
-            "order_by": definition.order_json,
-            "time": definition.time,
-            "partition_by": list(definition.partition_by),
-            "merge_rules": dict(definition.merge_rules),
-            "order_groups": {order: list(names) for order, names in definition.order_groups.items()},
-            "defaults": dict(definition.column_defaults),
-            "schema_fingerprint": definition.fingerprint,
+            **definition_document(definition),
             "options": jsonable(chosen(definition.settings)),
             "options_effective": jsonable(definition.options),
-            "seq": stats.seq,
-            "watermark": stats.watermark,
-            "pending": {"files": stats.pending_files, "rows": stats.pending_rows, "bytes": stats.pending_bytes},
-            "base": {"files": stats.base_files, "rows": stats.base_rows, "bytes": stats.base_bytes},
+            **size_document(table.stats()),
         }
     )
