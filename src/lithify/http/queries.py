@@ -24,6 +24,7 @@ from lithify.http.documents.tables import answer_columns
 from lithify.http.errors import Refusal
 from lithify.http.formats.negotiate import answered
 from lithify.http.service import Service
+from lithify.read.history import ChangesPage
 from lithify.sql.limits import Answer
 
 AT_ONCE_VALUES_MAX = 1_000
@@ -134,3 +135,21 @@ def response_of(facts: Mapping[str, Any], rows: pa.Table, kind: str, next: str |
     if next is not None:
         document["next"] = headers["Next"] = next
     return answered(rows, kind, document, headers)
+
+
+def page_answer(table: str, since: int, page: ChangesPage, kind: str) -> Response:
+    """Whole commits of a table, and from where to go on."""
+    document = {
+        "table": table,
+        "since": since,
+        "next": page.next,
+        "more": page.more,
+        "row_count": page.rows.num_rows,
+        "columns": answer_columns(page.rows.schema),
+    }
+    headers = {
+        "Row-Count": str(page.rows.num_rows),
+        "Next": str(page.next),
+        "More": "true" if page.more else "false",
+    }
+    return answered(page.rows, kind, document, headers)

@@ -6,13 +6,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from lithify.http.documents.tables import FeedDocument, answer_columns
-from lithify.http.formats.negotiate import answered
+from lithify.http.documents.tables import FeedDocument
 from lithify.http.json_route import JsonRoute
-from lithify.http.openapi import failing
+from lithify.http.queries import page_answer
 from lithify.http.routes.history import Reader
 from lithify.http.routes.query import ROW_ANSWERS, Format
-from lithify.http.routes.tables import DAMAGED, TablePath
+from lithify.http.routes.tables import PAGE_FAILING, TablePath
 from lithify.http.service import LakeDep, ServiceDep
 from lithify.lake.internals import internals
 
@@ -23,14 +22,7 @@ A_POSITION = {"min_length": 1, "max_length": 300}
 @router.get(
     "",
     summary="What commits did to the rows since a seq",
-    responses={
-        200: {**ROW_ANSWERS[200], "model": FeedDocument},
-        **failing(
-            _406="None of the formats in Accept is answered.",
-            _422="One write is too large for an answer.",
-            _424=DAMAGED,
-        ),
-    },
+    responses={200: {**ROW_ANSWERS[200], "model": FeedDocument}, **PAGE_FAILING},
     response_class=Response,
 )
 def feed(
@@ -64,17 +56,4 @@ def feed(
     of_table = internals(lake.table(name)).feed
     page = of_table.page(since, until, wanted, rows_max, before=before)
     service.response_memory.hold(request.scope["state"], page.rows)
-    document = {
-        "table": name,
-        "since": of_table.seq_of(since),
-        "next": page.next,
-        "more": page.more,
-        "row_count": page.rows.num_rows,
-        "columns": answer_columns(page.rows.schema),
-    }
-    headers = {
-        "Row-Count": str(page.rows.num_rows),
-        "Next": str(page.next),
-        "More": "true" if page.more else "false",
-    }
-    return answered(page.rows, kind, document, headers)
+    return page_answer(name, of_table.seq_of(since), page, kind)

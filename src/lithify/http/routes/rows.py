@@ -28,15 +28,14 @@ from lithify.http.documents.tables import (
     RefusedKey,
     RestoreOrder,
     RowDocument,
-    answer_columns,
 )
 from lithify.http.formats.keys import bound, checked_keys, exact_at, exact_keys, key_of_text
 from lithify.http.formats.negotiate import ARROW, CSV, JSON, NDJSON, answered, read_rows
 from lithify.http.json_route import JsonRoute
 from lithify.http.openapi import body_like, failing
-from lithify.http.queries import answer_of, facts_of, in_thread, response_of, while_there
+from lithify.http.queries import answer_of, facts_of, in_thread, page_answer, response_of, while_there
 from lithify.http.routes.query import ROW_ANSWERS, Format, TakesJson
-from lithify.http.routes.tables import DAMAGED, IdempotencyKey, SchemaFingerprint, TablePath
+from lithify.http.routes.tables import DAMAGED, PAGE_FAILING, IdempotencyKey, SchemaFingerprint, TablePath
 from lithify.http.service import LakeDep, ServiceDep
 from lithify.lake.internals import internals
 from lithify.lake.table import Table
@@ -352,14 +351,7 @@ async def read(
 @router.get(
     "/changes",
     summary="What changed since a seq",
-    responses={
-        200: {**ROW_ANSWERS[200], "model": ChangesDocument},
-        **failing(
-            _406="None of the formats in Accept is answered.",
-            _422="One write is too large for an answer.",
-            _424=DAMAGED,
-        ),
-    },
+    responses={200: {**ROW_ANSWERS[200], "model": ChangesDocument}, **PAGE_FAILING},
     response_class=Response,
 )
 def changes(
@@ -381,17 +373,4 @@ def changes(
     service.response_memory.check()
     page = changes_page(internals(lake.table(name)).handles, since, rows_max)
     service.response_memory.hold(request.scope["state"], page.rows)
-    document = {
-        "table": name,
-        "since": since,
-        "next": page.next,
-        "more": page.more,
-        "row_count": page.rows.num_rows,
-        "columns": answer_columns(page.rows.schema),
-    }
-    headers = {
-        "Row-Count": str(page.rows.num_rows),
-        "Next": str(page.next),
-        "More": "true" if page.more else "false",
-    }
-    return answered(page.rows, kind, document, headers)
+    return page_answer(name, since, page, kind)
