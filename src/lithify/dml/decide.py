@@ -27,24 +27,9 @@ from lithify.core.ops import Op
 from lithify.core.partial_rows import patch_columns
 from lithify.core.schema import TableSchema
 from lithify.core.sql_text import words_of
-from lithify.dml import texts
+from lithify.dml import checks, texts
 from lithify.dml.assign import assigned, check_columns, first_double, keys_assigned, lines_assigned
 from lithify.dml.attempt import Attempt
-from lithify.dml.checks import (
-    changed_twice,
-    check_assignments,
-    check_conflict,
-    check_mergeable,
-    check_source,
-    check_when,
-    check_width,
-    defaulted_of,
-    given_twice,
-    inserted_twice,
-    not_matched,
-    spelled,
-    there_already,
-)
 from lithify.dml.keyless import delete_rows, update_rows
 from lithify.merge.pending import can_stay_open
 from lithify.sql.statements.model import EXCLUDED, Delete, Insert, Merge, Update, When, Writing, defaulted
@@ -93,9 +78,9 @@ def _insert(statement: Insert, attempt: Attempt) -> Effect:
     check_columns(columns, schema, name)
     conflict = statement.on_conflict
     if conflict is not None:
-        check_conflict(conflict, schema, name)
+        checks.check_conflict(conflict, schema, name)
     found = attempt.ask(statement.source)
-    check_width(found.num_columns - statement.marked, columns, name)
+    checks.check_width(found.num_columns - statement.marked, columns, name)
     rows = assigned(found, columns, schema, marked=statement.marked)
     if not schema.keyed:
         parts = {Op.UPSERT: rows} if rows.num_rows else {}
@@ -104,11 +89,11 @@ def _insert(statement: Insert, attempt: Attempt) -> Effect:
     if conflict is not None and conflict.assignments is None:
         rows = _first_of_each(rows, key)
     elif (twice := first_double(rows, key)) is not None:
-        raise given_twice(name, twice)
+        raise checks.given_twice(name, twice)
     rewritten = conflict is not None and conflict.assignments is not None
     there = attempt.found(rows.select(key), dict(zip(key, key, strict=True)), schema.names if rewritten else key)
     if there.num_rows and conflict is None:
-        raise there_already(name, there.select(key))
+        raise checks.there_already(name, there.select(key))
     new = anti_join(rows, there, key)
     changed = schema.columns.empty_table()
     if there.num_rows and conflict is not None and conflict.assignments is not None:
@@ -136,7 +121,7 @@ def _first_of_each(rows: pa.Table, key: list[str]) -> pa.Table:
 
 def _update(statement: Update, attempt: Attempt) -> Effect:
     schema = attempt.schema
-    check_assignments(statement.assignments, schema, attempt.name)
+    checks.check_assignments(statement.assignments, schema, attempt.name)
     if not schema.keyed:
         return _keyless_update(statement, attempt)
     alone = can_stay_open(schema)
@@ -200,7 +185,7 @@ def _keyless_update(statement: Update, attempt: Attempt) -> Effect:
 
 def _check_once(rows: pa.Table, schema: TableSchema, name: str) -> None:
     if (twice := first_double(rows, schema.key)) is not None:
-        raise changed_twice(name, twice)
+        raise checks.changed_twice(name, twice)
 
 
 # -- MERGE
@@ -208,12 +193,12 @@ def _check_once(rows: pa.Table, schema: TableSchema, name: str) -> None:
 
 def _merge(statement: Merge, attempt: Attempt) -> Effect:
     schema, name = attempt.schema, attempt.name
-    check_mergeable(schema, name)
+    checks.check_mergeable(schema, name)
     source = attempt.ask(texts.source(statement))
-    check_source(source.column_names)
-    whens = [spelled(when, statement, source.column_names, schema) for when in statement.whens]
+    checks.check_source(source.column_names)
+    whens = [checks.spelled(when, statement, source.column_names, schema) for when in statement.whens]
     for when in whens:
-        check_when(when, schema, name)
+        checks.check_when(when, schema, name)
     by = {column: other for column, other in statement.equal if other in source.column_names}
     given = {"given": source}
     picked = bool(by) and not any(when.side == "not matched by source" for when in whens)
@@ -226,7 +211,7 @@ def _merge(statement: Merge, attempt: Attempt) -> Effect:
     for number, when in enumerate(whens):
         if when.action == "nothing":
             continue
-        found, defaults = attempt.ask(select.rows(when, whens[:number]), **given), defaulted_of(when, schema)
+        found, defaults = attempt.ask(select.rows(when, whens[:number]), **given), checks.defaulted_of(when, schema)
         if when.action == "delete":
             rows = keys_assigned(found, schema.key, schema)
         elif when.action == "update" and alone:
@@ -235,7 +220,7 @@ def _merge(statement: Merge, attempt: Attempt) -> Effect:
             continue
         else:
             columns = when.columns if when.action == "insert" and when.columns is not None else schema.names
-            check_width(found.num_columns, list(columns), name)
+            checks.check_width(found.num_columns, list(columns), name)
             rows = assigned(found, columns, schema, defaults)
         taken[when.action].append(rows)
     return _merged(taken, attempt)
@@ -250,11 +235,11 @@ def _merged(taken: dict[str, list[pa.Table]], attempt: Attempt) -> Effect:
     met = [part.select(key).cast(gone.schema) for part in (changed, lines)]
     _check_once(pa.concat_tables([*met, gone]), schema, attempt.name)
     if (twice := first_double(new, key)) is not None:
-        raise inserted_twice(attempt.name, twice)
+        raise checks.inserted_twice(attempt.name, twice)
     there = attempt.found(new.select(key), dict(zip(key, key, strict=True)), key) if new.num_rows else new
     there = anti_join(there, gone, key)
     if there.num_rows:
-        raise not_matched(attempt.name, there.select(key))
+        raise checks.not_matched(attempt.name, there.select(key))
     parts = written(schema, [new, changed], gone)
     if lines.num_rows:
         parts[Op.UPDATE] = lines

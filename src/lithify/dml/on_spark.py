@@ -30,23 +30,8 @@ from lithify.core.results import Executed
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import Snapshot
 from lithify.core.spark_text import spark_text
-from lithify.dml import texts
+from lithify.dml import checks, texts
 from lithify.dml.assign import assigned, check_columns, keys_assigned
-from lithify.dml.checks import (
-    changed_twice,
-    check_assignments,
-    check_conflict,
-    check_mergeable,
-    check_source,
-    check_when,
-    check_width,
-    defaulted_of,
-    given_twice,
-    inserted_twice,
-    not_matched,
-    spelled,
-    there_already,
-)
 from lithify.dml.decide import Effect, written
 from lithify.dml.keyless import delete_rows, update_rows
 from lithify.dml.run import Wish, run_by
@@ -169,20 +154,20 @@ class SparkAttempt:
         check_columns(columns, schema, name)
         conflict = statement.on_conflict
         if conflict is not None:
-            check_conflict(conflict, schema, name)
+            checks.check_conflict(conflict, schema, name)
         found = self.frame(statement.source)
-        check_width(len(found.columns) - statement.marked, columns, name)
+        checks.check_width(len(found.columns) - statement.marked, columns, name)
         fit = partial(assigned, columns=columns, schema=schema, marked=statement.marked)
         given = self._kept(effect_of(found, INSERT, schema, fit))
         if conflict is not None and conflict.assignments is None:
             given = self._kept(first_of_each(given, key))
         weight = self._weighed(given)
         if weight.inserted_twice is not None and schema.keyed:
-            raise given_twice(name, weight.inserted_twice)
+            raise checks.given_twice(name, weight.inserted_twice)
         if not schema.keyed:
             return self._effect(given, weight, at_seq=self.reads_target)
         if conflict is None:
-            self._check_new(given, weight, there_already)
+            self._check_new(given, weight, checks.there_already)
             return self._effect(given, weight)
         there = self._there(_between(key[0], weight))
         new = without(given, there, key)
@@ -200,7 +185,7 @@ class SparkAttempt:
         from lithify.spark.statements import UPDATE, effect_of
 
         schema = self.schema
-        check_assignments(statement.assignments, schema, self.name)
+        checks.check_assignments(statement.assignments, schema, self.name)
         if not schema.keyed:
             gone, come, count = update_rows(self, statement)
             return Effect(_some({Op.DELETE: gone, Op.UPSERT: come}), updated=count)
@@ -224,13 +209,13 @@ class SparkAttempt:
         from lithify.spark.transforms import columns_of
 
         schema, name = self.schema, self.name
-        check_mergeable(schema, name)
+        checks.check_mergeable(schema, name)
         found = self.frame(texts.source(statement))
-        check_source(found.columns)
+        checks.check_source(found.columns)
         source = self._kept(found)
-        whens = [spelled(when, statement, found.columns, schema) for when in statement.whens]
+        whens = [checks.spelled(when, statement, found.columns, schema) for when in statement.whens]
         for when in whens:
-            check_when(when, schema, name)
+            checks.check_when(when, schema, name)
         given = {texts.GIVEN: source}
         kinds = columns_of(source, f"the source of the MERGE into {name}")
         by = {column: other for column, other in statement.equal if _compared_alike(column, other, schema, kinds)}
@@ -249,18 +234,18 @@ class SparkAttempt:
                 assign = partial(keys_assigned, columns=schema.key, schema=schema)
             else:
                 columns = when.columns if when.action == INSERT and when.columns is not None else schema.names
-                check_width(len(rows.columns), list(columns), name)
-                assign = partial(assigned, columns=columns, schema=schema, defaults=defaulted_of(when, schema))
+                checks.check_width(len(rows.columns), list(columns), name)
+                assign = partial(assigned, columns=columns, schema=schema, defaults=checks.defaulted_of(when, schema))
             effects.append(effect_of(rows, when.action, schema, assign))
         if not effects:
             return Effect({})
         effect = self._kept(together(effects))
         weight = self._weighed(effect)
         if weight.changed_twice is not None:
-            raise changed_twice(name, weight.changed_twice)
+            raise checks.changed_twice(name, weight.changed_twice)
         if weight.inserted_twice is not None:
-            raise inserted_twice(name, weight.inserted_twice)
-        self._check_new(effect, weight, not_matched)
+            raise checks.inserted_twice(name, weight.inserted_twice)
+        self._check_new(effect, weight, checks.not_matched)
         return self._effect(effect, weight)
 
     # -- what comes of it
@@ -274,7 +259,7 @@ class SparkAttempt:
         kept = self._kept(effect)
         weight = self._weighed(kept)
         if weight.changed_twice is not None:
-            raise changed_twice(self.name, weight.changed_twice)
+            raise checks.changed_twice(self.name, weight.changed_twice)
         return self._effect(kept, weight)
 
     def _check_new(self, effect: DataFrame, weight: Weight, refused: Callable[[str, pa.Table], Conflict]) -> None:
