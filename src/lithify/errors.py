@@ -101,6 +101,11 @@ def cut_here(function: Callable[P, T]) -> Callable[P, T]:
     return called
 
 
+def reason_of(error: BaseException) -> str:
+    """What went wrong, in one line of a history or a report; of an error of Python's own its kind as well."""
+    return error.message if isinstance(error, LithifyError) else f"{type(error).__name__}: {error}"
+
+
 class InvalidRequest(LithifyError):
     code = "invalid_request"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -60,6 +60,10 @@ class DataFile:
 
     def bound(self, column: str) -> Bounds:
         return self.bounds.get(column, UNKNOWN)
+
+
+def bytes_of(files: Iterable[DataFile]) -> int:
+    return sum(file.size_bytes for file in files)
 
 
 @dataclass(frozen=True)
@@ -123,7 +127,7 @@ class Snapshot(Shown):
 
     @cached_property
     def pending_bytes(self) -> int:
-        return sum(file.size_bytes for file in self.changes)
+        return bytes_of(self.changes)
 
     @cached_property
     def base_rows(self) -> int:
@@ -131,7 +135,7 @@ class Snapshot(Shown):
 
     @cached_property
     def base_bytes(self) -> int:
-        return sum(file.size_bytes for file in self.base)
+        return bytes_of(self.base)
 
     @property
     def row_key(self) -> tuple[str, ...]:

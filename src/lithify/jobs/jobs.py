@@ -37,7 +37,7 @@ from lithify.delta.changes import FORGOTTEN, job_txn
 from lithify.delta.commit import Build, Committed, commit
 from lithify.delta.commit_outcome import Lost
 from lithify.delta.log import DeltaLog
-from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
+from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound, reason_of
 from lithify.files.parquet import Written
 from lithify.jobs.past_jobs import Journal
 from lithify.jobs.watch import watched
@@ -480,7 +480,7 @@ def _record(runtime: Runtime, job: Job, outcome: str, facts: dict[str, Any]) -> 
         "why": job.why,
         "started_ms": job.created_ms,
         "ended_ms": now_ms,
-        "owner": f"{job.owner.host}-{job.owner.pid}",
+        "owner": job.owner.label,
         **facts,
     }
     try:
@@ -495,6 +495,4 @@ def _was_stopped(error: BaseException) -> bool:
 
 
 def _reason(error: BaseException) -> str:
-    if not isinstance(error, Exception):
-        return "interrupted"
-    return error.message if isinstance(error, LithifyError) else f"{type(error).__name__}: {error}"
+    return reason_of(error) if isinstance(error, Exception) else "interrupted"

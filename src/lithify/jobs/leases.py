@@ -73,11 +73,7 @@ class Lease:
 
     @property
     def holder(self) -> str:
-        return f"{self.owner_label} since {shown_time(self.started_ms)}"
-
-    @property
-    def owner_label(self) -> str:
-        return f"{self.owner.host}-{self.owner.pid}"
+        return f"{self.owner.label} since {shown_time(self.started_ms)}"
 
 
 def shown_time(time_ms: int) -> str:

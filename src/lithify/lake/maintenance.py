@@ -288,7 +288,7 @@ def running_cycle(lake: Lake) -> dict[str, Any] | None:
     return {
         "cycle": lease.id,
         "what": lease.what,
-        "owner": lease.owner_label,
+        "owner": lease.owner.label,
         "since": leases.shown_time(lease.started_ms),
         "started_ms": lease.started_ms,
     }

@@ -128,7 +128,7 @@ class OpenTable(Opened):
             runtime = self.handles.runtime
             plan, index = planned.plan(predicate), self.handles.folder / "index"
             wanted = None if columns is None else _asked(planned.schema, columns, where)
-            return frame_of(session, plan, index, runtime.owner_label, runtime.settings.s3a, wanted)
+            return frame_of(session, plan, index, runtime.owner.label, runtime.settings.s3a, wanted)
 
         frame = look_again(read)
         kept = frame if where is None else frame.where(where)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from lithify.compute.compute import Compute
 from lithify.core.arguments import check_text
 from lithify.core.names import parse_table_name
-from lithify.errors import ComputeFailed, Conflict, InvalidRequest, LithifyError, NotFound, did_you_mean
+from lithify.errors import ComputeFailed, Conflict, InvalidRequest, LithifyError, NotFound, did_you_mean, reason_of
 from lithify.jobs import leases
 from lithify.lake.internals import internals
 from lithify.lake.lake import Lake
@@ -278,7 +278,7 @@ class PipelineRunner:
             if not due and self._scheduled:
                 self._look_at_steps(known, LAG_AGE_S)
         except Exception as error:
-            known.trouble = _told(error)
+            known.trouble = reason_of(error)
             return
         with self._changed:
             if not due or self._closed or not self._has_slot():
@@ -342,7 +342,7 @@ class PipelineRunner:
             report = self._unwell(known, order, began_ms, time.monotonic() - began, outcome, error.message)
         except Exception as error:
             logger.exception("%s failed", entry)
-            report = self._unwell(known, order, began_ms, time.monotonic() - began, "failed", _told(error))
+            report = self._unwell(known, order, began_ms, time.monotonic() - began, "failed", reason_of(error))
         finally:
             self._ended(known, report)
 
@@ -464,7 +464,3 @@ def _stream_plan(stream: StreamDeclaration, now: StepStatus) -> PipelinePlan:
     does = "nothing" if now.idle else KIND
     step = StepPlan(stream.name, KIND, stream.source, stream.target, does, now.why, changed=now.files)
     return PipelinePlan(stream.name, [step])
-
-
-def _told(error: Exception) -> str:
-    return error.message if isinstance(error, LithifyError) else f"{type(error).__name__}: {error}"

@@ -69,7 +69,7 @@ def _of_manifest(runtime: Runtime, job: jobs.Job, told: Watched | None, now_ms: 
         job.table,
         job.kind,
         job.state,
-        f"{job.owner.host}-{job.owner.pid}",
+        job.owner.label,
         jobs.owner_may_be_alive(runtime, job),
         max(now_ms - job.created_ms, 0) / 1000,
         len(job.inputs),
@@ -79,7 +79,7 @@ def _of_manifest(runtime: Runtime, job: jobs.Job, told: Watched | None, now_ms: 
 
 
 def _of_watched(job: Watched, now_ms: int) -> RunningJob:
-    age_s, owner = max(now_ms - job.started_ms, 0) / 1000, f"{job.owner.host}-{job.owner.pid}"
+    age_s, owner = max(now_ms - job.started_ms, 0) / 1000, job.owner.label
     alive, files = job.owner.may_be_alive(), job.total.files
     return RunningJob(job.id, job.table, job.kind, jobs.WRITING, owner, alive, age_s, files, job.why, *_amounts(job))
 

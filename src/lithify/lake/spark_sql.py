@@ -118,4 +118,4 @@ class _Tables:
         runtime = self._lake.runtime
         name = planned.snapshot.table
         index = self._lake.table(str(name)).handles.folder / "index"
-        return frame_of(self._spark, planned.plan(predicate), index, runtime.owner_label, runtime.settings.s3a)
+        return frame_of(self._spark, planned.plan(predicate), index, runtime.owner.label, runtime.settings.s3a)

@@ -21,7 +21,7 @@ import pyarrow as pa
 from lithify.core.names import DAY
 from lithify.core.partitioning import partition_strings
 from lithify.core.schema import TableSchema
-from lithify.core.snapshot import DataFile, Snapshot
+from lithify.core.snapshot import DataFile, Snapshot, bytes_of
 from lithify.core.wording import plural
 from lithify.maintenance.plans import CompactPlan
 from lithify.options.policy import BATCH_FILES_MAX, BATCH_FILES_MIN, MaintenancePolicy
@@ -251,9 +251,9 @@ def _cut(files: Sequence[DataFile], limit: int, target_bytes: int) -> list[list[
         bytes_in += file.size_bytes
     if len(cut) > 1 and len(cut[-1]) == 1:
         before, last = cut[-2], cut[-1]
-        if len(before) < BATCH_FILES_MAX and _bytes([*before, *last]) <= BATCH_SLACK * target_bytes:
+        if len(before) < BATCH_FILES_MAX and bytes_of([*before, *last]) <= BATCH_SLACK * target_bytes:
             cut[-2:] = [[*before, *last]]
-        elif len(before) == BATCH_FILES_MAX and _bytes([before[-1], *last]) <= target_bytes:
+        elif len(before) == BATCH_FILES_MAX and bytes_of([before[-1], *last]) <= target_bytes:
             cut[-2:] = [before[:-1], [before[-1], *last]]
     return cut
 
@@ -262,7 +262,7 @@ def _without_giants(batch: list[DataFile]) -> list[DataFile]:
     left = list(batch)
     while len(left) > 1:
         largest = max(left, key=lambda file: (file.size_bytes, file.path))
-        if 2 * largest.size_bytes <= _bytes(left):
+        if 2 * largest.size_bytes <= bytes_of(left):
             break
         left.remove(largest)
     return left
@@ -271,7 +271,7 @@ def _without_giants(batch: list[DataFile]) -> list[DataFile]:
 def _outputs(batch: Sequence[DataFile], target_bytes: int, spans: int = 0) -> int:
     """How many files come out at most: one, or one per window, and one more for each target's worth within."""
     # A batch may be slightly above the target, and is then still one file.
-    return max(spans, 1) + int(_bytes(batch) / (BATCH_SLACK * target_bytes))
+    return max(spans, 1) + int(bytes_of(batch) / (BATCH_SLACK * target_bytes))
 
 
 def _plan(
@@ -284,11 +284,9 @@ def _plan(
     window_us: int | None = None,
 ) -> CompactPlan:
     gain = f"{plural(len(batch), 'file')} → {'up to ' if outputs > 1 else ''}{outputs}"
-    return CompactPlan(part.table, origin, tuple(batch), part.values, target_bytes, why, gain, _bytes(batch), window_us)
-
-
-def _bytes(files: Iterable[DataFile]) -> int:
-    return sum(file.size_bytes for file in files)
+    return CompactPlan(
+        part.table, origin, tuple(batch), part.values, target_bytes, why, gain, bytes_of(batch), window_us
+    )
 
 
 def _date(value: Any) -> dt.date | None:

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from lithify.core.wording import plural
 from lithify.delta.remote_log import clock_s
-from lithify.errors import Cancelled, ComputeFailed, Conflict, LithifyError, NotFound
+from lithify.errors import Cancelled, ComputeFailed, Conflict, LithifyError, NotFound, reason_of
 from lithify.jobs import recovery
 from lithify.jobs.leases import RenewedLease
 from lithify.jobs.past_jobs import Journal
@@ -135,7 +135,7 @@ class CycleRun:
             tuple(self._problems),
             self._stopped,
             self._not_started,
-            runtime.owner_label,
+            runtime.owner.label,
         )
         self._keep(report)
         return report
@@ -226,7 +226,7 @@ class CycleRun:
             self._damaged(name, error.message)
         except Exception as error:
             logger.exception("looking at %s crashed", name)
-            self._damaged(name, _reason(error))
+            self._damaged(name, reason_of(error))
         return []
 
     def _plans(self, table: Maintained) -> list[Plan]:
@@ -285,14 +285,14 @@ class CycleRun:
             return REPLANNED, error.message, None
         except Exception as error:
             if isinstance(error, ComputeFailed) and (self._cancelled or error.details.get("cancelled")):
-                return CANCELLED, _reason(error).removeprefix("cancelled: "), None
+                return CANCELLED, reason_of(error).removeprefix("cancelled: "), None
             if isinstance(error, Cancelled):
                 return CANCELLED, error.message, None
             if isinstance(error, NotFound) and not self._is_there(work.table):
                 return CANCELLED, "the table was dropped", None
             if not isinstance(error, LithifyError):
                 logger.exception("%s of %s crashed", work.kind, work.table)
-            return FAILED, _reason(error), None
+            return FAILED, reason_of(error), None
         problems = list(getattr(result, "problems", ()))
         for problem in problems:
             self._problem(f"{work.kind} of {work.table}: {problem}")
@@ -429,7 +429,3 @@ def _number(result: Any, *names: str) -> int:
 def _waiting_text(entry: Waiting) -> str:
     when = f"waits {plural(entry.turns_left, 'more turn')}" if entry.turns_left else "is tried again next time"
     return f"{entry.work.kind} failed {plural(entry.failures, 'time')}, {when}: {entry.reason}"
-
-
-def _reason(error: Exception) -> str:
-    return error.message if isinstance(error, LithifyError) else f"{type(error).__name__}: {error}"

@@ -154,7 +154,7 @@ class Cycle:
                 raise Conflict("maintenance is being stopped here: no cycle is started")
             if self._running is not None:
                 since = leases.shown_time(self._running.started_ms)
-                raise _already_running(self._running.id, f"{runtime.owner_label} since {since}")
+                raise _already_running(self._running.id, f"{runtime.owner.label} since {since}")
             self._running = run
             self._idle.clear()
         try:

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from lithify.core.schema import TableSchema
-from lithify.core.snapshot import DataFile, Snapshot
+from lithify.core.snapshot import DataFile, Snapshot, bytes_of
 from lithify.core.wording import plural
 from lithify.maintenance.compact_plan import PACK, compactions
 from lithify.maintenance.plans import Debt, FileCount, FoldDue, MinorPlan
@@ -59,7 +59,7 @@ def _drop_due(snapshot: Snapshot, now_ms: int) -> FoldDue | None:
         return None
     why = f"{plural(len(files), 'file')} with rows that have expired ({expiry})"
     return FoldDue(
-        snapshot.table, why, f"up to {sum(file.rows for file in files):,} rows less", files, _bytes(files), 0
+        snapshot.table, why, f"up to {sum(file.rows for file in files):,} rows less", files, bytes_of(files), 0
     )
 
 
@@ -68,7 +68,7 @@ def _changes_due(snapshot: Snapshot, policy: MaintenancePolicy, now_ms: int) -> 
     reasons = list(_fold_reasons(snapshot, policy, now_ms, cost))
     if not reasons or _put_off(snapshot, policy, now_ms, cost):
         return None
-    merged, touched = _bytes(cost.merged), _bytes(cost.touched)
+    merged, touched = bytes_of(cost.merged), bytes_of(cost.touched)
     return FoldDue(
         table=snapshot.table,
         why="; ".join(reasons),
@@ -133,7 +133,7 @@ def fold_amplification(cost: ReadCost) -> float:
 
 def rewritten_bytes(cost: ReadCost) -> int:
     """What a fold of the pending changes would write: the files that they can meet, and themselves."""
-    return _bytes(cost.touched) + changed_bytes(cost)
+    return bytes_of(cost.touched) + changed_bytes(cost)
 
 
 def changed_bytes(cost: ReadCost) -> int:
@@ -170,7 +170,7 @@ def minor_due(snapshot: Snapshot, policy: MaintenancePolicy, busy: Collection[st
         why=f"minor: {len(best)} small change files in a row (seq {best[0].seq} to {best[-1].seq}), "
         f"at least {policy.minor_files_min}",
         gain=f"{plural(len(best), 'file')} → {'up to ' if operations > 1 else ''}{operations}",
-        bytes_out=_bytes(best),
+        bytes_out=bytes_of(best),
     )
 
 
@@ -213,7 +213,7 @@ def _even_runs(commits: Sequence[Commit], growth: int) -> Iterator[Sequence[Comm
         run = waiting.pop()
         if not run:
             continue
-        sizes = [_bytes(commit) for commit in run]
+        sizes = [bytes_of(commit) for commit in run]
         largest = max(range(len(run)), key=lambda number: sizes[number])
         if growth * sizes[largest] <= sum(sizes):
             yield run
@@ -244,7 +244,3 @@ def debt(snapshot: Snapshot, policy: MaintenancePolicy, now_ms: int, busy: Colle
 
 def _rows(files: Sequence[DataFile], bytes_per_row: float) -> int:
     return sum(estimated_rows(file, bytes_per_row) for file in files)
-
-
-def _bytes(files: Sequence[DataFile]) -> int:
-    return sum(file.size_bytes for file in files)

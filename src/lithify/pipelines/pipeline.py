@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from lithify.core.arguments import check_count
 from lithify.core.optional import need
-from lithify.errors import Cancelled, Conflict, InvalidRequest, LithifyError
+from lithify.errors import Cancelled, Conflict, InvalidRequest, LithifyError, reason_of
 from lithify.jobs import leases
 from lithify.pipelines.check import Check, CheckedStep, graph_of
 from lithify.pipelines.context import Context, Moment
@@ -277,9 +277,8 @@ class _Run:
         self._runtime.store.step("pipeline.step")
 
     def _failed(self, error: BaseException) -> None:
-        reason = error.message if isinstance(error, LithifyError) else f"{type(error).__name__}: {error}"
         if self._done or not isinstance(error, InvalidRequest):
-            self._remember(self._report("failed", reason))
+            self._remember(self._report("failed", reason_of(error)))
 
     def _report(self, outcome: Any, reason: str | None = None) -> PipelineReport:
         seconds = time.monotonic() - self._started

@@ -409,7 +409,7 @@ class Feed:
             plan = self._reader.plan(snapshot)
         runtime = self._handles.runtime
         index = self._handles.folder / "index"
-        frame = frame_of(spark, plan, index, runtime.owner_label, runtime.settings.s3a)
+        frame = frame_of(spark, plan, index, runtime.owner.label, runtime.settings.s3a)
         return as_now(frame, span.schema.columns, span.later) if span.later else frame
 
 

@@ -173,6 +173,6 @@ def _folder(runtime: Runtime) -> PurePath:
 
 
 def _path(runtime: Runtime, owner: Owner) -> PurePath:
-    name = f"{owner.host}-{owner.pid}-{owner.started}"
-    plain = "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in f"{owner.host}-{owner.pid}")
+    name = f"{owner.label}-{owner.started}"
+    plain = "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in owner.label)
     return _folder(runtime) / f"{plain[:80]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"

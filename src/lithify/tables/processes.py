@@ -113,7 +113,7 @@ def ask_to_let_go(
         for path, owner in list(waiting.items()):
             said = _said(runtime, path)
             if any(line.get("let_go") == request for line in said):
-                answered.add(_label(owner))
+                answered.add(owner.label)
             elif said and owner.may_be_alive():
                 continue
             elif said:
@@ -123,7 +123,7 @@ def ask_to_let_go(
             break
         if waiting:
             runtime.pause(PAUSE_S)
-    return Told(tuple(sorted(answered)), tuple(sorted(_label(owner) for owner in waiting.values())))
+    return Told(tuple(sorted(answered)), tuple(sorted(owner.label for owner in waiting.values())))
 
 
 def _sweep(runtime: Runtime) -> None:
@@ -169,10 +169,6 @@ def _parsed(line: bytes) -> Any:
 
 def _line(said: dict[str, Any]) -> bytes:
     return json.dumps(said).encode() + b"\n"
-
-
-def _label(owner: Owner) -> str:
-    return f"{owner.host}-{owner.pid}"
 
 
 def _folder(runtime: Runtime) -> PurePath:

@@ -43,6 +43,10 @@ class Owner:
     def this_process(cls) -> Owner:
         return cls(socket.gethostname(), os.getpid(), process_start(os.getpid()) or "")
 
+    @property
+    def label(self) -> str:
+        return f"{self.host}-{self.pid}"
+
     def may_be_alive(self) -> bool:
         """A hint only: the log decides what a job may still do."""
         if self.host != socket.gethostname():
@@ -105,10 +109,6 @@ class Runtime:
         from lithify.cache.hot_tables import HotTables
 
         return HotTables(self.serving.cache)
-
-    @property
-    def owner_label(self) -> str:
-        return f"{self.owner.host}-{self.owner.pid}"
 
     @property
     def control(self) -> PurePath:
