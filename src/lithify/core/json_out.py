@@ -52,3 +52,11 @@ def jsonable(value: Any) -> Any:
 
 def dumps(document: Any, *, indent: int | None = None) -> str:
     return json.dumps(jsonable(document), ensure_ascii=False, allow_nan=False, indent=indent)
+
+
+def parsed(text: bytes | str) -> Any:
+    """What a document of ours says; None: it is torn, or no JSON."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None

@@ -7,10 +7,10 @@ is partitioned by.
 from __future__ import annotations
 
 import datetime as dt
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from lithify.core.json_out import parsed
 from lithify.erasure.needles import Needle, text_of
 
 _STATED = ("minValues", "maxValues", "partitionValues", "partitionValues_parsed")
@@ -32,7 +32,7 @@ class StatedValues:
                     if name in _STATED and isinstance(value, Mapping | list):
                         yield from self._in_values(value)
                     elif name == "stats" and isinstance(value, str):
-                        yield from self.found(_parsed(value))
+                        yield from self.found(parsed(value))
                     else:
                         yield from self.found(value)
             case list() | tuple():
@@ -53,13 +53,6 @@ def _leaves(value: Any) -> Iterator[Any]:
             yield from _leaves(inner)
     elif value is not None:
         yield value
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None
 
 
 def _canonical(text: str) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import json
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lithify.core.json_out import parsed
 from lithify.erasure.bounds import StatedValues
 from lithify.erasure.finder import Finder
 from lithify.erasure.key_rows import Keys
@@ -169,7 +169,7 @@ class _Scan:
                     self._texts(shown, reader.get_batch(number))
         elif ".json" in inside:
             for line in data.splitlines():
-                self._stated_in(shown, _json(line))
+                self._stated_in(shown, parsed(line))
 
     def _parquet(self, path: Path, shown: str, data: bytes) -> None:
         file = open_bytes(data, shown)
@@ -282,13 +282,6 @@ def _bytes(value: str | bytes) -> bytes:
 def _is_rows(path: Path) -> bool:
     """Whether it holds rows of a table, and not what a log says of them."""
     return path.suffix == ".parquet" and ".checkpoint" not in path.name
-
-
-def _json(line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None
 
 
 def told(found: Found) -> Mapping[str, Any]:

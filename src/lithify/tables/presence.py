@@ -22,9 +22,9 @@ import threading
 from collections.abc import Hashable
 from dataclasses import asdict
 from pathlib import PurePath
-from typing import Any
 
 from lithify.compute.processes import machine
+from lithify.core.json_out import parsed
 from lithify.errors import LithifyError, NotFound
 from lithify.tables.runtime import Owner, Runtime
 
@@ -161,10 +161,7 @@ def forget_silent(runtime: Runtime) -> None:
 
 
 def _machine_of(content: bytes) -> object:
-    try:
-        told: Any = json.loads(content)
-    except ValueError:
-        return None
+    told = parsed(content)
     return told.get("machine") if isinstance(told, dict) else None
 
 

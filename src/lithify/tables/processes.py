@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import PurePath
 from typing import Any
 
+from lithify.core.json_out import parsed
 from lithify.core.names import TableName, parse_table_name
 from lithify.errors import LithifyError, NotFound
 from lithify.tables.runtime import Owner, Runtime
@@ -152,19 +153,12 @@ def _said(runtime: Runtime, path: PurePath) -> list[dict[str, Any]]:
         lines = runtime.store.read(path).splitlines()
     except NotFound:
         return []
-    return [said for line in lines if isinstance(said := _parsed(line), dict)]
+    return [said for line in lines if isinstance(said := parsed(line), dict)]
 
 
 def _asked(runtime: Runtime) -> list[dict[str, Any]]:
     needed = {"erasure", "table", "table_id"}
     return [said for said in _said(runtime, _requests(runtime)) if needed <= said.keys()]
-
-
-def _parsed(line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None
 
 
 def _line(said: dict[str, Any]) -> bytes:
