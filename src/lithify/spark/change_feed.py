@@ -37,7 +37,7 @@ from lithify.merge.change_feed import (
 from lithify.merge.late import without_late_sql
 from lithify.spark.parquet import no_rows, scan_files
 from lithify.spark.read import tombstones_frame
-from lithify.spark.schemas import spark_schema
+from lithify.spark.schemas import column_named, spark_schema
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed
 
 # Beyond so many commits and operations, their union would take longer to plan than a join to run.
@@ -77,7 +77,7 @@ def feed_frame(
         late = tombstones is not None and tombstones.num_rows > 0
         if before is None and one_commit and schema.keyed and not partial and not late:
             written = _scan(spark, schema, [file for file in files if file.op not in DELETES])
-            return written.withColumn(KIND, F.lit(INSERT)).select(*map(_column, shown))
+            return written.withColumn(KIND, F.lit(INSERT)).select(*map(column_named, shown))
         row_keys = row_keys_of(schema, files)
         changes = events = _scan(spark, schema, files, row_keys)
         if before is not None and row_keys:
@@ -97,7 +97,7 @@ def feed_frame(
         found = spark.sql(text, events=events, **more)
         if ordered and with_before and schema.keyed:
             # "update_before" comes behind "update_after" in the alphabet.
-            return found.orderBy(SEQ, *map(_column, schema.key), F.col(KIND).desc())
+            return found.orderBy(SEQ, *map(column_named, schema.key), F.col(KIND).desc())
         return found.orderBy(SEQ) if ordered and not one_commit else found
     except SPARK_ERRORS as error:
         raise compute_failed(error) from error
@@ -108,7 +108,7 @@ def as_now(rows: DataFrame, columns: pa.Schema, later: Sequence[ColumnChange], l
     there, chosen = set(rows.columns), []
     for column, field in zip(columns, spark_schema(columns).fields, strict=True):
         origin = stood_as(column, later)
-        found = F.lit(None) if origin is None or origin.name not in there else _column(origin.name)
+        found = F.lit(None) if origin is None or origin.name not in there else column_named(origin.name)
         if column.name == GIVEN:
             for change in (change for change in later if change.kind in ("rename", "drop")):
                 given = f",{change.to}," if change.kind == "rename" else ","
@@ -187,21 +187,23 @@ def _scan_alike(
     assert len({name for name, *_ in labels}) == len(labels), "names of change files hold an id"
     named = scan_files(spark, files, columns, name_as=_FILE)
     told = spark.createDataFrame(labels, StructType([StructField(_FILE, StringType()), *_LABELS]))
-    return named.join(F.broadcast(told), _FILE).select(*map(_column, columns.names), SEQ, OP, BY)
+    return named.join(F.broadcast(told), _FILE).select(*map(column_named, columns.names), SEQ, OP, BY)
 
 
 def _nth_known(rows: DataFrame, schema: TableSchema, partial: bool) -> DataFrame:
     """Lines that do not say where they stand in their commit are alone there."""
     if not partial:
         return rows
-    return rows.select(*map(_column, schema.names), SEQ, OP, BY, GIVEN, F.coalesce(F.col(NTH), F.lit(0)).alias(NTH))
+    return rows.select(
+        *map(column_named, schema.names), SEQ, OP, BY, GIVEN, F.coalesce(F.col(NTH), F.lit(0)).alias(NTH)
+    )
 
 
 def _with_columns(rows: DataFrame, schema: TableSchema) -> DataFrame:
     """All columns of the table; one that the rows lack is null."""
     known = set(rows.columns)
     fields = spark_schema(schema.columns).fields
-    columns = [_column(f.name) if f.name in known else F.lit(None).alias(f.name) for f in fields]
+    columns = [column_named(f.name) if f.name in known else F.lit(None).alias(f.name) for f in fields]
     return rows.select(*[column.cast(f.dataType).alias(f.name) for column, f in zip(columns, fields, strict=True)])
 
 
@@ -229,7 +231,7 @@ def _met(
             yield _joined(rest, gone, by, "left_semi", null_safe=not schema.keyed)
             rest = _joined(rest, gone, by, "left_anti", null_safe=not schema.keyed)
     if schema.keyed:
-        deciding = rest.select(*map(_column, event_columns(schema, row_keys)))
+        deciding = rest.select(*map(column_named, event_columns(schema, row_keys)))
         yield _joined(deciding, changes, schema.key, "left_semi", null_safe=False)
 
 
@@ -237,11 +239,7 @@ def _joined(rows: DataFrame, other: DataFrame, by: Sequence[str], how: str, *, n
     # A column that was added since is null in all rows.
     rows = rows.select("*", *[F.lit(None).alias(name) for name in by if name not in rows.columns])
     names = [f"_lithify_k{number}" for number in range(len(by))]
-    keys = other.select(*[_column(old).alias(new) for old, new in zip(by, names, strict=True)])
-    pairs = [(_column(old), F.col(new)) for old, new in zip(by, names, strict=True)]
+    keys = other.select(*[column_named(old).alias(new) for old, new in zip(by, names, strict=True)])
+    pairs = [(column_named(old), F.col(new)) for old, new in zip(by, names, strict=True)]
     same = reduce(Column.__and__, [a.eqNullSafe(b) if null_safe else a == b for a, b in pairs])
     return rows.join(keys, same, how)
-
-
-def _column(name: str) -> Column:
-    return F.col("`" + name.replace("`", "``") + "`")

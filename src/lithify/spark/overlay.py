@@ -34,6 +34,7 @@ from lithify.core.column_types import Family, type_of
 from lithify.files.addresses import is_remote
 from lithify.files.staging import stage_folder
 from lithify.spark.parquet import no_rows, staged_rows
+from lithify.spark.schemas import column_named
 
 MAX_BITS = 1 << 29  # a bitmap of 64 MB
 FREE_BITS = 1 << 24  # 2 MB are broadcast in no time, however few keys they stand for
@@ -201,7 +202,7 @@ def _hide(
     else:
         hidden = _bit_of_value(words, staged, schema[key[0]])
     left = source.filter(~F.coalesce(hidden, F.lit(False)))
-    return left if source is touched else left.select(*[_column(name) for name in schema.names])
+    return left if source is touched else left.select(*[column_named(name) for name in schema.names])
 
 
 def _words_frame(spark: SparkSession, staged: StagedOverlay, dropped: pa.Table) -> DataFrame:
@@ -212,7 +213,7 @@ def _words_frame(spark: SparkSession, staged: StagedOverlay, dropped: pa.Table) 
 
 
 def _bit_of_value(words: Column, staged: StagedOverlay, field: StructField) -> Column:
-    value = _column(field.name)
+    value = column_named(field.name)
     if isinstance(field.dataType, DateType):
         value = F.unix_date(value)
     elif isinstance(field.dataType, TimestampType):
@@ -236,7 +237,7 @@ def _bit(words: Column, index: Column, low: int) -> Column:
 def _with_position(touched: DataFrame, columns: Sequence[str]) -> DataFrame:
     metadata = touched.metadataColumn("_metadata")
     position = [F.xxhash64(metadata["file_path"]).alias(_FILE), metadata["row_index"].alias(_ROW)]
-    return touched.select(*[_column(name) for name in columns], *position)
+    return touched.select(*[column_named(name) for name in columns], *position)
 
 
 def _anti_join(
@@ -250,8 +251,8 @@ def _anti_join(
     assert staged.filter_path is not None
     keys = staged_rows(spark, staged.filter_path, StructType([schema[name] for name in key]))
     names = [f"__lithify_k{i}" for i in range(len(key))]  # no name may mean a column on both sides
-    keys = keys.select(*[_column(old).alias(new) for old, new in zip(key, names, strict=True)])
-    sides = [(_column(old), F.col(new)) for old, new in zip(key, names, strict=True)]
+    keys = keys.select(*[column_named(old).alias(new) for old, new in zip(key, names, strict=True)])
+    sides = [(column_named(old), F.col(new)) for old, new in zip(key, names, strict=True)]
     same = [a.eqNullSafe(b) if staged.null_safe else a == b for a, b in sides]
     if staged.keys <= BROADCAST_MAX_KEYS:
         keys = F.broadcast(keys)
@@ -310,7 +311,3 @@ def _one_row(words: _Ints) -> pa.Table:
 
 def _uri(path: PurePath) -> str:
     return str(path) if is_remote(path) else f"file://{path}"
-
-
-def _column(name: str) -> Column:
-    return F.col("`" + name.replace("`", "``") + "`")

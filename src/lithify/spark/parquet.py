@@ -24,6 +24,7 @@ from lithify.files.read_proof import Marks
 from lithify.spark import s3a
 from lithify.spark.paths import literal, s3a_path
 from lithify.spark.remote_files import NamedFile, local_names, rows_by_tasks
+from lithify.spark.schemas import column_named
 
 if TYPE_CHECKING:
     from lithify.files.bucket.object_marks import ObjectMarks
@@ -95,5 +96,5 @@ def no_rows(spark: SparkSession, schema: StructType) -> DataFrame:
 
 
 def _as_it_is(field: StructField) -> Column:
-    column = F.col("`" + field.name.replace("`", "``") + "`")
+    column = column_named(field.name)
     return F.nanvl(column, column)

@@ -47,7 +47,7 @@ from lithify.spark.kept_frames import KeptFrames
 from lithify.spark.overlay import FilterKind, StagedOverlay, locate, merge, stage
 from lithify.spark.parquet import no_rows, scan_files
 from lithify.spark.remote_files import names_again, shared_folder
-from lithify.spark.schemas import spark_schema
+from lithify.spark.schemas import column_named, spark_schema
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def frame_of(
 
 def _shown(cutoff: Cutoff) -> Column:
     """That a row has not expired, whatever the session's time zone."""
-    time = F.col("`" + cutoff.column.replace("`", "``") + "`")
+    time = column_named(cutoff.column)
     if pa.types.is_date(cutoff.kind):
         value = F.date_from_unix_date(F.lit(cutoff.value))
     elif cutoff.kind.tz is None:
@@ -159,7 +159,7 @@ def _scan_kept(spark: SparkSession, sources: Sequence[Source], columns: pa.Schem
 
 
 def only(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
-    return frame.select(*[F.col("`" + name.replace("`", "``") + "`") for name in columns])
+    return frame.select(*[column_named(name) for name in columns])
 
 
 def _is_whole(plan: ReadPlan) -> bool:

@@ -14,6 +14,11 @@ from pyspark.sql.types import StringType, StructType
 from lithify.errors import InvalidRequest
 
 
+def column_named(name: str) -> Column:
+    """The column of exactly this name, whatever letters are in it."""
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
 def arrow_schema(schema: StructType) -> pa.Schema:
     try:
         return to_arrow_schema(schema, timezone="UTC")
@@ -34,7 +39,7 @@ def in_order_of(frame: DataFrame, columns: pa.Schema) -> list[Column]:
     """
     found = []
     for wanted in spark_schema(columns):
-        given = F.col(f"`{wanted.name}`")
+        given = column_named(wanted.name)
         is_text = isinstance(frame.schema[wanted.name].dataType, StringType)
         found.append(
             given if not is_text or isinstance(wanted.dataType, StringType) else given.try_cast(wanted.dataType)

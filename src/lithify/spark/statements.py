@@ -26,7 +26,7 @@ from lithify.core.schema import TableSchema
 from lithify.errors import InvalidRequest, LithifyError
 from lithify.files.parquet import Written
 from lithify.spark.event_write import EventTask, write_resolved
-from lithify.spark.schemas import arrow_schema, spark_schema
+from lithify.spark.schemas import arrow_schema, column_named, spark_schema
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed
 from lithify.spark.transforms import refusals
 from lithify.spark.write import WriteTask, write_parts
@@ -122,7 +122,7 @@ class Weight:
 
 def weigh(effect: DataFrame, key: Sequence[str]) -> Weight:
     """One look at all of it. Raises what is wrong with a value."""
-    keys = [F.col(_quoted(name)) for name in key]
+    keys = [column_named(name) for name in key]
     count = {action: F.count(F.when(F.col(ACTION) == action, 1)) for action in (INSERT, UPDATE, DELETE)}
     by_key = effect.groupBy(*keys).agg(
         *[count[action].alias(f"_lithify_{action}") for action in count], F.max(ERROR).alias(ERROR)
@@ -172,7 +172,7 @@ def among(rows: DataFrame, keys: DataFrame, key: Sequence[str]) -> DataFrame:
 def first_of_each(effect: DataFrame, key: Sequence[str]) -> DataFrame:
     """Of rows with one key that which came first."""
     numbered = effect.withColumn(_LINE, F.monotonically_increasing_id())
-    order = Window.partitionBy(*[F.col(_quoted(name)) for name in key]).orderBy(_LINE)
+    order = Window.partitionBy(*[column_named(name) for name in key]).orderBy(_LINE)
     return numbered.withColumn(_RANK, F.row_number().over(order)).where(F.col(_RANK) == 1).drop(_LINE, _RANK)
 
 
@@ -181,7 +181,7 @@ def together(effects: Sequence[DataFrame]) -> DataFrame:
 
 
 def renamed(rows: DataFrame, columns: Sequence[str], prefix: str) -> DataFrame:
-    return rows.select(*[F.col(_quoted(name)).alias(prefix + name) for name in columns])
+    return rows.select(*[column_named(name).alias(prefix + name) for name in columns])
 
 
 # -- what is written
@@ -228,7 +228,9 @@ def ranges_of(frame: DataFrame, columns: Sequence[str], values_max: int) -> dict
     if not columns:
         return {}
     counts = [F.count("*").alias("rows")]
-    bounds = [bound(_quoted(name)).alias(f"{kind}_{n}") for n, name in enumerate(columns) for kind, bound in _BOUNDS]
+    bounds = [
+        bound(column_named(name)).alias(f"{kind}_{n}") for n, name in enumerate(columns) for kind, bound in _BOUNDS
+    ]
     found = _fetched(frame.agg(*counts, *bounds)).to_pylist()[0]
     values = _fetched(_only(frame, columns)) if found["rows"] <= values_max else None
     ranges = {}
@@ -238,7 +240,7 @@ def ranges_of(frame: DataFrame, columns: Sequence[str], values_max: int) -> dict
     return ranges
 
 
-_BOUNDS: tuple[tuple[str, Callable[[str], Column]], ...] = (("min", F.min), ("max", F.max))
+_BOUNDS: tuple[tuple[str, Callable[[Column], Column]], ...] = (("min", F.min), ("max", F.max))
 
 
 def rows_within(frame: DataFrame, rows_max: int) -> pa.Table | None:
@@ -255,8 +257,4 @@ def _fetched(frame: DataFrame) -> pa.Table:
 
 
 def _only(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
-    return frame.select(*[F.col(_quoted(name)) for name in columns])
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+    return frame.select(*[column_named(name) for name in columns])

@@ -28,7 +28,7 @@ from lithify.errors import InvalidRequest
 from lithify.spark.ingest import FILE, MODIFIED
 from lithify.spark.json_lines import write_json
 from lithify.spark.parquet import no_rows
-from lithify.spark.schemas import arrow_schema, spark_schema
+from lithify.spark.schemas import arrow_schema, column_named, spark_schema
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed
 
 FAILED, OPERATION = "_lithify_failed", "_lithify_operation"
@@ -120,7 +120,7 @@ def split(frame: DataFrame, quarantining: Sequence[str]) -> tuple[DataFrame, Dat
 def write_set_aside(frame: DataFrame, folder: PurePath) -> list[PurePath]:
     """Judged rows as JSON lines (why, record) in place of what the folder held."""
     names = [name for name in frame.columns if name != FAILED]
-    record = F.to_json(F.struct(*[F.col(_quoted(name)) for name in names]))
+    record = F.to_json(F.struct(*[column_named(name) for name in names]))
     why = F.concat(F.lit("does not hold: "), F.concat_ws(", ", FAILED))
     return write_json(frame.select(why.alias("why"), record.alias("record")), folder)
 
@@ -138,7 +138,7 @@ def persisting(frame: DataFrame) -> Iterator[DataFrame]:
 
 def keys_twice(frame: DataFrame, key: Sequence[str]) -> dict[str, object] | None:
     """A key that more than one row has, if there is one."""
-    names = [F.col(_quoted(name)) for name in key]
+    names = [column_named(name) for name in key]
     try:
         found = frame.groupBy(*names).count().where(F.col("count") > 1).limit(1).collect()
     except SPARK_ERRORS as error:
@@ -164,9 +164,7 @@ def source_rows(frame: DataFrame, columns: pa.Schema, *, ordered: bool) -> DataF
     present = set(frame.columns)
     return frame.select(
         *[
-            (F.col(_quoted(f.name)).cast(f.dataType) if f.name in present else F.lit(None).cast(f.dataType)).alias(
-                f.name
-            )
+            (column_named(f.name).cast(f.dataType) if f.name in present else F.lit(None).cast(f.dataType)).alias(f.name)
             for f in fields
         ]
     )
@@ -178,8 +176,8 @@ def source_rows(frame: DataFrame, columns: pa.Schema, *, ordered: bool) -> DataF
 def restricted(frame: DataFrame, wanted: DataFrame) -> DataFrame:
     """Rows that are equal to one of `wanted` in all of its columns; nulls compare equal."""
     names = {name: f"_lithify_wanted_{number}" for number, name in enumerate(wanted.columns)}
-    other = wanted.select(*[F.col(_quoted(name)).alias(alias) for name, alias in names.items()])
-    same = [F.col(_quoted(name)).eqNullSafe(F.col(alias)) for name, alias in names.items()]
+    other = wanted.select(*[column_named(name).alias(alias) for name, alias in names.items()])
+    same = [column_named(name).eqNullSafe(F.col(alias)) for name, alias in names.items()]
     return frame.join(F.broadcast(other), reduce(lambda a, b: a & b, same), "left_semi")
 
 
@@ -197,10 +195,10 @@ def differences(rows: DataFrame, present: DataFrame, key: Sequence[str]) -> Data
     Maps cannot be compared: rows with one count as different.
     """
     there, here = "_lithify_there", "_lithify_here"
-    old = present.select(*[F.col(_quoted(n)).alias(f"_lithify_old_{n}") for n in rows.columns if n in present.columns])
+    old = present.select(*[column_named(n).alias(f"_lithify_old_{n}") for n in rows.columns if n in present.columns])
     old = old.withColumn(there, F.lit(True))
     new = rows.withColumn(here, F.lit(True))
-    on = [F.col(_quoted(name)) == F.col(_quoted(f"_lithify_old_{name}")) for name in key]
+    on = [column_named(name) == column_named(f"_lithify_old_{name}") for name in key]
     joined = new.join(old, reduce(lambda a, b: a & b, on), "full_outer")
     same = F.lit(True)
     for field in rows.schema.fields:
@@ -208,20 +206,16 @@ def differences(rows: DataFrame, present: DataFrame, key: Sequence[str]) -> Data
             if isinstance(field.dataType, MapType) or field.name not in present.columns:
                 same = F.lit(False)
                 break
-            before = F.col(_quoted(f"_lithify_old_{field.name}")).try_cast(field.dataType)
-            same = same & F.col(_quoted(field.name)).eqNullSafe(before)
+            before = column_named(f"_lithify_old_{field.name}").try_cast(field.dataType)
+            same = same & column_named(field.name).eqNullSafe(before)
     operation = F.when(F.col(here).isNull(), DELETE).when(F.col(there).isNull() | ~same, UPSERT)
     columns = [
-        F.coalesce(F.col(_quoted(name)), F.col(_quoted(f"_lithify_old_{name}"))).alias(name)
+        F.coalesce(column_named(name), column_named(f"_lithify_old_{name}")).alias(name)
         if name in key
-        else F.col(_quoted(name))
+        else column_named(name)
         for name in rows.columns
     ]
     return joined.select(*columns, operation.alias(OPERATION)).where(F.col(OPERATION).isNotNull())
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 # -- what Spark refuses
