@@ -120,6 +120,17 @@ def _shown(name: str) -> str:
     return "append(n)" if name == "append" else name
 
 
+def check_merged(name: Any, columns: pa.Schema, roles: Mapping[str, tuple[str, ...]], said: str, instead: str) -> None:
+    """What rows of a key are merged in must be a column, and none that tells which row it is, or where it lies."""
+    if name not in columns.names:
+        close = difflib.get_close_matches(str(name), columns.names, 1)
+        hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(columns.names)}"
+        raise InvalidRequest(f"{said}, which is no column of the table: {hint}")
+    for role, names in roles.items():
+        if name in names:
+            raise InvalidRequest(f"column {name!r} is in {role}, and rows of a key are not merged in it: {instead}")
+
+
 def checked_rules(
     wanted: Any,
     columns: pa.Schema,
@@ -134,15 +145,7 @@ def checked_rules(
         raise InvalidRequest(f"merge_rules are rules by column, like {{'total': 'sum'}}, not {type(wanted).__name__}")
     rules = {name: parse_rule(text, str(name)) for name, text in wanted.items()}
     for name, rule in rules.items():
-        if name not in columns.names:
-            close = difflib.get_close_matches(str(name), columns.names, 1)
-            hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(columns.names)}"
-            raise InvalidRequest(f"there is a merge rule for {name!r}, which is no column of the table: {hint}")
-        for role, names in roles.items():
-            if name in names:
-                raise InvalidRequest(
-                    f"column {name!r} is in {role}, and rows of a key are not merged in it: leave its merge rule out"
-                )
+        check_merged(name, columns, roles, f"there is a merge rule for {name!r}", "leave its merge rule out")
         takes, types = _TYPES[rule.kind]
         if not takes(kind := columns.field(name).type):
             raise InvalidRequest(

@@ -9,14 +9,13 @@ So each column of a group has the merge rule `newest`, and is merged as every co
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
 
-from lithify.core.merge_rules import NEWEST, Rule
+from lithify.core.merge_rules import NEWEST, Rule, check_merged
 from lithify.errors import Corruption, InvalidRequest
 
 Groups = Mapping[str, tuple[str, ...]]
@@ -98,25 +97,17 @@ def _check_column(
     roles: Mapping[str, tuple[str, ...]],
     rules: Mapping[str, str],
 ) -> None:
-    if name not in columns.names:
-        close = difflib.get_close_matches(name, columns.names, 1)
-        hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(columns.names)}"
-        raise InvalidRequest(f"the order group of {order!r} names {name!r}, which is no column of the table: {hint}")
-    for role, taken in roles.items():
-        if name in taken:
-            raise InvalidRequest(
-                f"column {name!r} is in {role}, and rows of a key are not merged in it: leave it out of the order "
-                f"group of {order!r}"
-            )
+    group = f"the order group of {order!r}"
+    check_merged(name, columns, roles, f"{group} names {name!r}", f"leave it out of {group}")
     if name in rules:
         raise InvalidRequest(
-            f"column {name!r} has the merge rule {rules[name]!r} and is in the order group of {order!r}: it goes by "
-            "one of them, leave the other out"
+            f"column {name!r} has the merge rule {rules[name]!r} and is in {group}: it goes by one of them, leave the "
+            "other out"
         )
     if not columns.field(name).nullable:
         raise InvalidRequest(
-            f"column {name!r} is in the order group of {order!r} and may not be null, but a row whose sources have not "
-            "all said something has nothing in it: make it nullable"
+            f"column {name!r} is in {group} and may not be null, but a row whose sources have not all said something "
+            "has nothing in it: make it nullable"
         )
 
 
