@@ -32,13 +32,7 @@ def merged_sql(schema: TableSchema, base: str, changes: str, q: Quote) -> str:
         f"SELECT * FROM (SELECT *, max(CASE WHEN {OP} IN ({barriers}) THEN {SEQ} ELSE -1 END) OVER (PARTITION BY {by}) "
         f"AS _gone FROM ({union}) u) b WHERE {OP} <> 'delete' AND {SEQ} >= _gone"
     )
-    if schema.order_by:
-        ranked, order = ranked_sql(schema, f"({lines}) l", q)
-        lines = (
-            f"SELECT * FROM (SELECT *, max({order}) OVER ({_before(by)}) AS _best FROM {ranked}) o "
-            f"WHERE _best IS NULL OR {order} >= _best"
-        )
-    lines = _with_newest(schema, lines, by, q)
+    lines = _with_newest(schema, _winning(schema, lines, by, q), by, q)
     rank = f"{_from_the_end(schema, by, SEQ, NTH)} AS _rank"
     taken = [name for name in schema.names if name not in schema.key]
     inside = f"SELECT {', '.join([by, OP, *_last_given(schema, taken, by, q), rank])} FROM ({lines}) w"
@@ -55,12 +49,7 @@ def whole_events_sql(schema: TableSchema, events: str, columns: Sequence[str], o
     barriers = "'delete', 'replace', 'gone_at'" if schema.order_by else "'delete', 'replace', 'upsert'"
     lines = f"SELECT *, sum(CASE WHEN {OP} IN ({barriers}) THEN 1 ELSE 0 END) OVER ({so_far}) AS {life} FROM {events}"
     by_life = f"{by}, {life}"
-    if schema.order_by:
-        ranked, order = ranked_sql(schema, f"({lines}) l", q)
-        lines = (
-            f"SELECT * FROM (SELECT *, max({order}) OVER ({_before(by_life)}) AS _best FROM {ranked}) o "
-            f"WHERE {OP} NOT IN ('upsert', 'update', 'delete_at') OR _best IS NULL OR {order} >= _best"
-        )
+    lines = _winning(schema, lines, by_life, q, spared=f"{OP} NOT IN ('upsert', 'update', 'delete_at')")
     lines = _with_newest(schema, lines, by_life, q)
     rank = f"{_from_the_end(schema, f'{by}, {SEQ}', NTH)} AS _rank"
     taken = [name for name in columns if name not in schema.key]
@@ -86,6 +75,18 @@ def _plain_op() -> str:
 
 def _before(by: str) -> str:
     return f"PARTITION BY {by} ORDER BY {SEQ}, {NTH} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+
+
+def _winning(schema: TableSchema, lines: str, by: str, q: Quote, spared: str | None = None) -> str:
+    """The lines without those that a higher order value stands before, but for those that a condition spares."""
+    if not schema.order_by:
+        return lines
+    ranked, order = ranked_sql(schema, f"({lines}) l", q)
+    conditions = [*([spared] if spared else []), "_best IS NULL", f"{order} >= _best"]
+    return (
+        f"SELECT * FROM (SELECT *, max({order}) OVER ({_before(by)}) AS _best FROM {ranked}) o "
+        f"WHERE {' OR '.join(conditions)}"
+    )
 
 
 def _with_newest(schema: TableSchema, lines: str, by: str, q: Quote) -> str:
