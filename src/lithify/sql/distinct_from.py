@@ -7,7 +7,8 @@ or OR stands behind the comparison, it is put into brackets. Of any other text n
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from lithify.core.sql_text import Token, positioned_tokens
 
@@ -39,6 +40,18 @@ _ENDING = frozenset(
 _FUNCTIONS = frozenset({"left", "right"})
 
 
+class _Way(NamedTuple):
+    """What opens and closes, for who goes through a text one way."""
+
+    opening: str
+    closing: str
+    case: str
+    end: str
+
+
+_FORWARD, _BACKWARD = _Way("([", ")]", "case", "end"), _Way(")]", "([", "end", "case")
+
+
 def comparisons_bracketed(query: str) -> str:
     tokens = positioned_tokens(query) if _SOUGHT.search(query) else None
     marks = list[tuple[int, str]]()
@@ -64,21 +77,29 @@ def _words_before(tokens: Sequence[Token], at: int) -> int | None:
     return 3 if before == ["is", "not", "distinct"] else None
 
 
-def _end(tokens: Sequence[Token], first: int) -> int | None:
-    """The last word before AND or OR; None: it ends otherwise."""
+def _walk(tokens: Sequence[Token], places: Iterable[int], way: _Way) -> Iterator[tuple[int, int, bool]]:
+    """Symbols, with how many brackets are open behind them, and words outside of brackets; whether in a CASE."""
     depth = cases = 0
-    for at in range(first, len(tokens)):
+    for at in places:
         token = tokens[at]
         if token.kind == "symbol":
-            depth += (token.text in "([") - (token.text in ")]")
+            depth += (token.text in way.opening) - (token.text in way.closing)
+            yield at, depth, cases > 0
+        elif token.kind == "word" and not depth:
+            begins, ends = token.word == way.case, cases > 0 and token.word == way.end
+            yield at, depth, begins or cases > 0
+            cases += begins - ends
+
+
+def _end(tokens: Sequence[Token], first: int) -> int | None:
+    """The last word before AND or OR; None: it ends otherwise."""
+    for at, depth, in_case in _walk(tokens, range(first, len(tokens)), _FORWARD):
+        token = tokens[at]
+        if token.kind == "symbol":
             if depth < 0 or (not depth and token.text in ",;"):
                 return None
-        elif token.kind != "word" or depth:
+        elif in_case:
             continue
-        elif token.word == "case":
-            cases += 1
-        elif cases:
-            cases -= token.word == "end"
         elif token.word in _JOINING:
             return at - 1 if at > first else None
         elif token.word in _ENDING and not _is_function(tokens, at) and _words_before(tokens, at) is None:
@@ -88,19 +109,13 @@ def _end(tokens: Sequence[Token], first: int) -> int | None:
 
 def _start(tokens: Sequence[Token], end: int) -> int | None:
     """The first word of what is compared, which ends before this one; None: that is not sure."""
-    depth = cases = 0
-    for at in range(end - 1, -1, -1):
+    for at, depth, in_case in _walk(tokens, range(end - 1, -1, -1), _BACKWARD):
         token = tokens[at]
         if token.kind == "symbol":
-            depth += (token.text in ")]") - (token.text in "([")
-            if depth < 0 or (not depth and not cases and token.text in ",;"):
+            if depth < 0 or (not depth and not in_case and token.text in ",;"):
                 return at + 1
-        elif token.kind != "word" or depth:
+        elif in_case:
             continue
-        elif token.word == "end":
-            cases += 1
-        elif cases:
-            cases -= token.word == "case"
         elif token.word in _SELECTING:
             return at + 1
         elif token.word in _BEGINNING:
@@ -111,15 +126,11 @@ def _start(tokens: Sequence[Token], end: int) -> int | None:
 
 
 def _is_of_between(tokens: Sequence[Token], end: int) -> bool:
-    depth = 0
-    for at in range(end - 1, -1, -1):
-        token = tokens[at]
-        if token.kind == "symbol":
-            depth += (token.text in ")]") - (token.text in "([")
-            if depth < 0:
-                return False
-        elif token.kind == "word" and not depth and (token.word in _JOINING or token.word == "between"):
-            return token.word == "between"
+    for at, depth, _ in _walk(tokens, range(end - 1, -1, -1), _BACKWARD):
+        if depth < 0:
+            return False
+        if tokens[at].word in _JOINING or tokens[at].word == "between":
+            return tokens[at].word == "between"
     return False
 
 
