@@ -22,7 +22,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypedDict
 
 from lithify.delta.actions import TURN_OF, LogChange
 from lithify.delta.commit_outcome import Intent, Lost
@@ -58,6 +58,13 @@ class Committed:
 
 class PlannedAgain(Exception):
     """The table moved on under a job's plan: plan again. Internal: never leaves the engine."""
+
+
+class Besides(TypedDict, total=False):
+    """What `commit` takes besides, and whoever calls it on behalf of others hands on."""
+
+    discard: Callable[[], None]
+    point: str
 
 
 def commit(

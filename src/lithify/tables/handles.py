@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import PurePath
+from typing import Unpack
 
 from lithify.core.names import TableName
 from lithify.core.position import seq_of
@@ -25,7 +26,7 @@ from lithify.core.snapshot import DataFile, Snapshot
 from lithify.delta.actions import LogChange
 from lithify.delta.base import BaseLog
 from lithify.delta.changes import BASE_PATH, ChangesLog
-from lithify.delta.commit import Build, Committed, commit
+from lithify.delta.commit import Besides, Build, Committed, commit
 from lithify.delta.commit_files import NoLog
 from lithify.delta.commit_outcome import Lost
 from lithify.delta.log import DeltaLog
@@ -143,9 +144,8 @@ class Handles:
         what: str,
         build: Build,
         *,
-        discard: Callable[[], None] = lambda: None,
-        point: str = "log",
         look: bool = True,
+        **besides: Unpack[Besides],
     ) -> Committed | None:
         """One commit to one of the two logs, of a table that is still there."""
 
@@ -159,15 +159,7 @@ class Handles:
 
         # A commit to base depends on both logs, which are asked at once where that takes requests.
         at_once = look and log is self.base.log and self.runtime.store.remote
-        return commit(
-            self.runtime,
-            log,
-            f"{what} {self.name}",
-            checked,
-            discard=discard,
-            point=point,
-            look=look and not at_once,
-        )
+        return commit(self.runtime, log, f"{what} {self.name}", checked, look=look and not at_once, **besides)
 
     def snapshot(self, as_of: int | str | dt.datetime | Snapshot | None = None, *, look: bool = True) -> Snapshot:
         """Without `look` it is one that the handles know, who have been moved to the head before."""
