@@ -30,7 +30,7 @@ from lithify.client.table import HISTORY_MAX, RemoteTable, check_actor, checked_
 from lithify.client.transport import ARROW, TIMEOUT_S, Call, Transport
 from lithify.core.arguments import check_batch_id, check_text
 from lithify.core.html import Listed
-from lithify.core.lake_methods import LakeMethods, counts
+from lithify.core.lake_methods import LakeMethods, Wish, counts
 from lithify.core.names import TableName, parse_table_name
 from lithify.core.results import CacheStats, Executed, HotTableStats, TableExplanation
 from lithify.core.schema import TableSchema
@@ -140,20 +140,12 @@ class RemoteLake(LakeMethods[RemoteTable]):
             )
         return answer.rows
 
-    def _execute(
-        self,
-        statement: str,
-        parameters: Parameters,
-        *,
-        dry_run: bool,
-        batch_id: str | None,
-        actor: str | None,
-        reason: str | None,
-    ) -> Executed:
+    def _execute(self, statement: str, parameters: Parameters, wish: Wish) -> Executed:
         check_text("a statement", statement)
-        check_actor(actor)
+        check_actor(wish.actor)
+        dry_run, batch_id = wish.dry_run, wish.batch_id
         check_batch_id(batch_id)
-        document = {"sql": bound(statement, parameters), "dry_run": dry_run, "reason": reason}
+        document = {"sql": bound(statement, parameters), "dry_run": dry_run, "reason": wish.reason}
         if is_definition(statement) or dry_run:
             # Nothing recognises it if it is sent again.
             key = None if batch_id is None else checked_batch_id(batch_id)

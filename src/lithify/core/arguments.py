@@ -60,3 +60,11 @@ def check_batch_id(batch_id: str | None) -> None:
 
 def _shown(value: Any) -> str:
     return repr(value) if isinstance(value, int | float | str) else type(value).__name__
+
+
+def who(actor: str | None, reason: str | None) -> dict[str, str]:
+    """What a commit says of who made it and why."""
+    for name, value in (("actor", actor), ("reason", reason)):
+        if value is not None:
+            check_text(name, value)
+    return {name: value for name, value in (("actor", actor), ("reason", reason)) if value is not None}

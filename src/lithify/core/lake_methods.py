@@ -7,11 +7,13 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 import pyarrow as pa
 
+from lithify.core.arguments import who
 from lithify.core.html import Listed
 from lithify.core.names import TableName, parse_table_name
 from lithify.core.results import Executed, TableStats
@@ -20,6 +22,24 @@ from lithify.core.table_methods import TableMethods
 from lithify.errors import InvalidRequest, NotFound
 
 Table = TypeVar("Table", bound=TableMethods[Any])
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How a statement is to be run besides what it says."""
+
+    dry_run: bool = False
+    batch_id: str | None = None
+    actor: str | None = None
+    reason: str | None = None
+
+    def __post_init__(self) -> None:
+        who(self.actor, self.reason)  # refused here, if they are no texts
+
+    @property
+    def info(self) -> dict[str, str]:
+        """What its commit says besides."""
+        return who(self.actor, self.reason)
 
 
 class LakeMethods(ABC, Generic[Table]):
@@ -121,18 +141,11 @@ class LakeMethods(ABC, Generic[Table]):
         table and again if the table was written to meanwhile; also CREATE, ALTER, DROP and TRUNCATE TABLE.
         `parameters`: values for $1, $2, … or :name. `dry_run`: only count.
         """
-        return self._execute(statement, parameters, dry_run=dry_run, batch_id=batch_id, actor=actor, reason=reason)
+        return self._execute(statement, parameters, Wish(dry_run, batch_id, actor, reason))
 
     @abstractmethod
     def _execute(
-        self,
-        statement: str,
-        parameters: Sequence[Any] | Mapping[str, Any] | None,
-        *,
-        dry_run: bool,
-        batch_id: str | None,
-        actor: str | None,
-        reason: str | None,
+        self, statement: str, parameters: Sequence[Any] | Mapping[str, Any] | None, wish: Wish
     ) -> Executed: ...
 
     @abstractmethod

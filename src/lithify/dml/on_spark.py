@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lithify.core.column_types import Family, type_of
+from lithify.core.lake_methods import Wish
 from lithify.core.names import TableRef
 from lithify.core.ops import Op
 from lithify.core.predicates import And, Compare, In, Predicate
@@ -34,7 +35,7 @@ from lithify.dml import checks, texts
 from lithify.dml.assign import assigned, check_columns, keys_assigned
 from lithify.dml.decide import Effect, written
 from lithify.dml.keyless import delete_rows, update_rows
-from lithify.dml.run import Wish, run_by
+from lithify.dml.run import run_by
 from lithify.errors import Conflict, LimitExceeded
 from lithify.sql.statements.model import EXCLUDED, Delete, Insert, Merge, Update, Writing, defaulted
 from lithify.write.bulk import Files

@@ -5,9 +5,10 @@ was seen, and decided again if it is not (`write/decided.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from lithify.core.lake_methods import Wish
 from lithify.core.results import Commit, Executed
 from lithify.core.snapshot import Snapshot
 from lithify.dml.attempt import Attempt, Reading
@@ -23,15 +24,6 @@ if TYPE_CHECKING:
 
 OPERATIONS = {Insert: "insert", Update: "update", Delete: "delete", Merge: "merge"}
 _COUNTS = ("inserted", "updated", "deleted")
-
-
-@dataclass(frozen=True)
-class Wish:
-    """How a statement is to be run besides what it says."""
-
-    dry_run: bool = False
-    batch_id: str | None = None
-    info: Mapping[str, Any] | None = None
 
 
 def run(statement: Writing, table: TableInternals, reading: Reading, wish: Wish) -> Executed:
@@ -59,7 +51,7 @@ def run_by(statement: Writing, table: TableInternals, wish: Wish, decide_on: Cal
         said = {f"sql_{count}": getattr(effect, count) for count in _COUNTS}
         return Decision(effect.parts, said, effect.at_seq, effect.produce)
 
-    commit = write_decided(table, Write(operation, dict(wish.info or {}), conditions_of(wish.batch_id)), decided)
+    commit = write_decided(table, Write(operation, wish.info, conditions_of(wish.batch_id)), decided)
     return _replayed(table, commit) if commit.replayed else replace(done[-1], seq=commit.seq, batch_id=wish.batch_id)
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lithify.core.arguments import check_text
 from lithify.core.html import ROWS_MAX, Listed, table_html
-from lithify.core.lake_methods import LakeMethods, counts
+from lithify.core.lake_methods import LakeMethods, Wish, counts
 from lithify.core.names import TableName, parse_table_name
 from lithify.core.optional import need
 from lithify.core.read_plan import PlannedTable
@@ -30,7 +30,7 @@ from lithify.lake.catalog_queries import catalog_answer
 from lithify.lake.internals import LakeInternals, internals
 from lithify.lake.open_tables import AsOf, Listener
 from lithify.lake.statements import execute
-from lithify.lake.table import Table, who
+from lithify.lake.table import Table
 from lithify.options.table_options import MissingColumns
 from lithify.options.tiers import TierNames
 from lithify.settings import Settings
@@ -444,19 +444,9 @@ class Lake(LakeMethods[Table]):
         query, table_of = self._internals.planned_in(bound(query, parameters), as_of)
         return self._serving.sql(query, table_of, self._internals.names)
 
-    def _execute(
-        self,
-        statement: str,
-        parameters: Parameters,
-        *,
-        dry_run: bool,
-        batch_id: str | None,
-        actor: str | None,
-        reason: str | None,
-    ) -> Executed:
+    def _execute(self, statement: str, parameters: Parameters, wish: Wish) -> Executed:
         self._loaded.check_open()
-        info = who(actor, reason)
-        return execute(self._internals, statement, parameters, dry_run=dry_run, batch_id=batch_id, info=info)
+        return execute(self._internals, statement, parameters, wish)
 
     def spark_sql(
         self,
@@ -473,12 +463,10 @@ class Lake(LakeMethods[Table]):
         it. Tables of the lake go by their full names, DataFrames by those that they are given here (`df=frame`), and
         views and tables of the session by theirs. A statement is one commit, whatever its size.
         """
-        from lithify.dml.run import Wish
         from lithify.lake.spark_sql import spark_sql
 
         self._loaded.check_open()
-        wish = Wish(dry_run, batch_id, who(actor, reason) or None)
-        return spark_sql(self._internals, text, parameters, frames, wish)
+        return spark_sql(self._internals, text, parameters, frames, Wish(dry_run, batch_id, actor, reason))
 
     def query(
         self,

@@ -23,9 +23,9 @@ from lithify.sql.statements.travel import Traveled, traveled
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from lithify.core.lake_methods import Wish
     from lithify.core.predicates import Predicate
     from lithify.core.read_plan import PlannedTable
-    from lithify.dml.run import Wish
     from lithify.lake.internals import LakeInternals
 
 _QUERIES = ("select", "with", "values", "from", "table", "")  # "": one in brackets
@@ -89,7 +89,7 @@ def _execute(
         )
     from lithify.lake.statements import execute
 
-    return execute(lake, text, info=dict(wish.info or {}))
+    return execute(lake, text, None, wish)
 
 
 class _Tables:

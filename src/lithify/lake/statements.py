@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lithify.core.arguments import check_batch_id, check_text
+from lithify.core.lake_methods import Wish
 from lithify.core.results import Executed
 from lithify.errors import Forbidden, InvalidRequest
 from lithify.sql.parameters import Parameters, bound
@@ -22,23 +23,21 @@ May = Callable[[Any, str], bool]
 def execute(
     lake: LakeInternals,
     text: str,
-    parameters: Parameters = None,
+    parameters: Parameters,
+    wish: Wish,
     *,
-    dry_run: bool = False,
-    batch_id: str | None = None,
-    info: dict[str, Any] | None = None,
     may: May | None = None,
     within: QueryRun | None = None,
 ) -> Executed:
     """`within`: what is in the user's words is parsed, planned and run in processes of their own."""
     # Whoever only reads does not wait for the parser.
     from lithify.dml.attempt import Reading
-    from lithify.dml.run import Wish, run
+    from lithify.dml.run import run
     from lithify.lake.definitions import define_by
     from lithify.sql.statements.model import CreateTable, Delete, Target, Truncate, Writing
 
     check_text("a statement", text)
-    check_batch_id(batch_id)
+    check_batch_id(wish.batch_id)
     if not is_statement(text):
         raise InvalidRequest(
             "this is no statement that writes (INSERT, UPDATE, DELETE, MERGE, CREATE, ALTER, DROP, TRUNCATE): ask it "
@@ -54,11 +53,11 @@ def execute(
     reading = Reading(runtime.serving, table_of, lake.names, rows_max, may_read, within)
     if not isinstance(statement, Writing):
         _check(may, "write" if isinstance(statement, CreateTable) else "admin", statement.name)
-        if dry_run or batch_id is not None:
+        if wish.dry_run or wish.batch_id is not None:
             raise InvalidRequest("a dry run and a batch id are for statements that write rows")
-        return define_by(lake, statement, reading, info or {})
+        return define_by(lake, statement, reading, wish.info)
     _check(may, "write", statement.target.name)
-    return run(statement, lake.table(statement.target.name), reading, Wish(dry_run, batch_id, info))
+    return run(statement, lake.table(statement.target.name), reading, wish)
 
 
 def _check(may: May | None, scope: str, name: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lithify.core.arguments import check_count, check_names, check_path, check_seconds, check_text
+from lithify.core.arguments import check_count, check_names, check_path, check_seconds, check_text, who
 from lithify.core.column_changes import ColumnChange
 from lithify.core.html import Listed, table_html
 from lithify.core.missing_columns import refuses_missing
@@ -596,13 +596,6 @@ class Table(TableMethods["CompactPlan"]):
             return _vacuum(self._handles).run(retain_hours)
         with self._internals.maintaining() as (handles, _):
             return _vacuum(handles).run(retain_hours, dry_run=False)
-
-
-def who(actor: str | None, reason: str | None) -> dict[str, str]:
-    for name, value in (("actor", actor), ("reason", reason)):
-        if value is not None:
-            check_text(name, value)
-    return {name: value for name, value in (("actor", actor), ("reason", reason)) if value is not None}
 
 
 # What reads and writes do not wait for.

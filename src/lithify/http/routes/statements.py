@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Request
 
+from lithify.core.lake_methods import Wish
 from lithify.core.results import Executed
 from lithify.http.auth import Caller, needs
 from lithify.http.bodies import BodyDep
@@ -56,7 +57,7 @@ async def run_statement(
     inserts.
     """
     batch_id, settings = bound(idempotency_key, caller, "execute", body), service.settings
-    info = {"actor": caller.token.name} | ({"reason": ask.reason} if ask.reason is not None else {})
+    wish = Wish(ask.dry_run, batch_id, caller.token.name, ask.reason)
 
     def run(id: str) -> Executed:
         timeout_s = lowered(ask.timeout_s, settings.query_timeout_s)
@@ -68,9 +69,7 @@ async def run_statement(
                 internals(service.lake),
                 ask.sql,
                 ask.parameters,
-                dry_run=ask.dry_run,
-                batch_id=batch_id,
-                info=info,
+                wish,
                 may=caller.may,
                 within=within,
             )
