@@ -42,6 +42,16 @@ _renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
 _NOREPLACE = 1
 
 
+def link_or_copy(path: PurePath, name: PurePath, copy: Callable[[PurePath, PurePath], object]) -> None:
+    """A second name of a file, or where there can be none a copy."""
+    try:
+        os.link(path, name)
+    except OSError as error:
+        if error.errno not in _NO_LINK:
+            raise
+        copy(path, name)
+
+
 class LocalStorage(Storage):
     locks = links = grows = True
     _modes: tuple[str, int] | None = None
@@ -284,12 +294,7 @@ class LocalStorage(Storage):
         with translated(path):
             self.step("store.link")
             os.makedirs(file.parent, exist_ok=True)
-            try:
-                os.link(path, file)
-            except OSError as error:
-                if error.errno not in _NO_LINK:
-                    raise
-                shutil.copyfile(path, file)
+            link_or_copy(path, file, shutil.copyfile)
 
     def link(self, path: PurePath, target: PurePath) -> bool:
         with translated(target):

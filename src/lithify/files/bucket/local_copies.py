@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import errno
 import filecmp
 import hashlib
 import os
@@ -35,6 +34,7 @@ from typing import NamedTuple, TypeVar
 
 from lithify.errors import LithifyError, NotFound, Unavailable
 from lithify.files.bucket.disk_room import Room
+from lithify.files.local import link_or_copy
 from lithify.files.os_errors import translated
 from lithify.files.read_proof import Vanished, check_size
 from lithify.files.scratch import Scratch
@@ -45,7 +45,6 @@ USED_EVERY_S = 60.0
 ATTEMPTS_MAX = 3
 AT_ONCE = 16
 COPIES, LOCK = "copies", "copies.lock"
-_NO_LINKS = (errno.EPERM, errno.EMLINK, errno.EXDEV, errno.ENOTSUP)
 
 
 class Wanted(NamedTuple):
@@ -140,12 +139,7 @@ class LocalCopies:
 
     def _pin(self, wanted: Wanted, name: Path) -> None:
         def give_name(copy: Path) -> None:
-            try:
-                os.link(copy, name)
-            except OSError as error:
-                if error.errno not in _NO_LINKS:
-                    raise
-                shutil.copy2(copy, name)
+            link_or_copy(copy, name, shutil.copy2)
 
         with translated(name):
             try:
