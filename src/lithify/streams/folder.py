@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,9 +30,8 @@ from lithify.files.open_storage import storage_of
 from lithify.files.text_files import EXAMPLES_MAX, refused
 from lithify.files.text_input import check_encoding
 from lithify.files.user_files import find_files, is_file, is_folder, user_path
-from lithify.options.table_options import MissingColumns
-from lithify.streams.apply import BatchMode, Checkpoint, OnNullKeys
-from lithify.streams.sink import OnBatch, StreamSink, TakenBatch
+from lithify.streams.apply import BatchMode, Checkpoint
+from lithify.streams.sink import OnBatch, SinkOptions, StreamSink, TakenBatch
 from lithify.text.debezium import envelope_of
 from lithify.text.text_rows import Target, bad_line
 from lithify.write.ingest import check_parquet_files, format_of
@@ -84,9 +83,15 @@ class FileSink(StreamSink):
     order = ("_lithify_modified", "_lithify_file")
 
     def __init__(
-        self, table: TableInternals, mode: BatchMode, kind: str | None, encoding: str | None = None, **wishes: Any
+        self,
+        table: TableInternals,
+        mode: BatchMode,
+        kind: str | None,
+        encoding: str | None,
+        on_batch: OnBatch,
+        **options: Unpack[SinkOptions],
     ) -> None:
-        super().__init__(table, mode, **wishes)
+        super().__init__(table, mode, on_batch=on_batch, **options)
         self._kind, self._encoding = kind, check_encoding(encoding)
         self.stopping, self.refused = False, False
 
@@ -197,15 +202,10 @@ class FileStream:
         format: str | None = None,
         encoding: str | None = None,
         mode: BatchMode = "upsert",
-        op_column: str | None = None,
-        envelope: str | None = None,
-        if_changed: bool = False,
-        missing: MissingColumns | None = None,
         checkpoint: str | PurePath | None = None,
-        null_keys: OnNullKeys = "fail",
         files_max: int = FILES_MAX,
-        rows_max: int | None = None,
         on_batch: OnBatch | None = None,
+        **options: Unpack[SinkOptions],
     ) -> None:
         if mode == "update":
             raise InvalidRequest(
@@ -214,20 +214,9 @@ class FileStream:
             )
         self._source = _source_path(source)
         self._table, self._runtime, self._files_max, self._told = table, table.runtime, files_max, on_batch
-        self._sink = FileSink(
-            table,
-            mode,
-            format,
-            encoding,
-            op_column=op_column,
-            envelope=envelope,
-            if_changed=if_changed,
-            missing=missing,
-            null_keys=null_keys,
-            rows_max=rows_max,
-            on_batch=self._taken,
-        )
-        how = op_column if envelope is None else f"of {envelope}"
+        self._sink = FileSink(table, mode, format, encoding, self._taken, **options)
+        envelope = options.get("envelope")
+        how = options.get("op_column") if envelope is None else f"of {envelope}"
         self._label = Label(str(table.name), table.incarnation, self._source, mode, how)
         self._store = self._runtime.store
         if checkpoint is not None and address_of(str(checkpoint)) is None:

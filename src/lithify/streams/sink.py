@@ -23,7 +23,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 from zlib import crc32
 
 from lithify.core.missing_columns import refuses_missing
@@ -57,6 +57,17 @@ class TakenBatch:
 
 
 OnBatch = Callable[[TakenBatch], None]
+
+
+class SinkOptions(TypedDict, total=False):
+    """What a stream of files is told as its sink is, word for word (`Table.stream_writer`)."""
+
+    op_column: str | None
+    envelope: str | None
+    if_changed: bool
+    missing: MissingColumns | None
+    null_keys: OnNullKeys
+    rows_max: int | None
 
 
 def follows(what: str, epoch: int, taken: int | None, first_epoch: int = 0) -> int | None:
