@@ -18,6 +18,7 @@ import typer
 from lithify.cli import (
     backup,
     cache,
+    columns,
     compact,
     completion,
     detach,
@@ -158,6 +159,7 @@ def _lithify(
 
 _MODULES = (
     tables,
+    columns,
     settings,
     rows,
     detach,
