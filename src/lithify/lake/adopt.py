@@ -38,7 +38,8 @@ from lithify.files.storage import Storage
 from lithify.files.user_files import is_folder, lies_in, parquet_files, real_path, sizes_bytes
 from lithify.index.examine import examine
 from lithify.index.rebuild import build_after_adoption
-from lithify.lake.catalog import Catalog, owner_of
+from lithify.lake.catalog import Catalog
+from lithify.lake.drop import owner_of
 from lithify.tables.handles import Handles
 from lithify.tables.runtime import Runtime
 

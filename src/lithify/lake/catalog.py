@@ -5,10 +5,7 @@ and creating again at the same path goes on with the next version, so that a wri
 by its compare-and-swap.
 
 Neither lock nor lease is what keeps tables whole: who slept past the end of a lease does no harm. Creating is told in
-`lake/creation.py`. Who clears a dropped table away looks, after it has listed what is to go and before it deletes or
-empties anything, whether the drop is still the newest commit to the changes: who creates the table anew commits there
-first, and what it writes then has names that are not in the list. A log is emptied at exactly the version at which that
-was seen.
+`lake/creation.py`, clearing away what a dropped table has left in `lake/drop.py`.
 """
 
 from __future__ import annotations
@@ -27,11 +24,10 @@ from lithify.core.order_groups import shown_groups
 from lithify.core.schema import FORMAT, TableSchema
 from lithify.core.type_text import type_name
 from lithify.delta.actions import LogChange
-from lithify.delta.base import OWNER, WATERMARK_TXN, BaseLog
+from lithify.delta.base import BaseLog
 from lithify.delta.changes import BASE_PATH, CLAIMED, DROPPED, ChangesLog
 from lithify.delta.commit import commit
 from lithify.delta.folder import LOG_FOLDER, commit_name
-from lithify.delta.log import DeltaLog
 from lithify.delta.remote_log import LOOK_S_MAX, clock_s
 from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
 from lithify.files.addresses import path_of
@@ -41,19 +37,17 @@ from lithify.files.open_storage import storage_of
 from lithify.files.paths import is_link
 from lithify.files.storage import Storage
 from lithify.jobs.leases import waited_for
-from lithify.lake.creation import Creation, check_newest, create_logs, overtaken
+from lithify.lake.creation import Creation, create_logs
+from lithify.lake.drop import clear, remains
 from lithify.options.table_options import DEFAULTS, MISSING_COLUMNS
-from lithify.tables.doomed import forget_lists
 from lithify.tables.handles import (
     adopted_folder,
     base_folder,
     checked_table_folder,
-    index_folder,
     not_found,
     table_folder,
 )
 from lithify.tables.runtime import Runtime
-from lithify.tables.tags import left_of_tags
 from lithify.write.options import parsed_options, properties_of
 
 logger = logging.getLogger(__name__)
@@ -263,7 +257,7 @@ class Catalog:
             if changes is None:
                 raise not_found(name)
             base_path = base_folder(self._runtime, name, changes.schema)
-            cleared = changes.dropped and not changes.claimed and not self._remains(name, changes, base_path)
+            cleared = changes.dropped and not changes.claimed and not remains(self._runtime, name, changes, base_path)
 
             def mark() -> LogChange | None:
                 if changes.dropped and not changes.claimed:
@@ -279,99 +273,13 @@ class Catalog:
                 raise not_found(name)
             self._runtime.store.step("drop.changes")
             try:
-                self._clear(name, changes, base_path, base)
+                clear(self._runtime, name, changes, base_path, base)
             except Exception as error:
                 logger.warning(
                     "table %s is dropped, but not all is cleared away: %s; maintenance will do it, or drop it again",
                     name,
                     error,
                 )
-
-    def _clear(self, name: TableName, changes: ChangesLog, base_path: PurePath, opened: BaseLog | None = None) -> None:
-        """Take away what a dropped table has left; no file before its log has forgotten it. `opened`: its own base."""
-        store, folder = self._runtime.store, table_folder(self._runtime, name)
-        info = {"operation": "drop table", "actor": self._runtime.settings.actor}
-
-        def check() -> None:
-            check_newest(name, changes.log, at)
-
-        def check_own() -> None:
-            """Of the log that is committed to, whose next version decides: who loses that looks, and comes here."""
-            if changes.log.version != at:
-                raise overtaken(name)
-
-        at = changes.log.version
-        if base_path == folder / "base":
-            # A fold that slept through this must find base moved on, at whatever version it comes back.
-            with contextlib.suppress(NotFound):
-                base = opened.log if opened is not None else DeltaLog.open(base_path, store)
-                self._empty(base, {**info, "watermark": changes.seq}, {WATERMARK_TXN: changes.seq}, check)
-        elif (owned := self._owned_base(name, base_path)) is not None:
-            self._give_back(owned, check)
-        own_check = check_own if store.remote else check
-        at = self._empty(changes.log, {**info, "seq": changes.seq}, {}, own_check)
-        store.step("drop.emptied")
-        changes.log.forget_archive()
-        if store.remote:
-            left, tagged = at_once(lambda: self._left(folder), lambda: left_of_tags(self._runtime, name))
-        else:
-            left, tagged = self._left(folder), left_of_tags(self._runtime, name)
-        store.step("drop.listed")
-        check()
-        if store.remote:
-            at_once(lambda: store.delete_all([*left, *tagged]), lambda: forget_lists(self._runtime, name))
-        else:
-            for path in (*left, *tagged):
-                store.delete_folder(path)
-        index = index_folder(self._runtime, folder, changes.log.id)
-        (storage_of(index) if store.remote else store).delete_folder(index)
-
-    def _remains(self, name: TableName, changes: ChangesLog, base_path: PurePath) -> bool:
-        """Whether a dropped table is not cleared away altogether."""
-        folder, store = table_folder(self._runtime, name), self._runtime.store
-        index = index_folder(self._runtime, folder, changes.log.id)
-        return (
-            bool(self._left(folder))
-            or (not store.remote and store.exists(index))
-            or self._owned_base(name, base_path) is not None
-        )
-
-    def _left(self, folder: PurePath) -> list[PurePath]:
-        """What lies in a table's folder and can go with it: only the logs stay, for the version numbers."""
-        store, own = self._runtime.store, ("changes", "base")
-        if store.remote:
-            return [folder / path for path in store.below(folder) if LOG_FOLDER not in path.split("/")[:2]]
-        data = [folder / log / entry for log in own for entry in store.names(folder / log) if entry != LOG_FOLDER]
-        return data + [folder / name for name in ("index", "quarantine") if store.exists(folder / name)]
-
-    def _owned_base(self, name: TableName, base_path: PurePath) -> DeltaLog | None:
-        """An adopted base that is still this table's."""
-        if base_path == table_folder(self._runtime, name) / "base":
-            return None
-        with contextlib.suppress(NotFound):
-            base = DeltaLog.open(base_path, self._runtime.store)
-            return base if base.properties.get(OWNER) == owner_of(self._runtime, name) else None
-        return None
-
-    def _give_back(self, base: DeltaLog, check: Callable[[], None]) -> None:
-        """An adopted base may be adopted again."""
-
-        def build() -> LogChange:
-            check()
-            return LogChange({"operation": "give back"}, properties={OWNER: ""})
-
-        commit(self._runtime, base, f"giving back {base.path}", build)
-
-    def _empty(
-        self, log: DeltaLog, info: Mapping[str, object], txns: Mapping[str, int], check: Callable[[], None]
-    ) -> int:
-        def build() -> LogChange:
-            check()
-            return LogChange(info, removes=log.files(()), txns=txns, data_change=True)
-
-        done = commit(self._runtime, log, f"emptying {log.path}", build, look=not self._runtime.store.remote)
-        assert done is not None
-        return done.version
 
     def finish_drops(self, problem: Callable[[str], None], there: Collection[str] = ()) -> list[str]:
         """Clear away what interrupted drops have left. What was done is answered; what cannot be done now is told.
@@ -402,10 +310,10 @@ class Catalog:
             if changes is None or not changes.dropped or changes.claimed:
                 return False
             base_path = base_folder(self._runtime, name, changes.schema)
-            if not self._remains(name, changes, base_path):
+            if not remains(self._runtime, name, changes, base_path):
                 return False
             changes.log.make_durable()
-            self._clear(name, changes, base_path)
+            clear(self._runtime, name, changes, base_path)
             return True
 
     def tables(self) -> list[TableName]:
@@ -457,11 +365,6 @@ class Catalog:
             if len(self._looks) < LOOKS_MAX:
                 self._looks[name] = _Look.at(changes, self._runtime.store)
         return not changes.dropped
-
-
-def owner_of(runtime: Runtime, name: TableName) -> str:
-    """What an adopted base says whose it is."""
-    return f"{name} in {runtime.root}"
 
 
 def _check_same(name: TableName, present: TableSchema, wanted: TableSchema) -> None:
