@@ -23,6 +23,7 @@ from lithify.compute.compute import HereCompute
 from lithify.core.names import parse_table_name
 from lithify.delta.commit import PlannedAgain
 from lithify.jobs import jobs, recovery
+from lithify.jobs.manifest import COMMITTING, Job
 from lithify.lake.maintenance import Maintenance
 from lithify.maintenance.fold import FoldJob
 from lithify.maintenance.merge_changes import ChangeMerger
@@ -213,7 +214,7 @@ def test_a_manifest_is_read_whole_or_not_at_all_while_it_is_written(lake: Lake) 
     scattered(lake)
     inputs = [f"fold-{number:032x}/part-{number:05d}.parquet" for number in range(400)]
     stop = threading.Event()
-    found: list[jobs.Job] = []
+    found: list[Job] = []
 
     def look() -> None:
         while not stop.is_set():
@@ -224,7 +225,7 @@ def test_a_manifest_is_read_whole_or_not_at_all_while_it_is_written(lake: Lake) 
         written = []
         for _ in range(40):
             job = jobs.begin(lake._runtime, "a.t", "pack", "base", inputs)
-            for state in (jobs.COMMITTING, "cleaning"):
+            for state in (COMMITTING, "cleaning"):
                 job = jobs.advance(lake._runtime, job, state)
             jobs.finish(lake._runtime, job)
             written.append(job.id)

@@ -10,6 +10,7 @@ import pytest
 
 from lithify import Lake, Settings
 from lithify.jobs import jobs, recovery
+from lithify.jobs.manifest import Job
 from lithify.tables import presence
 from lithify.tables.runtime import Owner, Runtime
 from support.machines import World
@@ -27,10 +28,10 @@ def world(folder: Path) -> Iterator[World]:
         begun.clear()
 
 
-begun: list[tuple[Runtime, jobs.Job]] = []
+begun: list[tuple[Runtime, Job]] = []
 
 
-def begin(runtime: Runtime, **more: bool) -> jobs.Job:
+def begin(runtime: Runtime, **more: bool) -> Job:
     job = jobs.begin(runtime, "a.t", "fold", "base", **more)
     begun.append((runtime, job))
     return job

@@ -207,7 +207,9 @@ def test_delete_where_that_is_overtaken_each_time_gives_up_with_nothing_deleted(
         return keys
 
     monkeypatch.setattr(serving, "read_where", overtaken)
-    with pytest.raises(Conflict, match=r"delete_where on a\.t was overtaken .* 3 times; nothing was deleted: try again"):
+    with pytest.raises(
+        Conflict, match=r"delete_where on a\.t was overtaken .* 3 times; nothing was deleted: try again"
+    ):
         table.delete_where("id = 1")
     assert ids(lake) == [1, 2, 3, 4]
 

@@ -19,16 +19,13 @@ the disk, the fence finds no room.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import PurePath
 from typing import Any
 
-from lithify.core.disk_files import lies_inside
-from lithify.core.names import is_job_folder, parse_table_name
 from lithify.core.ops import ORDERED_DELETES
 from lithify.core.snapshot import DataFile
 from lithify.delta.actions import LogChange
@@ -37,8 +34,18 @@ from lithify.delta.changes import FORGOTTEN, job_txn
 from lithify.delta.commit import Build, Committed, commit
 from lithify.delta.commit_outcome import Lost
 from lithify.delta.log import DeltaLog
-from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound, reason_of
+from lithify.errors import Conflict, Corruption, LithifyError, reason_of
 from lithify.files.parquet import Written
+from lithify.jobs.manifest import (
+    COMMITTING,
+    FENCED,
+    WRITING,
+    Job,
+    manifest_path,
+    manifests,
+    read_manifest,
+    write_manifest,
+)
 from lithify.jobs.past_jobs import Journal
 from lithify.jobs.watch import watched
 from lithify.merge.late import kept
@@ -46,39 +53,18 @@ from lithify.metrics.events import tell
 from lithify.metrics.progress import Progress
 from lithify.tables import presence
 from lithify.tables.handles import Handles
-from lithify.tables.runtime import Owner, Runtime
+from lithify.tables.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 
-COMMITTED, FENCED = 1, 2
 FOREIGN_JOB_HOURS_MAX = 24
 LOOKS_MAX = 20
 # Jobs that bring rows in or fold them; all others merge files into fewer ones, and their kind is the tier.
 NO_TIERS = frozenset({"fold", "bulk", "spool", "adopt", "attach", "columns"})
 # Their owner is another process, or whoever writes rows: nobody else can end them.
 UNWATCHED = frozenset({"spool"})
-WRITING, COMMITTING = "writing", "committing"
 # Jobs of this process that are under way. One of ours that is not here was left behind, e.g. by a full disk.
 _under_way: set[str] = set()
-
-
-@dataclass(frozen=True)
-class Job:
-    id: str
-    kind: str
-    table: str
-    log: str
-    folder: str
-    owner: Owner
-    created_ms: int
-    inputs: tuple[str, ...] = ()
-    state: str = WRITING
-    lease: int | None = None
-    why: str = ""
-
-    @property
-    def txn(self) -> dict[str, int]:
-        return {job_txn(self.id): COMMITTED}
 
 
 def begin(
@@ -114,7 +100,7 @@ def begin(
     try:
         if not outlives_us:
             presence.begin(runtime, job.id)
-        _write(runtime, job)
+        write_manifest(runtime, job)
     except BaseException:
         _no_longer_under_way(runtime, job)
         raise
@@ -196,7 +182,7 @@ def running(
 
 def advance(runtime: Runtime, job: Job, state: str) -> Job:
     job = replace(job, state=state)
-    _write(runtime, job)
+    write_manifest(runtime, job)
     runtime.store.step(f"{job.kind}.{state}")
     return job
 
@@ -235,7 +221,7 @@ def finish(runtime: Runtime, job: Job, outcome: str = "done", **facts: Any) -> N
     """The log has decided. A manifest that cannot be removed now is recovery's: the job has not failed for that."""
     _no_longer_under_way(runtime, job)
     try:
-        runtime.store.delete(_manifest(runtime, job.id))
+        runtime.store.delete(manifest_path(runtime, job.id))
     except Exception as error:
         logger.warning("the manifest of %s %s of %s is left to recovery: %s", job.kind, job.id, job.table, error)
         return
@@ -343,7 +329,7 @@ def fence(runtime: Runtime, job: Job, log: DeltaLog) -> bool:
 
 def unfinished(runtime: Runtime, table: str | None = None, *, set_aside: bool = False) -> list[Job]:
     """Jobs with a manifest, oldest first, whoever owns them. `set_aside` those that cannot be trusted."""
-    found = [_read(runtime, path, set_aside) for path in _manifests(runtime)]
+    found = [read_manifest(runtime, path, set_aside) for path in manifests(runtime)]
     jobs = [job for job in found if job is not None and (table is None or job.table == table)]
     return sorted(jobs, key=lambda job: (job.created_ms, job.id))
 
@@ -419,51 +405,6 @@ def delete_folder(runtime: Runtime, job: Job, log: DeltaLog) -> None:
     if referenced is not None:
         raise Conflict(f"job {job.id} is fenced, but the log names {referenced}: nothing was deleted")
     runtime.store.delete_folder(log.path / job.folder)
-
-
-# -- manifests
-
-
-def _manifests(runtime: Runtime) -> list[PurePath]:
-    folder = runtime.control / "jobs"
-    names = runtime.store.names(folder)
-    return [folder / name for name in names if name.endswith(".json") and not name.startswith(".")]
-
-
-def _manifest(runtime: Runtime, job_id: str) -> PurePath:
-    return runtime.control / "jobs" / f"{job_id}.json"
-
-
-def _write(runtime: Runtime, job: Job) -> None:
-    runtime.store.put(_manifest(runtime, job.id), json.dumps(asdict(job)).encode())
-
-
-def parsed_manifest(runtime: Runtime, path: PurePath) -> Job:
-    fields = json.loads(runtime.store.read(path))
-    job = Job(**{**fields, "owner": Owner(**fields["owner"]), "inputs": tuple(fields.get("inputs", ()))})
-    parse_table_name(job.table)
-    if not is_job_folder(job.folder) or job.log not in ("base", "changes"):
-        raise ValueError(f"it names the folder {job.log}/{job.folder}, which no job writes to")
-    if job.folder != f"{job.kind}-{job.id}" or job.id not in path.name:
-        raise ValueError(f"it is of job {job.id!r}, which its own name and that of its folder do not say")
-    for name in job.inputs:
-        if not isinstance(name, str) or not lies_inside(name):
-            raise ValueError(f"it names the input {name!r}, which is outside the table's folder")
-    return job
-
-
-def _read(runtime: Runtime, path: PurePath, set_aside: bool) -> Job | None:
-    try:
-        return parsed_manifest(runtime, path)
-    except NotFound:
-        return None
-    except (ValueError, TypeError, KeyError, AttributeError, InvalidRequest) as error:
-        if set_aside:
-            aside = path.with_suffix(".unreadable")
-            logger.warning("setting aside manifest %s as %s, it cannot be trusted: %s", path, aside.name, error)
-            with contextlib.suppress(NotFound):
-                runtime.store.move(path, aside)
-        return None
 
 
 def _journal(runtime: Runtime) -> Journal:

@@ -21,15 +21,14 @@ from lithify.core.names import parse_table_name
 from lithify.delta.changes import ChangesLog
 from lithify.errors import LithifyError, NotFound
 from lithify.jobs.jobs import (
-    Job,
     delete_folder,
     fence,
     finish,
     forget_folded,
     may_go_on,
-    parsed_manifest,
     unfinished,
 )
+from lithify.jobs.manifest import Job, parsed_manifest
 from lithify.jobs.settle_columns import settle_columns
 from lithify.tables import presence
 from lithify.tables.handles import Handles, table_folder

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lithify.core.arguments import check_text
 from lithify.errors import Conflict
 from lithify.jobs import jobs, leases, watch
+from lithify.jobs.manifest import WRITING, Job
 from lithify.jobs.watch import Watched
 from lithify.lake.internals import internals
 from lithify.lake.lake import Lake
@@ -45,7 +46,7 @@ def cancel_job(lake: Lake, id: str, why: str) -> bool:
     what = f"{job.kind} of {job.table}"
     if not job.alive:
         raise Conflict(f"{what} cannot be cancelled: {GONE}", job=id)
-    if job.state != jobs.WRITING:
+    if job.state != WRITING:
         raise Conflict(f"{what} cannot be cancelled: {COMMITS}", job=id)
     if job.kind in jobs.UNWATCHED:
         raise Conflict(f"{what} cannot be cancelled: {ELSEWHERE}", job=id)
@@ -63,7 +64,7 @@ def _cancel(runtime: Runtime, id: str, what: str, why: str) -> bool:
     return True
 
 
-def _of_manifest(runtime: Runtime, job: jobs.Job, told: Watched | None, now_ms: int) -> RunningJob:
+def _of_manifest(runtime: Runtime, job: Job, told: Watched | None, now_ms: int) -> RunningJob:
     return RunningJob(
         job.id,
         job.table,
@@ -81,7 +82,7 @@ def _of_manifest(runtime: Runtime, job: jobs.Job, told: Watched | None, now_ms: 
 def _of_watched(job: Watched, now_ms: int) -> RunningJob:
     age_s, owner = max(now_ms - job.started_ms, 0) / 1000, job.owner.label
     alive, files = job.owner.may_be_alive(), job.total.files
-    return RunningJob(job.id, job.table, job.kind, jobs.WRITING, owner, alive, age_s, files, job.why, *_amounts(job))
+    return RunningJob(job.id, job.table, job.kind, WRITING, owner, alive, age_s, files, job.why, *_amounts(job))
 
 
 def _amounts(

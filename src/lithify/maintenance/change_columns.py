@@ -37,6 +37,7 @@ from lithify.files.local_files import bring
 from lithify.files.parquet import Layout
 from lithify.files.reshape import Reshaped, ReshapeTask, reshape
 from lithify.jobs import jobs, recovery
+from lithify.jobs.manifest import Job
 from lithify.jobs.settle_columns import (
     OPERATION,
     allow_column_changes,
@@ -164,7 +165,7 @@ class _Outputs:
     """Base files for the new columns, each made once from an old one."""
 
     def __init__(
-        self, handles: Handles, job: jobs.Job, change: ColumnChange, before: TableSchema, after: TableSchema
+        self, handles: Handles, job: Job, change: ColumnChange, before: TableSchema, after: TableSchema
     ) -> None:
         self._handles, self._job, self._runtime = handles, job, handles.runtime
         self._before, self._after = before, after

@@ -31,6 +31,7 @@ from lithify.files.parquet import Layout
 from lithify.files.read_proof import Vanished, check_whole
 from lithify.files.zorder import ClusterTask, cluster_here
 from lithify.jobs import jobs
+from lithify.jobs.manifest import Job
 from lithify.maintenance.plans import CompactPlan
 from lithify.tables.handles import Handles
 
@@ -148,7 +149,7 @@ class Compactor:
         if not all(file.log_path in live for file in plan.files):
             raise PlannedAgain
 
-    def _merge(self, plan: CompactPlan, snapshot: Snapshot, job: jobs.Job, engine: str) -> list[MergeResult]:
+    def _merge(self, plan: CompactPlan, snapshot: Snapshot, job: Job, engine: str) -> list[MergeResult]:
         """A task for each output of the target size, so that a large plan keeps every core busy."""
         schema = snapshot.schema
         window = (schema.time, plan.window_us) if schema.time and plan.window_us else None
@@ -171,7 +172,7 @@ class Compactor:
         with stoppable(HERE if engine == "local" else self._runtime.compute) as compute:
             return compute.run(merge_files, tasks)
 
-    def _cluster(self, plan: CompactPlan, snapshot: Snapshot, job: jobs.Job, engine: str) -> list[MergeResult]:
+    def _cluster(self, plan: CompactPlan, snapshot: Snapshot, job: Job, engine: str) -> list[MergeResult]:
         schema = snapshot.schema
         task = ClusterTask(
             self._sources(plan.files, snapshot),

@@ -40,6 +40,7 @@ from lithify.files.scratch import Scratch
 from lithify.files.statistics import stats_json
 from lithify.index.key_ranges import split_by_keys
 from lithify.jobs import jobs, recovery
+from lithify.jobs.manifest import Job
 from lithify.jobs.settle_columns import settle_columns
 from lithify.maintenance.expire import drop_expired
 from lithify.maintenance.fold_plan import Distribution, FoldStep, distribute, next_step
@@ -332,7 +333,7 @@ class FoldJob:
     def _tasks(
         self,
         snapshot: Snapshot,
-        job: jobs.Job,
+        job: Job,
         distribution: Distribution,
         by: tuple[str, ...],
         scratch: PurePath,

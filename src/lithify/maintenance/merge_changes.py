@@ -30,6 +30,7 @@ from lithify.files.open_parquet import footer_in
 from lithify.files.parquet import Written
 from lithify.files.read_proof import Vanished
 from lithify.jobs import jobs
+from lithify.jobs.manifest import Job
 from lithify.maintenance.plans import MinorPlan
 from lithify.merge.late import ends_of, worth_merging
 from lithify.merge.winners import compose
@@ -96,7 +97,7 @@ class ChangeMerger:
             raise
         return report
 
-    def _write(self, plan: MinorPlan, snapshot: Snapshot, job: jobs.Job) -> list[tuple[Written, Op]]:
+    def _write(self, plan: MinorPlan, snapshot: Snapshot, job: Job) -> list[tuple[Written, Op]]:
         schema, store = snapshot.schema, self._runtime.store
         root = self._handles.changes.log.path
         ordered = sorted(plan.files, key=lambda file: file.seq)

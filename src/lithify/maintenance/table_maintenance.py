@@ -18,6 +18,7 @@ from lithify.core.table_methods import OnReport, quietly
 from lithify.delta.commit import PlannedAgain
 from lithify.errors import Conflict
 from lithify.jobs import jobs, recovery
+from lithify.jobs.manifest import Job
 from lithify.jobs.settle_columns import settle_columns
 from lithify.maintenance.compact import Compactor
 from lithify.maintenance.compact_plan import compactions
@@ -262,5 +263,5 @@ class TableMaintenance:
         return Vacuum(self._handles).run(self.retention(), dry_run=False)
 
 
-def _input_log(job: jobs.Job) -> str:
+def _input_log(job: Job) -> str:
     return "changes" if job.kind in ("fold", "minor", "bulk") else "base"

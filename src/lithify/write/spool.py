@@ -34,6 +34,7 @@ from lithify.files.read_proof import check_whole
 from lithify.files.scratch import Scratch
 from lithify.files.storage import Storage
 from lithify.jobs import jobs, recovery
+from lithify.jobs.manifest import Job
 from lithify.spark.datasource.table import Spooled, SpoolTarget
 from lithify.tables.runtime import Owner
 from lithify.write.batch_ids import conditions_of
@@ -210,11 +211,11 @@ def _refuse_duplicates(rows: pa.Table, schema: TableSchema) -> None:
     )
 
 
-def _found(table: TableInternals, target: SpoolTarget) -> list[jobs.Job]:
+def _found(table: TableInternals, target: SpoolTarget) -> list[Job]:
     return [job for job in jobs.unfinished(table.runtime, str(table.name)) if job.id == target.job]
 
 
-def _job(table: TableInternals, target: SpoolTarget) -> jobs.Job:
+def _job(table: TableInternals, target: SpoolTarget) -> Job:
     for job in _found(table, target):
         return job
     raise Conflict(
@@ -222,7 +223,7 @@ def _job(table: TableInternals, target: SpoolTarget) -> jobs.Job:
     )
 
 
-def _end(table: TableInternals, job: jobs.Job, outcome: str, **facts: object) -> None:
+def _end(table: TableInternals, job: Job, outcome: str, **facts: object) -> None:
     handles = table.handles
     handles.runtime.store.delete_folder(handles.changes.log.path / job.folder)
     jobs.finish(handles.runtime, job, outcome, **facts)
