@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from lithify import Conflict, Lake, NotFound, Settings, Table
-from lithify.read import reader as reader_module
+from lithify.read import one_row
 from lithify.sql import scan_memory
 from support import children, churn
 from support.effort import examples
@@ -116,7 +116,7 @@ def test_every_answer_is_right_beside_folds_and_vacuums(
     print(f"seed {seed}")
     if scanned:
         monkeypatch.setattr(scan_memory, "RAW_BYTES_MAX", -1)
-        monkeypatch.setattr(reader_module, "DECODED_BYTES_MAX", -1)
+        monkeypatch.setattr(one_row, "DECODED_BYTES_MAX", -1)
     failures: list[BaseException] = []
     with Lake(folder / "lake", settings=Settings(cache_bytes_max=0)) as lake:
         churn.create(lake)

@@ -32,8 +32,6 @@ SAVED_SHARE_MIN, SAVED_BYTES_MIN = 0.25, 4 * 2**20
 SAMPLE_ROWS_MIN = 1_000
 # More files than this are worth a second thread.
 FILES_PER_THREAD = 2
-# Of a file whose row groups are not known: how much larger it is uncompressed, about.
-RAW_SHARE = 3
 
 Check = Callable[[], None]
 
@@ -43,10 +41,7 @@ def expected_bytes(plan: ReadPlan, names: Sequence[str]) -> int:
     share = sum(_width(plan.schema.columns.field(name).type) for name in names) / max(
         sum(_width(column.type) for column in plan.schema.columns), 1
     )
-    standing = sum(
-        source.size_bytes * RAW_SHARE if source.raw_bytes is None else source.raw_bytes
-        for source in (*plan.clean, *plan.touched)
-    )
+    standing = sum(source.about_raw_bytes for source in (*plan.clean, *plan.touched))
     shown = plan.overlay.rows.nbytes if plan.overlay is not None else 0
     return int((standing + shown) * share)
 

@@ -40,6 +40,10 @@ class FooterPart(NamedTuple):
     groups: tuple[GroupEntry, ...]
 
 
+# Of a file whose row groups are not known: how much larger it is uncompressed, about.
+RAW_SHARE = 3
+
+
 @dataclass(frozen=True)
 class Source:
     """A Parquet file to scan. `constants`: partition columns that stand in the log and not in the file.
@@ -59,6 +63,11 @@ class Source:
     raw_bytes: int | None = None
     foreign: bool = False
     part: FooterPart | None = None
+
+    @property
+    def about_raw_bytes(self) -> int:
+        """A guess where the row groups are not known."""
+        return self.size_bytes * RAW_SHARE if self.raw_bytes is None else self.raw_bytes
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import contextlib
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,22 +19,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lithify.cache.hot_rows import HotRows
 from lithify.core.arrow_rows import lookup
 from lithify.core.column_types import type_of
 from lithify.core.ops import WHOLE, Change, Overlay
-from lithify.core.predicates import UNKNOWN, Compare, Predicate, both
+from lithify.core.predicates import Predicate, both
 from lithify.core.read_plan import PlannedTable, ReadPlan, Source, source_of
 from lithify.core.rows import keys_of
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import DataFile, Snapshot
-from lithify.errors import Corruption, LithifyError
-from lithify.files.footer_cache import Footers
-from lithify.files.local_files import bring, bring_soon, is_far
-from lithify.files.open_parquet import corrupt
-from lithify.files.parquet import completed, read
+from lithify.errors import Corruption
+from lithify.files.local_files import bring, bring_soon
+from lithify.files.parquet import read
 from lithify.index.key_ranges import solid_prefix, split_by_keys
 from lithify.index.lookup import Coverage, Files, Flags, Selection
 from lithify.index.table_index import SOLID_ROWS_MIN, TableIndex
@@ -46,18 +43,13 @@ from lithify.merge.winners import resolve, with_patches, without_losers
 from lithify.read.base_part import BasePart
 from lithify.read.history import incremental_up_to, originals
 from lithify.read.kept_pending import KeptPending
+from lithify.read.one_row import equals, row_in, row_with
 from lithify.read.planned_table import SnapshotPlanner, pruned, usable
-from lithify.sql.lookup import Lookup
 from lithify.tables.handles import Handles, forget_snapshots
 
-# A lookup decodes so many bytes rather than have a query planned.
-DECODED_BYTES_MAX = 2 * 2**20
-# Of a file whose row groups are not known: how much larger it is uncompressed, about.
-RAW_SHARE = 3
 CHANGE_CACHE_BYTES_MAX = 256 * 2**20
 PLANS_CACHED_MAX = 4
 
-_LOOKUP = Lookup()
 _readers: weakref.WeakValueDictionary[int, Reader] = weakref.WeakValueDictionary()
 
 
@@ -435,15 +427,15 @@ class Reader:
         made, line = self._made(snapshot), None
         with self._lock:
             overlay = made.opened or made.plan.overlay
-        same = both(_equals(name, wanted.column(name)[0]) for name in schema.key)
+        same = both(equals(name, wanted.column(name)[0]) for name in schema.key)
         if overlay is None:
             values = {name: wanted.column(name)[0] for name in schema.key}
             condition = " AND ".join(f'"{name}" = {type_of(v.type).literal(v)}' for name, v in values.items())
             return self._handles.runtime.serving.read(self._pruned(snapshot, same), where=condition).slice(0, 1)
         if lookup(wanted, overlay.hidden, schema.key)[0] >= 0:
-            line = None if overlay.patches is None else _row(overlay.patches, wanted)
+            line = None if overlay.patches is None else row_with(overlay.patches, wanted)
             if line is None:
-                return _row(overlay.rows, wanted)
+                return row_with(overlay.rows, wanted)
         found = self._standing(snapshot, made, wanted, same)
         if line is None:
             return found
@@ -451,41 +443,15 @@ class Reader:
 
     def _standing(self, snapshot: Snapshot, made: _Made, wanted: pa.Table, same: Predicate) -> pa.Table | None:
         """The row with this key in base, or in what stands beside it."""
+        footers = self._handles.runtime.serving.footers
         for selection in self._selections(made, same):
             likely = made.likely(wanted) if selection.report.files_unknown else None
             for source in selection.sources:
                 if likely is not None and source.path not in likely:
                     continue
-                if (row := self._find(source, snapshot, wanted)) is not None:
+                if (row := row_in(source, snapshot, wanted, footers)) is not None:
                     return row
         return None
-
-    @property
-    def _footers(self) -> Footers:
-        return self._handles.runtime.serving.footers
-
-    def _find(self, source: Source, snapshot: Snapshot, wanted: pa.Table) -> pa.Table | None:
-        schema = snapshot.schema
-        fixed = dict(source.constants)
-        if any(name in fixed and fixed[name] != wanted.column(name)[0].as_py() for name in schema.key):
-            return None
-        inside = {name: wanted.column(name)[0] for name in schema.key if name not in fixed}
-        raw_bytes = source.size_bytes * RAW_SHARE if source.raw_bytes is None else source.raw_bytes
-        near = not is_far(source.path, source.size_bytes)
-        if near and inside and raw_bytes > _decoded_bytes_max(source) and _LOOKUP.can_read(source):
-            columns = pa.schema([f for f in schema.columns if f.name not in fixed])
-            try:
-                found = _LOOKUP.rows(source.path, source.size_bytes, columns, inside)
-            except LithifyError:
-                raise
-            except BaseException as error:
-                if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-                    raise
-                # The other way to read it says what is wrong with the file, if it is the file.
-                found = _decoded(self._footers, source, snapshot, inside)
-        else:
-            found = _decoded(self._footers, source, snapshot, inside)
-        return completed(found.slice(0, 1), schema.columns, fixed) if found.num_rows else None
 
 
 @dataclass
@@ -550,51 +516,3 @@ def _solid(snapshot: Snapshot) -> tuple[list[DataFile], list[DataFile]]:
     # What a remembered delete may keep out has to be looked at line by line.
     standing = (*snapshot.base, *snapshot.remembered) if snapshot.remembered else snapshot.base
     return solid_prefix(snapshot.schema, standing, snapshot.changes, SOLID_ROWS_MIN)
-
-
-def _decoded_bytes_max(source: Source) -> int:
-    """More where a part of the footer is enough: DataFusion needs all of it, and the page index of every column."""
-    return DECODED_BYTES_MAX if source.part is None else max(DECODED_BYTES_MAX, 2 * source.part.footer_bytes)
-
-
-def _decoded(footers: Footers, source: Source, snapshot: Snapshot, key: Mapping[str, pa.Scalar]) -> pa.Table:
-    """The rows with these values, from all rows of the row groups: first the key, and the rest where it is found."""
-    try:
-        opened = footers.open(source)
-        present = opened.names
-        columns = [name for name in snapshot.schema.names if name in present and name not in dict(source.constants)]
-        with opened.file as file:
-            for group in opened.groups:
-                keys = file.read_row_group(group, columns=[name for name in key if name in present], use_threads=False)
-                row = _row_of(keys, key)
-                if row >= 0:
-                    return file.read_row_group(group, columns=columns, use_threads=False).slice(row, 1)
-            return snapshot.schema.columns.empty_table()
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise corrupt(source.path, error) from error
-
-
-def _equals(column: str, value: pa.Scalar) -> Predicate:
-    try:
-        return Compare(column, "=", value.as_py())
-    except (ValueError, OverflowError):  # a moment beyond Python's calendar
-        return UNKNOWN
-
-
-def _row_of(rows: pa.Table, key: Mapping[str, pa.Scalar]) -> int:
-    """Of the first row with these values, or -1."""
-    mask = None
-    for name, value in key.items():
-        if name not in rows.column_names:
-            return -1
-        values = rows.column(name)
-        equal = pc.equal(values if values.type == value.type else values.cast(value.type, safe=False), value)
-        mask = equal if mask is None else pc.and_(mask, equal)
-    return (0 if rows.num_rows else -1) if mask is None else int(pc.index(mask, True).as_py())
-
-
-def _row(rows: pa.Table, wanted: pa.Table) -> pa.Table | None:
-    if not rows.num_rows:
-        return None
-    row = _row_of(rows, {name: wanted.column(name)[0] for name in wanted.column_names})
-    return None if row < 0 else rows.slice(row, 1)
