@@ -18,6 +18,7 @@ from lithify import CommitUnknown, Lake, NotFound, Settings, Table
 from lithify.delta.actions import LogChange
 from lithify.delta.commit_files import Commits
 from lithify.delta.commit_outcome import Intent, Lost
+from lithify.delta.create_log import create_log
 from lithify.delta.folder import Listing
 from lithify.delta.log import DeltaLog
 from lithify.delta.trim import TrimReport, lost_to_trim
@@ -156,9 +157,7 @@ def test_beyond_the_number_of_commits_an_hour_is_enough(path: Path, hours: float
 
 
 def test_checkpoints_are_thinned_out(folder: Path) -> None:
-    log = DeltaLog.create(
-        folder / "t", LocalStorage(), SCHEMA, [], {}, {"operation": "create"}, "0", checkpoint_every=2
-    )
+    log = create_log(folder / "t", LocalStorage(), SCHEMA, [], {}, {"operation": "create"}, "0", checkpoint_every=2)
     for number in range(20):
         log.try_commit(LogChange({}, txns={"n": number}), Intent(str(number)))
         log.checkpoint_if_due()

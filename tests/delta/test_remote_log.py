@@ -18,6 +18,7 @@ from lithify.delta.actions import LogChange
 from lithify.delta.archive import HOUR_MS, LogLimits
 from lithify.delta.checkpoints import wait_for_checkpoints
 from lithify.delta.commit_outcome import Intent, Lost
+from lithify.delta.create_log import create_log
 from lithify.delta.folder import checkpoint_name, commit_name
 from lithify.delta.log import DeltaLog
 from lithify.errors import CommitUnknown, Corruption, NotFound, Unavailable
@@ -52,7 +53,7 @@ def store_at(root: PurePath) -> Storage:
 
 
 def created(root: PurePath, store: Storage, **properties: str) -> DeltaLog:
-    return DeltaLog.create(root / "t", store, COLUMNS, ["s"], properties, {"operation": "create"}, uuid.uuid4().hex)
+    return create_log(root / "t", store, COLUMNS, ["s"], properties, {"operation": "create"}, uuid.uuid4().hex)
 
 
 def change(number: int, **txns: int) -> LogChange:

@@ -17,7 +17,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from deltalake.exceptions import CommitFailedError
+
+from lithify.delta.actions import parse_record
+from lithify.delta.commit_files import Commits
+from lithify.delta.open_log import translated_error
 from lithify.errors import CommitUnknown, LithifyError
+from lithify.files.os_errors import Exists, InDoubt
 
 
 class Lost(Exception):
@@ -59,3 +65,26 @@ class Intent:
             raise CommitUnknown(
                 f"whether {what} was committed could not be determined ({error}): read the table before you retry"
             ) from error
+
+
+def check_outcome(commits: Commits, target: int, intent: Intent, error: Exception) -> None:
+    """After a failed attempt, ask the log: returns if it stands, else raises Lost or NotCommitted. What cannot be read
+    here says nothing.
+    """
+    if isinstance(error, InDoubt):
+        raise error
+    if isinstance(error, Exists) and error.found:
+        # Whoever came first was read.
+        with contextlib.suppress(ValueError):
+            if parse_record(target, error.found).info.get("write_id") == intent.id:
+                return
+        raise Lost from error
+    if commits.exists(target):
+        if commits.record(target).info.get("write_id") == intent.id:
+            return
+        raise Lost from error
+    if commits.listing().commits[-1:] > (target,):
+        raise Lost from error
+    if isinstance(error, Exists) or (isinstance(error, CommitFailedError) and "Concurrent" in str(error)):
+        raise Lost from error
+    raise NotCommitted(translated_error(error, commits.table)) from error

@@ -23,30 +23,30 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import PurePath
 from typing import Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Field, PostCommitHookProperties, Schema
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake import DeltaTable, Field, PostCommitHookProperties
+from deltalake.exceptions import DeltaError
 
 from lithify.core.snapshot import DataFile
 from lithify.delta.actions import ENGINE, TURN_OF, LogChange, actions_of, commit_body, commit_properties, parse_record
 from lithify.delta.actions import CommitRecord as CommitRecord
 from lithify.delta.archive import LogLimits, forget_archive
 from lithify.delta.checkpoints import Checkpoints, Due, trim_every
-from lithify.delta.commit_files import Commits, Needed
-from lithify.delta.commit_outcome import Intent, Lost, NotCommitted
+from lithify.delta.commit_files import Commits
+from lithify.delta.commit_outcome import Intent, Lost, check_outcome
 from lithify.delta.cut import Cut, cut
 from lithify.delta.folder import LOG_FOLDER, holds_log
 from lithify.delta.forget import KEEP_TXNS, RETENTION
 from lithify.delta.fsync import Synced
 from lithify.delta.head import Definition, Tail
 from lithify.delta.live_files import newest_known
-from lithify.delta.open_log import check_plain, open_table, translated_error
+from lithify.delta.open_log import open_table
 from lithify.delta.rebuild import Txns, WrittenAside, keep, needed_files, read_txns, rebuild, written_aside
 from lithify.delta.redefine import redefined
 from lithify.delta.remote_log import commits_of
@@ -55,7 +55,7 @@ from lithify.delta.torn_log import set_torn_commit_aside
 from lithify.delta.trim import TrimReport, lost_to_trim, trim
 from lithify.delta.turns import turns_of
 from lithify.errors import CommitUnknown, Corruption, LithifyError, NotFound
-from lithify.files.os_errors import Exists, InDoubt
+from lithify.files.os_errors import Exists
 from lithify.files.parquet import Written
 from lithify.files.storage import Storage
 
@@ -64,7 +64,7 @@ logger = logging.getLogger(__name__)
 AT_ONCE_MAX = 16  # commits that are asked for at a time
 FOLLOWED_MAX = 200  # commits that are kept to be read again, before deltalake is asked to open the log anew
 _UNKNOWN: Any = object()
-_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
 class DeltaLog:
@@ -84,7 +84,7 @@ class DeltaLog:
         self._time = -1, 0
         self.lock = threading.RLock()
 
-    # -- opening and creating
+    # -- opening
 
     @classmethod
     def exists(cls, path: PurePath, store: Storage) -> bool:
@@ -107,7 +107,7 @@ class DeltaLog:
             if version is None:
                 set_torn_commit_aside(path / LOG_FOLDER, store)
         if not store.remote:
-            log = cls(commits, _opened(commits, version), checkpoint_every)
+            log = cls(commits, opened_tail(commits, version), checkpoint_every)
         else:
             rebuilt = rebuild(commits, version, listed)
             log = cls(commits, Tail.of(rebuilt), checkpoint_every)
@@ -115,70 +115,6 @@ class DeltaLog:
                 log._catch_up()
             log.opened_as_listed = rebuilt.newest
         log._pinned = version is not None
-        return log
-
-    @classmethod
-    def create(
-        cls,
-        path: PurePath,
-        store: Storage,
-        columns: pa.Schema,
-        partition_by: Sequence[str],
-        properties: Mapping[str, str],
-        info: Mapping[str, Any],
-        write_id: str,
-        checkpoint_every: int = 20,
-        at_version: int | None = None,
-    ) -> DeltaLog:
-        """Create, or replace in place: version numbers and txns at a path never start again. `at_version`: at this one
-        or not at all. Raises Lost.
-        """
-        commits, target = commits_of(path, store), 0
-        if not store.remote:
-            store.make_folder(path)
-            check_plain(path, store)
-            set_torn_commit_aside(path / LOG_FOLDER, store)
-        if store.remote and at_version is not None:
-            target = at_version  # where it cannot be put if another one is there
-        else:
-            if cls.exists(path, store):
-                opened = cls.open(path, store)
-                opened.refresh()
-                opened.sync_commits()
-                target = opened.version + 1
-            if at_version not in (None, target):
-                raise Lost
-        configuration = {"delta.enableExpiredLogCleanup": "false", **KEEP_TXNS, **properties}
-        intent = Intent(write_id)
-        said = {"lithify": {**info, "write_id": intent.id}}
-
-        def create_at(folder: PurePath) -> None:
-            DeltaTable.create(
-                str(folder),
-                Schema.from_arrow(columns),
-                mode="overwrite" if target else "error",
-                partition_by=list(partition_by),
-                configuration=configuration,
-                raise_if_key_not_exists=False,
-                commit_properties=CommitProperties(custom_metadata=said, max_commit_retries=0),
-                post_commithook_properties=_NO_HOOKS,
-            )
-
-        made: WrittenAside | None = None
-        before = _needed_before(commits, target) if store.remote else None
-        with intent.attempt(f"version {target} of {path}"):
-            try:
-                if store.remote:
-                    made = written_aside(commits, before, create_at)
-                    store.publish(commits.live_path(target), made.body)
-                    commits.note(target, made.body)
-                else:
-                    create_at(path)
-            except Exception as error:
-                _check_outcome(commits, target, intent, error)
-                made = None
-            log = cls(commits, _opened(commits) if made is None else Tail.of(made.then), checkpoint_every)
-        log.make_durable()
         return log
 
     # -- reading
@@ -319,11 +255,11 @@ class DeltaLog:
         self._time = commit.version, commit.timestamp_ms if "time_ms" in commit.info else 0
 
     def _reopen(self) -> None:
-        tail, newest = _opened(self._commits), self.version
+        tail, newest = opened_tail(self._commits), self.version
         if tail.version <= newest and self._store.remote:  # a list may show less than was read
             while self._commits.exists(newest + 1):
                 newest += 1
-            tail = _opened(self._commits, newest) if tail.version < newest else tail
+            tail = opened_tail(self._commits, newest) if tail.version < newest else tail
         if tail.version < self.version:
             raise self._commits.gone(self.version)
         self._tail = tail
@@ -363,7 +299,7 @@ class DeltaLog:
                 live = self._tail.files(bounds_of, newest_known.get(log), check)
             except Unfamiliar as error:
                 logger.debug("%s is opened anew at version %s: %s", self.path, self.version, error)
-                self._tail = _opened(self._commits, self.version)
+                self._tail = opened_tail(self._commits, self.version)
                 live = self._tail.files(bounds_of, None, check)
             if not self._pinned:
                 newest_known[log] = live
@@ -443,7 +379,7 @@ class DeltaLog:
 
     def _write_by(self, table: DeltaTable, change: LogChange, intent: Intent, now_ms: int) -> None:
         properties = commit_properties(change.txns, change.info, intent.id, now_ms)
-        options: dict[str, Any] = {"commit_properties": properties, "post_commithook_properties": _NO_HOOKS}
+        options: dict[str, Any] = {"commit_properties": properties, "post_commithook_properties": NO_HOOKS}
         if change.properties is not None:
             table.alter.set_table_properties(dict(change.properties), raise_if_not_exists=False, **options)
         elif change.column is not None:
@@ -486,7 +422,7 @@ class DeltaLog:
                     raise
                 except Exception as error:
                     first = error.found if isinstance(error, Exists) else None
-                    _check_outcome(self._commits, target, intent, error)
+                    check_outcome(self._commits, target, intent, error)
                 if lost_to_trim(self._commits, target, intent.id):
                     self._take_back(target, intent)
                     raise Lost
@@ -520,7 +456,7 @@ class DeltaLog:
         with contextlib.suppress(NotFound):  # trimmed once more
             if parse_record(version, self._store.read(path)).info.get("write_id") == intent.id:
                 self._store.delete(path)
-        self._tail = _opened(self._commits)
+        self._tail = opened_tail(self._commits)
 
     def make_durable(self) -> None:
         """After a commit: fsync it. Whatever stops that, the commit stands, and readers see it."""
@@ -588,42 +524,11 @@ class DeltaLog:
 
     def _rebase(self) -> None:
         """Have deltalake open the log at a newer version, so that neither it nor we keep what came before."""
-        self._tail.rebase(_opened(self._commits, self.version).table)
+        self._tail.rebase(opened_tail(self._commits, self.version).table)
 
 
-def _opened(commits: Commits, version: int | None = None) -> Tail:
+def opened_tail(commits: Commits, version: int | None = None) -> Tail:
     """By deltalake, at the newest version or an older one."""
     if not commits.store.remote:
         return Tail(open_table(commits.table, commits.store, version))
     return Tail.of(rebuild(commits, version))
-
-
-def _needed_before(commits: Commits, target: int) -> Needed | None:
-    """What the version before is rebuilt from, or Lost: one that was trimmed has others in its place."""
-    try:
-        return commits.needed_for(target - 1) if target else None
-    except NotFound as error:
-        raise Lost from error
-
-
-def _check_outcome(commits: Commits, target: int, intent: Intent, error: Exception) -> None:
-    """After a failed attempt, ask the log: returns if it stands, else raises Lost or NotCommitted. What cannot be read
-    here says nothing.
-    """
-    if isinstance(error, InDoubt):
-        raise error
-    if isinstance(error, Exists) and error.found:
-        # Whoever came first was read.
-        with contextlib.suppress(ValueError):
-            if parse_record(target, error.found).info.get("write_id") == intent.id:
-                return
-        raise Lost from error
-    if commits.exists(target):
-        if commits.record(target).info.get("write_id") == intent.id:
-            return
-        raise Lost from error
-    if commits.listing().commits[-1:] > (target,):
-        raise Lost from error
-    if isinstance(error, Exists) or (isinstance(error, CommitFailedError) and "Concurrent" in str(error)):
-        raise Lost from error
-    raise NotCommitted(translated_error(error, commits.table)) from error

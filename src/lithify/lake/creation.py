@@ -30,6 +30,7 @@ from lithify.delta.changes import BASE_PATH, CLAIMED, CREATED_AT_SEQ, CREATED_AT
 from lithify.delta.commit import commit
 from lithify.delta.commit_files import NoLog
 from lithify.delta.commit_outcome import Lost
+from lithify.delta.create_log import create_log
 from lithify.delta.log import DeltaLog
 from lithify.delta.remote_log import LOOK_S_MAX, clock_s
 from lithify.errors import CommitUnknown, Conflict, Unavailable
@@ -107,7 +108,7 @@ def _create_changes(runtime: Runtime, table: Creation, info: Mapping[str, object
     }
     columns, at, write_id = schema.changes_columns, table.version, runtime.new_id()
     try:
-        return DeltaLog.create(
+        return create_log(
             path, runtime.store, columns, ["_seq", "_op"], properties, info, write_id, every, at_version=at
         )
     except Lost as error:
@@ -119,14 +120,14 @@ def _create_base(runtime: Runtime, table: Creation, claim: DeltaLog | None) -> D
     columns, partitions, info = table.schema.base_columns, table.schema.partitions, table.info(runtime)
     if claim is None:
         at = table.base_version
-        return DeltaLog.create(path, store, columns, partitions, {}, info, runtime.new_id(), every, at_version=at)
+        return create_log(path, store, columns, partitions, {}, info, runtime.new_id(), every, at_version=at)
     for _ in range(BASE_ATTEMPTS_MAX):
         at = _version_of(path, store) + 1
         store.step("create.looked")
         check_newest(table.name, claim, table.version)
         store.step("create.checked")
         try:
-            base = DeltaLog.create(path, store, columns, partitions, {}, info, runtime.new_id(), every, at_version=at)
+            base = create_log(path, store, columns, partitions, {}, info, runtime.new_id(), every, at_version=at)
         except Lost:
             continue  # to a rival, or to who clears away what was there before
         if base.version != at:
