@@ -84,7 +84,7 @@ def _many_files(folder: Path, report: Report, count: int) -> None:
     report.say(f"building bench.wide: {count:,} live files")
     path = folder / "lake"
     with Lake(path, settings=Settings(actor="bench")) as lake:
-        handles = lake.create_table("bench.wide", SCHEMA, key="id")._handles
+        handles = lake.create_table("bench.wide", SCHEMA, key="id")._internals.handles
         changes = handles.changes
         _, stats = encode(pa.table({"id": [1], "v": ["old"]}, schema=SCHEMA), Layout.of(changes.schema))
         for first in range(0, count, FILES_A_COMMIT):
@@ -99,7 +99,7 @@ def _many_files(folder: Path, report: Report, count: int) -> None:
 
     def ours() -> None:
         with Lake(path, settings=Settings(actor="bench")) as lake:
-            assert len(lake.table("bench.wide")._handles.changes.files()) == count
+            assert len(lake.table("bench.wide")._internals.handles.changes.files()) == count
 
     def theirs() -> None:
         assert DeltaTable(log).get_add_actions().num_rows == count
@@ -107,7 +107,7 @@ def _many_files(folder: Path, report: Report, count: int) -> None:
     lithify, alone = best_of(5, ours, theirs)
     report.at_most(f"open a log of {count:,} live files, and list them", lithify, "deltalake alone", alone, 1.2)
     with Lake(path, settings=Settings(actor="bench")) as lake:
-        handles = lake.table("bench.wide")._handles
+        handles = lake.table("bench.wide")._internals.handles
         gc.collect()
         tracemalloc.start()
         try:
@@ -145,7 +145,7 @@ def _remove_folded(changes: ChangesLog, watermark: int, write_id: str) -> None:
 
 def _write(lake: Lake, name: str, commits: int) -> None:
     """Commits as upserts make them, and as folds remove them again, all naming one real file."""
-    handles = lake.create_table(name, SCHEMA, key="id")._handles
+    handles = lake.create_table(name, SCHEMA, key="id")._internals.handles
     changes, runtime = handles.changes, handles.runtime
     data, stats = encode(pa.table({"id": [1], "v": ["old"]}, schema=SCHEMA), Layout.of(changes.schema))
     for number in range(1, commits + 1):

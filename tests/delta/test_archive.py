@@ -133,8 +133,8 @@ def test_work_is_bounded_and_taken_up_again(path: Path) -> None:
 def test_base_keeps_its_log(folder: Path) -> None:
     with Lake(folder / "lake", settings=SETTINGS) as lake:
         table = lake.create_table("a.t", SCHEMA, key="id")
-        assert table._handles.base.log.limits().live_commits_max is None
-        assert table._handles.changes.log.limits().live_commits_max is not None
+        assert table._internals.handles.base.log.limits().live_commits_max is None
+        assert table._internals.handles.changes.log.limits().live_commits_max is not None
 
 
 def test_writing_alone_keeps_the_log_short(folder: Path) -> None:
@@ -432,7 +432,7 @@ def test_the_archive_of_a_drop_that_was_cut_off_is_not_the_new_tables(archived: 
         for number in range(1, 20):
             table.upsert([{"id": number}], missing="null")
         log_of(table).trim_if_due()
-        first = table._handles.changes.created_at_seq
+        first = table._internals.handles.changes.created_at_seq
         assert ids(table, as_of=first) == []
         assert ids(table, as_of=first + 1) == [1]
         assert table.changes(since=0).column("id").to_pylist() == list(range(1, 20))

@@ -22,8 +22,8 @@ def table(folder: Path) -> Iterator[Table]:
 
 
 def remembered(table: Table) -> int:
-    seqs = (table._handles.changes.log.txn(f"lithify.batch.{name}") for name in (LANE, OTHER))
-    each = (table._handles.changes.log.txn(f"lithify.batch.{LANE}.{number}") for number in range(10))
+    seqs = (table._internals.handles.changes.log.txn(f"lithify.batch.{name}") for name in (LANE, OTHER))
+    each = (table._internals.handles.changes.log.txn(f"lithify.batch.{LANE}.{number}") for number in range(10))
     return sum(seq is not None for seq in (*seqs, *each))
 
 

@@ -53,7 +53,7 @@ def write(table: Table, *keys: int) -> None:
 
 
 def log_of(table: Table) -> DeltaLog:
-    return table._handles.changes.log
+    return table._internals.handles.changes.log
 
 
 def listing(table: Table) -> Listing:
@@ -112,7 +112,7 @@ def test_another_process_leaves_it_alone_too(
     thread.flush(60)
     monkeypatch.setattr(checkpoints, "REST", 10**6)
     tried = threading.Event()
-    monkeypatch.setattr(other._handles.changes.log._checkpoints, "_write_now", lambda *_, **__: tried.set())
+    monkeypatch.setattr(other._internals.handles.changes.log._checkpoints, "_write_now", lambda *_, **__: tried.set())
     write(table, *range(11, 15))
     write(other, 15)
     assert not tried.is_set()

@@ -44,8 +44,8 @@ RESEND = BEGIN + (
 )
 MAINTENANCE = BEGIN + (
     "for number in range(3): table.fold(); table.upsert([{'id': 300 + number, 'v': 'x'}])\n"
-    "table._handles.changes.log.trim_if_due()\n"
-    "table._handles.base.log.trim_if_due()\n"
+    "table._internals.handles.changes.log.trim_if_due()\n"
+    "table._internals.handles.base.log.trim_if_due()\n"
     "print(json.dumps(table.vacuum(1, dry_run=False).files))"
 )
 TAKE_LEASE = BEGIN + 'print(json.dumps(leases.acquire(lake._runtime, "cycle", "theirs", 60)[0]))'
@@ -71,7 +71,7 @@ def made(path: Path) -> Lake:
 
 
 def txns_in_checkpoint(lake: Lake, which: str = "changes") -> set[str]:
-    log = getattr(lake.table("a.t")._handles, which).log
+    log = getattr(lake.table("a.t")._internals.handles, which).log
     newest = log._commits.listing().checkpoints[-1]
     stored = pq.read_table(log._commits.live / checkpoint_name(newest), columns=["txn"]).column("txn")
     return {txn["appId"] for txn in stored.drop_null().to_pylist()}
@@ -189,7 +189,7 @@ def test_a_checkpoint_leaves_out_what_is_forgotten_and_nothing_else(path: Path) 
         for number in range(6):
             table.upsert([{"id": number, "v": "x"}], batch_id=f"b{number}")
         table.delete([0])
-        before, log = table.to_arrow().sort_by("id"), table._handles.changes.log
+        before, log = table.to_arrow().sort_by("id"), table._internals.handles.changes.log
         names = forgotten_at(log._commits, 10**15, lambda txns, log_ms: forgettable(txns, log_ms, remembered_min=2))
         assert names == {f"lithify.batch.b{number}" for number in range(4)}
         checkpoint_without(log._commits, log.version, names)
@@ -204,7 +204,7 @@ def test_a_checkpoint_leaves_out_what_is_forgotten_and_nothing_else(path: Path) 
 
 def test_a_table_that_was_made_to_forget_by_the_clock_is_told_not_to(path: Path) -> None:
     with made(path) as lake:
-        handles = lake.table("a.t")._handles
+        handles = lake.table("a.t")._internals.handles
         before = LogChange({"operation": "as it was"}, properties={RETENTION: "interval 30 days"})
         handles.changes.log.try_commit(before, Intent("x"))
         for number in range(4):

@@ -52,7 +52,7 @@ def at(folder: Path) -> Iterator[Callable[..., Attempt]]:
         with Lake(folder / "lake") as lake:
             lake.create_table("a.t", SCHEMA, key="id")
         lakes.append(Lake(folder / "lake", settings=Settings(**settings), store=store or LocalStorage()))
-        return Attempt(lakes[0], lakes[0].table("a.t")._handles.changes.log)
+        return Attempt(lakes[0], lakes[0].table("a.t")._internals.handles.changes.log)
 
     yield made
     for lake in lakes:

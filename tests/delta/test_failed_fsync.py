@@ -72,7 +72,7 @@ def run(disk: Disk, root: Path, folder: Path, another: bool) -> str | None:
                         lake.close()
                         lake = Lake(root / "lake", settings=SETTINGS)
             if disk.failed is not None:
-                lake.table("a.t")._handles.changes.log.trim_if_due()
+                lake.table("a.t")._internals.handles.changes.log.trim_if_due()
                 left = disk.strict(folder / f"cut-{disk.file_syncs}")
                 try:
                     if (found := rows_after(left)) != STATES[number]:
@@ -176,7 +176,7 @@ def test_a_checkpoint_whose_fsync_failed_carries_no_log(folder: Path) -> None:
     path = folder / "lake"
     with Lake(path, settings=Settings(checkpoint_every=1000)) as lake:
         table = lake.create_table("a.t", SCHEMA, key="id")
-        log = table._handles.changes.log
+        log = table._internals.handles.changes.log
         for key in range(4):
             table.upsert(rows(key))
         log._store = log._commits.store = failing = FailsOnce(".checkpoint.parquet")

@@ -272,7 +272,7 @@ def test_an_adopted_base_is_left_alone(folder: Path) -> None:
         for number in range(1, 7):
             table.upsert([{"id": number}], missing="null")
             table.fold()
-        base, changes = table._handles.base.log, table._handles.changes.log
+        base, changes = table._internals.handles.base.log, table._internals.handles.changes.log
         for log in (base, changes):
             log.now_ms = lambda: later(1000)
             log.trim_if_due()
@@ -477,7 +477,7 @@ def test_checkpoints_stay_small_over_many_writes_and_folds(folder: Path) -> None
     sizes, tombstones = [], []
     with Lake(path, settings=Settings(checkpoint_every=5)) as lake:
         table = lake.create_table("a.t", SCHEMA, key="id")
-        assert "delta.deletedFileRetentionDuration" not in table._handles.base.log.properties
+        assert "delta.deletedFileRetentionDuration" not in table._internals.handles.base.log.properties
         for number in range(44):
             table.upsert([{"id": number}], missing="null")
             if number % 4 == 3:
@@ -498,7 +498,7 @@ def test_writing_alone_keeps_the_log_short(folder: Path) -> None:
     options = {"checkpoint_every": 2, "log_commits_max": 100}
     with Lake(path) as lake:
         table = lake.create_table("a.t", SCHEMA, key="id", options=options)
-        table._handles.changes.log.now_ms = lambda: later(2)
+        table._internals.handles.changes.log.now_ms = lambda: later(2)
         for number in range(300):
             table.upsert([{"id": number % 7}], missing="null")
         found = listing(path)

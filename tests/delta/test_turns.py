@@ -28,7 +28,7 @@ def two(folder: Path) -> Iterator[tuple[Table, Table]]:
 
 
 def log_of(table: Table) -> DeltaLog:
-    return table._handles.changes.log
+    return table._internals.handles.changes.log
 
 
 def ids(table: Table) -> list[int]:

@@ -387,11 +387,11 @@ def test_what_a_key_was_for_is_known_as_long_as_the_key(client: TestClient, lake
     table.set_options({"checkpoint_every": 2})
     for number in range(8):
         table.upsert([{"id": 100 + number}])
-    log = table._handles.changes.log
+    log = table._internals.handles.changes.log
     for _ in range(2):
         log.trim(log.now_ms() + 10 * 86_400_000, retain_hours=1, commits_max=1)
     with Lake(lake.path) as anew:
-        changes = anew.table("shop.orders")._handles.changes
+        changes = anew.table("shop.orders")._internals.handles.changes
         with pytest.raises(NotFound):
             changes.record_of_seq(changes.log.txn("lithify.batch.feed-1") or 0)
 

@@ -51,7 +51,7 @@ def table(folder: Path) -> Iterator[Table]:
 
 def read(table: Table, where: str) -> tuple[int, list[int]]:
     """Files read, and ids found."""
-    lake = table._handles.runtime.serving
+    lake = table._internals.handles.runtime.serving
     uses = lake.explain(
         "SELECT id FROM s.t WHERE " + where, lambda *_: table._internals.opened.planned(), lambda: {"s": {"t"}}
     )
@@ -88,7 +88,7 @@ def test_counts_and_bounds_know_of_the_nulls(table: Table) -> None:
 
     counts = table.to_arrow(columns=["price", "x", "id"])
     answer = "SELECT count(price) AS p, count(x) AS x, count(*) AS n, min(note) AS least FROM s.t"
-    lake = table._handles.runtime.serving
+    lake = table._internals.handles.runtime.serving
     rows = lake.sql(answer, lambda *_: table._internals.opened.planned(), lambda: {"s": {"t"}}).to_pylist()
 
     assert rows == [{"p": counts.num_rows - counts.column("price").null_count, "x": 0, "n": 500, "least": "a"}]

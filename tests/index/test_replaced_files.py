@@ -129,7 +129,7 @@ def test_looking_again_takes_a_bounded_share_of_the_time(folder: Path, cost_s: f
 
     with Lake(folder / "lake", settings=QUIET) as lake:
         table = lake.table("a.t")
-        coverage = table._reader._base_coverage(table.snapshot())
+        coverage = table._internals.reader._base_coverage(table.snapshot())
         tags = entry_tags.EntryTags(table.base_path, lambda: now_s, tag_at)
         while now_s < 1_020:
             tags.look_again(coverage)
@@ -142,7 +142,7 @@ def test_looking_again_takes_a_bounded_share_of_the_time(folder: Path, cost_s: f
 def test_a_round_that_has_not_ended_keeps_nothing_alive(folder: Path) -> None:
     with Lake(folder / "lake", settings=QUIET) as lake:
         table = lake.table("a.t")
-        coverage = Coverage(table._reader._base_part(table.snapshot()).arrays, table.snapshot().schema)
+        coverage = Coverage(table._internals.reader._base_part(table.snapshot()).arrays, table.snapshot().schema)
         tags = entry_tags.EntryTags(table.base_path)
         tags._rounds[coverage] = coverage.tagged()
         gone = weakref.ref(coverage)
@@ -208,7 +208,7 @@ def test_files_of_folds_and_compactions_are_bound_too(folder: Path) -> None:
         table.upsert([{"id": 5_000}])
         table.fold()
         table.compact()
-        view = table._handles.base_index.look(lambda sidecar: sidecar.view())
+        view = table._internals.handles.base_index.look(lambda sidecar: sidecar.view())
         assert view is not None
         for live in view.blocks:
             assert bool((live.block.tags[live.live] != 0).all())

@@ -65,11 +65,14 @@ def report(table: Table, predicate: Predicate | None, as_of: int | None = None) 
 
 
 def fallbacks(table: Table, cause: str) -> float:
-    return table._runtime.counters.registry.get_sample_value("lithify_index_fallbacks_total", {"cause": cause}) or 0
+    return (
+        table._internals.runtime.counters.registry.get_sample_value("lithify_index_fallbacks_total", {"cause": cause})
+        or 0
+    )
 
 
 def failures(table: Table) -> float:
-    return table._runtime.counters.registry.get_sample_value("lithify_index_failures_total") or 0
+    return table._internals.runtime.counters.registry.get_sample_value("lithify_index_failures_total") or 0
 
 
 # -- kept by whoever commits
@@ -299,9 +302,11 @@ def test_an_entry_of_a_file_with_another_size_is_not_believed(table: Table, expe
     snapshot = table.snapshot()
     wrong = footer_of(read_footer(index.data / snapshot.base[0].path), "a footer")
     entries = [entry_of(wrong, file.path, file.size_bytes + 1) for file in snapshot.base]
-    create_index(table._runtime.store, index.path, table._internals.incarnation, snapshot.base_version, entries)
+    create_index(
+        table._internals.runtime.store, index.path, table._internals.incarnation, snapshot.base_version, entries
+    )
 
-    with Lake(table._runtime.root, settings=SETTINGS) as other:
+    with Lake(table._internals.runtime.root, settings=SETTINGS) as other:
         assert wrong_answers(other.table("a.t"), expected) == []
 
 
@@ -311,7 +316,7 @@ def test_a_file_that_stands_twice_in_the_index_counts_once(table: Table, expecte
     assert entries is not None
     index.add(snapshot.base_version, [entries])
 
-    with Lake(table._runtime.root, settings=SETTINGS) as other:
+    with Lake(table._internals.runtime.root, settings=SETTINGS) as other:
         again = other.table("a.t")
         assert report(again, None).groups_total == 3 * FILES
         assert wrong_answers(again, expected) == []
@@ -561,7 +566,7 @@ def test_a_filter_does_not_bring_an_older_version_back(folder: Path, resolve_row
         by_value = table._internals.opened.planned().plan(Compare("v", "=", "late"))
         by_key = table._internals.opened.planned().plan(both([Compare("id", "<", 20), Compare("v", "=", "late")]))
 
-        serving = table._runtime.serving
+        serving = table._internals.runtime.serving
         assert serving.read(by_value, where="v = 'late'").num_rows == 0
         assert serving.read(by_key, where="v = 'late' and id < 20").num_rows == 0
         assert by_key.pruning is not None
@@ -582,7 +587,7 @@ def test_without_an_order_any_filter_prunes_what_is_merged_later(folder: Path) -
         assert plan.overlay is None
         assert plan.pruning is not None
         assert plan.pruning.groups_read == 1
-        found = table._runtime.serving.read(plan, where="v < 'row 001000'")
+        found = table._internals.runtime.serving.read(plan, where="v < 'row 001000'")
         assert found.num_rows == 1_000
 
 
@@ -760,7 +765,7 @@ def test_a_large_build_is_left_to_tasks(table: Table, folder: Path, monkeypatch:
             tasks.append(len(given))
             return pickle.loads(pickle.dumps(super().run(function, pickle.loads(pickle.dumps(given)))))
 
-    object.__setattr__(table._runtime, "compute", Elsewhere())
+    object.__setattr__(table._internals.runtime, "compute", Elsewhere())
     built = table.build_index()
 
     assert tasks == [2, 1]
@@ -775,7 +780,9 @@ def test_a_check_finds_entries_that_are_not_what_the_file_says(table: Table) -> 
     right, _ = table_index.read_entries(index.data, [first])
     assert right is not None
     entries = [right, entry_of(wrong, second.path, second.size_bytes), entry_of(wrong, "gone.parquet", 5)]
-    create_index(table._runtime.store, index.path, table._internals.incarnation, snapshot.base_version, entries)
+    create_index(
+        table._internals.runtime.store, index.path, table._internals.incarnation, snapshot.base_version, entries
+    )
 
     found = table.check_index()
 

@@ -86,7 +86,7 @@ def test_a_part_of_the_footer_leads_to_the_same_rows(table: Table, key: int, mon
     assert parts == [source.path]  # the second read finds it kept
 
     monkeypatch.setattr(footer_cache, "read_part", lambda *given: None)
-    table._runtime.serving.footers.forget()
+    table._internals.runtime.serving.footers.forget()
     assert with_parts == found(table, key)
     assert f"'id': {key}" in with_parts[0]
 

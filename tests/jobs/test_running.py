@@ -23,7 +23,7 @@ class Work:
     """A job that writes one file, and commits that it did."""
 
     def __init__(self, lake: Lake) -> None:
-        self.lake, self.handles = lake, lake.table("a.t")._handles
+        self.lake, self.handles = lake, lake.table("a.t")._internals.handles
         self.folder: Path | None = None
 
     def write(self, run: jobs.RunningJob) -> None:

@@ -56,7 +56,7 @@ def check_whole(lake: Lake, columns: pa.Schema, row: dict[str, Any]) -> None:
     """One schema, in both logs, that takes rows and folds them."""
     table = lake.table("a.t")
     assert table.schema.names == columns.names
-    assert table._handles.base.log.columns().names == columns.names
+    assert table._internals.handles.base.log.columns().names == columns.names
     table.upsert([row])
     table.fold()
     assert table.to_arrow().to_pylist() == [row]

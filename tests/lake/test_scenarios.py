@@ -148,7 +148,7 @@ def test_a_reader_in_flight_keeps_its_snapshot(lake: Lake) -> None:
     table.append(orders(3))
     table.fold()
 
-    serving = table._runtime.serving
+    serving = table._internals.runtime.serving
     assert sorted(serving.read(before, ["id"]).column("id").to_pylist()) == [1, 2]
     assert sorted(table.to_arrow(["id"]).column("id").to_pylist()) == [2, 3]
 

@@ -462,11 +462,11 @@ def test_changes_and_feed_show_the_columns_of_now(table: Table) -> None:
 def test_a_program_that_does_not_know_changed_columns_refuses_the_table(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert table._handles.changes.log.properties[FORMAT_PROPERTY] == "1"
+    assert table._internals.handles.changes.log.properties[FORMAT_PROPERTY] == "1"
     table.drop_column("note")
-    assert table._handles.changes.log.properties[FORMAT_PROPERTY] == str(COLUMNS_FORMAT)
+    assert table._internals.handles.changes.log.properties[FORMAT_PROPERTY] == str(COLUMNS_FORMAT)
     monkeypatch.setattr("lithify.core.schema.FORMAT_MAX", COLUMNS_FORMAT - 1)
-    with Lake(table._runtime.root) as older, pytest.raises(InvalidRequest, match="newer Lithify"):
+    with Lake(table._internals.runtime.root) as older, pytest.raises(InvalidRequest, match="newer Lithify"):
         older.table("s.t").to_arrow()
 
 

@@ -171,6 +171,6 @@ def test_metrics_have_it_without_a_look_at_any_log(lake: Lake) -> None:
     table, told = lake.table("a.t"), Metrics(lake).registry.get_sample_value
     written(table)
     assert told("lithify_removed_bytes") == 0
-    TableMaintenance(table._handles, Reader(table._handles)).trim()
+    TableMaintenance(table._internals.handles, Reader(table._internals.handles)).trim()
     assert (told("lithify_removed_bytes") or 0) > 0
     assert (told("lithify_write_amplification") or 0) > 0

@@ -191,7 +191,9 @@ def test_a_version_whose_changes_were_merged_stays_readable(folder: Path, clock:
         for number in range(3):
             table.upsert(rows(number))
         snapshot = table.snapshot()
-        ChangeMerger(table._handles, table._reader).run(MinorPlan("a.t", snapshot.changes, "", "", 0))
+        ChangeMerger(table._internals.handles, table._internals.reader).run(
+            MinorPlan("a.t", snapshot.changes, "", "", 0)
+        )
         del snapshot
         clock.jump(hours=2)
 
@@ -208,10 +210,10 @@ def test_a_removal_that_has_left_the_log_is_long_past(folder: Path, clock: Clock
             table.upsert(rows(number % 3, v=str(number)))
             table.fold()
         clock.jump(hours=200)
-        for log in (table._handles.changes.log, table._handles.base.log):
+        for log in (table._internals.handles.changes.log, table._internals.handles.base.log):
             log.refresh()
             log.trim(clock.now_ms(), 1, 1)
-        assert table._handles.changes.log.versions()[0] > 0
+        assert table._internals.handles.changes.log.versions()[0] > 0
 
         report = table.vacuum(dry_run=False)
 

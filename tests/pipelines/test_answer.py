@@ -36,7 +36,7 @@ def test_a_key_may_come_twice_only_among_rows_that_arrive() -> None:
 
 def test_what_a_run_that_died_had_set_aside_goes_when_the_next_one_sets_nothing_aside(folder: Path) -> None:
     with Lake(folder / "lake") as lake:
-        handles = lake.create_table("a.target", pa.schema([("id", pa.int64())]), key="id")._handles
+        handles = lake.create_table("a.target", pa.schema([("id", pa.int64())]), key="id")._internals.handles
         rows = pa.table({"id": [1]})
         aside = pa.table({"id": [2], FAILED: ["does not hold: small"]})
         count, aside_folder = keep_aside(handles, "p-1-rows", Judged(rows, aside, 1))
@@ -62,7 +62,7 @@ def test_a_group_of_zero_is_that_of_minus_zero_too() -> None:
 def test_records_set_aside_before_stay_until_those_of_the_next_attempt_are_there(folder: Path) -> None:
     """A rival may have committed the same portion, and died before or after us: its records are the same."""
     with Lake(folder / "lake") as lake:
-        handles = lake.create_table("a.target", pa.schema([("id", pa.int64())]), key="id")._handles
+        handles = lake.create_table("a.target", pa.schema([("id", pa.int64())]), key="id")._internals.handles
         aside_folder = handles.folder / "quarantine" / "p-1"
         set_aside(handles, "p-1", [{"why": "small", "record": "{}"}])
 

@@ -61,7 +61,7 @@ def test_a_list_that_is_built_holds_the_version_still(lake: Lake, monkeypatch: p
     table.upsert(rows(1))
     table.fold()
     live_files.newest_known.clear()
-    log = DeltaLog.open(table._handles.base_folder, LocalStorage())
+    log = DeltaLog.open(table._internals.handles.base_folder, LocalStorage())
     taken: list[bool] = []
 
     def looked_at(*arguments: Any) -> Iterator[DataFile]:
@@ -78,7 +78,7 @@ def test_a_list_that_is_built_holds_the_version_still(lake: Lake, monkeypatch: p
 
 def test_files_are_taken_over_from_version_to_version(lake: Lake) -> None:
     table = lake.create_table("a.t", SCHEMA, key="id")
-    base = table._handles.base
+    base = table._internals.handles.base
     for start in range(0, 3000, 1000):
         table.append(pa.table({"id": range(start, start + 1000), "v": ["x"] * 1000}))
     table.fold()
@@ -89,14 +89,14 @@ def test_files_are_taken_over_from_version_to_version(lake: Lake) -> None:
 
     assert len(before.keys() & after.keys()) == 2
     assert all(after[path] is before[path] for path in before.keys() & after.keys())
-    assert told(base.log) == newly_told(table._handles.base_folder)
+    assert told(base.log) == newly_told(table._internals.handles.base_folder)
     assert base.log.files(()) is base.log.files(["id"])
     table.delete(list(range(3000)))
     table.fold()
     assert table.snapshot().base == base.log.files(()) == ()
     table.upsert(rows(1))
     table.fold()
-    assert told(base.log) == newly_told(table._handles.base_folder)
+    assert told(base.log) == newly_told(table._internals.handles.base_folder)
 
 
 def test_a_list_asked_for_without_bounds_first_gets_them_later(lake: Lake) -> None:
@@ -104,7 +104,7 @@ def test_a_list_asked_for_without_bounds_first_gets_them_later(lake: Lake) -> No
     table.upsert(rows(1, 5))
     table.fold()
     live_files.newest_known.clear()
-    log = DeltaLog.open(table._handles.base_folder, LocalStorage())
+    log = DeltaLog.open(table._internals.handles.base_folder, LocalStorage())
     assert log.files(())[0].bound("id") == (None, None, None)
     assert log.files(["id"])[0].bound("id") == (1, 5, 0)
     assert log.files(["v"])[0].bound("id") == (1, 5, 0)
@@ -135,8 +135,8 @@ def test_the_past_is_told_with_files_of_the_present(lake: Lake) -> None:
     table.fold()
     table.snapshot()
 
-    log = table._handles.base.log.at(past.base_version)
-    assert told(log) == newly_told(table._handles.base_folder, past.base_version)
+    log = table._internals.handles.base.log.at(past.base_version)
+    assert told(log) == newly_told(table._internals.handles.base_folder, past.base_version)
     assert table.to_arrow(as_of=past.seq).to_pylist() == rows(1)
 
 
@@ -156,7 +156,7 @@ def test_handles_share_what_they_know(lake: Lake) -> None:
 
 def test_rows_of_folded_changes_are_not_kept(lake: Lake) -> None:
     table = lake.create_table("a.t", SCHEMA, key="id")
-    reader = table._reader
+    reader = table._internals.reader
     table.upsert(rows(1))
     seq = table.upsert(rows(2)).seq
     assert table.to_arrow().num_rows == 2
@@ -233,7 +233,7 @@ def test_a_snapshot_that_a_handle_keeps_for_the_next_reader_does_not_stop_vacuum
     table = lake.create_table("a.t", SCHEMA, key="id")
     table.upsert(rows(1))
     table.fold()
-    handles = Handles(lake._runtime, table._handles.name)
+    handles = Handles(lake._runtime, table._internals.handles.name)
     old = {file.path for file in handles.snapshot().base}
     table.upsert(rows(1, v="y"))
     table.fold()
@@ -247,7 +247,7 @@ def test_a_snapshot_that_a_handle_keeps_for_the_next_reader_does_not_stop_vacuum
 def test_a_change_file_is_read_and_counted_once_however_many_ask(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     table = lake.create_table("a.t", SCHEMA, key="id")
     table.upsert(rows(1))
-    snapshot, reader = table.snapshot(), table._reader
+    snapshot, reader = table.snapshot(), table._internals.reader
     read, times, another = reader_module.read, list[Path](), threading.Event()
 
     def counted(path: Path, columns: pa.Schema, **options: Any) -> pa.Table:

@@ -518,7 +518,7 @@ def test_an_idle_table_whose_log_was_trimmed_goes_on_from_its_newest_seq(folder:
         for level in range(1, 9):  # commits that repeat seq 5
             table.set_options({"compression_level": level})
         clock.jump(hours=48)
-        for log in (table._handles.changes.log, table._handles.base.log):
+        for log in (table._internals.handles.changes.log, table._internals.handles.base.log):
             log.trim(clock.now_ms(), retain_hours=24, commits_max=10_000)
         with pytest.raises(NotFound, match="no longer in its log"):
             table.to_arrow(as_of=5)

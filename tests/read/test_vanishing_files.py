@@ -58,7 +58,7 @@ def lake(made: Path, folder: Path) -> Iterator[Lake]:
 def file_with(lake: Lake, id: int) -> Path:
     table = lake.table("a.t")
     files = [file for file in table.snapshot().base if file.bound("id").low <= id <= file.bound("id").high]
-    return table._handles.base_folder / files[0].path
+    return table._internals.handles.base_folder / files[0].path
 
 
 def scanned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +98,7 @@ def test_no_read_passes_over_a_file(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, door: str, id: int, moment: str, harm: str
 ) -> None:
     expected, path = READS[door](lake), file_with(lake, id)
-    lake.table("a.t")._reader.forget_plans()
+    lake.table("a.t")._internals.reader.forget_plans()
     if moment == "before listing":
         scanned(monkeypatch)
     happened = MOMENTS[moment](monkeypatch, path, lambda: HARMS[harm](path))
@@ -122,7 +122,7 @@ def test_a_read_of_the_head_is_planned_anew(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, door: str, moment: str
 ) -> None:
     expected = READS[door](lake)
-    lake.table("a.t")._reader.forget_plans()
+    lake.table("a.t")._internals.reader.forget_plans()
     if moment == "before listing":
         scanned(monkeypatch)
     happened = MOMENTS[moment](monkeypatch, file_with(lake, 7), lambda: move_on(lake.path, "a.t"))
@@ -133,8 +133,8 @@ def test_a_read_of_the_head_is_planned_anew(
 
 def test_pending_changes_that_are_gone_are_looked_for_in_base(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     expected, table = READS["sql"](lake), lake.table("a.t")
-    table._reader._changes.clear()
-    table._reader.forget_plans()
+    table._internals.reader._changes.clear()
+    table._internals.reader.forget_plans()
     happened = Once(lambda: move_on(lake.path, "a.t"))
     real = reader_module._solid
 
@@ -234,7 +234,7 @@ def test_a_query_apart_fails_with_its_file(unresolved: Lake, monkeypatch: pytest
 
 def test_a_query_apart_is_planned_anew(unresolved: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = unresolved.query(APART).rows
-    unresolved.table("a.t")._reader.forget_plans()
+    unresolved.table("a.t")._internals.reader.forget_plans()
     happened = after_planning(monkeypatch, file_with(unresolved, 7), lambda: move_on(unresolved.path, "a.t"))
 
     assert unresolved.query(APART).rows == expected
@@ -283,7 +283,7 @@ def test_a_contest_is_not_decided_without_a_file(folder: Path, monkeypatch: pyte
         table.upsert(rows(1007, v="a"))
         expected, path = READS["sql"](lake), file_with(lake, 1007)
         copy = SavedFile(path)
-        table._reader.forget_plans()
+        table._internals.reader.forget_plans()
         with monkeypatch.context() as harmed:
             happened = before_listing(harmed, path, path.unlink)
             with pytest.raises(Corruption, match=f"{path} is missing"):

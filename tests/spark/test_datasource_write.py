@@ -177,7 +177,7 @@ def test_a_spool_that_cannot_be_removed_does_not_fail_a_write_that_is_committed(
         writer.commit(messages)
 
     assert sorted(table.to_arrow().column("id").to_pylist()) == [1, 2]
-    (left,) = jobs.unfinished(table._runtime, table.name)
+    (left,) = jobs.unfinished(table._internals.runtime, table.name)
     assert left.kind == spool.KIND
 
 
@@ -222,7 +222,7 @@ def test_the_same_batch_id_writes_once(lake: Lake, orders: Table) -> None:
 
 
 def test_a_spool_outlives_the_process_that_began_it_and_goes_with_its_owner(lake: Lake, orders: Table) -> None:
-    runtime = orders._runtime
+    runtime = orders._internals.runtime
     this = Owner.this_process()
     alive = spool.begin(orders._internals, Owner(this.host, 1, ""))
     dead = spool.begin(orders._internals, Owner(this.host, 2**22 + 1, "never"))

@@ -347,7 +347,7 @@ def test_what_vacuum_has_removed_means_the_whole_source(shop: Lake) -> None:
     orders.upsert([order(2, 7)])
     orders.delete([1])
     orders.fold()
-    for file in (orders._handles.folder / "changes").glob("write-*.parquet"):
+    for file in (orders._internals.handles.folder / "changes").glob("write-*.parquet"):
         file.unlink()  # as a vacuum would when its time has come
 
     step = pipeline.run().steps[0]

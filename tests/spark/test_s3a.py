@@ -208,7 +208,7 @@ def is_told_of_harm(address: str, cache: str, kind: str) -> None:
             with pytest.raises(Exception, match=path.name):
                 waiting.toArrow()
             storage_of(path).put(path, whole)
-            table._reader.forget_plans()
+            table._internals.reader.forget_plans()
             with pytest.MonkeyPatch.context() as patch:
                 done = harmed_after_the_first_look(patch, path, kind)
                 with pytest.raises((Corruption, NotFound), match=path.name):

@@ -56,11 +56,11 @@ def filled(lake: Lake) -> Table:
 
 def base_file(table: Table, id: int) -> Path:
     files = [file for file in table.snapshot().base if file.bound("id").low <= id <= file.bound("id").high]
-    return table._handles.base_folder / files[0].path
+    return table._internals.handles.base_folder / files[0].path
 
 
 def change_file(table: Table, id: int) -> Path:
-    return table._handles.folder / "changes" / table.snapshot().changes[0].path
+    return table._internals.handles.folder / "changes" / table.snapshot().changes[0].path
 
 
 def collected(frame: DataFrame) -> list[dict[str, Any]]:
@@ -102,8 +102,8 @@ def test_no_frame_is_made_without_a_file(table: Table, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("moment", ["after planning", "before listing"])
 def test_a_frame_of_the_head_is_planned_anew(table: Table, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     expected = as_rows(table.to_arrow())
-    table._reader.forget_plans()
-    lake = table._handles.folder.parents[1]
+    table._internals.reader.forget_plans()
+    lake = table._internals.handles.folder.parents[1]
     happened = MOMENTS[moment](monkeypatch, base_file(table, 7), lambda: move_on(lake, "a.t"))
     assert collected(table.to_spark()) == expected
     assert happened.done
@@ -113,7 +113,7 @@ def test_a_frame_of_the_head_is_planned_anew(table: Table, monkeypatch: pytest.M
 @pytest.mark.parametrize("part", ["rows.parquet", "filter.parquet"])
 def test_an_overlay_that_was_swept_is_an_error(table: Table, part: str) -> None:
     frame = table.to_spark()
-    (laid_down,) = table._handles.folder.glob(f"index/overlay-*/{part}")
+    (laid_down,) = table._internals.handles.folder.glob(f"index/overlay-*/{part}")
     laid_down.unlink()
     with pytest.raises(Exception, match=part):
         collected(frame)

@@ -62,6 +62,6 @@ def test_no_snapshot_is_held_by_what_is_kept(lake: Lake) -> None:
     lake.sql("select v from a.t where v > 3")
     lake.table("a.t").upsert([{"id": 3, "v": 1}])
     lake.sql("select v from a.t where v > 4")
-    lake.table("a.t")._reader.forget_plans()
+    lake.table("a.t")._internals.reader.forget_plans()
     gc.collect()
     assert live_snapshots(lake.table("a.t")._internals.incarnation) == []

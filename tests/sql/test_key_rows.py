@@ -116,7 +116,7 @@ def test_pending_changes_count_and_the_index_leaves_row_groups_out(lake: Lake) -
     table.upsert([{"k": 5, "v": "new"}, {"k": 300_000, "v": "new"}])
     table.delete([100_000])
 
-    reader, snapshot = table._reader, table.snapshot()
+    reader, snapshot = table._internals.reader, table.snapshot()
     keys = pa.table({"k": [5, 6, 100_000, 300_000, 300_001]})
     plan = reader.plan_for(snapshot, [keys], ["v"])
     found = lake._internals.runtime.serving.key_queries.matching(plan, [keys], ["k", "v"])

@@ -205,7 +205,7 @@ def test_far_times_are_keys_and_order(folder: Any) -> None:
     ],
 )
 def test_types_of_constants_and_of_what_is_made_of_them(sentinels: Table, query: str, kinds: list[pa.DataType]) -> None:
-    assert sentinels._handles.runtime.serving.sql(query, lambda *_: None, dict).schema.types == kinds
+    assert sentinels._internals.handles.runtime.serving.sql(query, lambda *_: None, dict).schema.types == kinds
 
 
 ARITHMETIC = [

@@ -26,7 +26,7 @@ LIMITS = LogLimits(2, retain_hours=24, commits_max=24, live_commits_min=4, live_
 def opened(path: Path | str, store: LocalStorage | None = None, limits: LogLimits = LIMITS) -> Iterator[Table]:
     with Lake(path, settings=SETTINGS, store=store) as lake:
         table = lake.table("a.t")
-        table._handles.changes.log.limits = lambda: limits
+        table._internals.handles.changes.log.limits = lambda: limits
         yield table
 
 
@@ -39,7 +39,7 @@ def build(path: Path, writes: int) -> None:
 
 
 def log_of(table: Table) -> DeltaLog:
-    return table._handles.changes.log
+    return table._internals.handles.changes.log
 
 
 def trim(path: Path | str, store: LocalStorage | None = None) -> TrimReport:

@@ -52,7 +52,7 @@ def create(lake: Lake, name: str = "a.t", files: int = FILES, **options: Any) ->
 
 
 def index_of(table: Table) -> TableIndex:
-    return table._handles.base_index
+    return table._internals.handles.base_index
 
 
 def read(plan: ReadPlan) -> list[dict[str, Any]]:

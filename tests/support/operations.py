@@ -133,8 +133,8 @@ def _first_loads(lake: Lake) -> None:
 
 def _checkpoint_due(lake: Lake) -> None:
     table = lake.create_table("a.t", SCHEMA, key="id")
-    while table._handles.changes.log.version % SETTINGS.checkpoint_every != SETTINGS.checkpoint_every - 1:
-        table.upsert(rows(1, table._handles.changes.log.version))
+    while table._internals.handles.changes.log.version % SETTINGS.checkpoint_every != SETTINGS.checkpoint_every - 1:
+        table.upsert(rows(1, table._internals.handles.changes.log.version))
 
 
 def _another(lake: Lake) -> None:
@@ -246,7 +246,9 @@ def _bulk(lake: Lake) -> Any:
     def produce(schema: TableSchema, root: str, folder: str) -> Files:
         return [(file, Op.UPSERT) for file in write_batches(iter(batch.to_batches()), WriteTask(schema, root, folder))]
 
-    return write_files(lake.table("a.t")._handles, Write("upsert", conditions=conditions_of("bulk-1")), produce)
+    return write_files(
+        lake.table("a.t")._internals.handles, Write("upsert", conditions=conditions_of("bulk-1")), produce
+    )
 
 
 def _minor(lake: Lake) -> None:
@@ -278,7 +280,7 @@ def _load(lake: Lake) -> Any:
     data = pa.table({"id": ids, "v": ["b"] * 5_000})
     bounds = Bounds(file_bytes=20_000, run_bytes=20_000, range_bytes=20_000, held_bytes_max=20_000)
     write = Write("upsert", conditions=conditions_of("load-1"))
-    return load(lake.table("a.t")._handles, iter(data.to_batches(max_chunksize=1_000)), write, bounds=bounds)
+    return load(lake.table("a.t")._internals.handles, iter(data.to_batches(max_chunksize=1_000)), write, bounds=bounds)
 
 
 def _ingest(lake: Lake) -> Any:
@@ -294,9 +296,9 @@ def _merge(lake: Lake) -> Any:
 
 def _checkpoint(lake: Lake) -> None:
     table = lake.table("a.t")
-    table._handles.changes.log.checkpoint(trim=True)
+    table._internals.handles.changes.log.checkpoint(trim=True)
     wait_for_checkpoints(60)
-    table._handles.changes.log.trim_if_due()
+    table._internals.handles.changes.log.trim_if_due()
 
 
 OPERATIONS = {

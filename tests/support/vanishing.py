@@ -116,8 +116,8 @@ def move_on(lake: Path, name: str) -> None:
 def remove_the_past(lake: Lake, name: str) -> None:
     """Not by vacuum, which spares the files of snapshots that readers of its own process hold."""
     table = lake.table(name)
-    snapshot, folder = table.snapshot(), table._handles.folder
-    live = {table._handles.base_folder / file.path for file in snapshot.base}
+    snapshot, folder = table.snapshot(), table._internals.handles.folder
+    live = {table._internals.handles.base_folder / file.path for file in snapshot.base}
     live |= {folder / "changes" / file.path for file in snapshot.changes}
     for path in [*folder.glob("base/**/part-*.parquet"), *folder.glob("changes/**/*.parquet")]:
         if path not in live and "_delta_log" not in path.parts and "_log_archive" not in path.parts:

@@ -52,7 +52,7 @@ def go_on(lake: Lake, clock: Clock) -> None:
         table.fold()
     clock.jump(hours=500)
     table.vacuum(1, dry_run=False)
-    for log in (table._handles.changes.log, table._handles.base.log):
+    for log in (table._internals.handles.changes.log, table._internals.handles.base.log):
         log.trim(clock.now_ms(), 1, 100)
 
 

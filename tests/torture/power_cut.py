@@ -221,7 +221,7 @@ def _vacuum(lake: Lake) -> None:
 def _trim(lake: Lake) -> None:
     with lake_with(LATER, lake.path, SETTINGS) as later:
         for name in later.tables():
-            handles = later.table(name)._handles
+            handles = later.table(name)._internals.handles
             for log in (handles.changes.log, handles.base.log):
                 log.now_ms = LATER.now_ms
                 log.trim_if_due()

@@ -47,7 +47,7 @@ def bulk(
         writer.write(batch.cast(schema.columns))
         return [(writer.close(Path(root)), Op.UPSERT)]
 
-    return write_files(table._handles, Write("upsert", {}, conditions), produce)
+    return write_files(table._internals.handles, Write("upsert", {}, conditions), produce)
 
 
 WAYS = {"small": small, "bulk": bulk}
@@ -115,13 +115,13 @@ def test_what_is_written_at_one_seq_is_not_written_at_another(table: Table, put:
 
 @both
 def test_rows_for_another_schema_are_refused_and_leave_no_file(table: Table, put: Put) -> None:
-    before = set(Path(table._handles.changes.log.path).rglob("*.parquet"))
+    before = set(Path(table._internals.handles.changes.log.path).rglob("*.parquet"))
 
     with pytest.raises(Conflict, match="look at the columns"):
         put(table, rows(1), *conditions_of(None, "another"))
 
     assert put(table, rows(2), *conditions_of(None, table.definition.fingerprint)).seq == 1
-    assert len(set(Path(table._handles.changes.log.path).rglob("*.parquet")) - before) == 1
+    assert len(set(Path(table._internals.handles.changes.log.path).rglob("*.parquet")) - before) == 1
 
 
 @both
@@ -151,7 +151,7 @@ def test_a_bulk_write_asks_again_when_its_files_are_written(table: Table) -> Non
     with pytest.raises(SeqMoved):
         bulk(table, rows(3), AtSeq(1), meanwhile=lambda: small(table, rows(8)))
     assert ids(table) == [7, 8]
-    assert not list(Path(table._handles.changes.log.path).rglob("part-*.parquet"))
+    assert not list(Path(table._internals.handles.changes.log.path).rglob("part-*.parquet"))
 
 
 @pytest.mark.parametrize("wrong", ["", 5, "x" * 1000])

@@ -326,10 +326,10 @@ def test_rules_are_shown_kept_and_make_a_table_of_a_newer_format(folder: Path) -
     with Lake(folder / "lake") as lake:
         table = lake.table("web.pages")
         assert table.definition.merge_rules == RULES
-        assert table._handles.changes.log.properties[FORMAT_PROPERTY] == "4"
+        assert table._internals.handles.changes.log.properties[FORMAT_PROPERTY] == "4"
         plain = lake.table("a.plain")
         assert plain.definition.merge_rules == {}
-        assert plain._handles.changes.log.properties[FORMAT_PROPERTY] == "1"
+        assert plain._internals.handles.changes.log.properties[FORMAT_PROPERTY] == "1"
         assert "sum" in table._repr_html_()
 
 

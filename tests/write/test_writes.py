@@ -155,7 +155,7 @@ def test_a_plan_that_was_overtaken_still_rewrites_only_what_it_must(lake: Lake) 
     for start in range(0, 5000, 1000):
         table.append(pa.table({"id": range(start, start + 1000), "v": ["x"] * 1000}))
     table.fold()
-    table._handles.base.log.files(())
+    table._internals.handles.base.log.files(())
     table.upsert([{"id": 1500, "v": "y"}])
     assert table.fold(dry_run=True).files_rewritten == 1
 

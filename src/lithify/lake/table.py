@@ -86,7 +86,7 @@ class Table(TableMethods["CompactPlan"]):
     """Rows that change. Get one from `Lake.table`."""
 
     def __init__(self, internals: TableInternals) -> None:
-        self._internals, self._runtime = internals, internals.runtime
+        self._internals = internals
 
     def __repr__(self) -> str:
         return f"Table({self.name!r})"
@@ -108,25 +108,17 @@ class Table(TableMethods["CompactPlan"]):
         return str(self._internals.name)
 
     @property
-    def _handles(self) -> Handles:
-        return self._internals.handles
-
-    @property
-    def _reader(self) -> Reader:
-        return self._internals.reader
-
-    @property
     def definition(self) -> TableSchema:
         """Columns, key, order_by, time and partition_by."""
-        return self._handles.schema()
+        return self._internals.handles.schema()
 
     @property
     def base_path(self) -> PurePath:
         """The plain Delta table that every other engine can read: the rows as of the last fold. A `Path`, or an address
         in a bucket.
         """
-        folder = self._handles.base_folder
-        return folder if self._runtime.store.remote else self._runtime.store.local(folder)
+        folder, store = self._internals.handles.base_folder, self._internals.runtime.store
+        return folder if store.remote else store.local(folder)
 
     # -- writing
 
@@ -227,13 +219,13 @@ class Table(TableMethods["CompactPlan"]):
     ) -> Commit:
         self._internals.check_schema(batch_id, schema_fingerprint)
         write = Write("delete", who(actor, reason), conditions_of(batch_id, schema_fingerprint))
-        schema = self._handles.changes.schema
+        schema = self._internals.handles.changes.schema
         parts = {Op.DELETE: keys_to_delete(keys, schema)}
         if at is not None:
             from lithify.write.allow_updates import allow_ordered_deletes
 
             parts = {Op.DELETE_AT: deletes_at(self.name, parts[Op.DELETE], at, schema)}
-            allow_ordered_deletes(self._handles, parts)
+            allow_ordered_deletes(self._internals.handles, parts)
         return self._internals.write(Request(write, parts))
 
     def delete_where(
@@ -327,7 +319,7 @@ class Table(TableMethods["CompactPlan"]):
 
     def set_options(self, values: Mapping[str, Any]) -> None:
         """Set options of this table; None goes back to the default."""
-        set_options(self._handles, values)
+        set_options(self._internals.handles, values)
 
     def _add_column(self, column: pa.Field, default: Any) -> None:
         from lithify.lake.columns import add_column
@@ -345,27 +337,27 @@ class Table(TableMethods["CompactPlan"]):
         """A view of the table that never changes, now or as of a seq or a time. Vacuum spares its files while this
         process holds it; `pin` spares them from other processes too.
         """
-        return self._handles.snapshot(as_of)
+        return self._internals.handles.snapshot(as_of)
 
     @contextmanager
     def pin(self, as_of: AsOf = None) -> Iterator[Snapshot]:
         """A snapshot whose files no vacuum of any process removes before the block ends: `with table.pin() as
         snapshot: table.to_spark(as_of=snapshot)`.
         """
-        with pinned(self._handles, as_of) as snapshot:
+        with pinned(self._internals.handles, as_of) as snapshot:
             yield snapshot
 
     def tag(self, name: str, as_of: AsOf = None) -> Tag:
         """Give a version a name: `as_of=name` reads it, however old it is, until `untag`. No vacuum takes its files."""
-        return tag(self._handles, name, as_of)
+        return tag(self._internals.handles, name, as_of)
 
     def tags(self) -> list[Tag]:
         """Versions that have a name."""
-        return Listed(tags(self._handles))
+        return Listed(tags(self._internals.handles))
 
     def untag(self, name: str) -> None:
         """Take a name away; the next vacuum may take what only that version needed."""
-        untag(self._handles, name)
+        untag(self._internals.handles, name)
 
     # -- records that were set aside
 
@@ -373,7 +365,7 @@ class Table(TableMethods["CompactPlan"]):
         """Records that loads, streams and pipelines have set aside, by name, oldest first."""
         from lithify.write.quarantine import sets_aside
 
-        return Listed(sets_aside(self._handles))
+        return Listed(sets_aside(self._internals.handles))
 
     def quarantined(self, name: str, limit: int = 100, after: int = 0) -> list[RecordSetAside]:
         """Those of one name: each as it came, where it stood, and why it is no row. `after`: pass over so many."""
@@ -382,7 +374,7 @@ class Table(TableMethods["CompactPlan"]):
         check_count("limit", limit, least=1, needed=True)
         check_count("after", after, needed=True)
         check_text("name", name)
-        return Listed(records_of(self._handles, name, limit, after)[0])
+        return Listed(records_of(self._internals.handles, name, limit, after)[0])
 
     def retry_quarantine(
         self, name: str, *, missing: MissingColumns | None = None, actor: str | None = None
@@ -402,7 +394,7 @@ class Table(TableMethods["CompactPlan"]):
         def before(batch_id: str) -> Commit | None:
             return self._internals.before(Write(operation, conditions=conditions_of(batch_id)))
 
-        return retry(self._handles, name, Door(write, before, refuses_missing(schema, missing)))
+        return retry(self._internals.handles, name, Door(write, before, refuses_missing(schema, missing)))
 
     def purge_quarantine(self, name: str | None = None, older_than_hours: float | None = None) -> list[SetAside]:
         """Delete those of one name, or all, or of these what was set aside so long ago; says what went. There is no way
@@ -413,7 +405,7 @@ class Table(TableMethods["CompactPlan"]):
         if name is not None:
             check_text("name", name)
         check_seconds("older_than_hours", older_than_hours, "hours")
-        return Listed(purge(self._handles, name, older_than_hours))
+        return Listed(purge(self._internals.handles, name, older_than_hours))
 
     def plan(self, as_of: AsOf = None) -> ReadPlan:
         """How a read of this snapshot goes: which files need no merge, which do, and what is pending."""
@@ -421,8 +413,8 @@ class Table(TableMethods["CompactPlan"]):
         def plan() -> ReadPlan:
             snapshot = self.snapshot(as_of)
             if as_of is not None:
-                self._handles.check_present(snapshot, to_read=True)
-            return self._reader.plan(snapshot)
+                self._internals.handles.check_present(snapshot, to_read=True)
+            return self._internals.reader.plan(snapshot)
 
         return look_again(plan)
 
@@ -442,7 +434,9 @@ class Table(TableMethods["CompactPlan"]):
         check_names("columns", columns)
         if where is not None:
             check_text("where", where)
-        return look_again(lambda: self._runtime.serving.read(self._internals.opened.planned(as_of), columns, where))
+        return look_again(
+            lambda: self._internals.runtime.serving.read(self._internals.opened.planned(as_of), columns, where)
+        )
 
     def head(self, rows: int = 10, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table:
         """Some fresh rows, in no particular order: as many as asked for, where there are so many."""
@@ -451,14 +445,14 @@ class Table(TableMethods["CompactPlan"]):
         if where is not None:
             check_text("where", where)
         return look_again(
-            lambda: self._runtime.serving.read(self._internals.opened.planned(), columns, where, limit=rows)
+            lambda: self._internals.runtime.serving.read(self._internals.opened.planned(), columns, where, limit=rows)
         )
 
     def count(self, where: str | None = None, as_of: AsOf = None) -> int:
         """How many fresh rows there are, or how many a condition holds for."""
         if where is not None:
             check_text("where", where)
-        return look_again(lambda: self._runtime.serving.count(self._internals.opened.planned(as_of), where))
+        return look_again(lambda: self._internals.runtime.serving.count(self._internals.opened.planned(as_of), where))
 
     def to_spark(
         self,
@@ -473,11 +467,11 @@ class Table(TableMethods["CompactPlan"]):
         """
         need("spark")
         check_names("columns", columns)
-        return self._internals.opened.frame(self._runtime.session(spark), as_of, where, columns)
+        return self._internals.opened.frame(self._internals.runtime.session(spark), as_of, where, columns)
 
     def changes(self, since: int = 0) -> pa.Table:
         """Every change after the token `since` (a seq), in commit order, with `_seq` and `_op`; folds add nothing."""
-        return incremental(self._handles, since)
+        return incremental(self._internals.handles, since)
 
     def position(self, as_of: AsOf = None) -> str:
         """How far the table has come, now or as of a seq or a time: a text that `feed` and its kin go on from."""
@@ -508,7 +502,7 @@ class Table(TableMethods["CompactPlan"]):
         before: bool = False,
     ) -> DataFrame:
         """As `feed`, at any size. `ordered=False` spares the sort by `_seq` where the order does not matter."""
-        session = self._runtime.session(spark)
+        session = self._internals.runtime.session(spark)
         return self._internals.feed.frame(session, since, until, ordered=ordered, before=before)
 
     def feed_until(self, since: PositionLike, rows_max: int) -> int:
@@ -524,7 +518,7 @@ class Table(TableMethods["CompactPlan"]):
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         """Writes, deletes (who, when, why), schema changes and folds, newest first."""
         check_count("limit", limit)
-        return Listed(history_of(self._handles, limit))
+        return Listed(history_of(self._internals.handles, limit))
 
     def stats(self) -> TableStats:
         return stats_of(self.snapshot(), TableStats)
@@ -533,7 +527,7 @@ class Table(TableMethods["CompactPlan"]):
         """Files, rows, bytes and times of each partition of base, told by log and index: no data file is opened.
         Pending changes have no partition yet.
         """
-        snapshot, index = self.snapshot(as_of), self._handles.base_index
+        snapshot, index = self.snapshot(as_of), self._internals.handles.base_index
 
         def look_up(files: Sequence[DataFile]) -> Mapping[str, FileFacts]:
             return index.ask(snapshot.base_version, lambda view: facts_in(view, files, snapshot.schema.time)) or {}
@@ -551,21 +545,21 @@ class Table(TableMethods["CompactPlan"]):
 
     def rebuild_index(self, skip_corrupt: bool = False, progress: Progress = quiet) -> IndexBuild:
         """Forget what the index says, and read every footer again."""
-        return build(self._handles, skip_corrupt=skip_corrupt, progress=progress, anew=True)
+        return build(self._internals.handles, skip_corrupt=skip_corrupt, progress=progress, anew=True)
 
     def check_index(self, progress: Progress = quiet) -> IndexCheck:
         """Compare every entry of the index with the real footer."""
-        return check(self._handles, progress)
+        return check(self._internals.handles, progress)
 
     def inspect_index(self) -> IndexInspection:
         """What the index holds."""
-        return inspect(self._handles)
+        return inspect(self._internals.handles)
 
     # -- folding
 
     def _fold(self, dry_run: bool) -> FoldReport | FoldPlan:
         if dry_run:
-            return _fold_job(self._handles, self._reader).plan()
+            return _fold_job(self._internals.handles, self._internals.reader).plan()
         with self._internals.maintaining() as (handles, reader):
             return _fold_job(handles, reader).run()
 
@@ -576,13 +570,14 @@ class Table(TableMethods["CompactPlan"]):
 
     def _compact(self, tier: TierNames, dry_run: bool, progress: OnReport) -> list[CompactReport] | list[CompactPlan]:
         if dry_run:
-            return Listed(_maintenance(self._handles, self._reader).compactions(self._runtime.now_ms(), tier))
+            maintenance = _maintenance(self._internals.handles, self._internals.reader)
+            return Listed(maintenance.compactions(self._internals.runtime.now_ms(), tier))
         with self._internals.maintaining() as (handles, reader):
             return Listed(_maintenance(handles, reader).compact(tier, progress))
 
     def _optimize(self, by: Columns, dry_run: bool, progress: OnReport) -> list[CompactReport] | list[CompactPlan]:
         if dry_run:
-            return Listed(_maintenance(self._handles, self._reader).clusterings(by))
+            return Listed(_maintenance(self._internals.handles, self._internals.reader).clusterings(by))
         with self._internals.maintaining() as (handles, reader):
             return Listed(_maintenance(handles, reader).optimize(by, progress))
 
@@ -593,7 +588,7 @@ class Table(TableMethods["CompactPlan"]):
         unless `dry_run=False`.
         """
         if dry_run:
-            return _vacuum(self._handles).run(retain_hours)
+            return _vacuum(self._internals.handles).run(retain_hours)
         with self._internals.maintaining() as (handles, _):
             return _vacuum(handles).run(retain_hours, dry_run=False)
 
