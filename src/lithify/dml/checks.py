@@ -11,7 +11,7 @@ from lithify.core.names import quoted
 from lithify.core.schema import TableSchema
 from lithify.dml.assign import check_columns, shown_key
 from lithify.errors import Conflict, InvalidRequest
-from lithify.sql.statements.model import Assignment, Merge, OnConflict, When, defaulted
+from lithify.sql.statements.model import Assignment, Insert, Merge, OnConflict, When, defaulted
 
 ONE_EACH = "make the source have one row for each"
 
@@ -23,6 +23,15 @@ def check_conflict(conflict: OnConflict, schema: TableSchema, name: str) -> None
         raise InvalidRequest(f"rows of {name} are told apart by its key: say ON CONFLICT ({', '.join(schema.key)})")
     if conflict.assignments is not None:
         check_assignments(conflict.assignments, schema, name)
+
+
+def columns_to_insert(statement: Insert, schema: TableSchema, name: str) -> list[str]:
+    """Those that it names, or all; what it says of conflicts is looked at as well."""
+    columns = list(statement.columns) if statement.columns is not None else schema.names
+    check_columns(columns, schema, name)
+    if statement.on_conflict is not None:
+        check_conflict(statement.on_conflict, schema, name)
+    return columns
 
 
 def check_width(given: int, columns: Sequence[str], name: str) -> None:

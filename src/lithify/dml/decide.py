@@ -28,7 +28,7 @@ from lithify.core.partial_rows import patch_columns
 from lithify.core.schema import TableSchema
 from lithify.core.sql_text import words_of
 from lithify.dml import checks, texts
-from lithify.dml.assign import assigned, check_columns, first_double, keys_assigned, lines_assigned
+from lithify.dml.assign import assigned, first_double, keys_assigned, lines_assigned
 from lithify.dml.attempt import Attempt
 from lithify.dml.keyless import delete_rows, update_rows
 from lithify.merge.pending import can_stay_open
@@ -74,11 +74,7 @@ _BOUNDS = {width: (-(2 ** (width - 1)), 2 ** (width - 1) - 1) for width in (8, 1
 
 def _insert(statement: Insert, attempt: Attempt) -> Effect:
     schema, name = attempt.schema, attempt.name
-    columns = list(statement.columns) if statement.columns is not None else schema.names
-    check_columns(columns, schema, name)
-    conflict = statement.on_conflict
-    if conflict is not None:
-        checks.check_conflict(conflict, schema, name)
+    columns, conflict = checks.columns_to_insert(statement, schema, name), statement.on_conflict
     found = attempt.ask(statement.source)
     checks.check_width(found.num_columns - statement.marked, columns, name)
     rows = assigned(found, columns, schema, marked=statement.marked)

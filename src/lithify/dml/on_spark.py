@@ -32,7 +32,7 @@ from lithify.core.schema import TableSchema
 from lithify.core.snapshot import Snapshot
 from lithify.core.spark_text import spark_text
 from lithify.dml import checks, texts
-from lithify.dml.assign import assigned, check_columns, keys_assigned
+from lithify.dml.assign import assigned, keys_assigned
 from lithify.dml.decide import Effect, written
 from lithify.dml.keyless import delete_rows, update_rows
 from lithify.dml.run import run_by
@@ -151,11 +151,7 @@ class SparkAttempt:
         from lithify.spark.statements import INSERT, UPDATE, among, effect_of, first_of_each, renamed, together, without
 
         schema, name, key = self.schema, self.name, self.schema.key
-        columns = list(statement.columns) if statement.columns is not None else schema.names
-        check_columns(columns, schema, name)
-        conflict = statement.on_conflict
-        if conflict is not None:
-            checks.check_conflict(conflict, schema, name)
+        columns, conflict = checks.columns_to_insert(statement, schema, name), statement.on_conflict
         found = self.frame(statement.source)
         checks.check_width(len(found.columns) - statement.marked, columns, name)
         fit = partial(assigned, columns=columns, schema=schema, marked=statement.marked)
