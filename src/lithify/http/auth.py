@@ -91,6 +91,13 @@ def public() -> Any:
     return Depends(Public())
 
 
+# Who may do what with the table in the path; and who sees what becomes of the tables that it has a scope for.
+Reader = Annotated[Caller, needs("read", table=True)]
+Writer = Annotated[Caller, needs("write", table=True)]
+Maintainer = Annotated[Caller, needs("maintain", table=True)]
+Watcher = Annotated[Caller, needs("read", "maintain", per_table=True)]
+
+
 @dataclass(frozen=True)
 class Endpoint:
     """One route as the whole app has it, and what it says about its callers: None must not be."""

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
+from lithify.http.auth import Reader
 from lithify.http.documents.tables import FeedDocument
 from lithify.http.json_route import JsonRoute
 from lithify.http.queries import page_answer
-from lithify.http.routes.history import Reader
 from lithify.http.routes.query import ROW_ANSWERS, Format
 from lithify.http.routes.tables import PAGE_FAILING, TablePath
 from lithify.http.service import LakeDep, ServiceDep

@@ -10,10 +10,10 @@ from fastapi import APIRouter, Query
 
 from lithify.core.json_out import jsonable
 from lithify.core.snapshot import DataFile
+from lithify.http.auth import Reader
 from lithify.http.documents.files import FileDocument, FilesDocument, GroupsDocument, SpanDocument
 from lithify.http.openapi import failing
-from lithify.http.routes.history import AsOf, Reader
-from lithify.http.routes.tables import DAMAGED, TablePath
+from lithify.http.routes.tables import DAMAGED, AsOf, TablePath
 from lithify.http.service import LakeDep
 from lithify.lake.internals import internals
 from lithify.read.file_sizes import files_of, size_classes

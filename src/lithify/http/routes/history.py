@@ -8,20 +8,12 @@ from fastapi import APIRouter, Query
 
 from lithify.core.json_out import jsonable
 from lithify.core.results import SnapshotStats, TableStats
-from lithify.http.auth import Caller, needs
+from lithify.http.auth import Reader
 from lithify.http.documents.maintenance import HISTORY_MAX, HistoryDocument, PartitionDocument, PartitionsDocument
 from lithify.http.openapi import failing
-from lithify.http.routes.tables import DAMAGED, TablePath
+from lithify.http.routes.tables import DAMAGED, AsOf, TablePath
 from lithify.http.service import LakeDep
 from lithify.read.history import stats_of
-
-AsOf = Annotated[
-    str | None,
-    Query(
-        description="A seq, a time in ISO 8601, or a tag; by default now.", min_length=1, max_length=64, examples=["42"]
-    ),
-]
-Reader = Annotated[Caller, needs("read", table=True)]
 
 router = APIRouter(prefix="/tables/{name}", tags=["tables"])
 FAILING = failing(_424=DAMAGED)

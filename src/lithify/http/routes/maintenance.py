@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, TypeAdapter
 
 from lithify.core.names import is_table_name, parse_table_name, plain_name
 from lithify.errors import LithifyError, NotFound
-from lithify.http.auth import Caller, Scope, needs
+from lithify.http.auth import Caller, Scope, Watcher, needs
 from lithify.http.documents.events import CancelledJobDocument
 from lithify.http.documents.maintenance import (
     HISTORY_MAX,
@@ -42,7 +42,6 @@ from lithify.maintenance.plans import FileCount
 from lithify.maintenance.reports import EndedJob, PastCycle, Skipped, job_totals
 
 TABLES_MAX, AGE_S_MAX = 1_000, 600
-Watcher = Annotated[Caller, needs("read", "maintain", per_table=True)]
 TierQuery = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=32)]] | None,
     Query(description="Only this tier's work, or `pack`. Repeat it for several.", max_length=32, examples=[["hourly"]]),

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 
 from lithify.core.json_out import jsonable
 from lithify.errors import Forbidden, NotFound
-from lithify.http.auth import Caller, needs
+from lithify.http.auth import Caller, Watcher, needs
 from lithify.http.documents.maintenance import HISTORY_MAX, known
 from lithify.http.documents.pipelines import (
     PipelineRunsDocument,
@@ -34,7 +34,6 @@ from lithify.pipelines.reports import PipelineReport
 from lithify.pipelines.status import PipelineStatus
 
 LIST_MAX, NAME_MAX = 1_000, 64
-Watcher = Annotated[Caller, needs("read", "maintain", per_table=True)]
 PipelinePath = Annotated[
     str, Path(description="The pipeline or stream, as the list tells it.", max_length=NAME_MAX, examples=["sales"])
 ]

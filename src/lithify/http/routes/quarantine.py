@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 
 from lithify.core.results import Retried
-from lithify.http.auth import Caller, needs
+from lithify.http.auth import Maintainer, Reader, Writer
 from lithify.http.documents.maintenance import (
     PurgeOrder,
     QuarantineDocument,
@@ -16,7 +16,6 @@ from lithify.http.documents.maintenance import (
 )
 from lithify.http.json_route import JsonRoute
 from lithify.http.openapi import NO_JSON, body_like, failing
-from lithify.http.routes.history import Reader
 from lithify.http.routes.table_maintenance import JsonIfAny
 from lithify.http.routes.tables import DAMAGED, TablePath
 from lithify.http.service import LakeDep
@@ -25,8 +24,6 @@ from lithify.write.quarantine import records_of
 
 RECORDS_MAX = 1_000
 BYTES_MAX = 8 * 2**20
-Writer = Annotated[Caller, needs("write", table=True)]
-Maintainer = Annotated[Caller, needs("maintain", table=True)]
 SetName = Annotated[
     str, Path(description="Their name, as the list tells it.", max_length=255, examples=["stream.orders-17"])
 ]

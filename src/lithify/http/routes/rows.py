@@ -16,7 +16,7 @@ from lithify.core.schema import TableSchema
 from lithify.core.table_methods import OnMissing
 from lithify.errors import Conflict, InvalidRequest, NotFound
 from lithify.http.admission import outer_id
-from lithify.http.auth import Caller, needs
+from lithify.http.auth import Caller, Reader, Writer, needs
 from lithify.http.bodies import BodyDep
 from lithify.http.documents.tables import (
     COMMIT_EXAMPLE,
@@ -35,7 +35,7 @@ from lithify.http.json_route import JsonRoute
 from lithify.http.openapi import body_like, failing
 from lithify.http.queries import answer_of, facts_of, in_thread, page_answer, response_of, while_there
 from lithify.http.routes.query import ROW_ANSWERS, Format, TakesJson
-from lithify.http.routes.tables import DAMAGED, PAGE_FAILING, IdempotencyKey, SchemaFingerprint, TablePath
+from lithify.http.routes.tables import DAMAGED, PAGE_FAILING, AsOf, IdempotencyKey, SchemaFingerprint, TablePath
 from lithify.http.service import LakeDep, ServiceDep
 from lithify.lake.internals import internals
 from lithify.lake.table import Table
@@ -45,14 +45,6 @@ from lithify.read.history import changes_page
 router = APIRouter(prefix="/tables/{name}", tags=["rows"], route_class=JsonRoute)
 Mode = Literal["upsert", "append", "replace", "update", "retract"]
 Missing = Literal["insert", "skip", "refuse", "null"]
-Writer = Annotated[Caller, needs("write", table=True)]
-Reader = Annotated[Caller, needs("read", table=True)]
-AsOf = Annotated[
-    str | None,
-    Query(
-        description="A seq, a time in ISO 8601, or a tag; by default now.", min_length=1, max_length=64, examples=["42"]
-    ),
-]
 
 _WRITING: dict[int | str, dict[str, Any]] = failing(
     _409="The Idempotency-Key was used for another write or by another token, or other writers were faster each time.",

@@ -12,7 +12,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header
 
 from lithify.core.results import CompactReport, VacuumReport
-from lithify.http.auth import Caller, needs
+from lithify.http.auth import Maintainer
 from lithify.http.documents.maintenance import (
     CompactionsDocument,
     CompactOrder,
@@ -31,7 +31,6 @@ from lithify.http.service import LakeDep
 from lithify.lake.maintenance import why_idle
 from lithify.maintenance.plans import CompactPlan
 
-Maintainer = Annotated[Caller, needs("maintain", table=True)]
 FAILING = failing(
     _409="Something is running on this table already, or others changed it too often meanwhile.",
     _415=NO_JSON,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Path, Response
+from fastapi import APIRouter, Header, Path, Query, Response
 from pydantic import AfterValidator
 
 from lithify.core.json_out import jsonable
@@ -32,6 +32,12 @@ TablePath = Annotated[
     str,
     Path(description="The table: namespace.table", max_length=262, examples=["shop.orders"]),
     AfterValidator(plain_name),
+]
+AsOf = Annotated[
+    str | None,
+    Query(
+        description="A seq, a time in ISO 8601, or a tag; by default now.", min_length=1, max_length=64, examples=["42"]
+    ),
 ]
 IdempotencyKey = Annotated[
     str | None,

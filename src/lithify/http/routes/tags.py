@@ -7,16 +7,14 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from lithify.core.results import Tag
-from lithify.http.auth import Caller, needs
+from lithify.http.auth import Maintainer, Reader
 from lithify.http.documents.maintenance import TagOrder, TagsDocument, UntaggedDocument
 from lithify.http.json_route import JsonRoute
 from lithify.http.openapi import NO_JSON, body_like, failing
-from lithify.http.routes.history import Reader
 from lithify.http.routes.table_maintenance import JsonIfAny
 from lithify.http.routes.tables import DAMAGED, TablePath
 from lithify.http.service import LakeDep
 
-Maintainer = Annotated[Caller, needs("maintain", table=True)]
 TagName = Annotated[
     str, Path(description="The tag's name: a letter, then letters, digits, _, . and -.", max_length=64, examples=["v1"])
 ]
