@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from lithify.cache.hot_rows import RowsInMemory
     from lithify.core.predicates import Predicate
 
+# Of a file whose row groups are not known: how much larger it is uncompressed, about.
+RAW_SHARE = 3
+
 
 class GroupEntry(NamedTuple):
     """Where a row group's entry lies in the footer of its file, and how many rows it has."""
@@ -38,10 +41,6 @@ class FooterPart(NamedTuple):
     first: int
     end: int
     groups: tuple[GroupEntry, ...]
-
-
-# Of a file whose row groups are not known: how much larger it is uncompressed, about.
-RAW_SHARE = 3
 
 
 @dataclass(frozen=True)
