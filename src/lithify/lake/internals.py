@@ -2,8 +2,10 @@
 
 `Lake` and `Table` show what is meant for users and nothing else. Here their pieces are put together: `LakeInternals`
 holds the catalog, the open tables, the engines and Spark of one lake, `TableInternals` leads to the open table of one
-name. Rooms below get them, or what they need of them, as arguments. Rooms above, which run a lake or translate for it,
-ask `internals`; no other module reaches into a private member of another.
+name. Rooms below know neither: a table comes to them as an argument, as the `TableAccess` of `write/access.py`, and
+what else they need is said in protocols of their own (`pipelines/opened.py`, `cache/table_reader.py`,
+`index/indexed.py`). Rooms above, which run a lake or translate for it, ask `internals`; no other module reaches into a
+private member of another.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from lithify.lake.internals import TableInternals
     from lithify.streams.apply import Portion
+    from lithify.write.access import TableAccess
 
 LABEL = "lithify.json"
 FILES_MAX = 1_000
@@ -84,7 +84,7 @@ class FileSink(StreamSink):
     order = ("_lithify_modified", "_lithify_file")
 
     def __init__(
-        self, table: TableInternals, mode: BatchMode, kind: str | None, encoding: str | None = None, **wishes: Any
+        self, table: TableAccess, mode: BatchMode, kind: str | None, encoding: str | None = None, **wishes: Any
     ) -> None:
         super().__init__(table, mode, **wishes)
         self._kind, self._encoding = kind, check_encoding(encoding)
@@ -96,7 +96,7 @@ class FileSink(StreamSink):
             raise Unavailable("the stream was told to stop: the next run begins with this batch")
         super().__call__(frame, epoch)
 
-    def _portion(self, table: TableInternals, data: Portion, checkpoint: Checkpoint, info: dict[str, Any]) -> Portion:
+    def _portion(self, table: TableAccess, data: Portion, checkpoint: Checkpoint, info: dict[str, Any]) -> Portion:
         from lithify.spark.micro_batch import listed
 
         assert not isinstance(data, pa.Table)
@@ -133,7 +133,7 @@ class FileSink(StreamSink):
 
     def _text_rows(
         self,
-        table: TableInternals,
+        table: TableAccess,
         spark: SparkSession,
         files: Sequence[str],
         kind: str,
@@ -162,7 +162,7 @@ class FileSink(StreamSink):
 
     def _parquet_rows(
         self,
-        table: TableInternals,
+        table: TableAccess,
         spark: SparkSession,
         files: Sequence[str],
         target: Target,
@@ -191,7 +191,7 @@ class FileStream:
 
     def __init__(
         self,
-        table: TableInternals,
+        table: TableAccess,
         source: str,
         *,
         format: str | None = None,
