@@ -5,9 +5,9 @@ it names.
 from __future__ import annotations
 
 import datetime as dt
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,7 +19,6 @@ from lithify.core.missing_columns import refuses_missing
 from lithify.core.ops import Op
 from lithify.core.optional import need
 from lithify.core.ordered_deletes import deletes_at
-from lithify.core.read_plan import ReadPlan
 from lithify.core.results import (
     Commit,
     CompactReport,
@@ -36,7 +35,7 @@ from lithify.core.results import (
     VacuumReport,
 )
 from lithify.core.rows import rows_of_newest
-from lithify.core.schema import TableSchema, check_key_type
+from lithify.core.schema import TableSchema
 from lithify.core.snapshot import DataFile, Snapshot
 from lithify.core.table_methods import (
     Columns,
@@ -47,11 +46,12 @@ from lithify.core.table_methods import (
     is_spark_frame,
     keys_to_delete,
 )
-from lithify.errors import Conflict, InvalidRequest
-from lithify.files.read_proof import Vanished, look_again
+from lithify.errors import InvalidRequest
+from lithify.files.read_proof import look_again
 from lithify.files.sorted_runs import KeyOrder
 from lithify.index.partitions import FileFacts, facts_in, partitions_of
 from lithify.index.rebuild import IndexBuild, IndexCheck, IndexInspection, Progress, build, check, inspect, quiet
+from lithify.lake.delete_where import delete_where
 from lithify.lake.internals import TableInternals
 from lithify.lake.open_tables import AsOf, OpenTable
 from lithify.options.table_options import MissingColumns
@@ -63,7 +63,7 @@ from lithify.tables.handles import Handles
 from lithify.tables.pins import pinned
 from lithify.tables.tags import tag, tags, untag
 from lithify.write.batch_ids import conditions_of
-from lithify.write.conditions import AtSeq, SeqMoved, Write
+from lithify.write.conditions import Write
 from lithify.write.load import Many, load, looked_at
 from lithify.write.options import set_options
 from lithify.write.small_writes import Request
@@ -77,12 +77,9 @@ if TYPE_CHECKING:
     from lithify.maintenance.plans import CompactPlan
     from lithify.maintenance.table_maintenance import TableMaintenance
     from lithify.maintenance.vacuum import Vacuum
-    from lithify.sql.query_run import QueryRun
     from lithify.streams.apply import BatchMode, OnNullKeys
     from lithify.streams.sink import OnBatch, StreamSink
     from lithify.write.detach import DetachReport
-
-DELETE_WHERE_ROUNDS_MAX = 20
 
 
 class Table(TableMethods["CompactPlan"]):
@@ -246,47 +243,9 @@ class Table(TableMethods["CompactPlan"]):
         *,
         actor: str | None = None,
         reason: str | None = None,
-        within: QueryRun | None = None,
     ) -> Commit:
-        """Delete the rows that a SQL condition holds for, as of one exact state of the table. `within`: they are looked
-        for in a process of its own, which is stopped at its limits or when the query is cancelled.
-        """
-        check_text("a condition", condition)
-        write = Write("delete where", {**who(actor, reason), "condition": condition}, conditions_of(batch_id))
-        schema, serving = self.definition, self._runtime.serving
-        by = list(schema.key) or serving.columns_of(schema.columns, condition, within)
-        if not by:
-            raise InvalidRequest(
-                f"the condition {condition!r} names no column: to delete everything from a table with no key, "
-                "drop and create it"
-            )
-        for name in by if not schema.keyed else ():
-            check_key_type(schema.columns.field(name), "delete_where on a table with no key:")
-        for _ in range(DELETE_WHERE_ROUNDS_MAX):
-            snapshot = self.snapshot()
-            # Before looking for rows: those of the first time are gone.
-            if batch_id is not None and (answer := self._internals.before(write)) is not None:
-                return answer
-            try:
-                # Also of rows that have expired and are only hidden: who deletes wants all of it gone.
-                keys = serving.read_where(self._reader.planned(snapshot.unhidden), by, condition, within)
-            except Vanished:
-                if self.snapshot().identity == snapshot.identity:
-                    raise
-                continue
-            if not keys.num_rows and batch_id is None:
-                return Commit(self.name, snapshot.seq, "delete where", 0, batch_id=batch_id)
-            try:
-                # With a batch id even "nothing to delete" is remembered: asked again, it must not delete newer rows.
-                parts = {Op.DELETE: keys} if keys.num_rows else {}
-                at_seq = replace(write, conditions=(*write.conditions, AtSeq(snapshot.seq)))
-                return self._internals.write(Request(at_seq, parts))
-            except SeqMoved:
-                continue
-        raise Conflict(
-            f"delete_where on {self.name} was overtaken by other writers {DELETE_WHERE_ROUNDS_MAX} times; nothing "
-            "was deleted: try again"
-        )
+        """Delete the rows that a SQL condition holds for, as of one exact state of the table."""
+        return delete_where(self._internals, condition, batch_id, who(actor, reason))
 
     def _restore(
         self, to: Any, batch_id: str | None, actor: str | None, reason: str | None, dry_run: bool
@@ -449,17 +408,6 @@ class Table(TableMethods["CompactPlan"]):
         check_seconds("older_than_hours", older_than_hours, "hours")
         return Listed(purge(self._handles, name, older_than_hours))
 
-    def plan(self, as_of: AsOf = None) -> ReadPlan:
-        """How a read of this snapshot goes: which files need no merge, which do, and what is pending."""
-
-        def plan() -> ReadPlan:
-            snapshot = self.snapshot(as_of)
-            if as_of is not None:
-                self._handles.check_present(snapshot, to_read=True)
-            return self._reader.plan(snapshot)
-
-        return look_again(plan)
-
     def get(self, key: Any) -> dict[str, Any] | None:
         """One row by its key, or None."""
 
@@ -546,8 +494,12 @@ class Table(TableMethods["CompactPlan"]):
         return self._internals.feed.frame(session, since, until, ordered=ordered, before=before)
 
     def feed_until(self, since: PositionLike, rows_max: int) -> int:
-        """The seq up to which a batch of about `rows_max` rows goes: whole commits, at least one if there is any."""
+        """Use `feed` with `until`: any seq ends a batch of whole commits."""
+        warnings.warn("feed_until will go: give feed a seq as until", DeprecationWarning, stacklevel=2)
         return self._internals.feed.until(since, rows_max)
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name != "feed_until"]
 
     def latest_changes(self, since: PositionLike, until: PositionLike | None = None) -> Net:
         """The last effect on each key after `since`: rows as they are at `until`, and keys that are gone."""

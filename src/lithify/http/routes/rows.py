@@ -38,8 +38,9 @@ from lithify.http.queries import answer_of, facts_of, in_thread, response_of, wh
 from lithify.http.routes.query import ROW_ANSWERS, Format, TakesJson
 from lithify.http.routes.tables import DAMAGED, IdempotencyKey, SchemaFingerprint, TablePath
 from lithify.http.service import LakeDep, ServiceDep
+from lithify.lake.delete_where import delete_where as rows_deleted
 from lithify.lake.internals import internals
-from lithify.lake.table import Table
+from lithify.lake.table import Table, who
 from lithify.options.table_options import MissingColumns
 from lithify.read.history import changes_page
 
@@ -247,13 +248,9 @@ async def delete_where(
     batch_id = bound(idempotency_key, caller, "delete where", body)
 
     def run(id: str) -> Commit:
-        limited = internals(service.lake).limited(
-            order.condition, id=id, may_read=caller.may_read, owner=caller.token.id
-        )
-        with limited as within:
-            return service.lake.table(name).delete_where(
-                order.condition, batch_id, actor=caller.token.name, reason=order.reason, within=within
-            )
+        lake, info = internals(service.lake), who(caller.token.name, order.reason)
+        with lake.limited(order.condition, id=id, may_read=caller.may_read, owner=caller.token.id) as within:
+            return rows_deleted(lake.table(name), order.condition, batch_id, info, within=within)
 
     return _committed(await while_there(request, service, caller, run), "delete where")
 
