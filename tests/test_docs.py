@@ -115,3 +115,13 @@ def test_how_to(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_api_page_is_what_the_code_says() -> None:
     assert api_page.PAGE.read_text() == api_page.page(), "python tools/api_page.py writes it again"
+
+
+def test_the_page_of_sql(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+
+    said = run([block for _, block in examples(DOCS / "sql.md")], tmp_path, names)
+    names["lake"].close()  # type: ignore[attr-defined]
+
+    assert "paid" in said

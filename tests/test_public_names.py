@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
 
 import lithify
 from lithify import Commit, FoldPlan, FoldReport, HistoryEntry, Lake, PartitionStats, Snapshot, Table, TableStats
@@ -95,7 +100,8 @@ def test_the_lake() -> None:
     ]
     assert parameters(Lake.sql)[1:] == ["query", "as_of", "parameters"]
     assert parameters(Lake.execute)[1:] == ["statement", "parameters", "dry_run", "batch_id", "actor", "reason"]
-    assert parameters(Lake.explain)[1:] == ["query", "as_of", "may_read", "within"]
+    assert parameters(Lake.query)[1:] == ["query", "as_of", "id", "timeout_s", "rows_max", "memory_bytes_max"]
+    assert parameters(Lake.explain)[1:] == ["query", "as_of"]
     assert parameters(Lake.adopt)[1:3] == ["name", "path"]
     assert parameters(Lake.pipeline)[1:] == ["name", "declaration"]
     public = {name for name in dir(Lake) if not name.startswith("_")}
@@ -114,7 +120,7 @@ def test_the_table() -> None:
         "replace": ["data", "batch_id", "actor", "schema_fingerprint", "missing"],
         "update": ["data", "batch_id", "missing", "actor", "schema_fingerprint"],
         "delete": ["keys", "batch_id", "at", "actor", "reason", "schema_fingerprint"],
-        "delete_where": ["condition", "batch_id", "actor", "reason", "within"],
+        "delete_where": ["condition", "batch_id", "actor", "reason"],
         "restore": ["to", "batch_id", "actor", "reason", "dry_run"],
         "get": ["key"],
         "to_arrow": ["columns", "where", "as_of"],
@@ -172,16 +178,26 @@ def test_answers() -> None:
     assert {f.name for f in dataclasses.fields(Snapshot)} >= {"seq", "watermark", "changes_version", "base_version"}
 
 
-def test_what_a_lake_shows() -> None:
-    assert [name for name in dir(Lake) if not name.startswith("_")] == [
+def shown_by(one: object) -> list[str]:
+    return [name for name in dir(one) if not name.startswith("_")]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    with Lake(tmp_path / "lake", create=True) as lake:
+        yield lake
+
+
+def test_what_a_lake_shows(lake: Lake) -> None:
+    assert shown_by(lake) == [
         *("adopt", "cache", "cancel", "cancel_job", "close", "create_table", "drop_table", "ended_jobs"),
         *("erase", "erasure", "erasures"),
         *("execute", "explain", "ingest", "jobs"),
         *(
             "maintain",
-            "maintenance",
             "on_change",
             "past_cycles",
+            "path",
             "pipeline",
             "pipeline_runner",
             "pipeline_runs",
@@ -205,12 +221,14 @@ def test_maintenance_goes_by_its_earlier_names_too() -> None:
     assert (Lake.start_upkeep, Lake.table_upkeep) == (Lake.start_maintenance, Lake.table_maintenance)
 
 
-def test_what_a_table_shows() -> None:
-    assert [name for name in dir(Table) if not name.startswith("_")] == [
+def test_what_a_table_shows(lake: Lake) -> None:
+    table = lake.create_table("shop.orders", pa.schema([("id", pa.int64())]), key="id")
+
+    assert shown_by(table) == [
         *("add_column", "alter_column", "append", "attach", "base_path", "build_index", "changes", "check_index"),
         *("compact", "count", "definition", "delete", "delete_where", "detach", "drop_column", "feed", "feed_to_spark"),
-        *("feed_until", "fold", "get", "head", "history", "inspect_index", "latest_changes", "name", "optimize"),
-        *("options", "partitions", "pin", "plan", "position", "purge_quarantine", "quarantine", "quarantined"),
+        *("fold", "get", "head", "history", "inspect_index", "latest_changes", "name", "optimize"),
+        *("options", "partitions", "pin", "position", "purge_quarantine", "quarantine", "quarantined"),
         *("rebuild_index", "rename_column", "replace", "restore", "retract", "retry_quarantine", "schema"),
         *("set_options", "snapshot", "stats"),
         *(

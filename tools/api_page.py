@@ -26,8 +26,8 @@ Made from the docstrings by `python tools/api_page.py`. Whatever is not listed h
 `Lake(path)` opens a lake here, [`lithify.connect(address)`](#through-a-service) one behind a service. Both take the
 same calls.
 """
-# Public for other rooms of the library, not for users.
-INTERNAL = {"Lake": {"maintenance"}, "Table": {"plan"}}
+# Of before: they still work, and warn.
+INTERNAL = {"Table": {"feed_until"}}
 
 
 def page() -> str:
@@ -97,7 +97,7 @@ def _only_local() -> list[str]:
     lists = []
     for local, remote in ((lithify.Lake, RemoteLake), (lithify.Table, RemoteTable)):
         names = [name for name, value in vars(remote).items() if _refuses(value)]
-        names = [name for name in names if name not in INTERNAL[local.__name__]]
+        names = [name for name in names if name not in INTERNAL.get(local.__name__, ())]
         lists.append(f"{local.__name__}: {', '.join(f'`{name}`' for name in names)}")
     return [f"Refused through a service, because they need the folder. Of {'; of '.join(lists)}.\n"]
 

@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from lithify import Lake, LimitExceeded, Settings
-from lithify.lake.maintenance import PINS_MAX, Maintenance
+from lithify.lake.maintenance import PINS_MAX, Maintenance, maintenance_of
 from lithify.maintenance.job_slots import JobSlot
 
 ClientWith = Callable[..., TestClient]
@@ -56,7 +56,7 @@ class TestPin:
         assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
 
     def test_one_load_at_a_time_per_table(self, client: TestClient, lake: Lake) -> None:
-        with lake.maintenance._pins.take(JobSlot("shop.orders", "pin", 0)):
+        with maintenance_of(lake)._pins.take(JobSlot("shop.orders", "pin", 0)):
             answer = client.post("/v1/query/cache/pin", json=ORDERS)
             assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
         assert post(client, "pin", **ORDERS)["pinned"]

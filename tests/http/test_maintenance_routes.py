@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 
 from lithify import Lake, Settings
 from lithify.core.names import TableName
+from lithify.lake.maintenance import maintenance_of
 from support.faults import FaultyStore, Gate
 
 from .conftest import EVENTS
@@ -36,7 +37,7 @@ def trigger(client: TestClient, lake: Lake, **query: Any) -> dict[str, Any]:
     """A cycle from its beginning to its end."""
     answer = client.post("/v1/maintenance/trigger", params=query)
     assert answer.status_code == 202, answer.text
-    assert lake.maintenance.cycle.wait(WAIT_S)
+    assert maintenance_of(lake).cycle.wait(WAIT_S)
     return dict(answer.json())
 
 
@@ -49,7 +50,7 @@ def test_the_earlier_name_answers_the_same(client: TestClient, what: str) -> Non
 def test_the_earlier_name_starts_a_cycle(client: TestClient, lake: Lake) -> None:
     answer = client.post("/v1/compaction/trigger")
     assert answer.status_code == 202
-    assert lake.maintenance.cycle.wait(WAIT_S)
+    assert maintenance_of(lake).cycle.wait(WAIT_S)
     assert get(client, "history")["cycles"][0]["cycle"] == answer.json()["cycle"]
 
 

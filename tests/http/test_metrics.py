@@ -15,6 +15,7 @@ from lithify.core.names import parse_table_name
 from lithify.files.local import LocalStorage
 from lithify.http.metrics import Metrics
 from lithify.lake.lake_metrics import OTHER, TABLES_MAX, _pending
+from lithify.lake.maintenance import maintenance_of
 
 ClientWith = Callable[..., TestClient]
 Value = Callable[..., float | None]
@@ -157,7 +158,7 @@ class TestBackgroundWork:
 
     def test_cycles(self, client: TestClient, lake: Lake, value: Value) -> None:
         client.post("/v1/maintenance/trigger")
-        assert lake.maintenance.cycle.wait(60)
+        assert maintenance_of(lake).cycle.wait(60)
         assert value("lithify_cycles_total", outcome="ended") == 1
         assert value("lithify_cycle_seconds_count", what="policies") == 1
 

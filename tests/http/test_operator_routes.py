@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 
 from lithify import Lake, Settings
 from lithify.http.service import Service
+from lithify.lake.maintenance import maintenance_of
 from support.faults import FaultyStore, Gate
 
 ClientWith = Callable[..., TestClient]
@@ -62,7 +63,7 @@ class TestCancel:
         limited = client_with("maintain", table="shop.*").post(path)
         answer = client.post(path)
         gate.open()
-        assert lake.maintenance.cycle.wait(WAIT_S)
+        assert maintenance_of(lake).cycle.wait(WAIT_S)
         (report,) = client.get("/v1/maintenance/history").json()["cycles"]
         assert (limited.status_code, answer.status_code) == (403, 200)
         assert report["stopped"] == "cancelled by token read-write-maintain-admin"
@@ -75,7 +76,7 @@ class TestCancel:
         gate.wait()
         answer = limited.post(f"/v1/maintenance/jobs/{begun}/cancel")
         gate.open()
-        assert lake.maintenance.cycle.wait(WAIT_S)
+        assert maintenance_of(lake).cycle.wait(WAIT_S)
         assert answer.status_code == 200
 
     def test_only_of_tables_that_the_token_may_maintain(

@@ -27,6 +27,7 @@ from lithify.index import rebuild, table_index
 from lithify.index import writer as sidecar_writer
 from lithify.index.footers import entry_of
 from lithify.index.writer import create as create_index
+from lithify.lake.internals import internals
 from lithify.read import reader
 from support import children, indexed
 from support.effort import thinned
@@ -55,7 +56,7 @@ def expected(table: Table) -> list[dict[str, Any]]:
 
 
 def rows_of(table: Table) -> list[dict[str, Any]]:
-    return sorted(indexed.read(table.plan()), key=lambda row: row["id"])
+    return sorted(indexed.read(internals(table).reader.plan(table.snapshot())), key=lambda row: row["id"])
 
 
 def report(table: Table, predicate: Predicate | None, as_of: int | None = None) -> PruningReport:

@@ -15,6 +15,7 @@ import pytest
 
 from lithify import Lake, NotFound, Settings
 from lithify.core.names import parse_table_name
+from lithify.lake.maintenance import maintenance_of
 from lithify.lake.open_tables import OpenTables
 from lithify.tables import handles
 from lithify.tables.handles import Handles
@@ -64,13 +65,13 @@ def created_anew(lake: Lake, name: str) -> None:
 
 USES: dict[str, Callable[[Lake], Any]] = {
     "a cycle": lambda lake: lake.upkeep(),
-    "what a cycle would do": lambda lake: lake.maintenance.candidates(["a.t0"]),
+    "what a cycle would do": lambda lake: maintenance_of(lake).candidates(["a.t0"]),
     "a fold": lambda lake: lake.table("a.t0").fold(),
     "a compaction": lambda lake: lake.table("a.t0").compact(),
     "a vacuum": lambda lake: lake.table("a.t0").vacuum(dry_run=False),
     "a query": lambda lake: lake.sql("select * from a.t0"),
     "a write": lambda lake: lake.table("a.t0").upsert([{"id": 2, "v": "y"}]),
-    "a pin in the cache": lambda lake: lake.maintenance.pin("a.t0"),
+    "a pin in the cache": lambda lake: maintenance_of(lake).pin("a.t0"),
 }
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from lithify import Conflict, Corruption, InvalidRequest, Lake, NotFound, Settings
+from lithify.lake.internals import internals
 
 ORDERS = pa.schema([("id", pa.int64()), ("customer_id", pa.int64()), ("amount", pa.float64())])
 CUSTOMERS = pa.schema([("id", pa.int64()), ("name", pa.string())])
@@ -143,7 +144,7 @@ def test_readers_see_whole_commits_while_a_writer_writes(lake: Lake) -> None:
 def test_a_reader_in_flight_keeps_its_snapshot(lake: Lake) -> None:
     table = lake.create_table("shop.orders", ORDERS, key="id")
     table.append(orders(1, 2))
-    before = table.plan()
+    before = internals(table).reader.plan(table.snapshot())
     table.delete([1])
     table.append(orders(3))
     table.fold()

@@ -11,7 +11,7 @@ import pytest
 
 from lithify import Conflict, InvalidRequest, Lake, LimitExceeded, NotFound, Settings
 from lithify.http.metrics import Metrics
-from lithify.lake.maintenance import Maintenance, chosen_tables, past_cycles, running_cycle
+from lithify.lake.maintenance import Maintenance, chosen_tables, maintenance_of, past_cycles, running_cycle
 from support.faults import FaultyStore, Gate
 
 pytestmark = pytest.mark.slow
@@ -51,7 +51,7 @@ class TestTrigger:
         gate.open()
         cycle = lake.trigger_maintenance()
 
-        assert lake.maintenance.cycle.wait(WAIT_S)
+        assert maintenance_of(lake).cycle.wait(WAIT_S)
         assert [(entry["cycle"], entry["done"]) for entry in past_cycles(lake)] == [(cycle, 3)]
 
     def test_a_second_one_is_told_the_id_of_the_first(self, lake: Lake, gate: Gate) -> None:
@@ -65,7 +65,7 @@ class TestTrigger:
     def test_the_lake_can_be_triggered_again_afterwards(self, lake: Lake, gate: Gate) -> None:
         gate.open()
         first = lake.trigger_maintenance()
-        assert lake.maintenance.cycle.wait(WAIT_S)
+        assert maintenance_of(lake).cycle.wait(WAIT_S)
 
         assert lake.trigger_maintenance() != first
 
@@ -73,7 +73,7 @@ class TestTrigger:
         gate.open()
         lake.trigger_maintenance(tables=["shop.items"])
 
-        assert lake.maintenance.cycle.wait(WAIT_S)
+        assert maintenance_of(lake).cycle.wait(WAIT_S)
         assert [job["table"] for job in past_cycles(lake)[0]["jobs"]] == ["shop.items"]
 
     def test_an_unknown_tier_or_table_starts_nothing(self, lake: Lake) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from lithify import Lake, Settings, Table
 from lithify.jobs import jobs, recovery
+from lithify.lake.maintenance import maintenance_of
 from lithify.maintenance.reports import job_totals
 from support.untrusted import DEAD
 
@@ -133,7 +134,7 @@ def test_candidates_name_their_files_and_batches(lake: Lake) -> None:
         table.upsert([{"id": number * 1_000 + n} for n in range(50)])
         table.fold()
     assert len(table.snapshot().base) == 6
-    found, skipped = lake.maintenance.candidates(["shop.packed"])
+    found, skipped = maintenance_of(lake).candidates(["shop.packed"])
     assert skipped == []
     assert [(one.tier, one.files, one.batch, one.batches) for one in found] == [("pack", 3, 1, 2), ("pack", 3, 2, 2)]
     named = [path for one in found for path in one.paths]
@@ -153,7 +154,7 @@ def test_candidates_of_a_tier_have_its_window(lake: Lake) -> None:
         table.fold()
         table.upsert([{"id": 100 + number, "at": hour + dt.timedelta(hours=5, minutes=number)}])
         table.fold()
-    found, _ = lake.maintenance.candidates(["shop.timed"], "hourly")
+    found, _ = maintenance_of(lake).candidates(["shop.timed"], "hourly")
     assert found
     assert {one.window_s for one in found} == {3_600.0}
     assert all(one.paths and one.batch <= one.batches for one in found)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from lithify import InvalidRequest, Lake, NotFound, Settings, Table
+from lithify.lake.internals import internals
 from support.clocks import Clock, lake_with
 
 SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("v", pa.string())])
@@ -336,15 +337,15 @@ def test_only_deleted_rows_are_read_whole(lake: Lake, folder: Path) -> None:
 
 def test_a_batch_is_some_whole_commits(lake: Lake) -> None:
     table = busy(lake)
-    assert [table.feed_until(0, rows_max) for rows_max in (1, 2, 3, 4, 5, 6, 100)] == [1, 1, 2, 2, 3, 3, 5]
-    assert table.feed_until(table.position(as_of=4), 1) == 5
-    assert table.feed_until(5, 1) == 5
+    assert [internals(table).feed.until(0, rows_max) for rows_max in (1, 2, 3, 4, 5, 6, 100)] == [1, 1, 2, 2, 3, 3, 5]
+    assert internals(table).feed.until(table.position(as_of=4), 1) == 5
+    assert internals(table).feed.until(5, 1) == 5
 
 
 def test_batches_together_are_the_feed(lake: Lake) -> None:
     table = busy(lake)
     since, parts = 0, []
-    while (until := table.feed_until(since, 1)) > since:
+    while (until := internals(table).feed.until(since, 1)) > since:
         parts.append(table.feed(since, until))
         since = until
     assert pa.concat_tables(parts).to_pylist() == table.feed(0).to_pylist()
@@ -353,14 +354,21 @@ def test_batches_together_are_the_feed(lake: Lake) -> None:
 def test_commits_without_rows_are_passed(lake: Lake) -> None:
     table = busy(lake)
     table.delete_where("id = 99", batch_id="nothing")
-    assert table.feed_until(5, 1) == table.snapshot().seq == 6
+    assert internals(table).feed.until(5, 1) == table.snapshot().seq == 6
     assert table.feed(5).num_rows == 0
 
 
 @pytest.mark.parametrize("rows_max", [0, -1, True, "5", None])
 def test_a_batch_of_no_rows_is_refused(lake: Lake, rows_max: Any) -> None:
     with pytest.raises(InvalidRequest, match="rows_max"):
-        busy(lake).feed_until(0, rows_max)
+        internals(busy(lake)).feed.until(0, rows_max)
+
+
+def test_the_earlier_way_to_a_batch_says_that_it_will_go(lake: Lake) -> None:
+    table = busy(lake)
+    with pytest.warns(DeprecationWarning, match="give feed a seq as until"):
+        assert table.feed_until(0, 3) == 2
+    assert "feed_until" not in dir(table)
 
 
 # -- net
@@ -423,7 +431,7 @@ def test_a_position_outlives_the_process(lake: Lake, folder: Path) -> None:
 
 READS = {
     "feed": lambda table, since: table.feed(since),
-    "feed_until": lambda table, since: table.feed_until(since, 10),
+    "feed_until": lambda table, since: internals(table).feed.until(since, 10),
     "net": lambda table, since: table.latest_changes(since),
 }
 

@@ -14,6 +14,7 @@ from lithify import Conflict, Lake, Settings
 from lithify.core.ops import Op, Overlay
 from lithify.core.read_plan import Source
 from lithify.core.snapshot import DataFile
+from lithify.lake.internals import internals
 from lithify.read.kept_pending import KeptPending
 from lithify.sql.key_queries import KeyQueries
 from support.background import merge_changes
@@ -190,6 +191,6 @@ def test_structs_within_structs_are_read_with_updates_pending(folder: Path) -> N
         table.fold()
         table.update([{"id": 0, "pp": {"x": 4, "q": {"z": 6}}}, {"id": 4, "v": 97}])
         lake.execute("update s.t set v = 5 where id < 3")
-        table.plan()
+        internals(table).reader.plan(table.snapshot())
         rows = lake.sql("select * from s.t order by id").to_pylist()
         assert rows == [{"id": 0, "v": 5, "pp": {"x": 4, "q": {"z": 6}}}, {"id": 4, "v": 97, "pp": None}]

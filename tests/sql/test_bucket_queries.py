@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 
 from lithify import Lake, Settings
+from lithify.lake.internals import internals
+from lithify.lake.queries import run_query
 
 pytestmark = pytest.mark.bucket
 
@@ -62,4 +64,4 @@ def test_names_of_copies_go_with_their_query(lake: Lake, folder: Path) -> None:
 
 def test_a_query_process_sees_copies_of_no_other_table(lake: Lake) -> None:
     with pytest.raises(Exception, match=r"may not read table shop\.secret"):
-        lake.query("select * from shop.secret", may_read=lambda name: name == "shop.orders")
+        run_query(internals(lake), "select * from shop.secret", may_read=lambda name: name == "shop.orders")

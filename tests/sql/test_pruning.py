@@ -21,6 +21,7 @@ from lithify import Lake
 from lithify.core.names import quoted
 from lithify.core.predicates import UNKNOWN, In, Or, Predicate, Prefix
 from lithify.errors import Corruption
+from lithify.lake.internals import internals
 from lithify.sql.engine import ServingEngine, TableUse
 from lithify.sql.literals import Constants
 from lithify.sql.lookup import Lookup
@@ -391,7 +392,7 @@ def test_rows_that_repeat_too_much_for_memory_are_scanned(folder: Path) -> None:
 def test_an_answer_has_the_same_types_from_memory_and_from_files(lake: Lake) -> None:
     engine = ServingEngine(2**28)
     table = lake.table("shop.orders")
-    small, large = table._internals.opened.planned().plan(), table.plan()
+    small, large = table._internals.opened.planned().plan(), internals(table).reader.plan(table.snapshot())
     assert all(source.raw_bytes is not None for source in small.clean)
     assert all(source.raw_bytes is None for source in large.clean)
     first, second = (engine.read(plan, where="id < 40").sort_by("id") for plan in (small, large))
@@ -409,7 +410,7 @@ def test_nan_is_found_in_files_whose_statistics_pass_over_it(lake: Lake, where: 
     every = pa.Table.from_pylist([r for rows in base_rows() for r in rows], schema=COLUMNS)
     expected = _plain_engine(every).sql(f"select id from shop.orders where {where} order by id").to_arrow_table()
     table = lake.table("shop.orders")
-    for plan in (table.plan(), table._internals.opened.planned()):
+    for plan in (internals(table).reader.plan(table.snapshot()), table._internals.opened.planned()):
         assert sorted(engine.read(plan, ["id"], where).column("id").to_pylist()) == expected.column("id").to_pylist()
     engine.close()
 
@@ -432,14 +433,14 @@ def test_nan_beside_one_number_is_not_taken_for_that_number(folder: Path) -> Non
         table = lake.create_table("shop.readings", rows.schema, key="id")
         table.upsert(rows)
         table.fold()
-        for plan in (table.plan(), table._internals.opened.planned()):
+        for plan in (internals(table).reader.plan(table.snapshot()), table._internals.opened.planned()):
             assert math.isnan(engine.read(plan, where="id = 1").column("x")[0].as_py())
             assert [math.isnan(x) for x in engine.read(plan).sort_by("id").column("x").to_pylist()] == [
                 False,
                 True,
                 False,
             ]
-        (source,) = table.plan().clean
+        (source,) = internals(table).reader.plan(table.snapshot()).clean
         found = Lookup().rows(source.path, source.size_bytes, rows.schema, {"id": pa.scalar(1)})
         assert math.isnan(found.column("x")[0].as_py())
     engine.close()
@@ -448,7 +449,7 @@ def test_nan_beside_one_number_is_not_taken_for_that_number(folder: Path) -> Non
 def test_a_condition_that_the_engine_cannot_weigh_by_statistics_is_answered_without(lake: Lake) -> None:
     engine = ServingEngine(2**28)
     table = lake.table("shop.orders")
-    for plan in (table.plan(), table._internals.opened.planned()):
+    for plan in (internals(table).reader.plan(table.snapshot()), table._internals.opened.planned()):
         found = engine.read(plan, ["id"], "cast(id as varchar) >= '9'").column("id").to_pylist()
         assert sorted(found) == [n for n in range(FILES * GROUPS * ROWS) if str(n) >= "9"]
     engine.close()

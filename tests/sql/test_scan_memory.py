@@ -10,6 +10,7 @@ import pytest
 
 from lithify import Lake
 from lithify.core.read_plan import ReadPlan, Source
+from lithify.lake.internals import internals
 from lithify.sql import engine, scan_memory
 from lithify.sql.scan_memory import BUCKET_RAW_BYTES_MAX, RAW_BYTES_MAX, fits_memory
 from support.folders import memory_folder
@@ -22,7 +23,7 @@ def plan() -> ReadPlan:
     with memory_folder() as folder, Lake(folder) as lake:
         table = lake.create_table("a.t", pa.schema([("id", pa.int64())]), key="id")
         table.upsert([{"id": 1}])
-        return table.plan()
+        return internals(table).reader.plan(table.snapshot())
 
 
 def of(plan: ReadPlan, raw_bytes: int | None, path: str = "/lake/x.parquet") -> ReadPlan:

@@ -167,26 +167,6 @@ def told_alive(blocks: Iterable[tuple[pa.RecordBatch, bytes | None]]) -> list[pa
     ]
 
 
-class RowsInMemory(Protocol):
-    """Hot rows as a query reads them, in the process that holds them or in another."""
-
-    @property
-    def columns(self) -> pa.Schema: ...
-
-    @property
-    def rows(self) -> int: ...
-
-    @property
-    def is_encoded(self) -> bool:
-        """Whether some strings are kept in another way than as strings."""
-
-    @property
-    def has_dead(self) -> bool:
-        """Whether a column `ALIVE` says which rows count."""
-
-    def batches(self) -> list[pa.RecordBatch]: ...
-
-
 @dataclass(frozen=True, eq=False)
 class HotRows:
     """`columns` are those that are held, with dictionaries or views where strings are kept so."""

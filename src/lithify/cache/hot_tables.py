@@ -32,7 +32,7 @@ from lithify.errors import Cancelled, Conflict, InvalidRequest, LimitExceeded, L
 from lithify.files.read_proof import look_again
 
 if TYPE_CHECKING:
-    from lithify.read.reader import Reader
+    from lithify.cache.table_reader import TableReader
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class HotTables:
 
     # -- serving
 
-    def rows(self, reader: Reader, snapshot: Snapshot, columns: Sequence[str] | None) -> HotRows | None:
+    def rows(self, reader: TableReader, snapshot: Snapshot, columns: Sequence[str] | None) -> HotRows | None:
         """The rows of this snapshot, if they are there or can be made from what is there. `columns` None: all."""
         if not self.enabled:
             return None
@@ -112,7 +112,7 @@ class HotTables:
             hot.hits += cached is not None
         return cached.rows if cached is not None else None
 
-    def _fresh(self, hot: _Hot, snapshot: Snapshot, reader: Reader) -> HotSnapshot | None:
+    def _fresh(self, hot: _Hot, snapshot: Snapshot, reader: TableReader) -> HotSnapshot | None:
         cached = hot.cached
         if is_older(cached, snapshot):
             return None
@@ -144,7 +144,7 @@ class HotTables:
                 while len(self._recent) > RECENT_FILES_MAX:
                     self._recent.popitem(last=False)
 
-    def want(self, reader: Reader, snapshot: Snapshot, columns: Sequence[str] | None) -> None:
+    def want(self, reader: TableReader, snapshot: Snapshot, columns: Sequence[str] | None) -> None:
         """A query has just read most of this table from files. Twice, and it is loaded."""
         if not self.enabled:
             return
@@ -169,7 +169,7 @@ class HotTables:
 
     # -- loading
 
-    def pin(self, reader: Reader, columns: Sequence[str] | None = None) -> HotTableStats:
+    def pin(self, reader: TableReader, columns: Sequence[str] | None = None) -> HotTableStats:
         """Load now, and keep."""
         if not self.enabled:
             raise InvalidRequest("there is no cache: cache_bytes_max is 0")
@@ -203,7 +203,7 @@ class HotTables:
                 hot.pinned = False
             return self._pins.pop(table, None) is not None
 
-    def _load_soon(self, reader: Reader, names: Sequence[str], *, pinned: bool = False) -> None:
+    def _load_soon(self, reader: TableReader, names: Sequence[str], *, pinned: bool = False) -> None:
         table = str(reader.handles.name)
 
         def run() -> None:
@@ -232,7 +232,7 @@ class HotTables:
             self._queued.add(table)
             self._loader.do(run)
 
-    def _load(self, reader: Reader, names: Sequence[str], *, exactly: bool, pinned: bool = False) -> Future[_Hot]:
+    def _load(self, reader: TableReader, names: Sequence[str], *, exactly: bool, pinned: bool = False) -> Future[_Hot]:
         """One load per table at a time: whoever comes second waits for the first."""
         table = str(reader.handles.name)
         with self._lock:
@@ -252,7 +252,7 @@ class HotTables:
                 self._loading.pop(table, None)
         return future
 
-    def _loaded(self, reader: Reader, names: Sequence[str], *, exactly: bool, pinned: bool) -> _Hot:
+    def _loaded(self, reader: TableReader, names: Sequence[str], *, exactly: bool, pinned: bool) -> _Hot:
         snapshot = reader.handles.snapshot()
         plan = reader.plan(snapshot)
         with self._lock:

@@ -29,7 +29,7 @@ from lithify.merge.partial import has_patches, line_columns
 from lithify.merge.winners import resolve, with_patches, without_losers
 
 if TYPE_CHECKING:
-    from lithify.read.reader import Reader
+    from lithify.cache.table_reader import TableReader
 
 # More changes than this, and than there are rows, are not applied: loading the table anew is no slower.
 APPLIED_ROWS_MAX = 200_000
@@ -70,7 +70,7 @@ def is_older(cached: HotSnapshot, snapshot: Snapshot) -> bool:
 def advance(
     cached: HotSnapshot,
     snapshot: Snapshot,
-    reader: Reader,
+    reader: TableReader,
     recent: Callable[[str], pa.Table | None] = lambda path: None,
 ) -> HotSnapshot | None:
     """The rows of a snapshot that is not older; None: they cannot be made from these. `recent`: the rows of a change
@@ -106,7 +106,7 @@ def advance(
     return HotSnapshot.of(cached.rows.applied(overlay, by), snapshot)
 
 
-def _only_ours(reader: Reader, first: int, last: int) -> bool:
+def _only_ours(reader: TableReader, first: int, last: int) -> bool:
     """Whether Lithify made every commit to base after `first`: none of those changes what a seq means."""
     log = reader.handles.base.log
     there = log.versions()
@@ -117,7 +117,7 @@ def _only_ours(reader: Reader, first: int, last: int) -> bool:
 
 
 def _changes_after(
-    cached: HotSnapshot, snapshot: Snapshot, reader: Reader, recent: Callable[[str], pa.Table | None]
+    cached: HotSnapshot, snapshot: Snapshot, reader: TableReader, recent: Callable[[str], pa.Table | None]
 ) -> list[Change] | None:
     rows_max = max(APPLIED_ROWS_MAX, cached.rows.rows)
     if cached.seq >= snapshot.watermark:
@@ -138,7 +138,7 @@ def _at_hand(file: DataFile, snapshot: Snapshot, recent: Callable[[str], pa.Tabl
     return Change(file.seq, file.op, rows) if rows.schema.equals(columns) else None
 
 
-def _folded_after(seq: int, snapshot: Snapshot, reader: Reader, rows_max: int) -> list[Change] | None:
+def _folded_after(seq: int, snapshot: Snapshot, reader: TableReader, rows_max: int) -> list[Change] | None:
     """Changes that a fold has taken out of the snapshot stand in the log until vacuum removes their files."""
     try:
         if snapshot.schema.order_by and reader.forgets_after(seq):

@@ -15,7 +15,6 @@ from lithify.core.schema import TableSchema
 from lithify.core.snapshot import ADOPTED, DataFile, Snapshot
 
 if TYPE_CHECKING:
-    from lithify.cache.hot_rows import RowsInMemory
     from lithify.core.predicates import Predicate
 
 # Of a file whose row groups are not known: how much larger it is uncompressed, about.
@@ -149,6 +148,26 @@ class Summary(Protocol):
         """The exact lowest and highest value; (None, None) where every row is null, None where it is not known."""
 
     def nulls(self, column: str) -> int | None: ...
+
+
+class RowsInMemory(Protocol):
+    """Hot rows as a query reads them, in the process that holds them or in another."""
+
+    @property
+    def columns(self) -> pa.Schema: ...
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def is_encoded(self) -> bool:
+        """Whether some strings are kept in another way than as strings."""
+
+    @property
+    def has_dead(self) -> bool:
+        """Whether a column `ALIVE` says which rows count."""
+
+    def batches(self) -> list[pa.RecordBatch]: ...
 
 
 class PlannedTable(Protocol):

@@ -28,8 +28,8 @@ from lithify.sql.statements.constant_rows import without_constant_rows
 from lithify.write.decided import rows_with_keys
 
 if TYPE_CHECKING:
-    from lithify.lake.internals import TableInternals
     from lithify.sql.empty_catalog import Names, TableOf
+    from lithify.write.access import TableAccess
 
 # So many keys are looked for by name, where bloom filters can tell; more of them by their range.
 KEYS_NAMED_MAX = 1_000
@@ -48,7 +48,7 @@ class Reading:
 
 
 class Attempt:
-    def __init__(self, reading: Reading, target: TableInternals, snapshot: Snapshot) -> None:
+    def __init__(self, reading: Reading, target: TableAccess, snapshot: Snapshot) -> None:
         self._reading, self.snapshot = reading, snapshot
         self._reader = target.reader
         self.target: PlannedTable = target.reader.planned(snapshot)

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lithify.cache.hot_rows import RowsInMemory
 from lithify.core.ops import Overlay
 from lithify.core.predicates import Predicate
-from lithify.core.read_plan import PlannedTable, ReadPlan, Summary
+from lithify.core.read_plan import PlannedTable, ReadPlan, RowsInMemory, Summary
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import Snapshot
 

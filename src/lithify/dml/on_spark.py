@@ -44,8 +44,8 @@ from lithify.write.conditions import SeqMoved
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from lithify.lake.internals import TableInternals
     from lithify.spark.statements import Range, Weight
+    from lithify.write.access import TableAccess
 
 # So many keys are looked for by name, where bloom filters can tell; more of them by their range.
 KEYS_NAMED_MAX = 1_000
@@ -66,7 +66,7 @@ class SparkReading:
     small_rows_max: int
 
 
-def run_on_spark(statement: Writing, table: TableInternals, reading: SparkReading, wish: Wish) -> Executed:
+def run_on_spark(statement: Writing, table: TableAccess, reading: SparkReading, wish: Wish) -> Executed:
     with ExitStack() as stack:
 
         def decide_on(snapshot: Snapshot) -> Effect:
@@ -79,7 +79,7 @@ def run_on_spark(statement: Writing, table: TableInternals, reading: SparkReadin
 class SparkAttempt:
     """One try at a statement: every table that it names is looked at once."""
 
-    def __init__(self, reading: SparkReading, target: TableInternals, snapshot: Snapshot, stack: ExitStack) -> None:
+    def __init__(self, reading: SparkReading, target: TableAccess, snapshot: Snapshot, stack: ExitStack) -> None:
         self._reading, self.snapshot, self._stack = reading, snapshot, stack
         self._target: PlannedTable = target.reader.planned(snapshot)
         self.name = str(target.name)

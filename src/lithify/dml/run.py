@@ -20,17 +20,17 @@ from lithify.write.conditions import Replay, Write
 from lithify.write.decided import Decision, write_decided
 
 if TYPE_CHECKING:
-    from lithify.lake.internals import TableInternals
+    from lithify.write.access import TableAccess
 
 OPERATIONS = {Insert: "insert", Update: "update", Delete: "delete", Merge: "merge"}
 _COUNTS = ("inserted", "updated", "deleted")
 
 
-def run(statement: Writing, table: TableInternals, reading: Reading, wish: Wish) -> Executed:
+def run(statement: Writing, table: TableAccess, reading: Reading, wish: Wish) -> Executed:
     return run_by(statement, table, wish, lambda snapshot: decide(statement, Attempt(reading, table, snapshot)))
 
 
-def run_by(statement: Writing, table: TableInternals, wish: Wish, decide_on: Callable[[Snapshot], Effect]) -> Executed:
+def run_by(statement: Writing, table: TableAccess, wish: Wish, decide_on: Callable[[Snapshot], Effect]) -> Executed:
     """`decide_on`: what the statement writes, as of a snapshot."""
     operation, name = OPERATIONS[type(statement)], str(table.name)
 
@@ -55,7 +55,7 @@ def run_by(statement: Writing, table: TableInternals, wish: Wish, decide_on: Cal
     return _replayed(table, commit) if commit.replayed else replace(done[-1], seq=commit.seq, batch_id=wish.batch_id)
 
 
-def _replayed(table: TableInternals, commit: Commit) -> Executed:
+def _replayed(table: TableAccess, commit: Commit) -> Executed:
     changes = table.handles.changes
     with changes.log.lock:
         said = Replay.of(changes, commit.seq).said

@@ -16,7 +16,7 @@ from lithify.write.small_writes import Request
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from lithify.lake.internals import TableInternals
+    from lithify.write.access import TableAccess
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,6 @@ class OfErasure(Condition):
         return {self._name: seq}
 
 
-def hide(table: TableInternals, record: Record, keys: pa.Table) -> Commit:
+def hide(table: TableAccess, record: Record, keys: pa.Table) -> Commit:
     write = Write("erase", {"actor": record.actor}, (OfErasure(record.id),))
     return table.write(Request(write, {Op.DELETE: keys}))

@@ -10,7 +10,7 @@ from lithify.core.names import TableName
 from lithify.tables.runtime import Runtime
 
 if TYPE_CHECKING:
-    from lithify.lake.internals import TableInternals
+    from lithify.write.access import TableAccess
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,6 @@ class Place:
     `look`: it looks whether an erasure asks for that."""
 
     runtime: Runtime
-    table: Callable[[str], TableInternals]
+    table: Callable[[str], TableAccess]
     let_go: Callable[[TableName, str], None]
     look: Callable[[], None]

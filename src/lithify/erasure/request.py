@@ -28,7 +28,7 @@ from lithify.merge.winners import latest_per_key
 from lithify.tables.handles import Handles
 
 if TYPE_CHECKING:
-    from lithify.lake.internals import TableInternals
+    from lithify.write.access import TableAccess
 
 ROWS_MAX = 1000
 
@@ -49,7 +49,7 @@ class ErasurePlan(Shown):
 class Asked:
     """What is to be erased, found at the head."""
 
-    table: TableInternals
+    table: TableAccess
     keys: pa.Table
     rows: pa.Table
 

@@ -48,7 +48,7 @@ from lithify.tables.handles import Handles, index_folder
 from lithify.tables.processes import ask_to_let_go
 
 if TYPE_CHECKING:
-    from lithify.lake.internals import TableInternals
+    from lithify.write.access import TableAccess
 
 logger = logging.getLogger(__name__)
 
@@ -272,7 +272,7 @@ class Erasing:
 
     # -- its state
 
-    def _table(self) -> TableInternals:
+    def _table(self) -> TableAccess:
         try:
             table = self._place.table(self._record.table)
         except NotFound:

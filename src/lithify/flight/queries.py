@@ -21,6 +21,8 @@ from lithify.http.auth import BAD_TOKEN, CHALLENGE, Caller
 from lithify.http.errors import Refusal
 from lithify.http.paging import Paged, PagedAnswers
 from lithify.http.service import Service
+from lithify.lake.internals import internals
+from lithify.lake.queries import run_query
 from lithify.sql.limits import Answer
 from lithify.sql.statements.first_word import first_word, is_statement
 
@@ -72,7 +74,8 @@ class Queries:
         self.service.response_memory.check()
 
         def run(id: str) -> Answer:
-            return self.service.lake.query(
+            return run_query(
+                internals(self.service.lake),
                 sql,
                 id=id,
                 timeout_s=limits.query_timeout_s,

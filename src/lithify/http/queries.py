@@ -24,6 +24,8 @@ from lithify.http.documents.tables import answer_columns
 from lithify.http.errors import Refusal
 from lithify.http.formats.negotiate import answered
 from lithify.http.service import Service
+from lithify.lake.internals import internals
+from lithify.lake.queries import run_query
 from lithify.read.history import ChangesPage
 from lithify.sql.limits import Answer
 
@@ -49,10 +51,11 @@ async def answer_of(
     only: str | None = None,
 ) -> Answer:
     """`only`: the one table that this query may name."""
-    lake, limits = service.lake, service.settings
+    lake, limits = internals(service.lake), service.settings
 
     def run(inner: str) -> Answer:
-        return lake.query(
+        return run_query(
+            lake,
             sql,
             as_of,
             id=inner,

@@ -34,7 +34,7 @@ from lithify.index.stats import ABSENT
 from lithify.index.table_index import TableIndex, solid
 
 if TYPE_CHECKING:
-    from lithify.tables.handles import Handles
+    from lithify.index.indexed import IndexedTable
 
 BATCH_FILES = 512
 # More files than that are left to Spark, in waves of so many, each task with a batch.
@@ -114,7 +114,7 @@ def quiet(doing: str, share: float | None) -> None:
 
 
 def build(
-    handles: Handles,
+    handles: IndexedTable,
     *,
     skip_corrupt: bool = False,
     progress: Progress = quiet,
@@ -158,7 +158,7 @@ def build(
     return IndexBuild(str(handles.name), files, added, tuple(skipped), time.monotonic() - started)
 
 
-def build_after_adoption(handles: Handles) -> None:
+def build_after_adoption(handles: IndexedTable) -> None:
     """As far as it takes no Spark; what is left is built in the background. A failure is told, and nothing more."""
     try:
         if len(handles.snapshot().base) <= SPARK_FILES_MIN:
@@ -167,7 +167,7 @@ def build_after_adoption(handles: Handles) -> None:
         handles.base_index.failed("built", error)
 
 
-def _logs(handles: Handles, snapshot: Snapshot) -> list[tuple[TableIndex, int, list[DataFile]]]:
+def _logs(handles: IndexedTable, snapshot: Snapshot) -> list[tuple[TableIndex, int, list[DataFile]]]:
     return [
         (handles.base_index, snapshot.base_version, list(snapshot.base)),
         (handles.changes_index, snapshot.changes_version, solid(snapshot.changes)),
@@ -192,7 +192,7 @@ def _missing(
 
 
 def _read(
-    handles: Handles, index: TableIndex, files: Sequence[DataFile], *, examined: bool
+    handles: IndexedTable, index: TableIndex, files: Sequence[DataFile], *, examined: bool
 ) -> Iterator[tuple[int, bytes | None, dict[str, LithifyError]]]:
     """Batch by batch: how many files, their entries, and what is wrong with some of them, by path."""
     foreign = [] if examined else [file for file in files if file.is_foreign]
@@ -216,7 +216,7 @@ def _batches(files: Sequence[DataFile], size: int) -> Iterator[Sequence[DataFile
         yield files[first : first + size]
 
 
-def _is_live(handles: Handles, path: str) -> bool:
+def _is_live(handles: IndexedTable, path: str) -> bool:
     """A file that a rewrite has replaced meanwhile may be gone."""
     snapshot = handles.snapshot()
     return any(file.path == path for file in (*snapshot.base, *snapshot.changes))
@@ -225,7 +225,7 @@ def _is_live(handles: Handles, path: str) -> bool:
 # -- checking
 
 
-def check(handles: Handles, progress: Progress = quiet) -> IndexCheck:
+def check(handles: IndexedTable, progress: Progress = quiet) -> IndexCheck:
     """Raises Corruption if an index cannot be read at all."""
     started = time.monotonic()
     snapshot = handles.snapshot()
@@ -330,7 +330,7 @@ def _bounds(block: Block, number: int, groups: npt.NDArray[np.int64]) -> list[tu
 # -- describing
 
 
-def inspect(handles: Handles) -> IndexInspection:
+def inspect(handles: IndexedTable) -> IndexInspection:
     """Raises Corruption if an index cannot be read."""
     return IndexInspection(str(handles.name), _facts(handles.base_index), _facts(handles.changes_index))
 

@@ -35,7 +35,7 @@ from lithify.index.reader import Sidecar, View
 from lithify.index.writer import append, create, rewrite, worth_rewriting
 
 if TYPE_CHECKING:
-    from lithify.tables.runtime import Runtime
+    from lithify.index.indexed import Process
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ RETRY_S = 60
 class Indexes:
     """The indexes that are open in one lake. Those of one file are one object, whoever opened the table."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Process) -> None:
         self._runtime = runtime
         # An index grows and is mapped into memory: it lies on this machine, wherever the lake does.
         self.store = runtime.store
@@ -90,7 +90,7 @@ class Indexes:
 
 
 class TableIndex:
-    def __init__(self, runtime: Runtime, table: str, table_id: str, path: PurePath, data: PurePath) -> None:
+    def __init__(self, runtime: Process, table: str, table_id: str, path: PurePath, data: PurePath) -> None:
         self.path, self.data, self.table = path, data, table
         self._runtime, self._table_id = runtime, table_id
         self._store = runtime.indexes.store

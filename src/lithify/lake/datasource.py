@@ -76,7 +76,7 @@ class LakeTable:
         return self._table.feed(since, until, before=before)
 
     def feed_until(self, since: int, rows_max: int) -> int:
-        return self._table.feed_until(since, rows_max)
+        return self._internals.feed.until(since, rows_max)
 
     def begin_write(self) -> SpoolTarget:
         from lithify.write import spool

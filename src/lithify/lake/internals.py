@@ -2,8 +2,10 @@
 
 `Lake` and `Table` show what is meant for users and nothing else. Here their pieces are put together: `LakeInternals`
 holds the catalog, the open tables, the engines and Spark of one lake, `TableInternals` leads to the open table of one
-name. Rooms below get them, or what they need of them, as arguments. Rooms above, which run a lake or translate for it,
-ask `internals`; no other module reaches into a private member of another.
+name. Rooms below know neither: a table comes to them as an argument, as the `TableAccess` of `write/access.py`, and
+what else they need is said in protocols of their own (`pipelines/opened.py`, `cache/table_reader.py`,
+`index/indexed.py`). Rooms above, which run a lake or translate for it, ask `internals`; no other module reaches into a
+private member of another.
 """
 
 from __future__ import annotations
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
 
     from lithify.compute.compute import Compute
     from lithify.lake.lake import Lake
+    from lithify.lake.maintenance import Maintenance
     from lithify.lake.pipeline_runner import PipelineRunner
     from lithify.lake.table import Table
     from lithify.maintenance.scheduler import Scheduler
@@ -100,6 +103,8 @@ class LakeInternals:
         open_lake(path, store, create=create)
         self.shared_spark, self._starting = spark, threading.RLock()
         self._own_spark: SparkSession | None = None
+        self.making = threading.RLock()  # who makes one of these three when it is first asked for
+        self.maintenance: Maintenance | None = None
         self.scheduler: Scheduler | None = None  # what keeps the lake in shape in the background, if it was started
         self.pipeline_runner: PipelineRunner | None = None  # what runs declared pipelines, once somebody asked for it
         serving = ServingEngine(
@@ -216,7 +221,7 @@ class LakeInternals:
         may_read: MayRead | None = None,
         owner: str | None = None,
     ) -> Iterator[QueryRun]:
-        """A slot among the queries that run, and the limits for whatever is asked there: what `explain` and a table's
+        """A slot among the queries that run, and the limits for whatever is asked there: what `explain_query` and
         `delete_where` take as `within`. `may_read(name)`: it runs where the files of no other table can be read.
         """
         self.open_tables.check_open()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,6 @@ from lithify.core.html import ROWS_MAX, Listed, table_html
 from lithify.core.lake_methods import LakeMethods, Wish, counts
 from lithify.core.names import TableName, parse_table_name
 from lithify.core.optional import need
-from lithify.core.read_plan import PlannedTable
 from lithify.core.results import Executed, TableExplanation
 from lithify.core.schema import TableSchema
 from lithify.errors import CommitUnknown, InvalidRequest, LithifyError, NotFound
@@ -29,16 +27,14 @@ from lithify.lake.cache import Cache
 from lithify.lake.catalog_queries import catalog_answer
 from lithify.lake.internals import LakeInternals, internals
 from lithify.lake.open_tables import AsOf, Listener
+from lithify.lake.queries import explain_query, run_query
 from lithify.lake.statements import execute
 from lithify.lake.table import Table
 from lithify.options.table_options import MissingColumns
 from lithify.options.tiers import TierNames
 from lithify.settings import Settings
-from lithify.sql.explain import explanation_of
-from lithify.sql.isolated.cage import MayRead
 from lithify.sql.limits import Answer, RunningQuery
 from lithify.sql.parameters import Parameters, bound
-from lithify.sql.query_run import QueryRun
 from lithify.sql.statements.first_word import is_statement
 from lithify.write.ingest import IngestReport, Progress, format_of, ingest
 from lithify.write.ingest_here import columns_in, reads_here
@@ -84,7 +80,6 @@ class Lake(LakeMethods[Table]):
         self._lock = threading.RLock()
         # No cache: that a table is always the same object is seen by those who hold it.
         self._tables: WeakValueDictionary[tuple[TableName, str], Table] = WeakValueDictionary()
-        self._maintenance: Maintenance | None = None
 
     def __repr__(self) -> str:
         return f"Lake({str(self.path)!r})"
@@ -104,8 +99,8 @@ class Lake(LakeMethods[Table]):
         """
         if self._internals.scheduler is not None:
             self._internals.scheduler.stop()
-        elif self._maintenance is not None:
-            self._maintenance.stop()
+        elif self._internals.maintenance is not None:
+            self._internals.maintenance.stop()
         runner = self._internals.pipeline_runner
         if runner is not None:
             runner.stop()
@@ -240,24 +235,29 @@ class Lake(LakeMethods[Table]):
 
     # -- maintenance
 
+    def _maintenance(self) -> Maintenance:
+        from lithify.lake.maintenance import maintenance_of
+
+        return maintenance_of(self)
+
     def maintain(self, tier: TierNames = None, tables: Sequence[str] | None = None) -> CycleReport:
         """One cycle of maintenance, now: recover what died, then fold, merge and compact whatever is due.
 
         `tier`: only that tier's work, or that of several. Raises `Conflict` with the running cycle's id, if one runs.
         """
-        return self.maintenance.cycle.run(tier, tables)
+        return self._maintenance().cycle.run(tier, tables)
 
     def trigger_maintenance(self, tier: TierNames = None, tables: Sequence[str] | None = None) -> str:
         """As `maintain`, but in the background: answers the cycle's id as soon as it has begun. `close` ends it."""
-        return self.maintenance.trigger(tier, tables)
+        return self._maintenance().trigger(tier, tables)
 
     def start_maintenance(self, every_s: float | None = None) -> None:
         """Keep the lake in shape in the background from now on, until `close`, as `lithify run` does."""
-        with self._lock:
+        with self._internals.making:
             self._loaded.check_open()
             if self._internals.scheduler is not None:
                 raise InvalidRequest("maintenance of this lake has been started already; it ends with close")
-            scheduler = self.maintenance.scheduler(every_s=every_s)
+            scheduler = self._maintenance().scheduler(every_s=every_s)
             scheduler.start()
             self._internals.scheduler = scheduler
 
@@ -307,17 +307,6 @@ class Lake(LakeMethods[Table]):
         start_maintenance,
         table_maintenance,
     )
-
-    @property
-    def maintenance(self) -> Maintenance:
-        """Maintenance of this lake in this process: its cycle, what is due, and what was asked for."""
-        from lithify.lake.maintenance import Maintenance
-
-        with self._lock:
-            self._loaded.check_open()
-            if self._maintenance is None:
-                self._maintenance = Maintenance(self)
-            return self._maintenance
 
     # -- erasure
 
@@ -421,7 +410,7 @@ class Lake(LakeMethods[Table]):
         """What is declared in the settings of this lake, as this process knows it."""
         from lithify.lake.pipeline_runner import PipelineRunner
 
-        with self._lock:
+        with self._internals.making:
             self._loaded.check_open()
             if self._internals.pipeline_runner is None:
                 self._internals.pipeline_runner = PipelineRunner(self)
@@ -477,33 +466,21 @@ class Lake(LakeMethods[Table]):
         timeout_s: float | None = None,
         rows_max: int | None = None,
         memory_bytes_max: int | None = None,
-        may_read: MayRead | None = None,
-        only: str | None = None,
-        owner: str | None = None,
     ) -> Answer:
         """Run a SELECT in a process of its own, within limits, which are the settings' where none are given. What
         stopped it stands in the error's `details["limit"]`.
 
-        At most `queries_max` run at once, `token_queries_max` of them for one `owner`; the others wait for
-        `query_wait_s_max`. `id` names the query for `cancel`; `may_read(name)` is asked before a table is opened, and
-        of other tables the files cannot be read there. `only`: the one table that this query may name.
+        At most `queries_max` run at once; the others wait for `query_wait_s_max`. `id` names the query for `cancel`.
         """
-        with self._internals.limited(
+        return run_query(
+            self._internals,
             query,
+            as_of,
             id=id,
             timeout_s=timeout_s,
             rows_max=rows_max,
             memory_bytes_max=memory_bytes_max,
-            may_read=may_read,
-            owner=owner,
-        ) as within:
-            if (told := catalog_answer(self._internals, query, may_read)) is not None:
-                return Answer(within.id, told, False, time.monotonic() - within.started_at, "answer", {})
-            query, table_of = self._internals.planned_in(query, as_of, may_read, only)
-            outcome = self._serving.run(query, table_of, self._internals.names, within)
-            seconds = time.monotonic() - within.started_at
-            self._runtime.activity.answered(outcome.source, outcome.rows.num_rows, seconds, cut=outcome.cut)
-            return Answer(within.id, outcome.rows, outcome.cut, seconds, outcome.source, outcome.snapshots)
+        )
 
     def cancel(self, id: str) -> bool:
         """Stop a query, or take it out of the line. True if there was one."""
@@ -514,26 +491,9 @@ class Lake(LakeMethods[Table]):
         """Queries of `query` that run or wait now, the oldest first."""
         return Listed(self._internals.queries.list())
 
-    def explain(
-        self, query: str, as_of: AsOf = None, *, may_read: MayRead | None = None, within: QueryRun | None = None
-    ) -> list[TableExplanation]:
-        """What `sql` would read of each table that the query names, and why. Nothing is run. `within`: it is planned
-        in a process of its own (`limited`).
-        """
-        self._loaded.check_open()
-        check_text("a query", query)
-        planned = self._internals.planned(as_of, may_read)
-        resolved: dict[tuple[str, int, int], bool] = {}
-
-        def table_of(namespace: str, name: str) -> PlannedTable | None:
-            found = planned(namespace, name)
-            if found is not None:
-                open_table = self._loaded.get(TableName(namespace, name))
-                resolved[found.snapshot.identity] = open_table.reader.keeps(found.snapshot)
-            return found
-
-        uses = self._serving.explain(query, table_of, self._internals.names, within)
-        return Listed(explanation_of(use, resolved=resolved[use.plan.snapshot.identity]) for use in uses)
+    def explain(self, query: str, as_of: AsOf = None) -> list[TableExplanation]:
+        """What `sql` would read of each table that the query names, and why. Nothing is run."""
+        return explain_query(self._internals, query, as_of)
 
     @property
     def cache(self) -> Cache:

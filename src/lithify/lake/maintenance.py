@@ -189,6 +189,16 @@ class Maintenance:
                 raise tier_is_off(name)
 
 
+def maintenance_of(lake: Lake) -> Maintenance:
+    """Of this lake in this process: made when it is first asked for."""
+    inside = internals(lake)
+    with inside.making:
+        inside.open_tables.check_open()
+        if inside.maintenance is None:
+            inside.maintenance = Maintenance(lake)
+        return inside.maintenance
+
+
 # -- what an operator sees
 
 

@@ -5,6 +5,7 @@ it names.
 from __future__ import annotations
 
 import datetime as dt
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,6 @@ from lithify.core.missing_columns import refuses_missing
 from lithify.core.ops import Op
 from lithify.core.optional import need
 from lithify.core.ordered_deletes import deletes_at
-from lithify.core.read_plan import ReadPlan
 from lithify.core.results import (
     Commit,
     CompactReport,
@@ -76,7 +76,6 @@ if TYPE_CHECKING:
     from lithify.maintenance.plans import CompactPlan
     from lithify.maintenance.table_maintenance import TableMaintenance
     from lithify.maintenance.vacuum import Vacuum
-    from lithify.sql.query_run import QueryRun
     from lithify.streams.apply import BatchMode, OnNullKeys
     from lithify.streams.sink import OnBatch, StreamSink
     from lithify.write.detach import DetachReport
@@ -235,16 +234,11 @@ class Table(TableMethods["CompactPlan"]):
         *,
         actor: str | None = None,
         reason: str | None = None,
-        within: QueryRun | None = None,
     ) -> Commit:
-        """Delete the rows that a SQL condition holds for, as of one exact state of the table. `within`: they are looked
-        for in a process of its own, which is stopped at its limits or when the query is cancelled.
-        """
+        """Delete the rows that a SQL condition holds for, as of one exact state of the table."""
         from lithify.write.delete_where import delete_where
 
-        check_text("a condition", condition)
-        write = Write("delete where", {**who(actor, reason), "condition": condition}, conditions_of(batch_id))
-        return delete_where(self._internals, condition, write, within)
+        return delete_where(self._internals, condition, batch_id, who(actor, reason))
 
     def _restore(
         self, to: Any, batch_id: str | None, actor: str | None, reason: str | None, dry_run: bool
@@ -407,17 +401,6 @@ class Table(TableMethods["CompactPlan"]):
         check_seconds("older_than_hours", older_than_hours, "hours")
         return Listed(purge(self._internals.handles, name, older_than_hours))
 
-    def plan(self, as_of: AsOf = None) -> ReadPlan:
-        """How a read of this snapshot goes: which files need no merge, which do, and what is pending."""
-
-        def plan() -> ReadPlan:
-            snapshot = self.snapshot(as_of)
-            if as_of is not None:
-                self._internals.handles.check_present(snapshot, to_read=True)
-            return self._internals.reader.plan(snapshot)
-
-        return look_again(plan)
-
     def get(self, key: Any) -> dict[str, Any] | None:
         """One row by its key, or None."""
 
@@ -506,8 +489,12 @@ class Table(TableMethods["CompactPlan"]):
         return self._internals.feed.frame(session, since, until, ordered=ordered, before=before)
 
     def feed_until(self, since: PositionLike, rows_max: int) -> int:
-        """The seq up to which a batch of about `rows_max` rows goes: whole commits, at least one if there is any."""
+        """Use `feed` with `until`: any seq ends a batch of whole commits."""
+        warnings.warn("feed_until will go: give feed a seq as until", DeprecationWarning, stacklevel=2)
         return self._internals.feed.until(since, rows_max)
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name != "feed_until"]
 
     def latest_changes(self, since: PositionLike, until: PositionLike | None = None) -> Net:
         """The last effect on each key after `since`: rows as they are at `until`, and keys that are gone."""

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from lithify.options.table_options import MaintenanceOptions, chosen
 from lithify.options.tiers import Tier, declared
-
-if TYPE_CHECKING:
-    from lithify.settings import Settings
 
 BATCH_FILES_MIN, BATCH_FILES_MAX = 2, 500
 
@@ -20,7 +17,14 @@ class MaintenancePolicy(MaintenanceOptions):
     tiers: tuple[Tier, ...] = field(default_factory=declared)
 
 
-def policy_of(settings: Settings, properties: Mapping[str, str] | None = None) -> MaintenancePolicy:
+class LakePolicy(Protocol):
+    """Settings of a lake: `tiers`, and an attribute for each of `MaintenanceOptions`."""
+
+    @property
+    def tiers(self) -> tuple[dict[str, Any], ...]: ...
+
+
+def policy_of(settings: LakePolicy, properties: Mapping[str, str] | None = None) -> MaintenancePolicy:
     """The lake's policy, with what the table's own options (its `lithify.*` properties) say instead."""
     own = chosen(properties or {})
     values = {each.name: own.get(each.name, getattr(settings, each.name)) for each in fields(MaintenanceOptions)}

@@ -27,8 +27,8 @@ from lithify.tables.runtime import Runtime
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from lithify.lake.internals import TableInternals
-    from lithify.lake.open_tables import OpenTable, OpenTables
+    from lithify.pipelines.opened import OpenTable, OpenTables
+    from lithify.write.access import TableAccess
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Context:
 
     runtime: Runtime
     tables: OpenTables
-    table: Callable[[TableName, str], TableInternals]
+    table: Callable[[TableName, str], TableAccess]
     exists: Callable[[TableName], bool]
     create: Callable[[TableName, TableSchema], bool]
     spark: Callable[[], SparkSession]
@@ -48,7 +48,7 @@ class Context:
 class Seen:
     """A table as it was at one moment. Nothing here looks at its logs again."""
 
-    table: TableInternals
+    table: TableAccess
     opened: OpenTable
     snapshot: Snapshot
 

@@ -23,7 +23,7 @@ from lithify.pipelines.stream_declaration import StreamDeclaration
 from lithify.streams.folder import FileStream
 
 if TYPE_CHECKING:
-    from lithify.lake.internals import TableInternals
+    from lithify.write.access import TableAccess
 
 KIND = "stream"
 
@@ -45,7 +45,7 @@ def _number(path: str, size: int, modified_ns: int) -> int:
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "big")
 
 
-def file_stream(table: TableInternals, stream: StreamDeclaration) -> FileStream:
+def file_stream(table: TableAccess, stream: StreamDeclaration) -> FileStream:
     """As it is declared; what does not fit its table is refused here."""
     return FileStream(
         table,
@@ -63,7 +63,7 @@ def file_stream(table: TableInternals, stream: StreamDeclaration) -> FileStream:
     )
 
 
-def run_stream(table: TableInternals, stream: StreamDeclaration, id: str) -> PipelineReport:
+def run_stream(table: TableAccess, stream: StreamDeclaration, id: str) -> PipelineReport:
     """Raises `Conflict` while another process runs it."""
     runtime, started, started_ms = table.runtime, time.monotonic(), table.runtime.now_ms()
     ours, lease = leases.acquire(runtime, lease_name(KIND, stream.name), id, LEASE_S, f"stream {stream.name}")

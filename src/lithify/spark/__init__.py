@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from lithify.lake.datasource import LithifyDataSource
+from typing import Any
 
 __all__ = ["LithifyDataSource"]
 

@@ -1,9 +1,10 @@
 """Files in a bucket, for Spark, which cannot read them there by itself.
 
-Where Spark runs on this machine, it scans local names of verified copies (`files/lasting_names.py`) as it scans the
-files of a local lake. Elsewhere tasks read the objects, with the same reader as the data source, each executor through
-copies of its own: what Spark finds out about a query does not reach the files then, only the columns and the condition
-that the table was asked with. So it is where this machine has no room for copies of everything that is read.
+Where Spark runs on this machine, it scans local names of verified copies (`files/local_files.py: lasting_names`) as it
+scans the files of a local lake. Elsewhere tasks read the objects, with the same reader as the data source, each
+executor through copies of its own: what Spark finds out about a query does not reach the files then, only the columns
+and the condition that the table was asked with. So it is where this machine has no room for copies of everything that
+is read.
 
 Executors take keys and endpoint from their own environment or machine. Nothing of that is ever part of a task.
 """

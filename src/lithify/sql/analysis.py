@@ -16,11 +16,10 @@ import pyarrow as pa
 from datafusion import DataFrame, SessionContext, SQLOptions
 from datafusion.plan import LogicalPlan
 
-from lithify.cache.hot_rows import RowsInMemory
 from lithify.core.expiry import Cutoff
 from lithify.core.names import TableRef
 from lithify.core.predicates import UNKNOWN
-from lithify.core.read_plan import ReadPlan
+from lithify.core.read_plan import ReadPlan, RowsInMemory
 from lithify.sql.empty_catalog import CATALOG, NAMESPACE, EmptyCatalog
 from lithify.sql.guard import check_plan, is_repeatable
 from lithify.sql.hot_views import SCANNED_ROWS_MAX, reads_little, reads_most

@@ -19,12 +19,11 @@ import pyarrow as pa
 from datafusion import DataFrame, SessionContext
 from datafusion.catalog import Schema, Table
 
-from lithify.cache.hot_rows import RowsInMemory
 from lithify.cache.memory_account import Budget
 from lithify.cache.results import ResultCache
 from lithify.core.names import TableRef, quoted
 from lithify.core.predicates import UNKNOWN, Predicate
-from lithify.core.read_plan import PlannedTable, ReadPlan, Summary
+from lithify.core.read_plan import PlannedTable, ReadPlan, RowsInMemory, Summary
 from lithify.core.snapshot import Snapshot
 from lithify.core.sql_text import tables_named
 from lithify.errors import InvalidRequest, LithifyError

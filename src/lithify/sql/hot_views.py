@@ -16,11 +16,11 @@ from datafusion import SessionContext, col
 from datafusion.catalog import Table
 from datafusion.expr import Expr
 
-from lithify.cache.hot_rows import ALIVE, RowsInMemory
+from lithify.cache.hot_rows import ALIVE
 from lithify.cache.strings import is_encoded
 from lithify.core.expiry import Cutoff
 from lithify.core.names import quoted
-from lithify.core.read_plan import ReadPlan
+from lithify.core.read_plan import ReadPlan, RowsInMemory
 from lithify.sql.scan_files import frame_of, shown, table_of_batches
 from lithify.sql.scan_memory import fits_memory
 

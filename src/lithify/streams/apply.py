@@ -43,7 +43,7 @@ from lithify.write.small_writes import Request
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from lithify.lake.internals import TableInternals
+    from lithify.write.access import TableAccess
 
     Portion: TypeAlias = pa.Table | DataFrame
 
@@ -52,7 +52,7 @@ OnNullKeys = Literal["fail", "quarantine"]
 _STRANGE = "its operation is not known"
 
 
-def checkpoint_of(table: TableInternals, feed: str) -> int | None:
+def checkpoint_of(table: TableAccess, feed: str) -> int | None:
     """How far a feed has come into the table, as the last commit of it remembers; None: it has not begun."""
     check_feed(feed)
     handles = table.handles
@@ -63,7 +63,7 @@ def checkpoint_of(table: TableInternals, feed: str) -> int | None:
 
 
 def apply_batch(
-    table: TableInternals,
+    table: TableAccess,
     data: Portion | Callable[[], Portion],
     *,
     checkpoint: Checkpoint,

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from lithify.lake.internals import TableInternals
     from lithify.streams.apply import Portion
+    from lithify.write.access import TableAccess
 
 LABEL = "lithify.json"
 FILES_MAX = 1_000
@@ -84,7 +84,7 @@ class FileSink(StreamSink):
 
     def __init__(
         self,
-        table: TableInternals,
+        table: TableAccess,
         mode: BatchMode,
         kind: str | None,
         encoding: str | None,
@@ -101,7 +101,7 @@ class FileSink(StreamSink):
             raise Unavailable("the stream was told to stop: the next run begins with this batch")
         super().__call__(frame, epoch)
 
-    def _portion(self, table: TableInternals, data: Portion, checkpoint: Checkpoint, info: dict[str, Any]) -> Portion:
+    def _portion(self, table: TableAccess, data: Portion, checkpoint: Checkpoint, info: dict[str, Any]) -> Portion:
         from lithify.spark.micro_batch import listed
 
         assert not isinstance(data, pa.Table)
@@ -138,7 +138,7 @@ class FileSink(StreamSink):
 
     def _text_rows(
         self,
-        table: TableInternals,
+        table: TableAccess,
         spark: SparkSession,
         files: Sequence[str],
         kind: str,
@@ -167,7 +167,7 @@ class FileSink(StreamSink):
 
     def _parquet_rows(
         self,
-        table: TableInternals,
+        table: TableAccess,
         spark: SparkSession,
         files: Sequence[str],
         target: Target,
@@ -196,7 +196,7 @@ class FileStream:
 
     def __init__(
         self,
-        table: TableInternals,
+        table: TableAccess,
         source: str,
         *,
         format: str | None = None,

@@ -40,8 +40,8 @@ from lithify.text.debezium import OP, envelope_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from lithify.lake.internals import TableInternals
     from lithify.streams.apply import Portion
+    from lithify.write.access import TableAccess
 
 _MODES: Mapping[BatchMode, int] = {"upsert": 0, "append": 1, "update": 2**34}
 
@@ -98,7 +98,7 @@ class StreamSink:
 
     def __init__(
         self,
-        table: TableInternals,
+        table: TableAccess,
         mode: BatchMode,
         *,
         name: str | None = None,
@@ -136,7 +136,7 @@ class StreamSink:
         self.envelope, self.if_changed, self.missing = envelope, if_changed, missing
         self.error: Exception | None = None
         self.quarantined = 0  # records of the newest batch that were set aside
-        self._table: TableInternals | None = table
+        self._table: TableAccess | None = table
         self._opened_as = (runtime.root, str(table.name), table.incarnation)
         self._reopen = runtime.reopen
 
@@ -158,7 +158,7 @@ class StreamSink:
         if self.on_batch is not None:
             self.on_batch(TakenBatch(self.name or query or "", epoch, commit, time.monotonic() - started))
 
-    def take(self, table: TableInternals, data: Portion, epoch: int, query: str | None) -> Commit:
+    def take(self, table: TableAccess, data: Portion, epoch: int, query: str | None) -> Commit:
         """Commit the rows of an epoch, unless that was done. `query`: the id of the query, where it is known."""
         feed = f"stream.{self.name or query}"
         before = follows(f"{feed} on table {table.name}", epoch, checkpoint_of(table, feed), self.first_epoch)
@@ -180,7 +180,7 @@ class StreamSink:
         self.quarantined = 0 if commit.replayed else info.get("quarantined", 0)
         return commit
 
-    def _portion(self, table: TableInternals, data: Portion, checkpoint: Checkpoint, info: dict[str, Any]) -> Portion:
+    def _portion(self, table: TableAccess, data: Portion, checkpoint: Checkpoint, info: dict[str, Any]) -> Portion:
         """The rows of a batch that is new. `info` is what its commit will say besides."""
         if self.envelope is None:
             return data
@@ -207,7 +207,7 @@ class StreamSink:
             )
         return query
 
-    def _opened(self, frame: DataFrame) -> TableInternals:
+    def _opened(self, frame: DataFrame) -> TableAccess:
         root, name, incarnation = self._opened_as
         if self._table is None:
             assert self._reopen is not None, "only the writer of a lake's own table is sent elsewhere"

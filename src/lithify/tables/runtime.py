@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from lithify.cache.hot_tables import HotTables
     from lithify.index.table_index import Indexes
-    from lithify.lake.internals import TableInternals
     from lithify.metrics.counters import Counters
     from lithify.sql.engine import ServingEngine
 
@@ -69,8 +68,9 @@ class Runtime:
     monotonic_s: Callable[[], float] = time.monotonic  # of this process: it tells how long, never when
     owner: Owner = field(default_factory=Owner.this_process)
     activity: Activity = field(default_factory=Activity)
-    # How code that was sent to another process comes by a table there: a function that can be sent along.
-    reopen: Callable[[PurePath, str, SparkSession], TableInternals] | None = None
+    # How code that was sent to another process comes by a table there: a function that can be sent along. It answers
+    # with a `write/access.py: TableAccess`, which is further up than this.
+    reopen: Callable[[PurePath, str, SparkSession], Any] | None = None
     _shared: dict[Callable[[], Any], Any] = field(default_factory=dict, repr=False, compare=False)
     _making: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 

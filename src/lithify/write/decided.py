@@ -28,7 +28,7 @@ from lithify.write.conditions import AtSeq, SeqMoved, Write
 from lithify.write.small_writes import Request, one_row_per_key
 
 if TYPE_CHECKING:
-    from lithify.lake.internals import TableInternals
+    from lithify.write.access import TableAccess
 
 ROUNDS_MAX = 50
 
@@ -54,7 +54,7 @@ class Words:
 
 
 def write_decided(
-    table: TableInternals, write: Write, decide: Callable[[Snapshot], Decision], words: Words | None = None
+    table: TableAccess, write: Write, decide: Callable[[Snapshot], Decision], words: Words | None = None
 ) -> Commit:
     for _ in range(ROUNDS_MAX):
         snapshot = table.handles.snapshot()
@@ -88,7 +88,7 @@ def write_decided(
     )
 
 
-def write_changed(table: TableInternals, write: Write, parts: Mapping[Op, pa.Table]) -> Commit:
+def write_changed(table: TableAccess, write: Write, parts: Mapping[Op, pa.Table]) -> Commit:
     """A write of a keyed table without the rows that are there already; its `skipped` tells how many."""
     schema = table.known_schema
     if schema.rules:

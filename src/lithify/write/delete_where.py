@@ -4,22 +4,37 @@ deleted if it is still the newest (`decided.py`). Without a key, rows are known 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from lithify.core.arguments import check_text
 from lithify.core.ops import Op
 from lithify.core.results import Commit
 from lithify.core.schema import check_key_type
 from lithify.core.snapshot import Snapshot
 from lithify.errors import InvalidRequest
+from lithify.write.batch_ids import conditions_of
 from lithify.write.conditions import Write
 from lithify.write.decided import Decision, Words, write_decided
 
 if TYPE_CHECKING:
-    from lithify.lake.internals import TableInternals
     from lithify.sql.query_run import QueryRun
+    from lithify.write.access import TableAccess
 
 
-def delete_where(table: TableInternals, condition: str, write: Write, within: QueryRun | None) -> Commit:
+def delete_where(
+    table: TableAccess,
+    condition: str,
+    batch_id: str | None,
+    info: Mapping[str, str],
+    *,
+    within: QueryRun | None = None,
+) -> Commit:
+    """`info`: who and why. `within`: the rows are looked for in a process of its own, which is stopped at its limits or
+    when the query is cancelled (`LakeInternals.limited`).
+    """
+    check_text("a condition", condition)
+    write = Write("delete where", {**info, "condition": condition}, conditions_of(batch_id))
     schema, serving = table.handles.schema(), table.runtime.serving
     by = list(schema.key) or serving.columns_of(schema.columns, condition, within)
     if not by:

@@ -45,7 +45,7 @@ from lithify.write.ingest_here import check_footers
 from lithify.write.small_writes import Request
 
 if TYPE_CHECKING:
-    from lithify.lake.internals import TableInternals
+    from lithify.write.access import TableAccess
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class DetachReport(Shown):
 
 
 def detach(
-    table: TableInternals, fold: Callable[[], object], day: dt.date | str, to: PurePath | str, info: dict[str, str]
+    table: TableAccess, fold: Callable[[], object], day: dt.date | str, to: PurePath | str, info: dict[str, str]
 ) -> DetachReport:
     """`fold` folds the table."""
     wanted, folder = _day(day), user_path(to)
@@ -119,7 +119,7 @@ def _give_up(folder: PurePath) -> None:
         logger.warning("%s holds rows that are still in the table; remove it: %s", folder, error)
 
 
-def _lay_out(table: TableInternals, files: Sequence[DataFile], folder: PurePath, schema: TableSchema) -> None:
+def _lay_out(table: TableAccess, files: Sequence[DataFile], folder: PurePath, schema: TableSchema) -> None:
     """The day's files under names in `folder`, which appears whole or not at all."""
     root = table.handles.base_folder
     bring((root / file.path, file.size_bytes) for file in files)
@@ -158,7 +158,7 @@ def _write_anew(source: PurePath, file: DataFile, schema: TableSchema, target: P
         )
 
 
-def _keys(table: TableInternals, snapshot: Snapshot, files: Iterable[DataFile], time: str) -> pa.Table:
+def _keys(table: TableAccess, snapshot: Snapshot, files: Iterable[DataFile], time: str) -> pa.Table:
     """What deletes exactly these rows: their keys, or without a key the moments of the day."""
     schema = snapshot.schema
     columns, root = schema.select(schema.key or [time]), table.handles.base_folder
@@ -181,7 +181,7 @@ def _day(day: dt.date | str) -> dt.date:
 # -- attaching
 
 
-def attach(table: TableInternals, folder: PurePath | str, batch_id: str | None, info: dict[str, str]) -> Commit:
+def attach(table: TableAccess, folder: PurePath | str, batch_id: str | None, info: dict[str, str]) -> Commit:
     folder_path = user_path(folder)
     if not is_folder(folder_path):
         raise NotFound(f"{folder_path} is no folder: attach takes a folder of Parquet files")
@@ -200,7 +200,7 @@ def attach(table: TableInternals, folder: PurePath | str, batch_id: str | None, 
     return write_files(table.handles, write, produce)
 
 
-def _check_keys(table: TableInternals, folder_path: PurePath, paths: Sequence[PurePath], schema: TableSchema) -> None:
+def _check_keys(table: TableAccess, folder_path: PurePath, paths: Sequence[PurePath], schema: TableSchema) -> None:
     """One row per key and commit: what stands twice would be told apart by nothing."""
     if not schema.keyed:
         return

@@ -32,13 +32,13 @@ from lithify.write.small_writes import Request
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from lithify.lake.internals import TableInternals
+    from lithify.write.access import TableAccess
 
 ROUNDS_MAX = 20
 MISSING = ("insert", "skip", "refuse")
 
 
-def update(table: TableInternals, data: Any, missing: OnMissing, write: Write) -> Commit:
+def update(table: TableAccess, data: Any, missing: OnMissing, write: Write) -> Commit:
     if missing not in MISSING:
         raise InvalidRequest(f"missing is one of {', '.join(map(repr, MISSING))}, not {missing!r}")
     schema = table.known_schema
@@ -59,7 +59,7 @@ def update(table: TableInternals, data: Any, missing: OnMissing, write: Write) -
     return _update_known(table, schema, lines, missing, write)
 
 
-def contribute(table: TableInternals, data: Any, write: Write, missing: MissingColumns | None = None) -> Commit:
+def contribute(table: TableAccess, data: Any, write: Write, missing: MissingColumns | None = None) -> Commit:
     """Whole rows, of which each column becomes what its merge rule makes of it. `missing`: what becomes of columns that
     they lack.
     """
@@ -77,7 +77,7 @@ def contribute(table: TableInternals, data: Any, write: Write, missing: MissingC
     return table.write(Request(write, {Op.UPDATE: whole_lines(rows, table.known_schema)}))
 
 
-def retract(table: TableInternals, data: Any, write: Write) -> Commit:
+def retract(table: TableAccess, data: Any, write: Write) -> Commit:
     """Take back what rows said to sums and counts."""
     if is_spark_frame(data):
         raise InvalidRequest(
@@ -89,7 +89,7 @@ def retract(table: TableInternals, data: Any, write: Write) -> Commit:
     return table.write(Request(write, {Op.UPDATE: lines}))
 
 
-def _fetched(table: TableInternals, frame: DataFrame, missing: OnMissing) -> pa.Table | None:
+def _fetched(table: TableAccess, frame: DataFrame, missing: OnMissing) -> pa.Table | None:
     """The rows of a DataFrame, if they are few; None: Spark writes them."""
     from lithify.spark.micro_batch import fetched
 
@@ -105,9 +105,7 @@ def _fetched(table: TableInternals, frame: DataFrame, missing: OnMissing) -> pa.
     return rows
 
 
-def _update_known(
-    table: TableInternals, schema: TableSchema, lines: pa.Table, missing: OnMissing, write: Write
-) -> Commit:
+def _update_known(table: TableAccess, schema: TableSchema, lines: pa.Table, missing: OnMissing, write: Write) -> Commit:
     """Update the keys that are there; of the others none is made."""
     key = list(schema.key)
     wanted = lines.select(key).group_by(key).aggregate([]).select(key).cast(schema.select(key))

@@ -31,7 +31,7 @@ from lithify.write.conditions import Write
 from lithify.write.decided import Decision, rows_with_keys, write_decided
 
 if TYPE_CHECKING:
-    from lithify.lake.internals import TableInternals
+    from lithify.write.access import TableAccess
 
 ROWS_MAX = 5_000_000
 
@@ -44,7 +44,7 @@ class Difference:
     deleted: pa.Table
 
 
-def restore(table: TableInternals, to: Any, write: Write) -> Commit:
+def restore(table: TableAccess, to: Any, write: Write) -> Commit:
     if write.remembered_as and (answer := table.before(write)) is not None:
         return answer  # the version of then may be gone by now
     with _version(table, to) as then:
@@ -57,7 +57,7 @@ def restore(table: TableInternals, to: Any, write: Write) -> Commit:
         return write_decided(table, write, decide)
 
 
-def restore_plan(table: TableInternals, to: Any) -> RestorePlan:
+def restore_plan(table: TableAccess, to: Any) -> RestorePlan:
     with _version(table, to) as then:
 
         def plan() -> RestorePlan:
@@ -69,7 +69,7 @@ def restore_plan(table: TableInternals, to: Any) -> RestorePlan:
 
 
 @contextmanager
-def _version(table: TableInternals, to: Any) -> Iterator[Snapshot]:
+def _version(table: TableAccess, to: Any) -> Iterator[Snapshot]:
     """No vacuum takes its files meanwhile."""
     if to is None:
         raise InvalidRequest("restore to which version? Give a seq, a time or a tag")
@@ -83,7 +83,7 @@ def _version(table: TableInternals, to: Any) -> Iterator[Snapshot]:
         yield then
 
 
-def difference(table: TableInternals, then: Snapshot, now: Snapshot) -> Difference:
+def difference(table: TableAccess, then: Snapshot, now: Snapshot) -> Difference:
     """What leads from `now` to `then`."""
     schema, key = now.schema, list(now.schema.key)
     keys = _changed_keys(table, then, now)
@@ -96,7 +96,7 @@ def difference(table: TableInternals, then: Snapshot, now: Snapshot) -> Differen
     )
 
 
-def _changed_keys(table: TableInternals, then: Snapshot, now: Snapshot) -> pa.Table | None:
+def _changed_keys(table: TableAccess, then: Snapshot, now: Snapshot) -> pa.Table | None:
     """None: not all of them are known any more."""
     if then.seq == now.seq:
         return now.schema.select(now.schema.key).empty_table()
@@ -109,7 +109,7 @@ def _changed_keys(table: TableInternals, then: Snapshot, now: Snapshot) -> pa.Ta
     return keys
 
 
-def _rows(table: TableInternals, state: Snapshot, schema: TableSchema, keys: pa.Table | None) -> pa.Table:
+def _rows(table: TableAccess, state: Snapshot, schema: TableSchema, keys: pa.Table | None) -> pa.Table:
     """Rows of a state, all or those with one of the keys, in the columns of `schema`."""
     later = changes_after(table.handles.changes.column_history, state.seq)
     shape = Reshape.of(nullable(schema.columns), later).among(state.schema.names)
@@ -123,7 +123,7 @@ def _rows(table: TableInternals, state: Snapshot, schema: TableSchema, keys: pa.
     return shape.apply(found.select(known))
 
 
-def _check_required(table: TableInternals, rows: pa.Table, schema: TableSchema) -> None:
+def _check_required(table: TableAccess, rows: pa.Table, schema: TableSchema) -> None:
     for column in schema.columns:
         if not column.nullable and (nulls := rows.column(column.name).null_count):
             raise Conflict(
@@ -132,7 +132,7 @@ def _check_required(table: TableInternals, rows: pa.Table, schema: TableSchema) 
             )
 
 
-def _too_many(table: TableInternals, why: str) -> LimitExceeded:
+def _too_many(table: TableAccess, why: str) -> LimitExceeded:
     return LimitExceeded(
         f"table {table.name} cannot be restored in one step: {why}, more than {ROWS_MAX:,}. Restore to a later version "
         "first; or write to_spark(as_of=…) into a new table and use that one",

@@ -43,7 +43,7 @@ from lithify.write.conditions import Write
 from lithify.write.small_writes import Request
 
 if TYPE_CHECKING:
-    from lithify.lake.internals import TableInternals
+    from lithify.write.access import TableAccess
 
 KIND = "spool"
 SMALL_ROWS_MAX = 100_000
@@ -71,7 +71,7 @@ def driver_of(pid: int) -> Owner:
     return Owner(Owner.this_process().host, found, process_start(found) or "")
 
 
-def begin(table: TableInternals, owner: Owner) -> SpoolTarget:
+def begin(table: TableAccess, owner: Owner) -> SpoolTarget:
     """Where the tasks' rows go, kept until `commit` or `abort`, or until the owner is gone."""
     handles = table.handles
     runtime = handles.runtime
@@ -89,7 +89,7 @@ def begin(table: TableInternals, owner: Owner) -> SpoolTarget:
 
 
 def commit(
-    table: TableInternals,
+    table: TableAccess,
     target: SpoolTarget,
     spooled: Sequence[Spooled],
     written: Sequence[Written],
@@ -120,13 +120,13 @@ def commit(
     return done
 
 
-def abort(table: TableInternals, target: SpoolTarget) -> None:
+def abort(table: TableAccess, target: SpoolTarget) -> None:
     """Nothing was committed, and nothing will be."""
     for job in _found(table, target):
         _end(table, job, "given up", reason="the write failed in Spark")
 
 
-def _commit_small(table: TableInternals, target: SpoolTarget, spooled: Sequence[Spooled], write: Write) -> Commit:
+def _commit_small(table: TableAccess, target: SpoolTarget, spooled: Sequence[Spooled], write: Write) -> Commit:
     schema = target.schema
     paths = _paths(table, target, spooled)
     parts = [read(path, schema.columns, size_bytes=part.size_bytes) for path, part in zip(paths, spooled, strict=True)]
@@ -137,7 +137,7 @@ def _commit_small(table: TableInternals, target: SpoolTarget, spooled: Sequence[
 
 
 def _commit_large(
-    table: TableInternals, target: SpoolTarget, spooled: Sequence[Spooled], written: Sequence[Written], write: Write
+    table: TableAccess, target: SpoolTarget, spooled: Sequence[Spooled], written: Sequence[Written], write: Write
 ) -> Commit:
     from lithify.spark.write import WriteTask, write_batches
     from lithify.sql.sort_files import sorted_batches
@@ -188,7 +188,7 @@ def _moved(file: Written, store: Storage, root: str, folder: str) -> Written:
     return replace(file, path=path)
 
 
-def _paths(table: TableInternals, target: SpoolTarget, spooled: Sequence[Spooled]) -> list[PurePath]:
+def _paths(table: TableAccess, target: SpoolTarget, spooled: Sequence[Spooled]) -> list[PurePath]:
     folder = path_of(target.root) / target.folder
     if not table.runtime.store.is_folder(folder):
         raise Conflict(f"{folder} was removed while Spark wrote into it, with the table, say: write again")
@@ -211,11 +211,11 @@ def _refuse_duplicates(rows: pa.Table, schema: TableSchema) -> None:
     )
 
 
-def _found(table: TableInternals, target: SpoolTarget) -> list[Job]:
+def _found(table: TableAccess, target: SpoolTarget) -> list[Job]:
     return [job for job in jobs.unfinished(table.runtime, str(table.name)) if job.id == target.job]
 
 
-def _job(table: TableInternals, target: SpoolTarget) -> Job:
+def _job(table: TableAccess, target: SpoolTarget) -> Job:
     for job in _found(table, target):
         return job
     raise Conflict(
@@ -223,7 +223,7 @@ def _job(table: TableInternals, target: SpoolTarget) -> Job:
     )
 
 
-def _end(table: TableInternals, job: Job, outcome: str, **facts: object) -> None:
+def _end(table: TableAccess, job: Job, outcome: str, **facts: object) -> None:
     handles = table.handles
     handles.runtime.store.delete_folder(handles.changes.log.path / job.folder)
     jobs.finish(handles.runtime, job, outcome, **facts)

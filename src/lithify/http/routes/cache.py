@@ -16,7 +16,7 @@ from lithify.http.routes.query import TakesJson
 from lithify.http.routes.table_maintenance import JsonIfAny
 from lithify.http.routes.tables import DAMAGED
 from lithify.http.service import LakeDep
-from lithify.lake.maintenance import chosen_tables
+from lithify.lake.maintenance import chosen_tables, maintenance_of
 
 FAILING = failing(_415=NO_JSON)
 ORDERS = {"table": "shop.orders"}
@@ -43,7 +43,7 @@ def pin(
     table, 400 for an unknown column, 413 if it does not fit beside what is pinned already.
     """
     caller.check("maintain", order.table)
-    return lake.maintenance.pin(order.table, order.columns)
+    return maintenance_of(lake).pin(order.table, order.columns)
 
 
 @router.post("/unpin", summary="Let a pinned table go when room is needed", responses=FAILING, dependencies=[TakesJson])

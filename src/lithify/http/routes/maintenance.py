@@ -36,7 +36,7 @@ from lithify.http.placeless import placeless
 from lithify.http.service import LakeDep, Service, ServiceDep
 from lithify.lake.internals import internals
 from lithify.lake.lake import Lake
-from lithify.lake.maintenance import Maintenance, TableUpkeep, chosen_tables, no_namespace
+from lithify.lake.maintenance import Maintenance, TableUpkeep, chosen_tables, maintenance_of, no_namespace
 from lithify.lake.running_jobs import cancel_job, is_cycle
 from lithify.maintenance.plans import FileCount
 from lithify.maintenance.reports import EndedJob, PastCycle, Skipped, job_totals
@@ -84,7 +84,7 @@ router = APIRouter(tags=["maintenance"])
 def status(service: ServiceDep, caller: Watcher) -> StatusDocument:
     """The cycle that runs now, in whichever process; the last one; tiers and their times; the Spark worker."""
     lake, settings, seen = service.lake, service.settings, _seen_by(caller)
-    maintenance, scheduler = lake.maintenance, internals(lake).scheduler
+    maintenance, scheduler = maintenance_of(lake), internals(lake).scheduler
     last = _cycles(lake, caller, 1)
     roles = settings.roles_now()
     return StatusDocument(
@@ -159,7 +159,7 @@ def candidates(
     lake: LakeDep, _: Watcher, names: Watched, tier: TierQuery = None, limit: Limit = 100
 ) -> CandidatesDocument:
     """Nothing is done. 400 for a tier that nobody declared or that is off, 404 for an unknown table or namespace."""
-    found, skipped = lake.maintenance.candidates(names[:TABLES_MAX], tier)
+    found, skipped = maintenance_of(lake).candidates(names[:TABLES_MAX], tier)
     return CandidatesDocument(
         candidates=found[:limit],
         more=len(found) > limit or len(names) > TABLES_MAX,
@@ -239,7 +239,7 @@ def trigger(
 def _check_may_cancel(lake: Lake, caller: Caller, id: str) -> None:
     """A job on a table that it may maintain; a cycle of such tables alone."""
     if is_cycle(lake, id):
-        tables = lake.maintenance.cycle.tables_of(id)
+        tables = maintenance_of(lake).cycle.tables_of(id)
         if not tables or not all(caller.may("maintain", table) for table in tables):
             caller.check("maintain")
         return

@@ -24,6 +24,7 @@ from lithify.http.service import LakeDep
 from lithify.lake.columns import foreseen_columns
 from lithify.lake.internals import internals
 from lithify.lake.lake import Lake
+from lithify.lake.maintenance import maintenance_of
 from lithify.lake.table import Table
 from lithify.options.table_options import MISSING_COLUMNS, OPTIONS, chosen, defaults_of, effective, stored
 from lithify.write.options import parsed_options
@@ -105,7 +106,7 @@ def change_column(
     columns, files, size_bytes = foreseen_columns(internals(table), _change_of(order))
     seq = table.snapshot().seq
     if not order.dry_run:
-        changed = lake.maintenance.asked(name, "columns", lambda table: _changed(table, order))
+        changed = maintenance_of(lake).asked(name, "columns", lambda table: _changed(table, order))
         definition = table.definition
         columns, seq = definition.columns, changed
     return ColumnsDocument(

@@ -28,6 +28,7 @@ from lithify.http.paging import Paged
 from lithify.http.queries import answer_of, facts_of, in_thread, response_of, while_there
 from lithify.http.service import LakeDep, ServiceDep
 from lithify.lake.internals import internals
+from lithify.lake.queries import explain_query
 
 router = APIRouter(prefix="/query", tags=["query"], route_class=JsonRoute)
 
@@ -157,8 +158,9 @@ async def explain(
     """Files and row groups per table, and which condition rules out how many of them."""
 
     def run(id: str) -> list[TableExplanation]:
-        with internals(service.lake).limited(ask.sql, id=id, may_read=caller.may_read, owner=caller.token.id) as within:
-            return service.lake.explain(ask.sql, ask.as_of, may_read=caller.may_read, within=within)
+        lake = internals(service.lake)
+        with lake.limited(ask.sql, id=id, may_read=caller.may_read, owner=caller.token.id) as within:
+            return explain_query(lake, ask.sql, ask.as_of, may_read=caller.may_read, within=within)
 
     found = await while_there(request, service, caller, run)
     return ExplainDocument(tables=found)

@@ -8,6 +8,7 @@ import orjson
 import pyarrow as pa
 from fastapi import APIRouter, Header, Query, Request, Response
 
+from lithify.core.arguments import who
 from lithify.core.json_rows import records
 from lithify.core.names import parse_table_name, quoted
 from lithify.core.partial_rows import input_columns
@@ -41,6 +42,7 @@ from lithify.lake.internals import internals
 from lithify.lake.table import Table
 from lithify.options.table_options import MissingColumns
 from lithify.read.history import changes_page
+from lithify.write.delete_where import delete_where as rows_deleted
 
 router = APIRouter(prefix="/tables/{name}", tags=["rows"], route_class=JsonRoute)
 Mode = Literal["upsert", "append", "replace", "update", "retract"]
@@ -238,13 +240,9 @@ async def delete_where(
     batch_id = bound(idempotency_key, caller, "delete where", body)
 
     def run(id: str) -> Commit:
-        limited = internals(service.lake).limited(
-            order.condition, id=id, may_read=caller.may_read, owner=caller.token.id
-        )
-        with limited as within:
-            return service.lake.table(name).delete_where(
-                order.condition, batch_id, actor=caller.token.name, reason=order.reason, within=within
-            )
+        lake, info = internals(service.lake), who(caller.token.name, order.reason)
+        with lake.limited(order.condition, id=id, may_read=caller.may_read, owner=caller.token.id) as within:
+            return rows_deleted(lake.table(name), order.condition, batch_id, info, within=within)
 
     return _committed(await while_there(request, service, caller, run), "delete where")
 

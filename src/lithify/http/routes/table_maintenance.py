@@ -28,7 +28,7 @@ from lithify.http.json_route import JsonRoute
 from lithify.http.openapi import NO_JSON, body_like, failing
 from lithify.http.routes.tables import DAMAGED, TablePath
 from lithify.http.service import LakeDep
-from lithify.lake.maintenance import why_idle
+from lithify.lake.maintenance import maintenance_of, why_idle
 from lithify.maintenance.plans import CompactPlan
 
 FAILING = failing(
@@ -65,7 +65,7 @@ def fold(
     """Readers and writers go on meanwhile. Answers when it is done; one that dies harms nothing."""
     if order is not None and order.dry_run:
         return PlannedFold(**vars(lake.table(name).fold(dry_run=True)))
-    return DoneFold(**vars(lake.maintenance.asked(name, "fold", lambda table: table.fold())))
+    return DoneFold(**vars(maintenance_of(lake).asked(name, "fold", lambda table: table.fold())))
 
 
 @router.post("/compact", summary="Merge small base files into larger ones, as far as it is due", responses=FAILING)
@@ -84,7 +84,7 @@ def compact(
     note = "; ".join(why_idle(table, tier)) or None
     if order.dry_run:
         return _planned(name, table.compact(tier, dry_run=True), note)
-    return _done(name, lake.maintenance.asked(name, "compact", lambda table: table.compact(tier)), note)
+    return _done(name, maintenance_of(lake).asked(name, "compact", lambda table: table.compact(tier)), note)
 
 
 @router.post("/optimize", summary="Write base anew in z-order", responses=FAILING)
@@ -104,7 +104,7 @@ def optimize(
         plans = table.optimize(by, dry_run=True)
         pending = not plans and table.stats().pending_rows
         return _planned(name, plans, "all rows are pending: they are folded first" if pending else None)
-    return _done(name, lake.maintenance.asked(name, "optimize", lambda table: table.optimize(by)))
+    return _done(name, maintenance_of(lake).asked(name, "optimize", lambda table: table.optimize(by)))
 
 
 @router.post("/vacuum", summary="Delete files that no retained version needs", responses=FAILING)
@@ -121,7 +121,7 @@ def vacuum(
     hours = order.retain_hours
     if order.dry_run:
         return lake.table(name).vacuum(hours, dry_run=True)
-    return lake.maintenance.asked(name, "vacuum", lambda table: table.vacuum(hours, dry_run=False))
+    return maintenance_of(lake).asked(name, "vacuum", lambda table: table.vacuum(hours, dry_run=False))
 
 
 def _planned(name: str, plans: Sequence[CompactPlan], note: str | None = None) -> PlannedCompactionsDocument:

@@ -13,11 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from lithify.cache.hot_rows import HotRows, RowsInMemory
+from lithify.cache.hot_rows import HotRows
 from lithify.cache.shared_memory import Layout, Shared, SharedMemory
 from lithify.core.names import TableRef
 from lithify.core.ops import Overlay
-from lithify.core.read_plan import PlannedTable, ReadPlan, Source, Summary
+from lithify.core.read_plan import PlannedTable, ReadPlan, RowsInMemory, Source, Summary
 from lithify.errors import LithifyError
 from lithify.files.addresses import is_remote
 from lithify.files.local_files import LocalNames

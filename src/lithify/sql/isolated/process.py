@@ -22,13 +22,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from lithify.cache.hot_rows import ALIVE, RowsInMemory, told_alive
+from lithify.cache.hot_rows import ALIVE, told_alive
 from lithify.cache.shared_memory import MappedSegment
 from lithify.cache.strings import is_encoded
 from lithify.core.names import TableRef
 from lithify.core.ops import Overlay
 from lithify.core.predicates import Predicate
-from lithify.core.read_plan import PlannedTable, ReadPlan, Summary
+from lithify.core.read_plan import PlannedTable, ReadPlan, RowsInMemory, Summary
 from lithify.core.snapshot import Snapshot
 from lithify.errors import ComputeFailed, LithifyError
 from lithify.sql.engine import ServingEngine, parsed_here
