@@ -41,12 +41,13 @@ from lithify.delta.checkpoints import Checkpoints, Due, trim_every
 from lithify.delta.commit_files import Commits, Needed
 from lithify.delta.commit_outcome import Intent, Lost, NotCommitted
 from lithify.delta.cut import Cut, cut
-from lithify.delta.folder import LOG_FOLDER, holds_log
+from lithify.delta.folder import LOG_FOLDER, commit_name, holds_log
 from lithify.delta.forget import KEEP_TXNS, RETENTION
 from lithify.delta.fsync import Synced
 from lithify.delta.head import Definition, Tail
 from lithify.delta.live_files import newest_known
 from lithify.delta.open_log import check_plain, open_table, translated_error
+from lithify.delta.own_commits import NotWhole
 from lithify.delta.rebuild import Txns, WrittenAside, keep, needed_files, read_txns, rebuild, written_aside
 from lithify.delta.redefine import redefined
 from lithify.delta.remote_log import commits_of
@@ -308,11 +309,16 @@ class DeltaLog:
     def _parsed(self, content: bytes) -> CommitRecord:
         try:
             return parse_record(self.version + 1, content)
+        except NotWhole as error:
+            raise self._commits.broken(self.version + 1) from error
         except ValueError as error:
             raise Unfamiliar(f"version {self.version + 1} cannot be read here") from error
 
     def _advance(self, commit: CommitRecord) -> None:
-        self._tail.advance(commit)
+        try:
+            self._tail.advance(commit)
+        except NotWhole as error:
+            raise self._commits.broken(commit.version) from error
         self.turns.committed(commit.info.get(TURN_OF))
         if commit.engine == ENGINE:
             self._synced.written(commit.version)
@@ -627,6 +633,8 @@ def _check_outcome(commits: Commits, target: int, intent: Intent, error: Excepti
                 return
         raise Lost from error
     if commits.exists(target):
+        if not commits.read(commit_name(target)).strip():  # on its way, or damaged: the next look will tell
+            raise Lost from error
         if commits.record(target).info.get("write_id") == intent.id:
             return
         raise Lost from error
