@@ -29,8 +29,11 @@ from lithify.delta.archive import LogLimits
 from lithify.delta.commit_outcome import Intent, Lost
 from lithify.delta.entries import spelled
 from lithify.delta.head import TXNS_KEPT_MAX
+from lithify.delta.live_files import newest_known
 from lithify.delta.log import FOLLOWED_MAX, DeltaLog
+from lithify.files.addresses import path_of
 from lithify.files.local import LocalStorage
+from lithify.files.open_storage import storage_of
 from lithify.files.parquet import Written
 from support.effort import SOAK
 
@@ -49,7 +52,7 @@ KINDS: dict[str, pa.DataType] = {
 }
 COLUMNS = pa.schema(list(KINDS.items()))
 PARTITIONED = ("i", "t", "s", "d", "z", "n", "c", "f", "y")
-TXNS = ("a", "lithify.seq", "lithify.batch.x", "ä")
+TXNS = ("a", "lithify.seq", "lithify.folded", "lithify.batch.x", "ä")
 
 
 def texts(rng: random.Random) -> dict[str, str]:
@@ -173,6 +176,17 @@ class Program:
             {"cdc": {"path": "_change_data/x.parquet", "partitionValues": {}, "size": 1, "dataChange": False}},
         )
 
+    def of_the_future(self) -> None:
+        """What is not even in the specification."""
+        self.put(self.add(), {"somethingElse": {"deep": [{"a": None}]}}, self.txn())
+
+    def protocol(self) -> None:
+        now = DeltaTable(str(self.folder)).protocol()
+        more = self.rng.choice(["appendOnly", "invariants", "changeDataFeed"])
+        features = sorted({*(now.writer_features or ()), more})
+        said = {"minReaderVersion": 3, "minWriterVersion": 7, "writerFeatures": features}
+        self.put({"protocol": {**said, "readerFeatures": sorted(now.reader_features or ())}}, self.add())
+
     def by_deltalake(self) -> None:
         row = {name: [None] for name in KINDS} | {name: [1] for name in ("i",)}
         table = pa.table({name: pa.array(values, KINDS[name]) for name, values in row.items()})
@@ -196,7 +210,7 @@ class Program:
         values = texts(self.rng)
         kinds = {name: values[name] for name in log.partition_columns}
         written = Written(f"fold-{self.rng.randrange(16**32):032x}/part ä%.parquet", 5, 7, stats(self.rng), b"")
-        change = LogChange({"operation": "test"}, [(written, kinds)], gone, {"lithify.seq": self.next_version})
+        change = LogChange({"operation": "test"}, [(written, kinds)], gone, {"lithify.folded": self.next_version})
         log.try_commit(change, Intent(f"{self.rng.random()}"))
         self.live = dict.fromkeys(self.paths())
 
@@ -210,6 +224,8 @@ STEPS: list[tuple[int, Callable[[Program], None]]] = [
     (2, Program.again),
     (2, Program.by_deltalake),
     (1, Program.unknown),
+    (1, Program.of_the_future),
+    (1, Program.protocol),
     (1, Program.properties),
     (1, Program.column),
     (1, Program.checkpoint),
@@ -244,10 +260,43 @@ def test_what_is_followed_is_what_deltalake_says(tmp_path: Path, seed: int) -> N
         rng.choices([step for _, step in STEPS], [weight for weight, _ in STEPS])[0](program)
         if rng.random() < 0.3:
             continue  # several at once
+        newest_known.clear()  # or one would be told by the other
         fresh = DeltaLog.open(tmp_path / "t", store)
+        there = said(fresh, bounded)
+        newest_known.clear()
         for log in followed[: 1 if rng.random() < 0.7 else 2]:
             log.refresh()
-            assert said(log, bounded) == said(fresh, bounded)
+            assert said(log, bounded) == there
+
+
+@pytest.mark.bucket
+@pytest.mark.parametrize("seed", range(1000, 1040 if SOAK else 1004))
+def test_a_log_in_a_bucket_says_the_same(tmp_path: Path, address: str, seed: int) -> None:
+    """The files are brought there as they are made."""
+    rng = random.Random(seed)
+    program, root = Program(tmp_path / "t", rng), path_of(address)
+    store, brought = storage_of(root), dict[str, bytes]()
+    store.path_guard.trust(root)
+
+    def bring() -> None:
+        for file in sorted((program.folder / "_delta_log").iterdir()):
+            if file.is_file() and brought.get(file.name) != (content := file.read_bytes()):
+                store.put(root / "t/_delta_log" / file.name, content)
+                brought[file.name] = content
+
+    bring()
+    bounded = rng.sample(sorted(KINDS), rng.randrange(len(KINDS)))
+    followed = DeltaLog.open(root / "t", store)
+    for _ in range(14):
+        rng.choices([step for _, step in STEPS], [weight for weight, _ in STEPS])[0](program)
+        bring()
+        if rng.random() < 0.3:
+            continue
+        followed.refresh()
+        newest_known.clear()
+        there = said(DeltaLog.open(program.folder, LocalStorage()), bounded)
+        assert said(followed, bounded) == there
+        assert said(DeltaLog.open(root / "t", store), bounded) == there
 
 
 def test_most_commits_are_followed_without_opening_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

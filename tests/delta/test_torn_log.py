@@ -33,7 +33,15 @@ def cut_last_line(path: Path) -> None:
     path.write_bytes(b"".join(lines[:-1]) + lines[-1][:10])
 
 
-TEARS = [empty, halve, fill_with_zeros, cut_last_line]
+def keep_first_line(path: Path) -> None:
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
+
+
+def blank(path: Path) -> None:
+    path.write_bytes(b" \n")
+
+
+TEARS = [empty, halve, fill_with_zeros, cut_last_line, keep_first_line, blank]
 
 
 def log_of(lake: Path, which: str) -> Path:
@@ -134,6 +142,31 @@ def test_a_torn_commit_that_is_not_the_newest_is_named(path: Path, which: str, t
         assert lake.tables() == ["a.other", "a.t"]
         assert ids(lake, "a.other") == [7]
     assert torn.read_bytes() == content, "evidence is left alone"
+
+
+@pytest.mark.parametrize("tear", [keep_first_line, empty])
+@pytest.mark.parametrize("which", ["base", "changes"])
+def test_a_torn_commit_is_named_by_who_has_the_table_open(path: Path, which: str, tear: Callable[[Path], None]) -> None:
+    with Lake(path) as lake, Lake(path) as other:
+        table, known = lake.table("a.t"), len(commits(path, which))
+        assert ids(lake) == [1, 2, 3, 4]
+        for number in (5, 6):
+            other.table("a.t").upsert([{"id": number}], missing="null")
+            other.table("a.t").fold()
+        tear(torn := commits(path, which)[known])
+
+        with pytest.raises(Corruption, match=torn.name):
+            table.to_arrow()
+
+
+def test_a_commit_in_the_place_of_another_is_named(path: Path) -> None:
+    with Lake(path) as lake:
+        lake.table("a.t").upsert([{"id": 5}], missing="null")
+    *_, replaced, newest = commits(path, "changes")
+    shutil.copy(newest, replaced)
+
+    with Lake(path) as lake, pytest.raises(Corruption, match=replaced.name):
+        lake.table("a.t")
 
 
 @pytest.mark.parametrize("which", ["base", "changes"])

@@ -15,6 +15,7 @@ import pytest
 
 import lithify.files.bucket.reads
 from lithify import Lake
+from lithify.delta.folder import commit_name
 from lithify.errors import Corruption, InvalidRequest, LithifyError, NotFound, Unavailable
 from lithify.files.addresses import BucketPath, path_of
 from lithify.files.bucket.client import _client
@@ -22,12 +23,19 @@ from lithify.files.bucket.reads import fetch
 from lithify.files.bucket.storage import BucketStorage
 from lithify.files.local_files import copies
 from lithify.files.os_errors import InDoubt
+from lithify.tools.check import Status
+from lithify.tools.doctor import check_table
 from support.fault_proxy import FaultProxy
 from support.s3_servers import SERVERS, S3Server, free_port
 
 pytestmark = pytest.mark.bucket
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 REQUESTS_MAX = 30  # however long each takes
+CUTS: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda content: b"",
+    "blank": lambda content: b" \n",
+    "first line": lambda content: content.splitlines(keepends=True)[0],
+}
 
 
 @pytest.fixture
@@ -59,6 +67,36 @@ class TestWhereTheServerIs:
 
         with pytest.raises(InvalidRequest, match=f"{name} is '.*': write a server's address"):
             Lake(address, create=True)
+
+    @pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3"])
+    @pytest.mark.parametrize("text", ["http://user:hunter2@127.0.0.1:9", "user:hunter2@host", "https://hunter2@host/a"])
+    def test_it_is_said_with_a_password(
+        self, address: str, monkeypatch: pytest.MonkeyPatch, name: str, text: str
+    ) -> None:
+        monkeypatch.delenv("AWS_ENDPOINT_URL")
+        monkeypatch.setenv(name, text)
+
+        with pytest.raises(InvalidRequest, match=f"{name} holds an '@'.*without user and password") as raised:
+            Lake(address, create=True)
+
+        assert "hunter2" not in "".join(traceback.format_exception(raised.value))
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "s3://AKIA:hunter2@bucket/x",
+            "s3a://AKIA:hun/hunter2@bucket/x",
+            "s3:/AKIA:hunter2@bucket/x",
+            "s3://hunter2@bucket",
+            "https://user:hunter2@host/a",
+            "abfss://hunter2@account/a",
+        ],
+    )
+    def test_a_key_in_an_address_is_not_repeated(self, text: str) -> None:
+        with pytest.raises(InvalidRequest) as raised:
+            Lake(text, create=True)
+
+        assert "hunter2" not in "".join(traceback.format_exception(raised.value))
 
     def test_it_is_no_object_store(self, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
         with _web_server() as url:
@@ -294,6 +332,71 @@ class TestWhatLiesThere:
         storage.put(commit, content)
         with Lake(address) as again:
             assert again.table("shop.orders").to_arrow().num_rows == 2
+
+    @pytest.mark.parametrize("which", ["changes", "base"])
+    @pytest.mark.parametrize("how", CUTS)
+    def test_a_commit_that_somebody_emptied(self, lake: Lake, address: str, which: str, how: str) -> None:
+        """Rows would be gone, and nobody would be told. So says whoever opens the lake, and whoever has it open."""
+        with Lake(address) as other:
+            reader = other.table("shop.orders")
+            log = path_of(address) / "shop/orders" / which / "_delta_log"
+            known = len(BucketStorage().names(log))
+            table = lake.table("shop.orders")
+            for number in range(2, 5):
+                table.fold()
+                table.upsert([{"id": number, "v": "b"}])
+            versions = len(BucketStorage().names(log))
+            lake.close()
+            for version in (known, versions - 2, versions - 1):
+                with _cut(log / commit_name(version), how):
+                    with pytest.raises(Corruption, match=commit_name(version)):
+                        reader.count()
+                    if which == "changes":
+                        with pytest.raises(Corruption, match=commit_name(version)):
+                            reader.upsert([{"id": 7, "v": "c"}])
+            assert reader.count() == 4
+        before = _objects(address)
+        for version in (1, versions // 2, versions - 1):
+            with _cut(log / commit_name(version), how), Lake(address) as again:
+                assert again.tables() == ["shop.orders"]
+                with pytest.raises(Corruption, match=commit_name(version)):
+                    again.table("shop.orders").count()
+                with pytest.raises(Corruption, match=commit_name(version)):
+                    again.create_table("shop.orders", SCHEMA, key="id")
+                assert check_table(again, "shop.orders").status is Status.fail
+        assert _objects(address) == before
+        with Lake(address) as again:
+            assert again.table("shop.orders").count() == 4
+
+    def test_a_commit_in_the_place_of_another(self, lake: Lake, address: str) -> None:
+        """It is whole, and one of ours."""
+        table, log = lake.table("shop.orders"), path_of(address) / "shop/orders/changes/_delta_log"
+        first = len(BucketStorage().names(log)) - 1
+        for number in range(2, 5):
+            table.upsert([{"id": number, "v": "b"}])
+        other = BucketStorage().read(log / commit_name(first + 2))
+        lake.close()
+
+        replaced = log / commit_name(first + 1)
+        with _replaced(replaced, other), Lake(address) as again, pytest.raises(Corruption, match=replaced.name):
+            again.table("shop.orders").count()
+
+
+@contextlib.contextmanager
+def _cut(path: PurePath, how: str) -> Iterator[None]:
+    with _replaced(path, CUTS[how](BucketStorage().read(path))):
+        yield
+
+
+@contextlib.contextmanager
+def _replaced(path: PurePath, by: bytes) -> Iterator[None]:
+    storage = BucketStorage()
+    content = storage.read(path)
+    storage.put(path, by)
+    try:
+        yield
+    finally:
+        storage.put(path, content)
 
 
 class _Web(BaseHTTPRequestHandler):

@@ -22,6 +22,7 @@ REASONS: dict[Flaw, str] = {
     "loses metadata": "metadata of an object does not come back",
     "lists nothing": "missing from the list",
     "keeps what is deleted": "deleted are still there",
+    "looks, then writes": "of 4 who create one object at a time, 4 are told that they did",
 }
 
 

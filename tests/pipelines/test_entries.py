@@ -83,6 +83,19 @@ def test_a_stream_that_cannot_be_is_named(said: Any, message: str) -> None:
     assert message in error.value.message
 
 
+@pytest.mark.parametrize(
+    ("more", "remote"), [({}, True), ({"checkpoint": "s3://bucket/a"}, True), ({"checkpoint": "s3a://bucket/a"}, False)]
+)
+def test_a_stream_needs_a_folder_for_what_it_has_taken(more: dict[str, str], remote: bool) -> None:
+    with pytest.raises(InvalidRequest, match=r'stream files .* name one with checkpoint = "DIR"'):
+        declared_entries(Settings(streams={"files": {**STREAM, **more}}), remote=remote)
+
+
+def test_a_stream_of_a_lake_in_a_bucket_with_a_folder_for_what_it_has_taken() -> None:
+    streams = {"files": {**STREAM, "checkpoint": "/var/lib/taken"}}
+    assert declared_entries(Settings(streams=streams), remote=True)["files"].name == "files"
+
+
 def test_names_are_those_of_both() -> None:
     settings = Settings(pipelines={"sales": {"steps": [STEP]}}, streams={"sales": STREAM})
     with pytest.raises(InvalidRequest, match="a pipeline and a stream called 'sales'"):

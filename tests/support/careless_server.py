@@ -14,8 +14,15 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from support.s3_servers import S3Server
 
 Flaw = Literal[
-    "ignores If-None-Match", "ignores If-Match", "loses metadata", "lists nothing", "keeps what is deleted", ""
+    "ignores If-None-Match",
+    "ignores If-Match",
+    "loses metadata",
+    "lists nothing",
+    "keeps what is deleted",
+    "looks, then writes",
+    "",
 ]
+RACERS, RACE_S_MAX = 4, 10.0
 
 
 @contextlib.contextmanager
@@ -39,6 +46,7 @@ class _Server(ThreadingHTTPServer):
         self.flaw = flaw
         self.objects: dict[str, tuple[bytes, dict[str, str]]] = {}
         self.lock = threading.Lock()
+        self.race = threading.Barrier(RACERS)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -51,6 +59,13 @@ class _Handler(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         body, name, flaw = self._body(), self._name(), self.server.flaw
         given = {key: value for key, value in self.headers.items() if key.lower().startswith("x-amz-meta-")}
+        if flaw == "looks, then writes" and "/race-" in name and name not in self.server.objects:
+            # Nobody writes before all have looked.
+            with contextlib.suppress(threading.BrokenBarrierError):
+                self.server.race.wait(RACE_S_MAX)
+            self.server.objects[name] = body, given
+            self._answer(200, b"", {"ETag": _tag(body)})
+            return
         with self.server.lock:
             there = self.server.objects.get(name)
             wanted = self.headers.get("if-match")

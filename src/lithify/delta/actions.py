@@ -16,6 +16,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from lithify.core.snapshot import DataFile
 from lithify.delta.entries import spelled
 from lithify.delta.forget_rules import may_expire
+from lithify.delta.own_commits import ACTIONS, check_whole
 from lithify.errors import Conflict
 from lithify.files.parquet import Written
 
@@ -66,6 +67,7 @@ def commit_body(
     `definition`: actions that say what the table is from now on.
     """
     parameters = {"mode": "Append", "partitionBy": json.dumps(list(partitions))}
+    said = _said(change.info, write_id, time_ms)
     actions: list[dict[str, Any]] = [
         {
             "commitInfo": {
@@ -73,7 +75,7 @@ def commit_body(
                 "operation": "WRITE",
                 "operationParameters": parameters,
                 "engineInfo": ENGINE,
-                "lithify": _said(change.info, write_id, time_ms),
+                "lithify": said,
             }
         }
     ]
@@ -100,6 +102,7 @@ def commit_body(
     for name, version in change.txns.items():
         updated = {"lastUpdated": time_ms} if may_expire(name) else {}
         actions.append({"txn": {"appId": name, "version": version, **updated}})
+    said[ACTIONS] = len(actions)
     # Raw UTF-8: deltalake misreads characters outside the basic plane when they are escaped.
     return "\n".join(json.dumps(action, ensure_ascii=False, separators=(",", ":")) for action in actions).encode()
 
@@ -146,13 +149,14 @@ def commit_properties(
 
 
 def parse_record(version: int, content: bytes) -> CommitRecord:
-    """Raises ValueError for what are no actions."""
+    """Raises ValueError for what are no actions, and NotWhole for what is not all of them."""
     actions = [
         {kind: said for kind, said in action.items() if said is not None} for action in parse_objects(content, _STRICT)
     ]
     if not all(isinstance(said, dict) for action in actions for said in action.values()):
         raise ValueError(f"version {version} has an action that is none")
     commit: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    check_whole(version, actions, commit)
     info = commit.get("lithify")
     info = info if isinstance(info, dict) else {}
     try:

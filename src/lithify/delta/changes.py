@@ -23,11 +23,11 @@ from lithify.delta.actions import LogChange
 from lithify.delta.archive import LogLimits
 from lithify.delta.head import Definition
 from lithify.delta.log import CommitRecord, DeltaLog
+from lithify.delta.own_commits import SEQ_TXN as SEQ_TXN
 from lithify.errors import Corruption, NotFound
 from lithify.files.parquet import Written
 from lithify.files.storage import Storage
 
-SEQ_TXN = "lithify.seq"
 EPOCH_TXN = "lithify.vacuum"
 DROPPED = "lithify.dropped"
 CLAIMED = "lithify.claimed"  # dropped, because it is being created: by whom

@@ -26,7 +26,7 @@ class NoLog(NotFound):
 
 
 def unreadable(path: PurePath) -> Corruption:
-    return Corruption(f"commit {path} is not readable: restore it from a copy")
+    return Corruption(f"commit {path} is not readable, or not what was written: restore it from a copy")
 
 
 class Needed(NamedTuple):
@@ -130,8 +130,10 @@ class Commits:
         was built on it, and not one that came too late for a version that is gone (`trim`). Raises NotFound if it is.
         """
         try:
-            # One that is empty is on its way, of a writer that does not give it its name at the end.
             content = self.store.read(self.live_path(version + 1)).strip() or None
+            # One that is empty is on its way, of a writer that does not give it its name at the end.
+            if content is None and self.store.exists(self.live_path(version + 2)):
+                raise unreadable(self.live_path(version + 1))
         except NotFound:
             content = None
         if not self.store.exists(self.live_path(version)) or self.is_archived(version):
@@ -171,6 +173,10 @@ class Commits:
 
     def note(self, version: int, body: bytes) -> None:
         """A commit that was written or read. What lies at hand is not kept."""
+
+    def broken(self, version: int) -> Corruption:
+        """Of one that is there, and not what was written."""
+        return unreadable(self.path(version))
 
     def tells(self, version: int) -> bool:
         try:

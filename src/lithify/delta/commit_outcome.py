@@ -21,6 +21,7 @@ from deltalake.exceptions import CommitFailedError
 
 from lithify.delta.actions import parse_record
 from lithify.delta.commit_files import Commits
+from lithify.delta.folder import commit_name
 from lithify.delta.open_log import translated_error
 from lithify.errors import CommitUnknown, LithifyError
 from lithify.files.os_errors import Exists, InDoubt
@@ -80,6 +81,8 @@ def check_outcome(commits: Commits, target: int, intent: Intent, error: Exceptio
                 return
         raise Lost from error
     if commits.exists(target):
+        if isinstance(error, Exists) and not commits.read(commit_name(target)).strip():
+            raise Lost from error  # somebody's that is on its way, or damaged: the next look tells
         if commits.record(target).info.get("write_id") == intent.id:
             return
         raise Lost from error

@@ -65,6 +65,7 @@ def added_file(
             raise ValueError
         add["path"].encode()
         kinds = {name: columns.field(name).type for name in {*bounded, *partitions} if name in columns.names}
+        told = kinds.keys() - set(partitions)  # what it says of partition columns besides their values is not believed
         return _data_file(
             add["path"],
             int(add["size"]),
@@ -72,7 +73,7 @@ def added_file(
             add.get("modificationTime"),
             {
                 name: (bound(kinds[name], low.get(name)), bound(kinds[name], high.get(name)), nulls.get(name))
-                if name in kinds
+                if name in told
                 else (None, None, None)
                 for name in bounded
             },

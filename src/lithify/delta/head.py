@@ -21,6 +21,7 @@ from deltalake import DeltaTable
 from lithify.delta.actions import CommitRecord
 from lithify.delta.constraints import demands
 from lithify.delta.live_files import Check, LiveFiles
+from lithify.delta.own_commits import seq_after
 from lithify.delta.rebuild import Rebuilt, Txns
 from lithify.delta.stated_values import Unfamiliar
 
@@ -90,12 +91,15 @@ class Tail:
         # As of `version`: those that were set since `opened`, and since `all_txns` were read; of others what was asked.
         self.txns: dict[str, int | None] = {}
         self.all_txns = txns
+        # The newest seq of its commits, if one of those that were read gives one out.
+        self.seq: int | None = None
         # When `opened` was committed, if that is known.
         self.opened_ms: int | None = None
 
     @classmethod
     def of(cls, rebuilt: Rebuilt) -> Tail:
         tail, last = cls(rebuilt.table, rebuilt.txns), rebuilt.last
+        tail.seq = rebuilt.seq
         if last is not None and last.version == tail.opened:
             tail.opened_ms = int(last.info.get("time_ms", 0))
         return tail
@@ -105,13 +109,15 @@ class Tail:
         return len(self._since)
 
     def advance(self, commit: CommitRecord) -> None:
-        """To the next version. Whatever it raises, Unfamiliar above all, leaves it where it was."""
+        """To the next version. Whatever it raises, Unfamiliar and NotWhole above all, leaves it where it was."""
         if not commit.kinds or not commit.kinds <= _FAMILIAR or commit.version != self.version + 1:
             raise Unfamiliar(f"version {commit.version} has {', '.join(sorted(commit.kinds)) or 'nothing'}")
         if not all(type(version) is int for version in commit.txns.values()):
             raise Unfamiliar(f"version {commit.version} has transactions without a number")
+        seq = seq_after(commit.version, commit.txns, commit.info, self.seq)
         if self._live is not None:
             self._live.advance(commit)
+        self.seq = seq
         self._since.append(commit)
         self.txns.update(commit.txns)
         self.version = commit.version

@@ -47,6 +47,7 @@ from lithify.delta.fsync import Synced
 from lithify.delta.head import Definition, Tail
 from lithify.delta.live_files import newest_known
 from lithify.delta.open_log import open_table
+from lithify.delta.own_commits import NotWhole
 from lithify.delta.rebuild import Txns, WrittenAside, keep, needed_files, read_txns, rebuild, written_aside
 from lithify.delta.redefine import redefined
 from lithify.delta.remote_log import commits_of
@@ -244,11 +245,16 @@ class DeltaLog:
     def _parsed(self, content: bytes) -> CommitRecord:
         try:
             return parse_record(self.version + 1, content)
+        except NotWhole as error:
+            raise self._commits.broken(self.version + 1) from error
         except ValueError as error:
             raise Unfamiliar(f"version {self.version + 1} cannot be read here") from error
 
     def _advance(self, commit: CommitRecord) -> None:
-        self._tail.advance(commit)
+        try:
+            self._tail.advance(commit)
+        except NotWhole as error:
+            raise self._commits.broken(commit.version) from error
         self.turns.committed(commit.info.get(TURN_OF))
         if commit.engine == ENGINE:
             self._synced.written(commit.version)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import NamedTuple, TypeVar
 
@@ -22,6 +22,7 @@ from lithify.delta.actions import CommitRecord
 from lithify.delta.commit_files import Commits, Needed, NoLog
 from lithify.delta.folder import LOG_FOLDER, commit_name
 from lithify.delta.open_log import translated_error
+from lithify.delta.own_commits import NotWhole, seq_after
 from lithify.delta.remote_log import RemoteCommits
 from lithify.delta.sidecar_paths import check_sidecar_paths
 from lithify.delta.torn_log import checkpoint_column, is_parquet
@@ -48,13 +49,14 @@ class Txns:
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """`last`: its newest commit. `newest`: it was looked whether another one follows, after the log was listed, and
-    there was none.
+    """`last`: its newest commit. `seq`: the newest one that its commits give out. `newest`: it was looked whether
+    another one follows, after the log was listed, and there was none.
     """
 
     table: DeltaTable
     txns: Txns
     last: CommitRecord | None
+    seq: int | None = None
     newest: bool = False
 
 
@@ -70,7 +72,7 @@ def read_txns(commits: Commits, version: int) -> Txns:
 
     def read() -> Txns:
         needed = commits.needed_for(version)
-        return _txns(commits, needed.checkpoint, needed.commits)[0]
+        return _said(commits, needed.commits).txns(commits, needed.checkpoint)
 
     return _patiently(commits, version, read)
 
@@ -98,9 +100,10 @@ class Aside:
 
     def rebuilt(self, version: int) -> Rebuilt:
         """`version`: the last of its commits, or the next, which was written there since."""
-        commits = range(self.commits.start, version + 1)
-        txns, last = _txns(Commits(self.folder, LocalStorage()), self.checkpoint, commits)
-        return Rebuilt(DeltaTable(str(self.folder), version=version), txns, last)
+        here = Commits(self.folder, LocalStorage())
+        said = _said(here, range(self.commits.start, version + 1))
+        table = DeltaTable(str(self.folder), version=version)
+        return Rebuilt(table, said.txns(here, self.checkpoint), said.last, said.seq)
 
 
 @contextlib.contextmanager
@@ -179,6 +182,8 @@ def _rebuild(commits: Commits, version: int | None, listed: Callable[[], object]
             newest = following is None
         else:
             checkpoint = _bring(commits, needed, folder / LOG_FOLDER)
+        here = Commits(folder, LocalStorage())
+        said = _said(here, needed.commits, commits)
         try:
             table = DeltaTable(folder, version=needed.version)
         except (DeltaError, OSError, ValueError) as error:
@@ -190,7 +195,7 @@ def _rebuild(commits: Commits, version: int | None, listed: Callable[[], object]
                 f"version {needed.version} of {commits.table} cannot be read from its archive ({error}): choose a "
                 f"newer one, or restore {commits.archive} from a copy"
             ) from error
-        return Rebuilt(table, *_txns(Commits(folder, LocalStorage()), checkpoint, needed.commits), newest)
+        return Rebuilt(table, said.txns(here, checkpoint), said.last, said.seq, newest)
 
 
 def _fetch_commit(commits: Commits, version: int, folder: PurePath) -> None:
@@ -208,17 +213,36 @@ def _fetch(commits: Commits, source: PurePath, folder: PurePath) -> None:
     commits.store.download(source, folder / source.name)
 
 
-def _txns(commits: Commits, checkpoint: Sequence[PurePath], needed: range) -> tuple[Txns, CommitRecord | None]:
-    """Those of all, and the newest commit."""
+@dataclass
+class _Said:
+    """What the commits after a checkpoint say."""
+
     last: CommitRecord | None = None
-    found: dict[str, int] = {}
-    for path in checkpoint:
-        if not commits.store.remote:
-            commits.store.path_guard.is_there(path)
-        stored = checkpoint_column(path, commits.store, "txn")
-        if stored is not None:
-            found.update((txn["appId"], txn["version"]) for txn in stored.to_pylist())
+    seq: int | None = None
+    since: dict[str, int] = field(default_factory=dict)
+
+    def txns(self, commits: Commits, checkpoint: Sequence[PurePath]) -> Txns:
+        """Those of all."""
+        found: dict[str, int] = {}
+        for path in checkpoint:
+            if not commits.store.remote:
+                commits.store.path_guard.is_there(path)
+            stored = checkpoint_column(path, commits.store, "txn")
+            if stored is not None:
+                found.update((txn["appId"], txn["version"]) for txn in stored.to_pylist())
+        return Txns(found | self.since)
+
+
+def _said(commits: Commits, needed: range, of: Commits | None = None) -> _Said:
+    """deltalake takes a commit that was emptied for one that changes nothing: they are looked at before it does. `of`:
+    where they come from.
+    """
+    said = _Said()
     for version in needed:
-        last = commits.record(version)
-        found.update(last.txns)
-    return Txns(found), last
+        try:
+            said.last = record = commits.record(version)
+            said.seq = seq_after(version, record.txns, record.info, said.seq)
+        except (Corruption, NotWhole) as error:
+            raise (of or commits).broken(version) from error
+        said.since.update(record.txns)
+    return said

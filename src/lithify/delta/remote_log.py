@@ -22,7 +22,6 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import takewhile
 from pathlib import PurePath
 
 from lithify.delta.actions import CommitRecord, parse_record
@@ -130,10 +129,15 @@ class RemoteCommits(Commits):
             if not self.is_fresh() and not self.exists(version):
                 raise self.gone(version)
             self._looked_s = now_s
-        # One that came while they were asked for may be there without the one before it.
-        following = [content for content in takewhile(bool, (found[each] for each in wanted)) if content]
-        for each, content in zip(wanted, following, strict=False):
+        following = list[bytes]()
+        for each in wanted:
+            # One that came while they were asked for may be there without the one before it.
+            if (content := found[each]) is None:
+                break
+            if not content:
+                raise unreadable(self.live_path(each))
             self.note(each, content)
+            following.append(content)
         return following
 
     def _contents(self, versions: Sequence[int]) -> Sequence[bytes | None]:
@@ -150,6 +154,10 @@ class RemoteCommits(Commits):
     def note(self, version: int, body: bytes) -> None:
         """A commit that was written or read."""
         self._kept.follow(version, self.live_path(version), body)
+
+    def broken(self, version: int) -> Corruption:
+        self._kept.forget()  # somebody may put it right
+        return unreadable(self.live_path(version))
 
     def is_fresh(self) -> bool:
         return clock_s() - self._looked_s < LOOK_S_MAX

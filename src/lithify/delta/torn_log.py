@@ -13,8 +13,9 @@ from pathlib import PurePath
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lithify.delta.actions import parse_objects
+from lithify.delta.actions import parse_objects, parse_record
 from lithify.delta.folder import CHECKPOINT_NAME, HINT, LOCK, Listing, commit_name, hinted_checkpoint
+from lithify.delta.own_commits import NotWhole, seq_after
 from lithify.errors import Corruption, NotFound
 from lithify.files.open_parquet import open_bytes, open_file, read_open
 from lithify.files.storage import Storage
@@ -28,15 +29,31 @@ def set_torn_commit_aside(folder: PurePath, store: Storage) -> None:
 
 
 def _tail_is_whole(folder: PurePath, store: Storage) -> bool:
-    """The usual case, found without listing the folder: every commit after the hinted checkpoint parses."""
-    version = hinted_checkpoint(folder, store)
+    """The usual case, found without listing the folder: every commit after the hinted checkpoint is as it should be."""
+    version, seq = hinted_checkpoint(folder, store), None
     if version is None:
         return False
     while store.exists(path := folder / commit_name(version + 1)):
-        if not _parses(path, store):
+        try:
+            seq = _seq_after(version + 1, store.read(path), seq)
+        except NotFound:
+            pass
+        except ValueError:
             return False
         version += 1
     return True
+
+
+def _seq_after(version: int, content: bytes, before: int | None) -> int | None:
+    """Raises ValueError for what nobody has written so."""
+    try:
+        record = parse_record(version, content)
+    except NotWhole:
+        raise
+    except ValueError:  # others write what only deltalake understands, if it does
+        parse_objects(content)
+        return before
+    return seq_after(version, record.txns, record.info, before)
 
 
 def _set_aside(folder: PurePath, store: Storage) -> None:
@@ -45,6 +62,7 @@ def _set_aside(folder: PurePath, store: Storage) -> None:
     tail = [commit_name(version) for version in listing.commits if version > newest_checkpoint]
     torn = [name for name in tail if not _parses(folder / name, store)]
     if not torn:
+        _check_order(folder, store, range(newest_checkpoint + 1, listing.commits[-1] + 1) if tail else range(0))
         return
     if torn != tail[-1:]:
         raise Corruption(
@@ -68,9 +86,22 @@ def _parses(path: PurePath, store: Storage) -> bool:
 
 def is_whole(commit: bytes) -> bool:
     try:
-        return bool(parse_objects(commit))
+        _seq_after(0, commit, None)
     except ValueError:
         return False
+    return True
+
+
+def _check_order(folder: PurePath, store: Storage, versions: range) -> None:
+    seq: int | None = None
+    for version in versions:
+        path = folder / commit_name(version)
+        try:
+            seq = _seq_after(version, store.read(path), seq)
+        except NotFound:
+            continue
+        except ValueError as error:
+            raise Corruption(f"commit {path} is not what was written: restore it from a copy") from error
 
 
 def set_torn_checkpoint_aside(folder: PurePath, store: Storage) -> bool:

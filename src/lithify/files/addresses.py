@@ -80,10 +80,18 @@ def address_of(text: str) -> BucketPath | None:
     """What a user wrote, if it is the address of a bucket and not a folder; other addresses are refused by name."""
     scheme, colon, rest = text.partition(":/")
     scheme = "s3" if scheme.lower() in ("s3", "s3a", "s3n") else scheme  # as Spark spells it
+    if scheme == SCHEME and colon and any(sign in rest.lstrip("/").partition("/")[0] for sign in "@:"):
+        # What stands there may be a key: it is not repeated.
+        raise InvalidRequest(
+            "the name of a bucket has no '@' and no ':': write s3://bucket/prefix; keys are taken from "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        )
     if scheme == SCHEME and colon and not rest.startswith("/"):
         raise InvalidRequest(f"{text} has one slash: write s3://{rest}, as text; a folder of that name is ./{text}")
     if not rest.startswith("/") or "/" in scheme or scheme == "file":
         return None
+    if scheme != SCHEME and "@" in rest:
+        text = f"{scheme}://…"
     if scheme in ("http", "https"):
         raise InvalidRequest(
             f"{text} is an address, not a folder: for a service use lithify.connect, or --server in place of --lake"

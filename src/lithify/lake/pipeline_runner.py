@@ -97,7 +97,7 @@ class PipelineRunner:
         self._lake, self._internals, self._clock, self._look_s = lake, internals(lake), clock, look_s
         self._runtime = self._internals.runtime
         self._compute = compute or self._runtime.compute
-        self.entries: Mapping[str, Entry] = declared_entries(self._runtime.settings)
+        self.entries: Mapping[str, Entry] = declared_entries(self._runtime.settings, remote=self._runtime.store.remote)
         self._known = {name: self._remembered(entry) for name, entry in self.entries.items()}
         self._changed = threading.Condition()
         self._since_ms = self._now_ms()

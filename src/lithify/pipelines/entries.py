@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lithify.errors import InvalidRequest
+from lithify.files.addresses import address_of
 from lithify.maintenance.scheduler import cron_trigger
 from lithify.pipelines.declaration import Declaration, parse_pipelines
 from lithify.pipelines.schedule import Schedule
@@ -47,16 +48,26 @@ class Entry:
         return f"{self.kind} {self.name}"
 
 
-def declared_entries(settings: Settings) -> dict[str, Entry]:
-    """By name, pipelines first, each as it stands in the settings."""
+def declared_entries(settings: Settings, *, remote: bool = False) -> dict[str, Entry]:
+    """By name, pipelines first, each as it stands in the settings. `remote`: they are those of a lake in a bucket."""
     entries = {name: Entry("pipeline", found) for name, found in parse_pipelines(settings.pipelines).items()}
     for name, stream in parse_streams(settings.streams).items():
         if name in entries:
             raise InvalidRequest(f"there is a pipeline and a stream called {name!r}: give one of them another name")
+        _check_checkpoint(stream, remote)
         entries[name] = Entry("stream", stream)
     for entry in entries.values():
         _check_schedule(entry)
     return entries
+
+
+def _check_checkpoint(stream: StreamDeclaration, remote: bool) -> None:
+    given = stream.checkpoint
+    if (given is None and remote) or (given is not None and address_of(given) is not None):
+        raise InvalidRequest(
+            f"stream {stream.name} keeps what it has taken in a folder, not in a bucket: name one with "
+            'checkpoint = "DIR"; where several machines run what is declared, one that all of them see'
+        )
 
 
 def _check_schedule(entry: Entry) -> None:

@@ -108,6 +108,11 @@ def _endpoint(variables: Mapping[str, str]) -> str | None:
     """One that is spelled as http:// is meant so. None: Amazon's."""
     for name in ENDPOINTS:
         if text := variables.get(name, "").strip():
+            if "@" in text:  # what stands before it may be a password: it is not repeated
+                raise InvalidRequest(
+                    f"{name} holds an '@': write a server's address without user and password, as in "
+                    "https://s3.example.com:9000; keys are AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+                )
             if not _ADDRESS.fullmatch(text):
                 raise InvalidRequest(f"{name} is {text!r}: write a server's address, as in https://s3.example.com:9000")
             return text.rstrip("/")
