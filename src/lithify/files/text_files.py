@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from lithify.core.evolve import untold
+from lithify.core.names import GIVEN
 from lithify.errors import InvalidRequest
 from lithify.files.text_input import TextInput, look_at
 from lithify.text.csv_records import LF, QUOTE, first_misplaced, line_breaks
@@ -180,7 +181,7 @@ def present(pieces: Sequence[Piece], target: Target) -> pa.Schema:
     """The wanted columns that files have; JSON lines may have any of them."""
     if any(piece.header is None for piece in pieces):
         return target.columns
-    found = {name for piece in pieces for name in piece.header or ()} | set(target.defaults)
+    found = {name for piece in pieces for name in piece.header or ()} | {*target.defaults, GIVEN}
     return pa.schema([f for f in target.columns if f.name in found])
 
 
