@@ -118,7 +118,7 @@ def test_the_table() -> None:
         "append": ["data", "batch_id", "actor", "schema_fingerprint", "evolve", "missing"],
         "upsert": ["data", "batch_id", "actor", "schema_fingerprint", "if_changed", "evolve", "missing"],
         "replace": ["data", "batch_id", "actor", "schema_fingerprint", "missing"],
-        "update": ["data", "batch_id", "missing", "actor", "schema_fingerprint"],
+        "update": ["data", "batch_id", "missing", "actor", "schema_fingerprint", "if_changed", "evolve"],
         "delete": ["keys", "batch_id", "at", "actor", "reason", "schema_fingerprint"],
         "delete_where": ["condition", "batch_id", "actor", "reason"],
         "restore": ["to", "batch_id", "actor", "reason", "dry_run"],

@@ -1,8 +1,9 @@
-"""`lithify restore` and `lithify write --if-changed`."""
+"""`lithify restore`, `lithify write --if-changed` and `--evolve`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 Run = Callable[..., Any]
@@ -32,3 +33,30 @@ def test_rows_that_are_there_already_are_not_written(orders: Run) -> None:
     assert (done["upserted"], done["skipped"], done["seq"]) == (1, 1, 3)
     answer = orders("write", "shop.orders", *row, "--if-changed", "--mode", "replace", "--json")
     assert "goes with mode upsert" in answer.json["error"]["message"]
+
+
+def test_an_update_leaves_out_what_changes_nothing(orders: Run) -> None:
+    orders("write", "shop.orders", "--row", '{"id": 9, "amount": 1.5}')
+    done = orders(
+        "write", "shop.orders", "--update", "--if-changed", "--row", '{"id": 9, "amount": 1.5}', "--json"
+    ).json
+    assert (done["rows"], done["skipped"]) == (0, 1)
+
+
+def test_columns_that_are_new_are_added_on_request(orders: Run, tmp_path: Path) -> None:
+    row = ("--row", '{"id": 9, "rank": 3}')
+    assert orders("write", "shop.orders", "--update", *row).refused
+    assert orders("write", "shop.orders", "--update", "--evolve", *row).code == 0
+    assert orders("get", "shop.orders", "9", "--json").json["row"]["rank"] == 3
+    (tmp_path / "more.csv").write_text("id,amount,day\n9,2.5,2026-11-19\n")
+    assert orders("write", "shop.orders", str(tmp_path / "more.csv"), "--update", "--evolve").code == 0
+    assert orders("get", "shop.orders", "9", "--json").json["row"]["day"] == "2026-11-19"
+
+
+def test_rows_that_are_refused_add_no_column(orders: Run) -> None:
+    answer = orders("write", "shop.orders", "--evolve", "--row", '{"id": "x", "rank": 3}', "--json")
+    assert answer.refused
+    columns = orders("describe", "shop.orders", "--json").json["columns"]
+    assert "rank" not in [column["name"] for column in columns]
+    answer = orders("write", "shop.orders", "--evolve", "--mode", "replace", "--row", '{"id": 9}', "--json")
+    assert "--evolve goes with" in answer.json["error"]["message"]

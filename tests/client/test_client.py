@@ -529,6 +529,15 @@ class TestRestore:
         seq = local.snapshot().seq
         commit = table.upsert([{**ROW, "id": 77}], if_changed=True)
         assert (commit.rows, commit.skipped, local.snapshot().seq) == (0, 1, seq + 1), "the key of the request is kept"
+        assert table.update([{"id": 77, "day": ROW["day"]}], if_changed=True).skipped == 1
+
+    def test_columns_that_are_new(self, lake: Lake, remote: RemoteLake, name: str) -> None:
+        local, table = both(lake, remote, name)
+        with pytest.raises(InvalidRequest):
+            table.update([{"id": "x", "rank": 1}], evolve=True)
+        assert "rank" not in local.schema.names
+        table.update([{"id": 77, "rank": 1}], evolve=True)
+        assert [row["rank"] for row in local.to_arrow(where="id = 77").to_pylist()] == [1]
 
 
 class TestLooking:

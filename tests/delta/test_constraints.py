@@ -107,6 +107,68 @@ def test_nothing_is_folded_into_a_base_that_demands_it_since(lake: Lake, delta: 
     assert sorted(DeltaTable(delta).to_pyarrow_table().column("id").to_pylist()) == [1, 2]
 
 
+WRITES: dict[str, Callable[[Lake], object]] = {
+    "upsert": lambda lake: lake.table("a.t").upsert([BROKEN]),
+    "update": lambda lake: lake.table("a.t").update([{"id": 1, "amount": -9}]),
+    "delete": lambda lake: lake.table("a.t").delete([1]),
+    "UPDATE": lambda lake: lake.execute("UPDATE a.t SET amount = -9 WHERE id = 1"),
+    "MERGE": lambda lake: lake.execute(
+        "MERGE INTO a.t t USING (VALUES (2)) s(id) ON t.id = s.id WHEN MATCHED THEN DELETE"
+    ),
+    "many": lambda lake: lake.table("a.t").append(
+        pa.RecordBatchReader.from_batches(COLUMNS, pa.Table.from_pylist([BROKEN], COLUMNS).to_batches())
+    ),
+}
+
+
+@pytest.mark.parametrize("demand", [*DEMANDS, "not null"])
+def test_nothing_is_written_once_base_is_known_to_demand_what_no_fold_takes(
+    lake: Lake, delta: Path, demand: str
+) -> None:
+    make, named = {**DEMANDS, "not null": (not_null, "NOT NULL on column 'amount'")}[demand]
+    table = lake.adopt("a.t", delta, key="id")
+    make(delta)
+    seq = table.snapshot().seq
+
+    for write in WRITES.values():
+        with pytest.raises(Conflict, match=f"nothing is written to table a.t.*{named}"):
+            write(lake)
+    with Lake(lake.path) as anew, pytest.raises(Conflict, match=named):
+        anew.table("a.t").upsert([BROKEN])
+
+    assert table.snapshot().seq == seq
+    assert table.to_arrow().sort_by("id").to_pylist() == ROWS
+
+
+def test_a_statement_is_refused_though_nobody_has_looked_at_the_base_before(lake: Lake, delta: Path) -> None:
+    lake.adopt("a.t", delta, key="id")
+    check(delta)
+    with pytest.raises(Conflict, match="positive"):
+        WRITES["UPDATE"](lake)
+
+
+def test_a_demand_that_is_dropped_lets_writes_go_on(lake: Lake, delta: Path) -> None:
+    table = lake.adopt("a.t", delta, key="id")
+    check(delta)
+    assert table.count() == 2
+    with pytest.raises(Conflict, match="positive"):
+        table.upsert([BROKEN])
+    DeltaTable(delta).alter.drop_constraint("positive")
+
+    table.upsert([BROKEN])
+    table.fold()
+
+    assert DeltaTable(delta).to_pyarrow_table().num_rows == 3
+
+
+def test_a_batch_that_was_written_before_is_answered_as_then(lake: Lake, delta: Path) -> None:
+    table = lake.adopt("a.t", delta, key="id")
+    first = table.upsert([BROKEN], batch_id="b")
+    check(delta)
+    assert table.count() == 3
+    assert table.upsert([BROKEN], batch_id="b").seq == first.seq
+
+
 def test_a_demand_that_is_dropped_lets_folds_go_on(lake: Lake, delta: Path) -> None:
     table = lake.adopt("a.t", delta, key="id")
     check(delta)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -81,3 +82,55 @@ def test_what_a_stream_says_that_it_gives_is_checked(client: TestClient, lake: L
         ROWS, params=UPDATE, content=stream(rows), headers={"Content-Type": "application/vnd.apache.arrow.stream"}
     )
     assert answer.status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b'[{"id": 1, "status": "sent", "rank": 3}]', "application/json"),
+        (b'{"id": 1, "status": "sent", "rank": 3}\n', "application/x-ndjson"),
+        (b"id,status,rank\n1,sent,3\n", "text/csv"),
+        (stream(pa.table({"id": [1], "status": ["sent"], "rank": [3]})), "application/vnd.apache.arrow.stream"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["upsert", "update"])
+def test_columns_that_are_new_are_added_on_request(
+    client: TestClient, lake: Lake, row: dict[str, Any], body: bytes, kind: str, mode: str
+) -> None:
+    asked = {"mode": mode}
+    assert client.post(ROWS, params=asked, content=body, headers={"Content-Type": kind}).status_code == 400
+    answer = client.post(ROWS, params={**asked, "evolve": "true"}, content=body, headers={"Content-Type": kind})
+    assert answer.status_code == 200, answer.text
+    kept = row if mode == "update" else {**row, "amount": None}
+    assert lake.table("shop.orders").get(1) == {**kept, "status": "sent", "rank": 3}
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b'[{"id": "x", "rank": 3}]', "application/json"),
+        (b'[{"id": 1, "rank": null}]', "application/json"),
+        (b'{"id": 1, "rank": null}\n', "application/x-ndjson"),
+        (b"id,rank\n1,\n", "text/csv"),
+        (b'[{"id": 1, "rank": 3}, 5]', "application/json"),
+        (b"no stream", "application/vnd.apache.arrow.stream"),
+    ],
+)
+def test_a_body_that_is_refused_adds_no_column(client: TestClient, lake: Lake, body: bytes, kind: str) -> None:
+    before = lake.table("shop.orders").schema
+    answer = client.post(ROWS, params={"evolve": "true"}, content=body, headers={"Content-Type": kind})
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
+    assert lake.table("shop.orders").schema == before
+
+
+def test_adding_columns_needs_the_scope_for_it(client_with: Callable[..., TestClient], lake: Lake) -> None:
+    writer = client_with("write")
+    assert writer.post(ROWS, params={**UPDATE, "evolve": "true"}, json=[{"id": 1, "rank": 3}]).status_code == 403
+    assert "rank" not in lake.table("shop.orders").schema.names
+
+
+def test_updates_that_change_nothing_are_not_written(client: TestClient, row: dict[str, Any]) -> None:
+    done = client.post(ROWS, params={**UPDATE, "if_changed": "true"}, json=[{"id": 1, "status": row["status"]}]).json()
+    assert (done["rows"], done["skipped"]) == (0, 1)
+    refused = client.post(ROWS, params={"mode": "replace", "evolve": "true"}, json=[{"id": 1}])
+    assert "evolve goes with" in refused.json()["message"]

@@ -171,6 +171,44 @@ def test_nothing_is_dropped_that_was_written_or_kept_meanwhile(
     assert sorted(table.to_arrow().column("id").to_pylist()) == [1, 3, 4]
 
 
+def test_an_older_version_does_not_come_back_once_a_newer_one_was_dropped(lake: Lake, clock: Stopped) -> None:
+    columns = pa.schema([("id", pa.int64()), ("o", pa.int64()), ("till", pa.timestamp("us", "UTC"))])
+    table = lake.create_table("shop.t", columns, key="id", order_by="o", expires="till")
+    alive = {"id": 1, "o": 5, "till": NOW + DAY}
+    table.upsert([alive])
+    table.fold()
+    table.upsert([{"id": 1, "o": 6, "till": NOW - DAY}])
+    assert table.fold().expired_rows == 1
+    table.upsert([alive])
+    assert table.get(1) is None
+    table.fold()
+    assert (table.get(1), in_base(table)) == (None, [])
+    table.update([{"id": 1, "o": 5, "till": NOW + DAY}])
+    assert table.get(1) is None
+    table.upsert([{**alive, "o": 7}])
+    table.fold()
+    assert table.get(1) == {**alive, "o": 7}
+    assert fed(table, 2) == [("delete", 1), ("insert", 1)]
+
+
+def test_of_several_order_columns_all_are_remembered(lake: Lake, clock: Stopped) -> None:
+    columns = pa.schema([("id", pa.int64()), ("a", pa.int64()), ("b", pa.int64()), ("till", pa.timestamp("us", "UTC"))])
+    table = lake.create_table("shop.t", columns, key="id", order_by=["a", "b"], expires="till")
+    table.upsert([{"id": 1, "a": 5, "b": 5, "till": NOW - DAY}, {"id": 2, "a": 5, "b": None, "till": NOW - DAY}])
+    assert table.fold().expired_rows == 2
+    table.upsert([{"id": id, "a": 5, "b": 4, "till": None} for id in (1, 2)])
+    assert table.to_arrow().column("id").to_pylist() == [2]
+
+
+def test_a_row_without_an_order_value_beat_nothing_that_could_come_back(lake: Lake, clock: Stopped) -> None:
+    table = orders(lake, order_by="v")
+    table.upsert([row(1, NOW - 100 * DAY, None), row(2, NOW - 100 * DAY, 3)])  # type: ignore[arg-type]
+    assert table.fold().expired_rows == 2
+    table.upsert([row(1, NOW, None), row(2, NOW, None)])  # type: ignore[arg-type]
+    assert in_base(table) == []
+    assert table.to_arrow().to_pylist() == [row(1, NOW, None)]  # type: ignore[arg-type]
+
+
 def test_optimize_drops_all_that_has_expired(lake: Lake, clock: Stopped) -> None:
     table = orders(lake)
     table.upsert([row(n, NOW - n * DAY) for n in range(100)])
@@ -209,10 +247,12 @@ class Model:
         self.clock = Stopped(at_ms=ms(NOW))
         self.lake = stack.enter_context(lake_with(self.clock, root))
         self.order_by = self.random.choice([None, "v"])
-        self.table = orders(self.lake, "placed + interval '10 days'", order_by=self.order_by)
+        late = {"late_hours": 24 * 365 * 10}
+        self.table = orders(self.lake, "placed + interval '10 days'", order_by=self.order_by, options=late)
         if self.random.random() < 0.3:
             self.lake.cache.pin("shop.orders")
         self.rows: dict[int, Row] = {}
+        self.graves: dict[int, int] = {}
         self.seen: dict[int, list[Row]] = {}
         self.seq = 0
 
@@ -230,12 +270,13 @@ class Model:
         keys = self.random.sample(range(12), self.random.randint(1, 5))
         match what:
             case "upsert":
-                rows = [row(key, self.moment(), self.random.randint(0, 9)) for key in keys]
+                values = [None, *range(10)]
+                rows = [row(key, self.moment(), self.random.choice(values)) for key in keys]  # type: ignore[arg-type]
                 self.committed(self.table.upsert(rows).seq)
                 for each in rows:
-                    old = self.rows.get(each["id"])
-                    if old is None or self.order_by is None or each["v"] >= old["v"]:
+                    if not self.late(each):
                         self.rows[each["id"]] = each
+                        self.graves.pop(each["id"], None)
             case "update" if self.order_by is None:
                 moment = self.moment()
                 self.committed(self.table.update([{"id": key, "placed": moment} for key in keys]).seq)
@@ -245,6 +286,7 @@ class Model:
                 self.committed(self.table.delete(keys).seq)
                 for key in keys:
                     self.rows.pop(key, None)
+                    self.graves.pop(key, None)
             case "fold":
                 expired_rows = self.table.fold().expired_rows
                 assert self.dropped() == expired_rows
@@ -257,12 +299,20 @@ class Model:
         self.seen.setdefault(self.seq, self.visible())
         self.check()
 
+    def late(self, given: Row) -> bool:
+        """Whether something newer is or was there."""
+        there = self.rows.get(given["id"])
+        newest = self.graves.get(given["id"]) if there is None else there["v"]
+        return self.order_by is not None and newest is not None and (given["v"] is None or given["v"] < newest)
+
     def dropped(self) -> int:
         """What maintenance has deleted must have been hidden."""
         shown, lines = {r["id"] for r in self.visible()}, fed(self.table, self.seq)
         for kind, id in lines:
             assert (kind, id in shown) == ("delete", False)
-            del self.rows[id]
+            gone = self.rows.pop(id)
+            if gone["v"] is not None:
+                self.graves[id] = gone["v"]
         self.seq = self.table.snapshot().seq
         return len(lines)
 

@@ -55,8 +55,10 @@ def test_the_kind_follows_from_the_declaration() -> None:
         ({"target": "orders"}, r"step 'clean' of pipeline sales: target: 'orders' is no table name"),
         ({"key": 7}, r"key is a name or a list of names"),
         ({"key": ["id", "id"]}, r"key names one twice"),
-        ({"mode": "merge"}, r"mode is append or upsert, not 'merge'"),
+        ({"mode": "merge"}, r"mode is append, upsert or update, not 'merge'"),
         ({"mode": "upsert", "key": []}, r"mode upsert needs a key"),
+        ({"mode": "update", "key": []}, r"mode update needs a key"),
+        ({"mode": "update", "missing": "null"}, r"update leaves them"),
         ({"by": ["day"]}, r"by goes with table"),
         ({"full": True}, r"full goes with table"),
         ({"sql": ""}, r"sql is a text"),
@@ -93,6 +95,10 @@ def test_messages_come_from_files_or_from_a_table_and_another_envelope_is_anothe
     assert (from_table.kind, from_table.envelope, from_table.schema) == ("rows", "debezium:us", "id BIGINT")
     assert (from_files.kind, from_files.envelope) == ("files", "debezium")
     assert len({step().fingerprint(), from_files.fingerprint(), step(envelope="debezium:ms").fingerprint()}) == 3
+
+
+def test_what_a_step_sets_is_part_of_its_declaration() -> None:
+    assert step(mode="update").fingerprint() != step(mode="upsert").fingerprint() == step().fingerprint()
 
 
 def test_several_columns_say_what_is_newer() -> None:

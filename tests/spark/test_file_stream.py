@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -85,6 +87,78 @@ def test_a_record_that_lacks_a_required_value_is_set_aside_unless_it_is_a_delete
     assert table.to_arrow().to_pylist() == [{"id": 2, "v": "two"}, {"id": 3, "v": "three"}]
     aside = [json.loads(line) for file in lake.path.rglob("quarantine/*/*.json") for line in file.open()]
     assert [(line["line"], line["column"], line["why"]) for line in aside] == [(2, "v", "null, and it needs a value")]
+
+
+PEOPLE = pa.schema([("id", pa.int64()), ("name", pa.string()), ("city", pa.string()), ("n", pa.int64())])
+THERE = [{"id": id, "name": "old", "city": "Rome", "n": 1} for id in (1, 2, 3)]
+
+
+def json_file(path: Path) -> None:
+    path.write_text('{"id": 1, "name": "new"}\n{"id": 2, "city": null, "n": 2}\n{"id": 4, "name": "x"}\n')
+
+
+def csv_files(path: Path) -> None:
+    path.write_text("id,name\n1,new\n4,x\n")
+    (path.parent / "second.csv").write_text("n,id,city\n2,2,\n")
+
+
+def parquet_files(path: Path) -> None:
+    pq.write_table(pa.table({"id": [1, 4], "name": ["new", "x"]}), path)
+    pq.write_table(pa.table({"n": [2], "id": [2], "city": pa.nulls(1, pa.string())}), path.parent / "second.parquet")
+
+
+@pytest.mark.parametrize("rows_max", [None, 0], ids=["here", "on Spark"])
+@pytest.mark.parametrize(
+    ("name", "write"), [("first.json", json_file), ("first.csv", csv_files), ("first.parquet", parquet_files)]
+)
+def test_an_update_sets_the_columns_that_records_or_their_files_have(
+    lake: Lake, tmp_path: Path, name: str, write: Callable[[Path], None], rows_max: int | None
+) -> None:
+    table = lake.create_table("s.t", PEOPLE, key="id")
+    table.upsert(THERE)
+    (tmp_path / "in").mkdir()
+    write(tmp_path / "in" / name)
+
+    FileStream(table._internals, str(tmp_path / "in"), mode="update", rows_max=rows_max).run()
+
+    expected = [
+        {"id": 1, "name": "new", "city": "Rome", "n": 1},
+        {"id": 2, "name": "old", "city": None, "n": 2},
+        THERE[2],
+        {"id": 4, "name": "x", "city": None, "n": None},
+    ]
+    assert table.to_arrow().sort_by("id").to_pylist() == expected
+    table.fold()
+    assert table.to_arrow().sort_by("id").to_pylist() == expected
+
+
+def test_updates_of_a_folder_may_delete_and_set_aside(lake: Lake, tmp_path: Path) -> None:
+    table = lake.create_table("s.t", PEOPLE, key="id")
+    table.upsert(THERE)
+    (tmp_path / "in").mkdir()
+    events = [{"op": "u", "id": 1, "n": 5}, {"op": "d", "id": 2}, {"op": "u", "id": 3, "n": "x"}, {"op": "u", "n": 1}]
+    (tmp_path / "in" / "a.json").write_text("\n".join(map(json.dumps, events)))
+    command = ["--lake", str(lake.path), "stream", f"{tmp_path}/in", "s.t", "--mode", "update", "--op-column", "op"]
+
+    answer = CliRunner().invoke(app, [*command, "--on-bad-record", "quarantine", "--once", "--json"])
+
+    assert answer.exit_code == 0, answer.output
+    assert table.to_arrow().sort_by("id").to_pylist() == [{**THERE[0], "n": 5}, THERE[2]]
+    aside = [json.loads(line) for file in lake.path.rglob("quarantine/*/*.json") for line in file.open()]
+    assert len(aside) == 2
+    assert not any("_lithify_given" in line["record"] for line in aside)
+
+
+def test_messages_of_a_folder_that_lack_a_column_leave_it(lake: Lake, tmp_path: Path) -> None:
+    table = lake.create_table("s.t", PEOPLE, key="id")
+    table.upsert(THERE)
+    (tmp_path / "in").mkdir()
+    after = {"id": 1, "name": "new", "city": "__debezium_unavailable_value"}
+    (tmp_path / "in" / "a.json").write_text(json.dumps({"op": "u", "before": None, "after": after}))
+
+    FileStream(table._internals, str(tmp_path / "in"), mode="update", envelope="debezium").run()
+
+    assert table.get(1) == {**THERE[0], "name": "new"}
 
 
 def test_a_stream_that_goes_on_takes_what_appears_until_it_is_stopped(lake: Lake, tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from lithify import InvalidRequest, Lake
+from lithify import InvalidRequest, Lake, Table
 from support.debezium import message
 
 pytestmark = pytest.mark.spark
@@ -154,3 +155,78 @@ def test_a_column_that_nobody_named_is_no_silent_loss(lake: Lake, tmp_path: Path
     lake.pipeline("in", {"steps": [{**step, "schema": "id BIGINT, n BIGINT"}]}).run()
 
     assert lake.table("s.t").get(2) == {"id": 2, "n": 6}
+
+
+# -- mode update
+
+
+PEOPLE = pa.schema([("id", pa.int64()), ("name", pa.string()), ("city", pa.string()), ("lsn", pa.int64())])
+THERE = [{"id": id, "name": "old", "city": "Rome", "lsn": 1} for id in (1, 2)]
+
+
+@pytest.fixture
+def people(lake: Lake) -> Table:
+    table = lake.create_table("crm.customers", PEOPLE, key="id")
+    table.upsert(THERE)
+    return table
+
+
+def found(table: Table) -> list[dict[str, Any]]:
+    return table.to_arrow().sort_by("id").to_pylist()
+
+
+@pytest.mark.parametrize("kind", ["json", "csv", "parquet"])
+def test_an_update_sets_what_records_or_their_files_have(lake: Lake, tmp_path: Path, people: Table, kind: str) -> None:
+    inbox = tmp_path / "in"
+    inbox.mkdir()
+    if kind == "json":
+        put(inbox / "a.json", text({"id": 1, "name": "new"}, {"id": 2, "city": None}), 1)
+    elif kind == "csv":
+        put(inbox / "a.csv", "id,name\n1,new\n", 1)
+        put(inbox / "b.csv", "city,id\n,2\n", 2)
+    else:
+        pq.write_table(pa.table({"id": [1], "name": ["new"]}), inbox / "a.parquet")
+        pq.write_table(pa.table({"city": pa.nulls(1, pa.string()), "id": [2]}), inbox / "b.parquet")
+    step = {"files": str(inbox), "target": "crm.customers", "mode": "update"}
+    schema = {"schema": "id BIGINT, name STRING, city STRING, lsn BIGINT"}
+
+    lake.pipeline("in", {"steps": [{**step, **schema}]}).run()
+
+    assert found(people) == [{**THERE[0], "name": "new"}, {**THERE[1], "city": None}]
+
+
+def test_an_update_by_a_query_sets_the_columns_that_it_answers_with(lake: Lake, tmp_path: Path, people: Table) -> None:
+    put(tmp_path / "in" / "a.json", text({"id": 1, "name": "new"}, {"id": 2, "name": ""}), 1)
+    step = {"files": str(tmp_path / "in"), "target": "crm.customers", "mode": "update"}
+    query = {
+        "sql": "select id, upper(name) as name from source",
+        "expect": [{"that": "name <> ''", "otherwise": "quarantine"}],
+    }
+
+    done = lake.pipeline("in", {"steps": [{**step, **query}]}).run().steps[0]
+
+    assert (done.written, done.quarantined) == (1, 1)
+    assert found(people) == [{**THERE[0], "name": "NEW"}, THERE[1]]
+
+
+def test_an_update_by_messages_leaves_what_they_lack(lake: Lake, tmp_path: Path, people: Table) -> None:
+    left_out = {"id": 1, "name": "new", "city": "__debezium_unavailable_value"}
+    put(tmp_path / "in" / "a.json", text(message("u", None, left_out), message("u", None, {"id": 2, "lsn": 5})), 1)
+    step = {"envelope": "debezium", "files": str(tmp_path / "in"), "target": "crm.customers", "mode": "update"}
+
+    lake.pipeline("in", {"steps": [step]}).run()
+
+    assert found(people) == [{**THERE[0], "name": "new"}, {**THERE[1], "lsn": 5}]
+
+
+def test_an_update_takes_what_is_appended_to_a_table_and_no_rows_that_change(lake: Lake, people: Table) -> None:
+    lake.create_table("raw.names", pa.schema([("id", pa.int64()), ("name", pa.string())])).append(
+        [{"id": 1, "name": "new"}]
+    )
+    step = {"table": "raw.names", "target": "crm.customers", "mode": "update"}
+    lake.pipeline("in", {"steps": [step]}).run()
+    assert found(people) == [{**THERE[0], "name": "new"}, THERE[1]]
+
+    lake.create_table("raw.keyed", pa.schema([("id", pa.int64()), ("name", pa.string())]), key="id")
+    with pytest.raises(InvalidRequest, match="mode update takes what arrives"):
+        lake.pipeline("other", {"steps": [{**step, "table": "raw.keyed"}]}).run()

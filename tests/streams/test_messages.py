@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -191,3 +192,39 @@ def test_a_stream_writes_only_what_changed(table: Table) -> None:
     nothing = take(table, second, 2, if_changed=True)
     assert (nothing.rows, nothing.skipped) == (0, 3)
     assert take(table, second, 2, if_changed=True).replayed, "how far the stream has come is remembered"
+
+
+# -- values that were left out since they did not change
+
+
+@pytest.fixture
+def letters(lake: Lake) -> Table:
+    columns = pa.schema(
+        [("id", pa.int64()), ("body", pa.binary()), ("tags", pa.list_(pa.string())), ("s", pa.string())]
+    )
+    table = lake.create_table("a.letters", columns, key="id")
+    table.upsert([{"id": 1, "body": b"REAL", "tags": ["a", "b"], "s": "x"}])
+    return table
+
+
+LEFT_OUT = {
+    "body": base64.b64encode(b"__debezium_unavailable_value").decode(),
+    "tags": ["__debezium_unavailable_value"],
+}
+
+
+@pytest.mark.parametrize("column", LEFT_OUT)
+def test_a_value_that_was_left_out_is_not_lost(letters: Table, column: str) -> None:
+    there = letters.to_arrow().to_pylist()
+    changed = messages(message("u", after={**there[0], "body": "UkVBTA==", "s": "y", column: LEFT_OUT[column]}))
+    with pytest.raises(InvalidRequest, match="REPLICA IDENTITY FULL"):
+        take(letters, changed, envelope="debezium")
+    take(letters, changed, envelope="debezium", null_keys="quarantine")
+    assert letters.to_arrow().to_pylist() == there
+    assert aside(letters)[0]["column"] == column
+
+
+def test_an_update_leaves_a_value_that_was_left_out(letters: Table) -> None:
+    take(letters, messages(message("u", after={"id": 1, "s": "y", **LEFT_OUT})), mode="update", envelope="debezium")
+    assert letters.to_arrow().to_pylist() == [{"id": 1, "body": b"REAL", "tags": ["a", "b"], "s": "y"}]
+    assert not aside(letters)

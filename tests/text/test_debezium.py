@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lithify.core.names import GIVEN, names_given
 from lithify.core.schema import TableSchema
 from lithify.errors import InvalidRequest
 from lithify.streams.messages import target_of
@@ -107,6 +108,59 @@ def test_what_is_no_json_says_so() -> None:
 def test_a_value_that_was_left_out_comes_from_the_row_before() -> None:
     after = {"id": 1, "name": "__debezium_unavailable_value"}
     assert rows(opened(message("u", before=ADA, after=after)))[0]["name"] == "Ada"
+
+
+UNAVAILABLE = "__debezium_unavailable_value"
+KEPT = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("text", pa.string()),
+        ("bytes", pa.binary()),
+        ("texts", pa.list_(pa.string())),
+        ("numbers", pa.list_(pa.int64())),
+        ("map", pa.map_(pa.string(), pa.string())),
+        ("other", pa.string()),
+    ]
+)
+IN_BASE64 = base64.b64encode(UNAVAILABLE.encode()).decode()
+LEFT_OUT = [
+    ("text", UNAVAILABLE),
+    ("text", '{"__debezium_unavailable_value":"__debezium_unavailable_value"}'),
+    ("bytes", IN_BASE64),
+    ("bytes", UNAVAILABLE.encode().hex()),
+    ("text", IN_BASE64),
+    ("texts", [UNAVAILABLE]),
+    ("texts", [IN_BASE64]),
+    ("texts", ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"]),
+    ("numbers", [95, 95, *b"debezium_unavailable_value"]),
+    ("map", {UNAVAILABLE: UNAVAILABLE}),
+    ("map", [[UNAVAILABLE, UNAVAILABLE]]),
+]
+
+
+@pytest.mark.parametrize(("column", "value"), LEFT_OUT)
+def test_a_value_that_was_left_out_is_known_in_the_form_of_its_type(column: str, value: Any) -> None:
+    said = message("u", before=None, after={"id": 1, column: value, "other": "new"})
+    batch = opened(said, to=schema(KEPT, None))
+    assert "REPLICA IDENTITY FULL" in why(batch)
+    assert batch.bad[0].column == column
+    (found,) = rows(message_batch([text(said)], "messages", target_of("debezium", schema(KEPT, None), whole=False)))
+    assert (found[column], found["other"], names_given(found[GIVEN])) == (None, "new", ["id", "other"])
+
+
+def test_values_like_those_that_were_left_out_are_values() -> None:
+    given = {"id": 1, "text": UNAVAILABLE + "s", "texts": [UNAVAILABLE, "b"], "numbers": [95, 95], "map": {}}
+    (found,) = rows(opened(message("u", after=given), to=schema(KEPT, None)))
+    assert {name: found[name] for name in given} == {**given, "map": []}
+
+
+def test_an_update_needs_the_key_its_order_and_whole_groups() -> None:
+    columns = pa.schema([("id", pa.string()), ("at", pa.string()), ("a", pa.string()), ("b", pa.string())])
+    to = TableSchema(columns, ("id",), order_groups={"at": ("a",)})
+    for name, refused in (("id", True), ("at", True), ("a", True), ("b", False)):
+        said = message("u", after={"id": "1", "at": "1", "a": "1", "b": "1", name: UNAVAILABLE})
+        batch = message_batch([text(said)], "messages", target_of("debezium", to, whole=False))
+        assert bool(batch.bad) is refused
 
 
 TYPED = pa.schema(

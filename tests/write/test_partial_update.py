@@ -220,3 +220,47 @@ def test_small_changes_are_merged_into_one_file_that_says_the_same(lake: Lake, t
     assert rows(table) == before
     table.fold()
     assert rows(table) == before
+
+
+# -- if_changed
+
+
+def test_lines_that_change_nothing_are_not_written(table: Table) -> None:
+    table.fold()
+    seq = table.snapshot().seq
+    done = table.update([{"id": 1, "v": 1}, {"id": 2, "s": "b", "it's": 2}], if_changed=True)
+    assert (done.seq, done.rows, done.skipped, table.snapshot().seq) == (seq, 0, 2, seq)
+    done = table.update([{"id": 1, "v": 1, "s": "b"}, {"id": 2, "v": 2}, {"id": 3}], if_changed=True)
+    assert (done.upserted, done.skipped) == (2, 1)
+    assert rows(table) == bag([whole(1, 1, "b", 1), whole(2, 2, "b", 2), whole(3, None, None, None)])
+    assert {line["id"] for line in table.feed(seq).to_pylist()} == {1, 3}
+
+
+def test_a_null_that_is_given_is_a_value_to_compare(table: Table) -> None:
+    assert table.update([{"id": 1, "s": None}], if_changed=True).skipped == 0
+    assert table.update([{"id": 1, "s": None}], if_changed=True).skipped == 1
+
+
+def test_lines_of_one_key_are_left_out_together_or_not_at_all(table: Table) -> None:
+    assert table.update([{"id": 1, "v": 5}, {"id": 1, "v": 1}], if_changed=True).skipped == 0
+    assert table.get(1) == whole(1, 1, "a", 1)
+    done = table.update([{"id": 1, "v": 1}, {"id": 1, "s": "a"}], if_changed=True)
+    assert (done.skipped, done.rows) == (2, 0)
+
+
+@pytest.mark.parametrize("missing", ["skip", "refuse"])
+def test_lines_that_change_nothing_and_keys_that_are_not_there(table: Table, missing: Any) -> None:
+    lines = [{"id": 1, "v": 1}, {"id": 2, "v": 20}, {"id": 9, "v": 9}]
+    if missing == "refuse":
+        with pytest.raises(InvalidRequest, match="not in table"):
+            table.update(lines, missing=missing, if_changed=True)
+        lines = lines[:2]
+    done = table.update(lines, missing=missing, if_changed=True)
+    assert (done.upserted, done.skipped) == (1, 1)
+    assert rows(table) == bag([whole(1, 1, "a", 1), whole(2, 20, "b", 2)])
+
+
+def test_every_line_counts_on_a_table_with_merge_rules(lake: Lake) -> None:
+    ruled = lake.create_table("a.r", COLUMNS, key="id", merge_rules={"v": "sum"})
+    with pytest.raises(InvalidRequest, match="leave if_changed out"):
+        ruled.update([{"id": 1, "v": 1}], if_changed=True)

@@ -33,11 +33,17 @@ _BY_SUFFIX = {
 }
 
 
-def read_rows(source: str, format: str | None, columns: pa.Schema, name: str, encoding: str | None = None) -> Any:
-    """All rows of a file, or of stdin for `-`, ready for append, upsert or delete."""
+def read_rows(
+    source: str, format: str | None, columns: pa.Schema, name: str, encoding: str | None = None, *, evolve: bool = False
+) -> Any:
+    """All rows of a file, or of stdin for `-`, ready for append, upsert or delete. `evolve`: with columns that the
+    table does not have.
+    """
     data = _read(source)
     match format or _format_of(source):
         case "json" | "csv" as kind:
+            if evolve:
+                columns = _with_new(data, kind, columns, _named(source), encoding)
             return _text(data, kind, columns, name, _named(source), encoding)
         case "parquet":
             return _parquet(data, source)
@@ -45,12 +51,23 @@ def read_rows(source: str, format: str | None, columns: pa.Schema, name: str, en
             return _arrow(data, source)
 
 
-def rows_of(texts: Sequence[str], columns: pa.Schema, name: str) -> pa.Table:
+def rows_of(texts: Sequence[str], columns: pa.Schema, name: str, *, evolve: bool = False) -> pa.Table:
     """Rows from JSON objects on the command line."""
     import pyarrow as pa
 
-    tables = [_text(text.encode("utf-8", "surrogateescape"), "json", columns, name, f"--row {text}") for text in texts]
+    parts = [text.encode("utf-8", "surrogateescape") for text in texts]
+    if evolve:
+        columns = _with_new(b"\n".join(parts), "json", columns, "--row")
+    tables = [_text(part, "json", columns, name, f"--row {text}") for part, text in zip(parts, texts, strict=True)]
     return pa.concat_tables(tables, promote_options="default")
+
+
+def _with_new(data: bytes, kind: str, columns: pa.Schema, label: str, encoding: str | None = None) -> pa.Schema:
+    import pyarrow as pa
+
+    from lithify.files.text_files import new_columns
+
+    return pa.schema([*columns, *new_columns(data, label, kind, columns, encoding)])
 
 
 def _text(data: bytes, kind: str, columns: pa.Schema, name: str, label: str, encoding: str | None = None) -> pa.Table:

@@ -77,6 +77,9 @@ def write(
             help="Columns that rows lack: refuse (default) or null. Keys that an update lacks: insert, skip or refuse.",
         ),
     ] = None,
+    evolve: Annotated[
+        bool, typer.Option("--evolve", help="Add columns that the table does not have first, if the rows fit then.")
+    ] = False,
     batch_id: BatchIdOption = None,
     schema_fingerprint: SchemaOption = None,
 ) -> None:
@@ -110,26 +113,32 @@ def write(
             from lithify.core.partial_rows import input_columns
 
             columns = input_columns(columns)
-        data: Any = rows_of(row, columns, name) if row else read_rows(file or STDIN, format, columns, name, encoding)
+        chosen = mode or ("upsert" if definition.keyed else "append")
+        if if_changed and chosen not in ("upsert", "update"):
+            raise InvalidRequest(f"--if-changed goes with mode upsert or update, not with {chosen}: leave it out")
+        if evolve and chosen in ("replace", "retract"):
+            raise InvalidRequest(f"--evolve goes with modes upsert, append and update, not with {chosen}: leave it out")
+        data: Any = (
+            rows_of(row, columns, name, evolve=evolve)
+            if row
+            else read_rows(file or STDIN, format, columns, name, encoding, evolve=evolve)
+        )
         _load_libraries()
         started = clock.perf_counter()
-        chosen = mode or ("upsert" if definition.keyed else "append")
-        if if_changed and chosen != "upsert":
-            raise InvalidRequest(f"--if-changed goes with mode upsert, not with {chosen}: leave it out")
         once: dict[str, Any] = {"batch_id": batch_id, "schema_fingerprint": schema_fingerprint}
         lacking: Any = missing  # of columns; an update asks about keys
         keys: Any = missing or "insert"
         match chosen:
             case "upsert":
-                commit = table.upsert(data, if_changed=if_changed, missing=lacking, **once)
+                commit = table.upsert(data, if_changed=if_changed, missing=lacking, evolve=evolve, **once)
             case "replace":
                 commit = table.replace(data, missing=lacking, **once)
             case "update":
-                commit = table.update(data, missing=keys, **once)
+                commit = table.update(data, missing=keys, if_changed=if_changed, evolve=evolve, **once)
             case "retract":
                 commit = table.retract(data, **once)
             case _:
-                commit = table.append(data, missing=lacking, **once)
+                commit = table.append(data, missing=lacking, evolve=evolve, **once)
         seconds = clock.perf_counter() - started
         text = (
             f"{plural(commit.upserted, 'row')} written to {name}: seq {commit.seq}, durable in {human_seconds(seconds)}"

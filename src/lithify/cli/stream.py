@@ -12,7 +12,6 @@ from lithify.cli.command import (
     Commands,
     EncodingOption,
     FilesFormatOption,
-    FilesModeOption,
     MissingColumnsOption,
     Session,
     TableArgument,
@@ -41,7 +40,14 @@ def stream(
     name: TableArgument,
     format: FilesFormatOption = None,
     encoding: EncodingOption = None,
-    mode: FilesModeOption = None,
+    mode: Annotated[
+        Literal["append", "upsert", "update"] | None,
+        typer.Option(
+            "--mode",
+            help="Default: upsert on a table with a key, append on one without. Update sets the columns that a record "
+            "(of CSV and Parquet, its file) has, and leaves the others.",
+        ),
+    ] = None,
     op_column: Annotated[
         str | None,
         typer.Option("--op-column", metavar="COLUMN", help="Says of each event: insert, update or delete. Not stored."),

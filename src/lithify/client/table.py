@@ -195,12 +195,17 @@ class RemoteTable(TableMethods[PlannedCompaction]):
         batch_id: str | None,
         actor: str | None,
         schema_fingerprint: str | None,
+        if_changed: bool,
     ) -> Commit:
         check_keyed(self.name, self._known, "update")
         check_actor(actor)
         self._check_schema(batch_id, schema_fingerprint)
         lines = partial_rows_of_newest(data, self._known, lambda: self.definition)
-        query = {"mode": "update", "missing": missing}
+        query: dict[str, str | None] = {
+            "mode": "update",
+            "missing": missing,
+            "if_changed": "true" if if_changed else None,
+        }
         return self._send(lines, batch_id, query, schema_fingerprint)
 
     def _retract(self, data: Any, batch_id: str | None, actor: str | None, schema_fingerprint: str | None) -> Commit:

@@ -6,7 +6,7 @@ value, absent is not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -32,9 +32,9 @@ def input_columns(columns: pa.Schema) -> pa.Schema:
     return nullable(columns).append(pa.field(GIVEN, pa.string()))
 
 
-def partial_rows_of(data: Any, schema: TableSchema) -> pa.Table:
+def partial_rows_of(data: Any, schema: TableSchema, besides: Collection[str] = ()) -> pa.Table:
     """Lines of an update, by `patch_columns`. Arrow that tells itself which columns a row gives (`GIVEN`) is believed
-    as far as the columns are there.
+    as far as the columns are there. `besides`: what a row may name that is no column.
     """
     arrow = as_arrow(data, input_columns(schema.columns))
     if missing := [name for name in schema.key if name not in arrow.column_names]:
@@ -44,12 +44,12 @@ def partial_rows_of(data: Any, schema: TableSchema) -> pa.Table:
     if texts is not None:
         arrow = arrow.drop_columns([GIVEN])
     rows = conform(arrow, nullable(schema.columns))
-    lines = rows.append_column(GIVEN, _given(texts, arrow, schema))
+    lines = rows.append_column(GIVEN, _given(texts, arrow, schema, besides))
     check_lines(lines, schema)
     return lines
 
 
-def _given(texts: pa.ChunkedArray | None, rows: pa.Table, schema: TableSchema) -> pa.Array:
+def _given(texts: pa.ChunkedArray | None, rows: pa.Table, schema: TableSchema, besides: Collection[str]) -> pa.Array:
     """Which columns each row gives, the key left out: all of the frame, unless the row says so itself."""
     there = [name for name in schema.names if name in rows.column_names and name not in schema.key]
     if texts is None:
@@ -58,17 +58,17 @@ def _given(texts: pa.ChunkedArray | None, rows: pa.Table, schema: TableSchema) -
     coded = texts.combine_chunks().dictionary_encode()
     said = [set(names_given(text)) for text in coded.dictionary.to_pylist()]
     for names in said:
-        if unknown := sorted(names - {*there, *schema.key}):
+        if unknown := sorted(names - {*there, *schema.key, *besides}):
             raise InvalidRequest(f"a row says that it gives the column {unknown[0][:60]!r}, which is not in the batch")
     plain = [given_text(name for name in there if name in names) for names in said]
     return pa.array(plain, pa.string()).take(coded.indices)
 
 
-def insertable_rows_of(rows: pa.Table, schema: TableSchema) -> pa.Table:
-    """Lines of an update that makes rows of keys that are not there."""
+def insertable_rows_of(rows: pa.Table, schema: TableSchema, besides: Collection[str] = ()) -> pa.Table:
+    """Lines of an update that makes rows of keys that are not there. `besides`: as `partial_rows_of` has it."""
     if not rows.num_rows:
         return patch_columns(schema).empty_table()
-    lines = partial_rows_of(rows, schema)
+    lines = partial_rows_of(rows, schema, besides)
     check_insertable(lines, schema)
     return lines
 

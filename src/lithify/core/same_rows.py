@@ -6,19 +6,38 @@ order. So a row that counts as the same can stay unwritten and nobody could tell
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lithify.core.arrow_rows import lookup, take
+from lithify.core.names import GIVEN, names_given
 
 PIECE_ROWS = 65_536
 
 
 def same_rows(rows: pa.Table, there: pa.Table, key: Sequence[str]) -> np.ndarray:
     """Which of `rows` stand in `there`, whose keys are unique, with the same value in every column."""
+    return _same(rows, there, key, {})
+
+
+def same_lines(lines: pa.Table, there: pa.Table, key: Sequence[str]) -> np.ndarray:
+    """The same of lines that give some columns each (`GIVEN`): the others are as they are. Of a key with several lines
+    all are, or none: the second may take back what the first does.
+    """
+    coded = lines.column(GIVEN).combine_chunks().dictionary_encode()
+    said = [set(names_given(text)) for text in coded.dictionary.to_pylist()]
+    code, rows = coded.indices.to_numpy(), lines.drop_columns([GIVEN])
+    given = {name: np.array([name in names for names in said])[code] for name in rows.column_names}
+    same = _same(rows, there, key, given)
+    names = list(key)
+    apart = lines.select(names).filter(pa.array(~same)).group_by(names).aggregate([]).select(names)
+    return same & (lookup(lines, apart, key) < 0) if apart.num_rows else same
+
+
+def _same(rows: pa.Table, there: pa.Table, key: Sequence[str], given: Mapping[str, np.ndarray]) -> np.ndarray:
     found = np.zeros(rows.num_rows, np.bool_)
     lines = lookup(rows, there, key) if rows.num_rows and there.num_rows else np.full(rows.num_rows, -1)
     known = np.flatnonzero(lines >= 0)
@@ -29,7 +48,8 @@ def same_rows(rows: pa.Table, there: pa.Table, key: Sequence[str]) -> np.ndarray
         same = np.ones(len(piece), np.bool_)
         for name in others:
             value = mine.column(name)
-            same &= same_values(_whole(value), _whole(theirs.column(name).cast(value.type)))
+            alike = same_values(_whole(value), _whole(theirs.column(name).cast(value.type)))
+            same &= alike | ~given[name][piece] if name in given else alike
         found[piece] = same
     return found
 

@@ -13,10 +13,12 @@ import pyarrow as pa
 
 from lithify.core.column_changes import ColumnChange
 from lithify.core.column_defaults import default_of
-from lithify.core.evolve import new_columns
+from lithify.core.evolve import evolved
+from lithify.core.missing_columns import refuses_missing
 from lithify.core.optional import missing
+from lithify.core.partial_rows import check_insertable, partial_rows_of
 from lithify.core.results import Commit, CompactReport, FoldPlan, FoldReport, RestorePlan, TableStats
-from lithify.core.rows import keys_of
+from lithify.core.rows import keys_of, rows_of
 from lithify.core.schema import TableSchema, check_key_type, normalise
 from lithify.core.type_text import parse_type, type_name
 from lithify.errors import Conflict, InvalidRequest
@@ -31,6 +33,7 @@ OnReport = Callable[[CompactReport], None]
 Planned = TypeVar("Planned")
 Columns = str | Sequence[str] | None
 OnMissing = Literal["insert", "skip", "refuse"]
+Fit = Callable[[Any, TableSchema], object]
 
 
 def quietly(report: CompactReport) -> None:
@@ -60,6 +63,19 @@ def _named(column: Any) -> str:
     if not isinstance(column, str) or not column:
         raise InvalidRequest(f"a column is told by its name, not by {column!r}")
     return column
+
+
+def _whole(missing: MissingColumns | None) -> Fit:
+    return lambda data, schema: rows_of(data, schema, complete=refuses_missing(schema, missing))
+
+
+def _lines(missing: OnMissing) -> Fit:
+    def fit(data: Any, schema: TableSchema) -> None:
+        lines = partial_rows_of(data, schema)
+        if missing == "insert":
+            check_insertable(lines, schema)
+
+    return fit
 
 
 class TableMethods(ABC, Generic[Planned]):
@@ -99,11 +115,11 @@ class TableMethods(ABC, Generic[Planned]):
         """Add rows. On a table with a key this is the same as `upsert`: a key never stands twice.
 
         `schema_fingerprint` (of `definition.fingerprint`) refuses the write if columns or key are others by now.
-        `evolve`: columns that the table does not have are added first, and stay also if the write is refused.
+        `evolve`: as for `upsert`.
         `missing`: as for `upsert`; on a table without a key, columns that rows lack are null.
         """
-        self._evolve(data, evolve)
-        return self._put("append", data, batch_id, actor, schema_fingerprint, missing=missing)
+        as_is = self._evolve("append", data, evolve, schema_fingerprint, _whole(missing))
+        return self._put("append", data, batch_id, actor, as_is, missing=missing)
 
     def upsert(
         self,
@@ -123,10 +139,10 @@ class TableMethods(ABC, Generic[Planned]):
         default as the table's option `missing_columns` says, which is to refuse. `update` leaves what is there.
 
         `if_changed`: rows that are there already, value for value, are not written and give no change; the answer says
-        how many (`skipped`). `evolve`: columns that the table does not have are added first.
+        how many (`skipped`). `evolve`: columns that the table does not have are added first, if the rows fit.
         """
-        self._evolve(data, evolve)
-        return self._put("upsert", data, batch_id, actor, schema_fingerprint, if_changed, missing)
+        as_is = self._evolve("upsert", data, evolve, schema_fingerprint, _whole(missing))
+        return self._put("upsert", data, batch_id, actor, as_is, if_changed, missing)
 
     def replace(
         self,
@@ -148,14 +164,18 @@ class TableMethods(ABC, Generic[Planned]):
         missing: OnMissing = "insert",
         actor: str | None = None,
         schema_fingerprint: str | None = None,
+        if_changed: bool = False,
+        evolve: bool = False,
     ) -> Commit:
         """Set the columns that the rows give, and leave the others as they are. A dict gives the columns that it names;
         of a frame every row gives every column. Null is a value.
 
         `missing`, for keys that are not there: `insert` them with nulls in the other columns, `skip` them, or `refuse`
-        the batch. To insert costs nothing; the others look first.
+        the batch. To insert costs nothing; the others look first. `if_changed`: rows that change nothing of what is
+        there are not written. `evolve`: columns that the table does not have are added first, if the rows fit.
         """
-        return self._update(data, missing, batch_id, actor, schema_fingerprint)
+        as_is = self._evolve("update", data, evolve, schema_fingerprint, _lines(missing))
+        return self._update(data, missing, batch_id, actor, as_is, if_changed)
 
     def retract(
         self, data: Any, batch_id: str | None = None, *, actor: str | None = None, schema_fingerprint: str | None = None
@@ -260,15 +280,25 @@ class TableMethods(ABC, Generic[Planned]):
             return self._change_column(ColumnChange("relax" if nullable else "require", name))
         return self._change_column(ColumnChange("move", name, "" if after is None else _named(after)))
 
-    def _evolve(self, data: Any, evolve: bool) -> None:
+    def _evolve(self, operation: str, data: Any, evolve: bool, schema_fingerprint: str | None, fit: Fit) -> str | None:
+        """Add the columns that rows bring, if they fit then. Answers with the fingerprint to write with."""
         if not isinstance(evolve, bool):
             raise InvalidRequest(f"evolve is True or False, not {evolve!r}")
-        for column in new_columns(data, self.definition) if evolve else ():
+        if not evolve:
+            return schema_fingerprint
+        schema = self.definition
+        check_keyed(self.name, schema, operation)
+        columns, then = evolved(data, schema, fit)
+        if not columns:
+            return schema_fingerprint
+        schema.check_fingerprint(schema_fingerprint, self.name)
+        for column in columns:
             try:
                 self.add_column(column)
             except Conflict:
                 if column.name not in self.definition.names:  # else another writer was first
                     raise
+        return None if schema_fingerprint is None else then.fingerprint
 
     def add_column(self, column: pa.Field, default: Any = None) -> None:
         """Add a nullable column; rows that are there already read null in it. `default`: what it gets in rows that are
@@ -311,6 +341,7 @@ class TableMethods(ABC, Generic[Planned]):
         batch_id: str | None,
         actor: str | None,
         schema_fingerprint: str | None,
+        if_changed: bool,
     ) -> Commit: ...
     @abstractmethod
     def _retract(

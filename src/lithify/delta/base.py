@@ -84,16 +84,31 @@ class BaseLog:
 
     def check_foldable(self, schema: TableSchema) -> None:
         """Refuse to write rows into a base that has come to demand of them what nobody here looks at."""
-        if not self.log.properties.get(OWNER):
-            return
-        found = self.log.demands()
-        found += [f"NOT NULL on column {name!r}" for name in stricter(self.log.columns(), schema.columns)]
-        for demand in found:
+        for demand in self._demanded(schema):
             raise Conflict(
                 f"nothing is folded into the base of table {self.table}: another writer has given {self.log.path} "
                 f"{demand}, which Lithify does not evaluate. Pending changes stay as they are and are read; drop it "
                 "there to have them folded"
             )
+
+    def check_writable(self, schema: TableSchema) -> None:
+        """Refuse a write that no fold would take. Only what is known is asked, so a write costs no look at base: what
+        came since the last read or fold of this process is found by the next one. What is refused is looked at anew.
+        """
+        if self._demanded(schema):
+            self.log.refresh()
+        for demand in self._demanded(schema):
+            raise Conflict(
+                f"nothing is written to table {self.table}: another writer has given its base {self.log.path} "
+                f"{demand}, which Lithify does not evaluate, so that rows could break it, and no fold takes them. Drop "
+                "it there, then write again"
+            )
+
+    def _demanded(self, schema: TableSchema) -> list[str]:
+        if not self.log.properties.get(OWNER):
+            return []
+        strict = stricter(self.log.columns(), schema.columns)
+        return self.log.demands() + [f"NOT NULL on column {name!r}" for name in strict]
 
     def _is_empty(self, column: str) -> bool:
         """Whether a column that only base has is one that `add_column` began with: until the table has it too, we write

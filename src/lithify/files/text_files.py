@@ -18,10 +18,13 @@ from pathlib import Path, PurePath
 import numpy as np
 import pyarrow as pa
 
+from lithify.core.evolve import untold
+from lithify.core.names import GIVEN
 from lithify.errors import InvalidRequest
 from lithify.files.text_input import TextInput, look_at
 from lithify.text.csv_records import LF, QUOTE, first_misplaced, line_breaks
 from lithify.text.csv_rows import check_header, csv_batches, read_header
+from lithify.text.inferred_types import columns_of, kinds_of
 from lithify.text.json_lines import json_batches, json_types
 from lithify.text.text_rows import BadRecord, Target, TextBatch
 
@@ -178,7 +181,7 @@ def present(pieces: Sequence[Piece], target: Target) -> pa.Schema:
     """The wanted columns that files have; JSON lines may have any of them."""
     if any(piece.header is None for piece in pieces):
         return target.columns
-    found = {name for piece in pieces for name in piece.header or ()} | set(target.defaults)
+    found = {name for piece in pieces for name in piece.header or ()} | {*target.defaults, GIVEN}
     return pa.schema([f for f in target.columns if f.name in found])
 
 
@@ -198,6 +201,38 @@ def read_text(
     else:
         piece = Piece(text, None, 1)
     return gathered([piece], target)
+
+
+def new_columns(
+    source: PurePath | bytes,
+    label: str,
+    kind: str,
+    known: pa.Schema,
+    encoding: str | None = None,
+    *,
+    unpack: bool = True,
+) -> pa.Schema:
+    """The columns that a text has besides those that are known, by their values; one without any is refused."""
+    text = look_at(source, label, encoding)
+    if text.packed is not None and not unpack:
+        return pa.schema([])  # whoever reads the rows refuses it
+    if kind == "csv":
+        header = read_header(text.blocks(), label)
+        names = [name for name in header.names if name not in known.names]
+        target = Target(pa.schema([(name, pa.string()) for name in names]), others=True)
+        piece = Piece(text, header.names, header.lines + 1, drop=header.size)
+        rows, _ = gathered([piece], target)
+        seen = kinds_of(rows, {})
+        found, empty = columns_of(seen), [name for name, kinds in seen.items() if kinds is None]
+    else:
+        types = json_types(text.blocks(), label)
+        found = pa.schema([f for f in types if f.name not in known.names])
+        piece = Piece(text, None, 1)
+        rows, _ = gathered([piece], Target(found, others=True)) if len(found) else (found.empty_table(), [])
+        empty = [name for name in rows.column_names if rows.column(name).null_count == rows.num_rows]
+    if empty:
+        raise untold(empty[0])
+    return found
 
 
 def gathered(pieces: Sequence[Piece], target: Target) -> tuple[pa.Table, list[BadRecord]]:

@@ -191,13 +191,14 @@ class Table(TableMethods["CompactPlan"]):
         batch_id: str | None,
         actor: str | None,
         schema_fingerprint: str | None,
+        if_changed: bool,
     ) -> Commit:
         from lithify.write.partial_update import update
 
         check_keyed(self.name, self._internals.known_schema, "update")
         self._internals.check_schema(batch_id, schema_fingerprint)
         write = Write("update", who(actor, None), conditions_of(batch_id, schema_fingerprint))
-        return update(self._internals, data, missing, write)
+        return update(self._internals, data, missing, write, if_changed=if_changed)
 
     def _retract(self, data: Any, batch_id: str | None, actor: str | None, schema_fingerprint: str | None) -> Commit:
         from lithify.write.partial_update import retract

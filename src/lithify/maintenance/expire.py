@@ -11,6 +11,10 @@ hidden.
 Which rows have expired is told by the clock of the lake, and only while the table still says so: the commit is refused
 if the expiry was changed since. A key that was written meanwhile is left out. On a table with no key, rows are deleted
 by their time, which tells exactly those that have expired.
+
+With order_by a row is dropped at its own place in the order, as by a delete that says when (`merge/late.py`): what is
+older than it and comes later was beaten by it, and does not come back because it is gone. A row without a value beat
+nothing but others without, so its drop says no place either.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lithify.core.arrow_rows import anti_join
 from lithify.core.column_types import type_of
@@ -29,11 +34,13 @@ from lithify.core.ops import Op
 from lithify.core.predicates import Compare
 from lithify.core.read_plan import ReadPlan, Source
 from lithify.core.results import Commit
+from lithify.core.schema import TableSchema
 from lithify.core.snapshot import UNKNOWN, Bounds, DataFile, Snapshot
 from lithify.delta.changes import ChangesLog
 from lithify.files.read_proof import look_again
 from lithify.read.reader import Reader
 from lithify.tables.handles import Handles
+from lithify.write.allow_updates import allow_ordered_deletes
 from lithify.write.conditions import AtSeq, Condition, SeqMoved, Write
 from lithify.write.small_writes import Request, Writer
 
@@ -74,10 +81,10 @@ def drop_expired(handles: Handles, reader: Reader, *, everywhere: bool = False) 
 
 
 def _expired(handles: Handles, reader: Reader, *, everywhere: bool) -> tuple[Snapshot, pa.Table]:
-    """What a drop deletes: keys, or without a key, times."""
+    """What a drop deletes: keys, with their places in the order if there is one, or without a key, times."""
     snapshot = handles.snapshot()
     schema, cutoff = snapshot.schema, snapshot.cutoff
-    expiry, by = schema.expiry, list(schema.key)
+    expiry, by = schema.expiry, [*schema.key, *schema.order_columns] if schema.keyed else []
     if expiry is None or cutoff is None:  # changed a moment ago
         return snapshot, schema.columns.empty_table()
     if not by:
@@ -120,7 +127,9 @@ def _committed(handles: Handles, reader: Reader, snapshot: Snapshot, keys: pa.Ta
         # A time that has expired has expired for rows that come later, too.
         conditions = (*same, AtSeq(seq)) if schema.keyed else same
         write = Write("expire", {"detail": f"{schema.expiry}"}, conditions)
-        [answer] = writer.write_all([writer.prepare(Request(write, {Op.DELETE: keys}))])
+        parts = _deletes(schema, keys)
+        allow_ordered_deletes(handles, parts)
+        [answer] = writer.write_all([writer.prepare(Request(write, parts))])
         if isinstance(answer, Commit):
             return answer
         if not isinstance(answer, SeqMoved):
@@ -129,7 +138,20 @@ def _committed(handles: Handles, reader: Reader, snapshot: Snapshot, keys: pa.Ta
         written = reader.written_after(seq, handles.runtime.settings.resolve_rows_max)
         if written is None:
             return None
-        keys, seq = anti_join(keys, written.select(list(schema.key)).cast(keys.schema), schema.key), newest
+        known = written.select(list(schema.key)).cast(schema.select(schema.key))
+        keys, seq = anti_join(keys, known, schema.key), newest
         if not keys.num_rows:
             return None
     return None
+
+
+def _deletes(schema: TableSchema, keys: pa.Table) -> dict[Op, pa.Table]:
+    """Each at the place of its row, if it has one."""
+    if not schema.order_by:
+        return {Op.DELETE: keys}
+    placed = pc.is_valid(keys.column(schema.order_columns[0]))
+    parts = {
+        Op.DELETE_AT: keys.filter(placed).select(schema.place_columns.names).cast(schema.place_columns),
+        Op.DELETE: keys.filter(pc.invert(placed)).select(list(schema.key)),
+    }
+    return {op: rows for op, rows in parts.items() if rows.num_rows}

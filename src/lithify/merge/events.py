@@ -56,7 +56,8 @@ def resolve_events(
     at = _deleted_at(schema, rows) if schema.order_by and deleted.any() else None
     if partial:
         keys = conform(rows.select(list(schema.key)), schema.select(schema.key))
-        return compose_events(schema, deleted, keys, contributions(insertable_rows_of(written, schema), schema), at)
+        lines = insertable_rows_of(written, schema, () if op_column is None else (op_column,))
+        return compose_events(schema, deleted, keys, contributions(lines, schema), at)
     whole = fitted(written, schema) if written.num_rows else schema.columns.empty_table()
     check_rows(whole, schema)
     if complete and written.num_rows:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from lithify.core.arrow_rows import anti_join, take
 from lithify.core.expectation import Expectation
 from lithify.core.json_out import dumps
+from lithify.core.names import GIVEN
 from lithify.core.wording import plural
 from lithify.errors import Conflict, InvalidRequest
 from lithify.pipelines.context import Seen
@@ -122,7 +123,8 @@ def keep_aside(handles: Handles, name: str, judgement: Judged) -> tuple[int, str
         return told(handles, set_aside(handles, name, ()))
     if not isinstance(aside, pa.Table):
         return told(handles, set_aside(handles, name, lambda folder: write_set_aside(aside, folder)))
-    whys, records = aside.column(FAILED).to_pylist(), aside.drop_columns([FAILED]).to_pylist()
+    beside = [name for name in (FAILED, GIVEN) if name in aside.column_names]
+    whys, records = aside.column(FAILED).to_pylist(), aside.drop_columns(beside).to_pylist()
     lines = [{"why": why, "record": dumps(row)} for why, row in zip(whys, records, strict=True)]
     return told(handles, set_aside(handles, name, lines))
 
@@ -149,7 +151,7 @@ def committed(
         target.table,
         rows,
         checkpoint=checkpoint,
-        mode="upsert" if target.schema.keyed else "append",
+        mode="update" if step.updates else "upsert" if target.schema.keyed else "append",
         op_column=op_column,
         null_keys=step.bad_records if step.envelope is not None else "fail",
         order=order,

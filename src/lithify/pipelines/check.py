@@ -109,6 +109,11 @@ class Check:
         existing = self._now.find(step.target)
         target = _target(step, what, found, None if existing is None else existing.schema)
         computed = source is not None and (source.keyed or step.kind != "rows")
+        if computed and step.updates:
+            raise InvalidRequest(
+                f"{what}: mode update takes what arrives, from files, messages or a table without a key; {step.table} "
+                "has one, so that its rows change and go: leave mode out"
+            )
         if source is not None:
             _check_kind(step, what, source, target, found)
         if step.kind == "rows" and step.label in self._anew:
@@ -195,7 +200,9 @@ def _target(step: Step, what: str, found: pa.Schema, present: TableSchema | None
         if present is None:
             return define(found, step.key, step.order_by, step.time, step.partition_by or ())
         check_convertible(found, present.columns, present.column_defaults)
-        if refuses_missing(present, step.missing):
+        if not present.keyed and step.updates:
+            raise InvalidRequest("mode update needs a key, and the table has none: use mode append")
+        if not step.updates and refuses_missing(present, step.missing):
             check_frame(found.names, present)
     except InvalidRequest as error:
         raise InvalidRequest(f"{what}, target {step.target}: {error}") from error

@@ -56,7 +56,7 @@ class Step:
     by: tuple[str, ...] = ()
     full: bool = False
     key: tuple[str, ...] | None = None
-    mode: Literal["append", "upsert"] | None = None
+    mode: Literal["append", "upsert", "update"] | None = None
     order_by: str | tuple[str, ...] | None = None
     time: str | None = None
     partition_by: tuple[str, ...] | None = None
@@ -83,11 +83,17 @@ class Step:
     def source(self) -> str:
         return self.table if self.table is not None else ", ".join(self.files)
 
+    @property
+    def updates(self) -> bool:
+        """Whether its rows set the columns that they have, and leave the others."""
+        return self.mode == "update"
+
     def fingerprint(self, *further: str) -> int:
         """A number that changes with whatever decides which rows the target holds."""
         set_aside = sorted(each.that for each in self.expect if each.otherwise == "quarantine")
         opened = [] if self.envelope is None else [self.envelope]
-        text = dumps([self.table, self.sql, self.by, self.full, set_aside, *further, *opened])
+        sets = [self.mode] if self.updates else []
+        text = dumps([self.table, self.sql, self.by, self.full, set_aside, *further, *opened, *sets])
         return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
@@ -200,7 +206,7 @@ _KEYS: dict[str, _Rule] = {
     "sql": _Rule(lambda what, value: without_end(_text(what, value))),
     "target": _Rule(_table),
     "key": _Rule(_columns),
-    "mode": _Rule(_one_of("append", "upsert")),
+    "mode": _Rule(_one_of("append", "upsert", "update")),
     "order_by": _Rule(lambda what, value: one_or_several(_texts(what, value))),
     "time": _Rule(_text),
     "partition_by": _Rule(_columns),
@@ -250,8 +256,14 @@ def _parse_step(pipeline: str, number: int, body: Any) -> Step:
 def _check_step(where: str, step: Step) -> None:
     if step.full and step.by:
         raise InvalidRequest(f"{where}: by and full are two ways to go about it: leave one out")
-    if step.mode == "upsert" and step.key == ():
-        raise InvalidRequest(f"{where}: mode upsert needs a key, and key is empty: use mode append, or name a key")
+    if step.mode in ("upsert", "update") and step.key == ():
+        raise InvalidRequest(f"{where}: mode {step.mode} needs a key, and key is empty: use mode append, or name a key")
+    if step.updates and step.kind in ("groups", "full"):
+        raise InvalidRequest(
+            f"{where}: mode update sets some columns of what arrives; this step computes whole rows: leave mode out"
+        )
+    if step.updates and step.missing is not None:
+        raise InvalidRequest(f"{where}: missing says what becomes of columns that rows lack, and update leaves them")
     if step.order_by is not None and step.kind in ("groups", "full"):
         raise InvalidRequest(
             f"{where}: order_by chooses between versions that arrive; this step computes the one that holds: leave "

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lithify.core.missing_columns import refuses_missing
+from lithify.core.partial_rows import input_columns
 from lithify.core.wording import plural
 from lithify.errors import InvalidRequest
 from lithify.pipelines.answer import check_keys, committed, judged_answer, keep_aside, told
 from lithify.pipelines.check import CheckedStep
 from lithify.pipelines.checkpoint import DECLARED, LEDGER, FileSeen, Ledgers
 from lithify.pipelines.context import Context, Moment, Seen
+from lithify.pipelines.declaration import EVERYTHING
 from lithify.pipelines.pending import Work
 from lithify.pipelines.reports import StepReport
 from lithify.pipelines.table_step import Tell, check_repeatable
@@ -116,8 +118,9 @@ class FilesRun:
                 f"step {step.label}: messages in an envelope are JSON, one on each line, not {kind}: say "
                 'format = "json" if they are'
             )
-        complete = refuses_missing(schema, step.missing)
-        text = TextFiles(self._spark, paths, kind, target_of(envelope, schema, complete), step.encoding)
+        complete = not step.updates and refuses_missing(schema, step.missing)
+        wanted = target_of(envelope, schema, complete, whole=not step.updates)
+        text = TextFiles(self._spark, paths, kind, wanted, step.encoding)
         found = self._looked_at(text)
         target = now.created(step.target, schema)
         name = f"{step.feed}-{1 if self._work.state.number is None else self._work.state.number + 1}"
@@ -156,18 +159,26 @@ class FilesRun:
     def _read(self, files: Sequence[FileSeen]) -> tuple[DataFrame, int, TextFiles | None]:
         """The rows, how many records there are, and the files with those that do not fit, if there are any."""
         from lithify.spark.ingest import TextFiles, parquet_rows
+        from lithify.spark.partial_files import saying
         from lithify.spark.transforms import counted, source_rows
 
         step, paths, target = self._step, [file.path for file in files], self._checked.target
         kind, declared = format_of(paths, step.format), step.schema is not None
+        # A query of its own says itself which columns its rows have.
+        says = step.updates and step.sql == EVERYTHING
+        columns = input_columns(self._columns) if says else self._columns
         ordered = len(files) > 1 and target.keyed and target.order_by is None
         if kind == "parquet":
             check_footers(paths)
-            frame = parquet_rows(self._spark, paths, self._columns, others=declared, with_origin=True)
-            return source_rows(frame, self._columns, ordered=ordered), counted(frame), None
-        text = TextFiles(self._spark, paths, kind, Target(self._columns, others=declared), step.encoding)
+
+            def read(some: Sequence[str]) -> DataFrame:
+                return parquet_rows(self._spark, some, self._columns, others=declared, with_origin=True)
+
+            frame = saying(paths, self._columns.names, read) if says else read(paths)
+            return source_rows(frame, columns, ordered=ordered), counted(frame), None
+        text = TextFiles(self._spark, paths, kind, Target(columns, others=declared), step.encoding)
         found = self._looked_at(text)
-        rows = source_rows(text.rows(with_origin=True), self._columns, ordered=ordered)
+        rows = source_rows(text.rows(with_origin=True), columns, ordered=ordered)
         return rows, found.records, text if found.bad else None
 
     def _looked_at(self, text: TextFiles) -> Checked:

@@ -27,7 +27,7 @@ class StreamDeclaration:
     target: str
     format: Literal["csv", "json", "parquet"] | None = None
     encoding: str | None = None
-    mode: Literal["append", "upsert"] | None = None
+    mode: Literal["append", "upsert", "update"] | None = None
     op_column: str | None = None
     envelope: str | None = None
     if_changed: bool = False
@@ -45,7 +45,7 @@ class StreamDeclaration:
 _TEXTS = ("source", "target", "encoding", "op_column", "envelope", "checkpoint")
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "format": FORMATS,
-    "mode": ("append", "upsert"),
+    "mode": ("append", "upsert", "update"),
     "missing": get_args(MissingColumns),
     "on_bad_record": ("fail", "quarantine"),
 }

@@ -220,9 +220,9 @@ class StepRun:
         target = self._now.created(step.target, schema)
         checkpoint = self._work.state.next(step.feed, **{READ: until, DECLARED: self._work.declared})
         said: dict[str, Any] = {}
-        complete = refuses_missing(schema, step.missing)
-        opening = Opening(target.handles, envelope, checkpoint, step.bad_records, rows_max, said, complete)
-        columns = target_of(envelope, schema).columns
+        complete, whole = not step.updates and refuses_missing(schema, step.missing), not step.updates
+        opening = Opening(target.handles, envelope, checkpoint, step.bad_records, rows_max, said, complete, whole)
+        columns = target_of(envelope, schema, whole=whole).columns
         events = columns.empty_table() if given.source is None else opening.events(given.source)
         quarantined, folder = told(target.handles, said)
         facts: dict[str, Any] = {"quarantined": quarantined, "quarantine": folder, "warned": {}}

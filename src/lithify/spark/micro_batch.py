@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from lithify.core.arrow_rows import order_of, take
+from lithify.core.names import GIVEN
 from lithify.core.ops import WORDS, Op
 from lithify.spark.event_write import ARRIVAL
 from lithify.spark.ingest import FILE, MODIFIED, local_name, parquet_rows
@@ -176,7 +177,7 @@ def write_bad_rows(frame: DataFrame, folder: PurePath) -> list[PurePath]:
 
 
 def _explained(frame: DataFrame) -> DataFrame:
-    names = [name for name in frame.columns if name not in (WHY, FILE, MODIFIED)]
+    names = [name for name in frame.columns if name not in (WHY, FILE, MODIFIED, GIVEN)]
     record = F.to_json(F.struct(*[F.col(f"`{name}`") for name in names])).alias("record")
     return frame.where(F.col(WHY).isNotNull()).select(F.col(FILE).alias("file"), F.col(WHY).alias("why"), record)
 

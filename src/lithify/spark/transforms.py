@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import MapType
 
 from lithify.core.expectation import Expectation
+from lithify.core.names import GIVEN
 from lithify.core.query_text import with_relations
 from lithify.errors import InvalidRequest
 from lithify.spark.ingest import FILE, MODIFIED
@@ -119,7 +120,7 @@ def split(frame: DataFrame, quarantining: Sequence[str]) -> tuple[DataFrame, Dat
 
 def write_set_aside(frame: DataFrame, folder: PurePath) -> list[PurePath]:
     """Judged rows as JSON lines (why, record) in place of what the folder held."""
-    names = [name for name in frame.columns if name != FAILED]
+    names = [name for name in frame.columns if name not in (FAILED, GIVEN)]
     record = F.to_json(F.struct(*[column_named(name) for name in names]))
     why = F.concat(F.lit("does not hold: "), F.concat_ws(", ", FAILED))
     return write_json(frame.select(why.alias("why"), record.alias("record")), folder)

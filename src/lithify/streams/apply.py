@@ -162,13 +162,13 @@ class _Arrival:
         """A small write of the rows. Those with no key are refused, or set aside now."""
         lines: list[dict[str, str]] = []
         if (bad := with_null_key(rows, self.schema.key)).any():
-            records = rows.filter(pa.array(bad))
+            records = _plain(rows.filter(pa.array(bad)))
             if self.null_keys == "fail":
                 raise _refused(str(self.handles.name), self.checkpoint, records)
             lines = [{"why": self._why, "record": dumps(row)} for row in records.to_pylist()]
             rows = rows.filter(pa.array(~bad))
         if self.null_keys == "quarantine" and (strange := self._strange(rows)).any():
-            records = rows.filter(pa.array(strange))
+            records = _plain(rows.filter(pa.array(strange)))
             lines += [{"why": _STRANGE, "record": dumps(row)} for row in records.to_pylist()]
             rows = rows.filter(pa.array(~strange))
         write = self._write(set_aside(self.handles, _folder_name(self.checkpoint), lines))
@@ -222,6 +222,10 @@ class _Arrival:
 
 
 # -- records that are set aside
+
+
+def _plain(records: pa.Table) -> pa.Table:
+    return records.drop_columns([GIVEN]) if GIVEN in records.column_names else records
 
 
 def _folder_name(checkpoint: Checkpoint) -> str:

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from lithify.core.missing_columns import needed_columns, refuses_missing
 from lithify.core.optional import need
+from lithify.core.partial_rows import input_columns
 from lithify.errors import InvalidRequest, LithifyError, NotFound, Unavailable
 from lithify.files.addresses import address_of
 from lithify.files.open_storage import storage_of
@@ -31,6 +32,7 @@ from lithify.files.text_files import EXAMPLES_MAX, refused
 from lithify.files.text_input import check_encoding
 from lithify.files.user_files import find_files, is_file, is_folder, user_path
 from lithify.streams.apply import BatchMode, Checkpoint
+from lithify.streams.messages import left_out_freely
 from lithify.streams.sink import OnBatch, SinkOptions, StreamSink, TakenBatch
 from lithify.text.debezium import envelope_of
 from lithify.text.text_rows import Target, bad_line
@@ -106,7 +108,7 @@ class FileSink(StreamSink):
 
         assert not isinstance(data, pa.Table)
         schema = table.handles.changes.schema
-        columns = schema.columns
+        columns = input_columns(schema.columns) if self.mode == "update" else schema.columns
         if self.op_column is not None:
             columns = columns.append(pa.field(self.op_column, pa.string()))
         files = listed(data)
@@ -115,17 +117,19 @@ class FileSink(StreamSink):
         required = tuple(field.name for field in schema.columns if not field.nullable and field.name not in schema.key)
         name = f"{checkpoint.feed}-{checkpoint.after}-unfit"
         kind = format_of(files, self._kind)
-        named = needed_columns(schema) if refuses_missing(schema, self.missing) else ()
+        complete = self.mode != "update" and refuses_missing(schema, self.missing)
+        named = needed_columns(schema) if complete else ()
         if kind == "parquet":
             if self.envelope is not None:
                 raise InvalidRequest("messages in an envelope are JSON, one on each line, not Parquet: leave it out")
             check_footers(files)
-            if (named or schema.column_defaults) and self.op_column is None:
+            if (named or (schema.column_defaults and self.mode != "update")) and self.op_column is None:
                 check_parquet_files(files, schema, bool(named))
             return self._parquet_rows(table, data.sparkSession, files, Target(columns, required), name, info)
         if self.envelope is not None and kind != "json":
             raise InvalidRequest(f"messages in an envelope are JSON, one on each line, not {kind}: say format json")
-        opener = envelope_of(self.envelope, schema.columns, schema.key, schema.order_columns)
+        optional = left_out_freely(schema) if self.mode == "update" else frozenset[str]()
+        opener = envelope_of(self.envelope, schema.columns, schema.key, schema.order_columns, optional)
         target = Target(
             columns,
             required,
@@ -176,7 +180,15 @@ class FileSink(StreamSink):
     ) -> Portion:
         from lithify.spark.micro_batch import WHY, bad_rows, fetched, judged_parquet, write_bad_rows
 
-        frame = judged_parquet(spark, files, target.columns, target.required, self.op_column)
+        def read(some: Sequence[str]) -> DataFrame:
+            return judged_parquet(spark, some, target.columns, target.required, self.op_column)
+
+        if self.mode == "update":
+            from lithify.spark.partial_files import saying
+
+            frame = saying(files, table.handles.changes.schema.names, read)
+        else:
+            frame = read(files)
         rows = fetched(frame, self.rows_max, self.order)
         some = rows is None or rows.column(WHY).null_count < rows.num_rows
         bad = bad_rows(frame, EXAMPLES_MAX) if some else []
@@ -207,11 +219,6 @@ class FileStream:
         on_batch: OnBatch | None = None,
         **options: Unpack[SinkOptions],
     ) -> None:
-        if mode == "update":
-            raise InvalidRequest(
-                "files of a folder are read with all columns of the table, so that what a record does not name would "
-                "become null: update from a DataFrame (stream_writer(mode='update')), or with `lithify write --update`"
-            )
         self._source = _source_path(source)
         self._table, self._runtime, self._files_max, self._told = table, table.runtime, files_max, on_batch
         self._sink = FileSink(table, mode, format, encoding, self._taken, **options)

@@ -98,12 +98,19 @@ class Opening:
 
 
 def target_of(envelope: str, schema: TableSchema, complete: bool = False, whole: bool = True) -> Target:
-    opener = envelope_of(envelope, schema.columns, schema.key, schema.order_columns)
+    optional = frozenset[str]() if whole else left_out_freely(schema)
+    opener = envelope_of(envelope, schema.columns, schema.key, schema.order_columns, optional)
     required = tuple(f.name for f in schema.columns if not f.nullable and f.name not in schema.key)
     columns = (schema.columns if whole else input_columns(schema.columns)).append(pa.field(OP, pa.string()))
     named = needed_columns(schema) if complete else ()
     defaults = schema.column_defaults if whole else {}
     return Target(columns, required, op_column=OP, envelope=opener, named=named, defaults=defaults)
+
+
+def left_out_freely(schema: TableSchema) -> frozenset[str]:
+    """Columns that a line of an update may lack whatever else it gives."""
+    grouped = {name for order, members in schema.order_groups.items() for name in (order, *members)}
+    return frozenset(schema.names) - {*schema.key, *schema.order_columns} - grouped
 
 
 def _texts(messages: pa.Table, name: str) -> list[bytes | None]:

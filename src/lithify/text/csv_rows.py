@@ -17,6 +17,7 @@ from pyarrow import csv
 
 from lithify.core.column_types import ColumnType, type_of
 from lithify.core.missing_columns import refused
+from lithify.core.names import GIVEN, given_text
 from lithify.core.type_text import type_name
 from lithify.errors import InvalidRequest
 from lithify.text.csv_records import FINE, WHY, Records, split_records
@@ -214,6 +215,9 @@ def _typed(texts: pa.Table, target: Target) -> tuple[pa.Table, Misfits]:
             one = type_of(target.columns.field(name).type).from_json([value])[0]
             arrays[name] = pa.repeat(one, texts.num_rows)
     rows = pa.table(arrays)
+    if GIVEN in target.columns.names and GIVEN not in arrays:  # every record gives what its header names
+        text = given_text(name for name in texts.column_names if name != target.op_column)
+        rows = rows.append_column(GIVEN, pa.repeat(pa.scalar(text, pa.string()), rows.num_rows))
     return rows, not_named(rows, target) | missing(rows, target) | misfits
 
 

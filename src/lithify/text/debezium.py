@@ -13,7 +13,8 @@ else the position that the connector orders by (`position`).
 
 Numbers in date and timestamp columns count from 1970. Their unit, and the scale of decimals in bytes, stands in the
 schema; without one, dates are days and `time_unit` tells the unit of timestamps. A column whose value was left out
-because it did not change (TOAST) is taken from `before`, or the message is no row.
+because it did not change (TOAST) has a placeholder, in the form of its type. It is taken from `before`; or, where rows
+need not be whole, left out here too; or else the message is no row.
 """
 
 from __future__ import annotations
@@ -34,6 +35,22 @@ from lithify.errors import InvalidRequest
 # What a message does, beside the table's columns. It is not stored.
 OP = "_lithify_op"
 UNAVAILABLE = "__debezium_unavailable_value"
+_BYTES = UNAVAILABLE.encode()
+_BASE64 = base64.b64encode(_BYTES).decode()  # which has no letter that base64-url-safe writes otherwise
+_MAP = {UNAVAILABLE: UNAVAILABLE}
+# What stands in the place of such a value: texts, bytes as base64 and hex, an hstore as JSON; and where a table has
+# columns of lists or maps, of texts, bytes, UUIDs and, byte by byte, numbers.
+_LEFT_OUT_TEXTS = (UNAVAILABLE, _BASE64, _BYTES.hex(), f'{{"{UNAVAILABLE}":"{UNAVAILABLE}"}}')
+_LEFT_OUT_NESTED = (
+    [UNAVAILABLE],
+    [_BASE64],
+    [_BYTES.hex()],
+    ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"],  # the UUID of version 3 of these bytes
+    list(_BYTES),
+    _MAP,
+    [[UNAVAILABLE, UNAVAILABLE]],
+    [{"key": UNAVAILABLE, "value": UNAVAILABLE}],
+)
 TimeUnit = Literal["ms", "us", "ns"]
 _PER_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 _UNITS: Mapping[str, TimeUnit] = {
@@ -45,6 +62,10 @@ _UNITS: Mapping[str, TimeUnit] = {
 _DECIMALS = ("org.apache.kafka.connect.data.Decimal", "io.debezium.data.VariableScaleDecimal")
 _SAID = {op: op.value for op in Op}
 _UPSERTS = tuple(word for word, op in WORDS.items() if op is Op.UPSERT)
+_NO_VALUE = (
+    "its value was left out because it did not change, and is not in before: let the database tell it "
+    "(REPLICA IDENTITY FULL), or write with mode update, which leaves what is there"
+)
 _EPOCH, _FIRST_DAY = dt.datetime(1970, 1, 1), dt.date(1970, 1, 1)
 
 
@@ -58,12 +79,13 @@ class NotARow(Exception):
 
 @dataclass(frozen=True)
 class Envelope:
-    """What opens messages for one table. `columns` are those of the table."""
+    """What opens messages for one table. `columns` are those of the table; `optional`: those that a row may lack."""
 
     columns: pa.Schema
     key: tuple[str, ...]
     order: tuple[str, ...] = ()
     time_unit: TimeUnit | None = None
+    optional: frozenset[str] = frozenset()
 
     @cached_property
     def _dates(self) -> frozenset[str]:
@@ -86,7 +108,7 @@ class Envelope:
         if self._looks_closer or type(message) is not dict:
             return None
         word, row = message.get("op"), message.get("after")
-        if type(row) is not dict or word not in _UPSERTS or UNAVAILABLE in row.values():
+        if type(row) is not dict or word not in _UPSERTS or self._lacks_values(row):
             return None
         row[OP] = _SAID[Op.UPSERT]
         return row
@@ -94,6 +116,31 @@ class Envelope:
     @cached_property
     def _looks_closer(self) -> bool:
         return bool(self._counted or self.order)
+
+    @cached_property
+    def _left_out(self) -> tuple[Any, ...]:
+        nested = any(pa.types.is_nested(f.type) for f in self.columns)
+        return _LEFT_OUT_TEXTS + _LEFT_OUT_NESTED if nested else _LEFT_OUT_TEXTS
+
+    def _lacks_values(self, row: Mapping[str, Any]) -> bool:
+        values = row.values()
+        for form in self._left_out:  # noqa: SIM110  this is asked of every message
+            if form in values:
+                return True
+        return False
+
+    def _with_values(self, row: dict[str, Any], before: Any) -> dict[str, Any]:
+        """With what was left out since it did not change, or without these columns."""
+        found = {}
+        for name, value in row.items():
+            if value in self._left_out:
+                value = before.get(name, UNAVAILABLE) if isinstance(before, dict) else UNAVAILABLE
+                if value in self._left_out:
+                    if name in self.optional:
+                        continue
+                    raise NotARow(_NO_VALUE, name)
+            found[name] = value
+        return found
 
     def opened(self, message: Any, key: Any = None) -> dict[str, Any] | None:
         """The row with its operation under `OP`; None where the message is about no row. Raises NotARow."""
@@ -114,11 +161,8 @@ class Envelope:
             row |= {name: image[name] for name in self.order if name in image and name not in row}
         else:
             row = dict(image)
-        if UNAVAILABLE in row.values():
-            before = message.get("before")
-            for name, value in row.items():
-                if value == UNAVAILABLE:
-                    row[name] = _available(name, before)
+        if self._lacks_values(row):
+            row = self._with_values(row, message.get("before"))
         if schema is not None or self._counted:
             self._read_values(row, schema, side)
         for name in self.order:
@@ -178,14 +222,20 @@ class Envelope:
         row[name] = found
 
 
-def envelope_of(text: str | None, columns: pa.Schema, key: tuple[str, ...], order: tuple[str, ...]) -> Envelope | None:
+def envelope_of(
+    text: str | None,
+    columns: pa.Schema,
+    key: tuple[str, ...],
+    order: tuple[str, ...],
+    optional: frozenset[str] = frozenset(),
+) -> Envelope | None:
     """Of "debezium", or "debezium:ms" with the unit of timestamps that no schema tells."""
     if text is None:
         return None
     unit = unit_of(text)
     if not key:
         raise InvalidRequest("the table has no key, so messages with deletes cannot be applied: give it one")
-    return Envelope(columns, key, order, unit)
+    return Envelope(columns, key, order, unit, optional)
 
 
 def unit_of(text: str) -> TimeUnit | None:
@@ -240,17 +290,6 @@ def _operation(message: Mapping[str, Any]) -> Op | None:
     if op is None:
         raise NotARow("its operation (op) is missing" if word is None else f"its operation {word!r:.40} is not known")
     return op
-
-
-def _available(name: str, before: Any) -> Any:
-    value = before.get(name, UNAVAILABLE) if isinstance(before, dict) else UNAVAILABLE
-    if value == UNAVAILABLE:
-        raise NotARow(
-            "its value was left out because it did not change, and is not in before: let the database tell it "
-            "(REPLICA IDENTITY FULL)",
-            name,
-        )
-    return value
 
 
 def _semantic(schema: Any, side: str) -> dict[str, tuple[str, int | None]] | None:

@@ -100,6 +100,7 @@ def write_files(handles: Handles, write: Write, produce: Produce) -> Commit:
     schema = handles.schema()
     if (replayed := write.before(handles.changes)) is not None:
         return replayed
+    handles.base.check_writable(schema)
     recovery.recover(runtime, str(handles.name))
     with jobs.running(handles, "bulk", "changes") as run:
         job, root = run.job, run.log.path
@@ -131,6 +132,7 @@ def _commit(handles: Handles, run: jobs.RunningJob, schema: TableSchema, files: 
         if (before := write.before(changes)) is not None:
             return None
         now = changes.schema
+        handles.base.check_writable(now)
         known = now.names if write.complete else now.names[: len(schema.names)]
         if now.generation != schema.generation or known != schema.names:
             raise Conflict(

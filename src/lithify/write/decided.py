@@ -18,6 +18,7 @@ from lithify.core.ops import DELETES, Op
 from lithify.core.results import Commit
 from lithify.core.rows import fitted
 from lithify.core.same_rows import same_rows
+from lithify.core.schema import TableSchema
 from lithify.core.snapshot import Snapshot
 from lithify.errors import Conflict, InvalidRequest
 from lithify.files.read_proof import Vanished
@@ -88,14 +89,19 @@ def write_decided(
     )
 
 
+def check_compares(schema: TableSchema, table: str) -> None:
+    """That a row which is there already can be left out."""
+    if schema.rules:
+        raise InvalidRequest(
+            f"if_changed leaves out rows that are there already, and on table {table} every row counts by its "
+            f"{schema.rules_name}: leave if_changed out"
+        )
+
+
 def write_changed(table: TableAccess, write: Write, parts: Mapping[Op, pa.Table]) -> Commit:
     """A write of a keyed table without the rows that are there already; its `skipped` tells how many."""
     schema = table.known_schema
-    if schema.rules:
-        raise InvalidRequest(
-            f"if_changed leaves out rows that are there already, and on table {table.name} every row counts by its "
-            f"{schema.rules_name}: leave if_changed out"
-        )
+    check_compares(schema, str(table.name))
     distinct = {op: one_row_per_key(schema, rows, op) for op, rows in parts.items()}
 
     def decide(snapshot: Snapshot) -> Decision:

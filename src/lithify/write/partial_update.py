@@ -7,7 +7,6 @@ written since; they are decided again when they lost.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,18 +14,21 @@ import pyarrow as pa
 
 from lithify.core.arrow_rows import lookup, take
 from lithify.core.missing_columns import check_frame, refuses_missing
+from lithify.core.names import GIVEN
 from lithify.core.ops import Op
 from lithify.core.partial_rows import check_insertable, partial_rows_of_newest
 from lithify.core.results import Commit
 from lithify.core.rows import rows_of_newest
+from lithify.core.same_rows import same_lines
 from lithify.core.schema import TableSchema
+from lithify.core.snapshot import Snapshot
 from lithify.core.table_methods import OnMissing, is_spark_frame
-from lithify.errors import Conflict, InvalidRequest, LimitExceeded
-from lithify.files.read_proof import Vanished
+from lithify.errors import InvalidRequest, LimitExceeded
 from lithify.merge.rules import contributions, retractions, whole_lines
 from lithify.options.table_options import MissingColumns
 from lithify.write.allow_updates import allow_updates
-from lithify.write.conditions import AtSeq, SeqMoved, Write
+from lithify.write.conditions import Write
+from lithify.write.decided import Decision, check_compares, rows_with_keys, write_decided
 from lithify.write.small_writes import Request
 
 if TYPE_CHECKING:
@@ -34,16 +36,19 @@ if TYPE_CHECKING:
 
     from lithify.write.access import TableAccess
 
-ROUNDS_MAX = 20
 MISSING = ("insert", "skip", "refuse")
+MISSING_INSERT = "say missing='insert'"
 
 
-def update(table: TableAccess, data: Any, missing: OnMissing, write: Write) -> Commit:
+def update(table: TableAccess, data: Any, missing: OnMissing, write: Write, *, if_changed: bool = False) -> Commit:
+    """`if_changed`: lines that change nothing of a row are left out."""
     if missing not in MISSING:
         raise InvalidRequest(f"missing is one of {', '.join(map(repr, MISSING))}, not {missing!r}")
     schema = table.known_schema
+    if if_changed:
+        check_compares(schema, str(table.name))
     if is_spark_frame(data):
-        rows = _fetched(table, data, missing)
+        rows = _fetched(table, data, missing, if_changed=if_changed)
         if rows is None:
             from lithify.write.bulk import write_events
 
@@ -54,9 +59,10 @@ def update(table: TableAccess, data: Any, missing: OnMissing, write: Write) -> C
     lines = contributions(lines, schema)
     if missing == "insert":
         check_insertable(lines, schema)
-        allow_updates(table.handles)
-        return table.write(Request(write, {Op.UPDATE: lines}))
-    return _update_known(table, schema, lines, missing, write)
+        if not if_changed:
+            allow_updates(table.handles)
+            return table.write(Request(write, {Op.UPDATE: lines}))
+    return _update_known(table, schema, lines, missing, write, if_changed=if_changed)
 
 
 def contribute(table: TableAccess, data: Any, write: Write, missing: MissingColumns | None = None) -> Commit:
@@ -89,53 +95,44 @@ def retract(table: TableAccess, data: Any, write: Write) -> Commit:
     return table.write(Request(write, {Op.UPDATE: lines}))
 
 
-def _fetched(table: TableAccess, frame: DataFrame, missing: OnMissing) -> pa.Table | None:
+def _fetched(table: TableAccess, frame: DataFrame, missing: OnMissing, *, if_changed: bool = False) -> pa.Table | None:
     """The rows of a DataFrame, if they are few; None: Spark writes them."""
     from lithify.spark.micro_batch import fetched
 
     table.runtime.session(frame.sparkSession)
     rows_max = table.runtime.settings.stream_rows_max
     rows = fetched(frame, rows_max)
-    if rows is None and missing != "insert":
+    if rows is None and (missing != "insert" or if_changed):
+        asked = "if_changed" if if_changed else f"missing={missing!r}"
         raise LimitExceeded(
-            f"the DataFrame has more than {rows_max:,} rows, and missing={missing!r} looks each key up here: update "
-            "them in portions, raise the setting stream_rows_max, or say missing='insert'",
+            f"the DataFrame has more than {rows_max:,} rows, and {asked} looks each key up here: update them in "
+            f"portions, raise the setting stream_rows_max, or {'leave it out' if if_changed else MISSING_INSERT}",
             limit="rows",
         )
     return rows
 
 
-def _update_known(table: TableAccess, schema: TableSchema, lines: pa.Table, missing: OnMissing, write: Write) -> Commit:
-    """Update the keys that are there; of the others none is made."""
+def _update_known(
+    table: TableAccess, schema: TableSchema, lines: pa.Table, missing: OnMissing, write: Write, *, if_changed: bool
+) -> Commit:
+    """Update by what is there: keys that are not, and lines that change nothing, may be left out."""
     key = list(schema.key)
     wanted = lines.select(key).group_by(key).aggregate([]).select(key).cast(schema.select(key))
-    for _ in range(ROUNDS_MAX):
-        if (answer := table.before(write)) is not None:
-            return answer
-        snapshot = table.handles.snapshot()
-        try:
-            plan = table.reader.plan_for(snapshot, [wanted])
-            known = table.runtime.serving.key_queries.matching(plan, [wanted], key)
-        except Vanished:
-            if table.handles.snapshot().identity == snapshot.identity:
-                raise
-            continue
-        there = lookup(lines, known, key) >= 0
-        if missing == "refuse" and not there.all():
-            raise _refused(str(table.name), lines.select(key), there, wanted.num_rows - known.num_rows)
-        met = take(lines, np.flatnonzero(there))
-        if not met.num_rows and not write.conditions:
-            return Commit(str(table.name), snapshot.seq, write.operation, 0)
-        if met.num_rows:
-            allow_updates(table.handles)
-        at_seq = replace(write, conditions=(*write.conditions, AtSeq(snapshot.seq)))
-        try:
-            return table.write(Request(at_seq, {Op.UPDATE: met} if met.num_rows else {}))
-        except SeqMoved:
-            continue
-    raise Conflict(
-        f"an update of {table.name} was overtaken by other writers {ROUNDS_MAX} times; nothing was written: try again"
-    )
+    columns = [name for name in lines.column_names if name != GIVEN] if if_changed else key
+
+    def decide(snapshot: Snapshot) -> Decision:
+        there = [name for name in columns if name in snapshot.schema.names]
+        known = rows_with_keys(table.reader, snapshot, wanted, there)
+        met = lookup(lines, known, key) >= 0
+        if missing == "refuse" and not met.all():
+            raise _refused(str(table.name), lines.select(key), met, wanted.num_rows - known.num_rows)
+        # Columns that were renamed or dropped since, the commit refuses.
+        same = same_lines(lines, known, key) if if_changed and there == columns else np.zeros(len(met), np.bool_)
+        left = ~same if missing == "insert" else met & ~same
+        info = {"skipped": int(same.sum())} if same.any() else {}
+        return Decision({Op.UPDATE: take(lines, np.flatnonzero(left))}, info)
+
+    return write_decided(table, write, decide)
 
 
 def _refused(table: str, keys: pa.Table, there: np.ndarray, count: int) -> InvalidRequest:

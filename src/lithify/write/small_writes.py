@@ -5,8 +5,8 @@ Many requests may share one commit and its seq. Those of a keyed table are compo
 commit still says one thing per key; each request keeps its own numbers, its own conditions and its own answer.
 
 Everything a commit relies on is validated at the version it swaps, on every attempt: the table's incarnation and
-columns, the requests' conditions (`conditions.py`), the vacuum epoch and the pending row key. A request that does not
-hold drops out with its own error, and the others go on.
+columns, the requests' conditions (`conditions.py`), the vacuum epoch, the pending row key and what an adopted base is
+known to demand. A request that does not hold drops out with its own error, and the others go on.
 """
 
 from __future__ import annotations
@@ -192,6 +192,7 @@ class Writer:
     def _check(self, entry: _Entry, schema: TableSchema) -> Commit | None:
         if (answer := entry.write.before(self._handles.changes)) is not None:
             return answer
+        self._handles.base.check_writable(schema)
         if Op.DELETE in entry.parts and not schema.keyed:
             self._check_row_key(entry.request)
         entry.fit(schema)

@@ -25,6 +25,7 @@ from lithify.errors import InvalidRequest, LimitExceeded
 DEPTH_MAX = 32
 MESSAGES_MAX = 100_000
 ROWS_MAX = 10_000_000
+_DAMAGED = "the body is no complete Arrow IPC stream: it is damaged or cut off"
 END_MARK = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _DICTIONARY, _BATCH = 2, 3
 
@@ -55,10 +56,17 @@ def read_stream(data: bytes, columns: pa.Schema, bytes_max: int) -> pa.Table:
                 raise _too_many_rows()
             batches.append(_plain(batch))
     except (pa.ArrowException, OSError, ValueError, struct.error, UnicodeError, IndexError, OverflowError) as error:
-        raise InvalidRequest("the body is no complete Arrow IPC stream: it is damaged or cut off") from error
+        raise InvalidRequest(_DAMAGED) from error
     if not rows:
         raise InvalidRequest("the batch is empty: give at least one row")
     return pa.Table.from_batches(batches)
+
+
+def schema_of_stream(data: bytes) -> pa.Schema:
+    try:
+        return pa.ipc.open_stream(pa.BufferReader(data)).schema
+    except (pa.ArrowException, OSError, ValueError, struct.error, UnicodeError, IndexError, OverflowError) as error:
+        raise InvalidRequest(_DAMAGED) from error
 
 
 def declared_sizes(data: bytes) -> Declared:

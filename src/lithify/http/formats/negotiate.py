@@ -10,12 +10,13 @@ from typing import Any
 import pyarrow as pa
 from starlette.responses import Response, StreamingResponse
 
+from lithify.core.evolve import columns_besides
 from lithify.core.json_rows import check_values, rows_of_document, table_of
 from lithify.errors import InvalidRequest
-from lithify.files.text_files import read_text
+from lithify.files.text_files import new_columns, read_text
 from lithify.http.bodies import json_of
 from lithify.http.errors import Refusal
-from lithify.http.formats.arrow_in import check_expanded, read_stream
+from lithify.http.formats.arrow_in import check_expanded, read_stream, schema_of_stream
 from lithify.text import rows_out
 from lithify.text.text_rows import Target
 
@@ -106,6 +107,26 @@ def read_rows(data: bytes, content_type: str | None, columns: pa.Schema, bytes_m
             raise Refusal(415, f"rows come as {', '.join(BODIES)}: say which in Content-Type")
     check_expanded(rows, columns, EXPANSION_MAX * bytes_max)
     return rows
+
+
+def with_new_columns(data: bytes, content_type: str | None, columns: pa.Schema) -> pa.Schema:
+    """`columns`, and those that the body has besides, by their values. Its rows are not looked at otherwise."""
+    match media_type(content_type):
+        case "application/json":
+            check_values(data)
+            rows = rows_of_document(json_of(data), data).rows
+            found = columns_besides(rows, columns.names) if all(isinstance(row, dict) for row in rows) else []
+        case "application/x-ndjson" | "application/jsonl" | "application/x-jsonlines":
+            check_values(data)
+            found = list(new_columns(data, "the body", "json", columns, charset(content_type), unpack=False))
+        case "text/csv":
+            check_values(data)
+            found = list(new_columns(data, "the body", "csv", columns, charset(content_type), unpack=False))
+        case "application/vnd.apache.arrow.stream":
+            found = [f for f in schema_of_stream(data) if f.name not in columns.names]
+        case _:
+            found = []  # which is refused when the rows are read
+    return pa.schema([*columns, *found])
 
 
 def _text(data: bytes, kind: str, encoding: str | None, columns: pa.Schema) -> pa.Table:

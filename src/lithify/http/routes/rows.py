@@ -31,7 +31,7 @@ from lithify.http.documents.tables import (
     RowDocument,
 )
 from lithify.http.formats.keys import bound, checked_keys, exact_at, exact_keys, key_of_text
-from lithify.http.formats.negotiate import ARROW, CSV, JSON, NDJSON, answered, read_rows
+from lithify.http.formats.negotiate import ARROW, CSV, JSON, NDJSON, answered, read_rows, with_new_columns
 from lithify.http.json_route import JsonRoute
 from lithify.http.openapi import body_like, failing
 from lithify.http.queries import answer_of, facts_of, in_thread, page_answer, response_of, while_there
@@ -111,7 +111,14 @@ def write(
         ),
     ] = None,
     if_changed: Annotated[
-        bool, Query(description="Do not write rows that are there already, value for value. For upsert.")
+        bool, Query(description="Do not write rows that are there already, value for value. For upsert and update.")
+    ] = False,
+    evolve: Annotated[
+        bool,
+        Query(
+            description="Add columns that the table does not have first, if the rows fit then. For upsert, append and "
+            "update; it needs the scope admin too."
+        ),
     ] = False,
     content_type: Annotated[str | None, Header(include_in_schema=False)] = None,
     idempotency_key: IdempotencyKey = None,
@@ -125,12 +132,16 @@ def write(
     def put(table: Table) -> Commit:
         known = internals(table).known_schema
         chosen: Mode = mode or ("upsert" if known.keyed else "append")
-        if if_changed and chosen != "upsert":
-            raise InvalidRequest(f"if_changed goes with mode upsert, not with {chosen}: leave it out")
+        _check_wishes(chosen, if_changed=if_changed, evolve=evolve)
         internals(table).check_schema(idempotency_key, schema_fingerprint)
         _check_missing(chosen, missing)
         # Which columns each row names; of rows of a table without a key and defaults nobody asks.
-        shape = input_columns if known.keyed or known.column_defaults else (lambda columns: columns)
+        named = known.keyed or known.column_defaults
+
+        def shape(columns: pa.Schema) -> pa.Schema:
+            columns = with_new_columns(body, content_type, columns) if evolve else columns
+            return input_columns(columns) if named else columns
+
         try:
             rows = read_rows(body, content_type, shape(known.columns), bytes_max)
         except InvalidRequest:
@@ -142,18 +153,31 @@ def write(
         who: dict[str, Any] = {"actor": caller.token.name, "schema_fingerprint": schema_fingerprint}
         lacking: Any = missing  # of columns; an update asks about keys
         if chosen == "update":
-            return _committed(table.update(rows, batch_id, missing=lacking or "insert", **who), chosen)
+            keys: dict[str, Any] = {"missing": lacking or "insert", "if_changed": if_changed, "evolve": evolve}
+            return _committed(table.update(rows, batch_id, **keys, **who), chosen)
         if chosen == "retract":
             return _committed(table.retract(rows, batch_id, **who), chosen)
         if chosen == "upsert":
-            return _committed(table.upsert(rows, batch_id, if_changed=if_changed, missing=lacking, **who), chosen)
-        write_rows = table.append if chosen == "append" else table.replace
-        return _committed(write_rows(rows, batch_id, missing=lacking, **who), chosen)
+            wishes: dict[str, Any] = {"if_changed": if_changed, "missing": lacking, "evolve": evolve}
+            return _committed(table.upsert(rows, batch_id, **wishes, **who), chosen)
+        if chosen == "append":
+            return _committed(table.append(rows, batch_id, missing=lacking, evolve=evolve, **who), chosen)
+        return _committed(table.replace(rows, batch_id, missing=lacking, **who), chosen)
 
     bytes_max = service.settings.body_bytes_max
     parts = internals(service.lake)
+    if evolve:
+        caller.check("admin", str(parse_table_name(name)))
+        return put(service.lake.table(name))
     # Not looked up by `lake.table`, which waits for the commit under way: those who wait there cannot join it.
     return parts.open_tables.read(parse_table_name(name), lambda opened: put(Table(parts.table_of(opened))))
+
+
+def _check_wishes(mode: Mode, *, if_changed: bool, evolve: bool) -> None:
+    if if_changed and mode not in ("upsert", "update"):
+        raise InvalidRequest(f"if_changed goes with mode upsert or update, not with {mode}: leave it out")
+    if evolve and mode in ("replace", "retract"):
+        raise InvalidRequest(f"evolve goes with modes upsert, append and update, not with {mode}: leave it out")
 
 
 def _check_missing(mode: Mode, missing: Missing | None) -> None:
