@@ -38,6 +38,15 @@ def test_hidden_when_it_returns_and_gone_from_all_files_when_it_is_done(lake: La
     assert {row["id"] for row in customers.to_arrow().to_pylist()} == kept
 
 
+def test_rows_that_are_in_memory_are_erased_too(lake: Lake, customers: Table) -> None:
+    lake.cache.pin("shop.customers")
+    assert customers.get(42) is not None
+
+    erasure = lake.erase("shop.customers", keys=[42], history="cut")
+
+    assert (customers.get(42), erasure.wait().state) == (None, "done")
+
+
 def test_other_engines_read_what_is_left(lake: Lake, customers: Table) -> None:
     lake.erase("shop.customers", keys=[42], history="cut").wait()
     ours = sorted(row["id"] for row in customers.to_arrow().to_pylist())

@@ -78,12 +78,14 @@ def replay(folder: Path, *, whole: bool = False) -> Replayed:
 
 
 def tables(lake: Path) -> dict[str, Counter[Any]]:
-    """The rows of every table of a lake; of one whose columns are half-way through a change, a stranger sees none."""
-    found = {}
+    """The rows of every table of a lake; of one whose columns are half-way through a change, a stranger sees none.
+    Erasures cut logs: in their lakes these are read from a checkpoint on.
+    """
+    found, whole = {}, not (lake / "_lithify" / "erasures").exists()
     for log in sorted(lake.glob("[!_]*/*/changes/_delta_log/")):
-        folder, changes = log.parent.parent, replay(log.parent, whole=True)
+        folder, changes = log.parent.parent, replay(log.parent, whole=whole)
         if changes.columns and changes.properties.get("lithify.dropped") != "true":
-            base = replay(Path(changes.properties.get("lithify.base_path", folder / "base")), whole=True)
+            base = replay(Path(changes.properties.get("lithify.base_path", folder / "base")), whole=whole)
             if changes.properties.get(GENERATION) == base.properties.get(GENERATION):
                 found[f"{folder.parent.name}.{folder.name}"] = bag(_merged(changes, base))
     return found

@@ -13,7 +13,7 @@ from lithify.core.arguments import check_seconds
 from lithify.erasure.chain import RECEIPT, broken_links, public_key
 from lithify.erasure.place import Place
 from lithify.erasure.receipt import Verified, verified
-from lithify.erasure.records import CANCELLED, OPEN, STEPS, Record, Records
+from lithify.erasure.records import CANCELLED, OPEN, STEPS, Record, Records, goes_on
 from lithify.erasure.request import ROWS_MAX, Asked, ErasurePlan, begin, find, plan
 from lithify.erasure.sealed import forget
 from lithify.erasure.steps import Erasing
@@ -186,7 +186,8 @@ def erase(
     if dry_run:
         return plan(asked)
     record, salt = begin(place, asked, reason, actor, break_pins)
-    Erasing(place, record, lambda: True).hide()
+    with goes_on(record):
+        Erasing(place, record, lambda: True).hide()
     return Erasure(place, record, salt)
 
 

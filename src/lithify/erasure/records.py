@@ -7,15 +7,17 @@ The folder counts once `state.json` is there, which comes last; without it, it i
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
 from lithify.core.names import parse_table_name
-from lithify.errors import Corruption, NotFound, did_you_mean
+from lithify.errors import CommitUnknown, Corruption, LithifyError, NotFound, did_you_mean
 from lithify.tables.runtime import Runtime
 
 OPEN, BLOCKED, LEFTOVER, DONE, CANCELLED = "open", "blocked", "leftover", "done", "cancelled"
@@ -81,6 +83,19 @@ def begun(runtime: Runtime) -> bool:
     return any(runtime.store.exists(folder / id / "needles.key") for id in runtime.store.names(folder))
 
 
+@contextlib.contextmanager
+def goes_on(record: Record) -> Iterator[None]:
+    """What fails from the moment on that an erasure may count does not call it off: whoever finds it takes it up."""
+    try:
+        yield
+    except LithifyError as error:
+        raise CommitUnknown(
+            f"whether erasure {record.id} of {record.table} has begun could not be determined ({error}): "
+            "if `lake.erasures()` lists it, it goes on with the next cycle, or with its `wait`, unless you cancel it",
+            erasure=record.id,
+        ) from error
+
+
 class Records:
     def __init__(self, runtime: Runtime) -> None:
         self.runtime, self.store, self.folder = runtime, runtime.store, runtime.control / "erasures"
@@ -94,8 +109,9 @@ class Records:
         for name, content in files.items():
             self.store.create(folder / name, content, 0o600)
         self.store.step("erase.needles")
-        self.store.put(folder / "state.json", record.document())
-        self.store.sync_folder(self.folder)
+        with goes_on(record):
+            self.store.put(folder / "state.json", record.document())
+            self.store.sync_folder(self.folder)
         self.store.step("erase.requested")
 
     def save(self, record: Record) -> Record:

@@ -81,7 +81,8 @@ def find(place: Place, name: str, keys: Any, where: str | None, rows_max: int) -
                 "done. There is no way back, so look at a dry run first, then raise rows_max"
             )
         found = [reader.get(snapshot, key) for key in wanted.to_pylist()]
-    rows = pa.concat_tables([schema.columns.empty_table(), *(row for row in found if row is not None)])
+    there = [row.cast(schema.columns) for row in found if row is not None]  # those of memory may all be null
+    rows = pa.concat_tables([schema.columns.empty_table(), *there])
     return Asked(table, wanted, rows)
 
 
