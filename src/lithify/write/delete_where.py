@@ -12,7 +12,7 @@ from lithify.core.schema import check_key_type
 from lithify.core.snapshot import Snapshot
 from lithify.errors import InvalidRequest
 from lithify.write.conditions import Write
-from lithify.write.decided import Decision, Words, write_decided
+from lithify.write.decided import Decision, write_decided
 
 if TYPE_CHECKING:
     from lithify.lake.internals import TableInternals
@@ -35,4 +35,4 @@ def delete_where(table: TableInternals, condition: str, write: Write, within: Qu
         # "nothing to delete" is remembered: asked again, it must not delete newer rows.
         return Decision({Op.DELETE: serving.read_where(table.reader.planned(snapshot.unhidden), by, condition, within)})
 
-    return write_decided(table, write, decide, Words("delete_where", "deleted"))
+    return write_decided(table, write, decide, called="delete_where", done="deleted")

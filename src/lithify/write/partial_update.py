@@ -7,7 +7,6 @@ written since; they are decided again when they lost.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,13 +19,14 @@ from lithify.core.partial_rows import check_insertable, partial_rows_of_newest
 from lithify.core.results import Commit
 from lithify.core.rows import rows_of_newest
 from lithify.core.schema import TableSchema
+from lithify.core.snapshot import Snapshot
 from lithify.core.table_methods import OnMissing, is_spark_frame
-from lithify.errors import Conflict, InvalidRequest, LimitExceeded
-from lithify.files.read_proof import Vanished
+from lithify.errors import InvalidRequest, LimitExceeded
 from lithify.merge.rules import contributions, retractions, whole_lines
 from lithify.options.table_options import MissingColumns
 from lithify.write.allow_updates import allow_updates
-from lithify.write.conditions import AtSeq, SeqMoved, Write
+from lithify.write.conditions import Write
+from lithify.write.decided import Decision, rows_with_keys, write_decided
 from lithify.write.small_writes import Request
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from lithify.lake.internals import TableInternals
 
-ROUNDS_MAX = 20
 MISSING = ("insert", "skip", "refuse")
 
 
@@ -111,33 +110,15 @@ def _update_known(
     """Update the keys that are there; of the others none is made."""
     key = list(schema.key)
     wanted = lines.select(key).group_by(key).aggregate([]).select(key).cast(schema.select(key))
-    for _ in range(ROUNDS_MAX):
-        if (answer := table.before(write)) is not None:
-            return answer
-        snapshot = table.handles.snapshot()
-        try:
-            plan = table.reader.plan_for(snapshot, [wanted])
-            known = table.runtime.serving.key_queries.matching(plan, [wanted], key)
-        except Vanished:
-            if table.handles.snapshot().identity == snapshot.identity:
-                raise
-            continue
+
+    def decide(snapshot: Snapshot) -> Decision:
+        known = rows_with_keys(table.reader, snapshot, wanted, key)
         there = lookup(lines, known, key) >= 0
         if missing == "refuse" and not there.all():
             raise _refused(str(table.name), lines.select(key), there, wanted.num_rows - known.num_rows)
-        met = take(lines, np.flatnonzero(there))
-        if not met.num_rows and not write.conditions:
-            return Commit(str(table.name), snapshot.seq, write.operation, 0)
-        if met.num_rows:
-            allow_updates(table.handles)
-        at_seq = replace(write, conditions=(*write.conditions, AtSeq(snapshot.seq)))
-        try:
-            return table.write(Request(at_seq, {Op.UPDATE: met} if met.num_rows else {}))
-        except SeqMoved:
-            continue
-    raise Conflict(
-        f"an update of {table.name} was overtaken by other writers {ROUNDS_MAX} times; nothing was written: try again"
-    )
+        return Decision({Op.UPDATE: take(lines, np.flatnonzero(there))})
+
+    return write_decided(table, write, decide)
 
 
 def _refused(table: str, keys: pa.Table, there: np.ndarray, count: int) -> InvalidRequest:
