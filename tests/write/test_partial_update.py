@@ -166,6 +166,12 @@ def test_an_update_needs_the_order_and_a_key(lake: Lake, table: Table) -> None:
         table.update([{"id": 1, "v": 1}], missing="ignore")  # type: ignore[arg-type]
 
 
+def test_an_update_that_meets_no_row_makes_no_commit(table: Table) -> None:
+    seq = table.snapshot().seq
+    done = table.update([{"id": 9, "v": 1}], missing="skip", schema_fingerprint=table.definition.fingerprint)
+    assert (done.rows, done.seq, table.snapshot().seq) == (0, seq, seq)
+
+
 def test_changes_tell_which_columns_were_given(table: Table) -> None:
     seq = table.snapshot().seq
     assert "_given" not in table.changes(since=0).column_names

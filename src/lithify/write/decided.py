@@ -46,17 +46,15 @@ class Decision:
     produce: Produce | None = None
 
 
-@dataclass(frozen=True)
-class Words:
-    """How the error calls a write that was overtaken too often, and what was not done."""
-
-    operation: str
-    done: str = "written"
-
-
 def write_decided(
-    table: TableAccess, write: Write, decide: Callable[[Snapshot], Decision], words: Words | None = None
+    table: TableAccess,
+    write: Write,
+    decide: Callable[[Snapshot], Decision],
+    *,
+    called: str | None = None,
+    done: str = "written",
 ) -> Commit:
+    """`called`, `done`: how the error of who is overtaken too often calls it, and what it has not done."""
     for _ in range(ROUNDS_MAX):
         snapshot = table.handles.snapshot()
         # Before looking for rows: those of the first time are there by now.
@@ -82,10 +80,9 @@ def write_decided(
             return table.write(Request(said, parts))
         except SeqMoved:
             continue
-    words = words or Words(write.operation)
     raise Conflict(
-        f"{words.operation} on {table.name} was overtaken by other writers {ROUNDS_MAX} times; nothing was "
-        f"{words.done}: try again"
+        f"{called or write.operation} on {table.name} was overtaken by other writers {ROUNDS_MAX} times; nothing was "
+        f"{done}: try again"
     )
 
 

@@ -15,7 +15,7 @@ from lithify.core.snapshot import Snapshot
 from lithify.errors import InvalidRequest
 from lithify.write.batch_ids import conditions_of
 from lithify.write.conditions import Write
-from lithify.write.decided import Decision, Words, write_decided
+from lithify.write.decided import Decision, write_decided
 
 if TYPE_CHECKING:
     from lithify.sql.query_run import QueryRun
@@ -50,4 +50,4 @@ def delete_where(
         # "nothing to delete" is remembered: asked again, it must not delete newer rows.
         return Decision({Op.DELETE: serving.read_where(table.reader.planned(snapshot.unhidden), by, condition, within)})
 
-    return write_decided(table, write, decide, Words("delete_where", "deleted"))
+    return write_decided(table, write, decide, called="delete_where", done="deleted")
