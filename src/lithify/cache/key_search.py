@@ -55,13 +55,13 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class KeyOrder:
+class BlockKeys:
     """How the keys of a block lie: sorted as they are (`order` is None), or in this order."""
 
     order: np.ndarray | None
 
     @classmethod
-    def of(cls, columns: Sequence[pa.Array]) -> KeyOrder:
+    def of(cls, columns: Sequence[pa.Array]) -> BlockKeys:
         if strictly_ascending(columns):
             return cls(None)
         names = [str(number) for number in range(len(columns))]

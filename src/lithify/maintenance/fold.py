@@ -40,7 +40,7 @@ from lithify.files.scratch import Scratch
 from lithify.files.statistics import stats_json
 from lithify.index.key_ranges import split_by_keys
 from lithify.jobs import jobs, recovery
-from lithify.jobs.settle_columns import settle_columns
+from lithify.jobs.finish_column_change import finish_column_change
 from lithify.maintenance.expire import drop_expired
 from lithify.maintenance.fold_plan import Distribution, FoldStep, distribute, next_step
 from lithify.maintenance.merge_changes import merge_remembered
@@ -120,7 +120,7 @@ class FoldJob:
         started = time.monotonic()
         recovery.recover(self._runtime, str(self._handles.name))
         self._handles.snapshot()
-        settle_columns(self._handles)
+        finish_column_change(self._handles)
         snapshot, expired_rows = self._handles.snapshot(look=False), 0
         if snapshot.schema.expiry is not None:
             expired_rows = drop_expired(self._handles, self._reader, everywhere=self._drops_all)
@@ -137,7 +137,7 @@ class FoldJob:
             try:
                 report = self._run_step(snapshot, step)
             except PlannedAgain:
-                settle_columns(self._handles)
+                finish_column_change(self._handles)
                 replans += 1
                 if replans > REPLANS_MAX:
                     raise Conflict(
@@ -217,7 +217,7 @@ class FoldJob:
     def _link(
         self,
         snapshot: Snapshot,
-        run: jobs.RunningJob,
+        run: jobs.OpenJob,
         step: FoldStep,
     ) -> tuple[FoldReport, list[tuple[Written, Mapping[str, str | None]]], list[DataFile]]:
         store, job = self._runtime.store, run.job
@@ -268,7 +268,7 @@ class FoldJob:
         return report, adds, []
 
     def _rewrite(
-        self, snapshot: Snapshot, run: jobs.RunningJob, step: FoldStep
+        self, snapshot: Snapshot, run: jobs.OpenJob, step: FoldStep
     ) -> tuple[FoldReport, list[tuple[Written, Mapping[str, str | None]]], list[DataFile]]:
         schema, store, job = snapshot.schema, self._runtime.store, run.job
         sources = self._reader.base_sources(snapshot)
@@ -395,7 +395,7 @@ class FoldJob:
             )
 
     def _commit(
-        self, snapshot: Snapshot, run: jobs.RunningJob, report: FoldReport, adds: Adds, removes: Sequence[DataFile]
+        self, snapshot: Snapshot, run: jobs.OpenJob, report: FoldReport, adds: Adds, removes: Sequence[DataFile]
     ) -> None:
         handles = self._handles
         planned = {file.log_path for file in snapshot.base}
