@@ -90,7 +90,7 @@ PURE_MODULES = {
     "pipelines/schedule.py",
     "pipelines/status.py",
     "pipelines/stream_declaration.py",
-    "pipelines/turns.py",
+    "pipelines/due.py",
     "sql/parameters.py",
     "sql/statements/first_word.py",
     "sql/statements/grammar.py",

@@ -7,7 +7,7 @@ import gc
 import pyarrow as pa
 import pytest
 
-from lithify.cache.memory_account import Budget
+from lithify.cache.memory_account import MemoryAccount
 from lithify.cache.results import ResultCache, copied
 
 MANY = 50_000
@@ -67,7 +67,7 @@ def test_no_rows_keep_their_columns() -> None:
 
 
 def test_the_text_of_a_query_is_counted_too() -> None:
-    cache = ResultCache(Budget(2**30))
+    cache = ResultCache(MemoryAccount(2**30))
     rows = pa.table({"v": [1]})
     for number in range(10):
         cache.keep((f"select {number} /*{'x' * 100_000}*/", None), rows, False, {}, {})
@@ -76,7 +76,7 @@ def test_the_text_of_a_query_is_counted_too() -> None:
 
 
 def test_answers_stay_within_their_share() -> None:
-    cache = ResultCache(Budget(16 * 2**20))  # of which a sixteenth is theirs
+    cache = ResultCache(MemoryAccount(16 * 2**20))  # of which a sixteenth is theirs
     before = allocated_bytes()
     whole = pa.table({"v": TEXTS})
     for number in range(2_000):

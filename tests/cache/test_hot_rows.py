@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lithify.cache.extents import PAGE_BYTES
 from lithify.cache.hot_rows import ALIVE, BLOCK_ROWS_MAX, DEAD_SHARE, Block, HotRows, Segment, conformed
 from lithify.cache.key_search import Wanted
-from lithify.cache.memory_account import Budget
+from lithify.cache.memory_account import MemoryAccount
 from lithify.cache.strings import DICTIONARY, VIEW
 from lithify.core.ops import Overlay
 from lithify.errors import LimitExceeded
@@ -30,8 +30,8 @@ def table(keys: Any, label: str = "old") -> pa.Table:
     return pa.table([keys, [f"{label} {k % 7}" for k in keys], [k / 2 for k in keys]], schema=COLUMNS)
 
 
-def hot(*tables: pa.Table, budget: Budget | None = None, columns: pa.Schema = COLUMNS) -> HotRows:
-    budget = budget or Budget(AMPLE)
+def hot(*tables: pa.Table, budget: MemoryAccount | None = None, columns: pa.Schema = COLUMNS) -> HotRows:
+    budget = budget or MemoryAccount(AMPLE)
     segments = []
     for rows in tables:
         with budget.room(rows.nbytes * 3) as room:
@@ -112,7 +112,7 @@ def test_many_small_changes_leave_few_batches() -> None:
 
 
 def test_a_table_that_is_rewritten_again_and_again_keeps_its_size() -> None:
-    budget = Budget(AMPLE)
+    budget = MemoryAccount(AMPLE)
     rows = hot(table(range(5_000)), budget=budget)
     first = rows.bytes
     for number in range(60):
@@ -161,7 +161,7 @@ def test_rows_are_found_by_keys_of_every_type(kind: str, data: st.DataObject) ->
         asked = asked[:1]
     keys = pa.table({"k": pa.array([value(n) for n in asked], dtype)})
     batch = pa.record_batch({"k": pa.array([value(n) for n in here], dtype)})
-    budget = Budget(AMPLE)
+    budget = MemoryAccount(AMPLE)
     with budget.room(0) as room:
         block = Block(batch, room)
 
@@ -186,7 +186,7 @@ def test_rows_are_found_by_keys_of_several_columns(data: st.DataObject) -> None:
         made = [KEY_COLUMNS[kind] for kind in kinds]
         return {str(i): pa.array([value(row[i]) for row in rows], dtype) for i, (dtype, value) in enumerate(made)}
 
-    with Budget(AMPLE).room(0) as room:
+    with MemoryAccount(AMPLE).room(0) as room:
         block = Block(pa.record_batch(columns(here)), room)
     lines, positions = block.find(Wanted(pa.table(columns(asked)), [str(i) for i in range(len(kinds))]))
 
@@ -198,7 +198,7 @@ def test_keys_of_text_are_found_without_a_hash(monkeypatch: pytest.MonkeyPatch) 
     """Which is what makes a change of a large table cheap."""
     monkeypatch.setattr(Block, "_find_by_hash", None)
     rows = pa.table({"a": [1, 1, 2], "b": ["x", "y", "x"]})
-    with Budget(AMPLE).room(0) as room:
+    with MemoryAccount(AMPLE).room(0) as room:
         block = Block(rows.to_batches()[0], room)
 
     assert block.find(Wanted(rows.slice(1), ["a", "b"]))[1].tolist() == [1, 2]
@@ -244,7 +244,7 @@ def test_any_sequence_of_changes_does_what_it_does_to_a_dict(
     steps: list[tuple[set[int], set[int]]], text: pa.DataType
 ) -> None:
     columns = pa.schema([("k", pa.int64()), ("s", text), ("v", pa.float64())])
-    budget = Budget(AMPLE)
+    budget = MemoryAccount(AMPLE)
     rows = hot(table(range(60)), table(reversed(range(60, 120))), budget=budget, columns=columns)
     expected = contents(rows)
     for number, (hidden, shown) in enumerate(steps):
@@ -263,7 +263,7 @@ def test_any_sequence_of_changes_does_what_it_does_to_a_dict(
 
 
 def test_what_is_let_go_of_is_given_back() -> None:
-    budget = Budget(AMPLE)
+    budget = MemoryAccount(AMPLE)
     rows = hot(table(range(1_000)), budget=budget)
     newer = rows.applied(overlay([1], table([1], "new")), ["k"])
     assert budget.bytes == newer.bytes
@@ -274,7 +274,7 @@ def test_what_is_let_go_of_is_given_back() -> None:
 
 
 def test_rows_that_somebody_still_reads_count() -> None:
-    budget = Budget(AMPLE)
+    budget = MemoryAccount(AMPLE)
     rows = hot(table(range(1_000)), budget=budget)
     newer = rows.applied(overlay(range(200), COLUMNS.empty_table()), ["k"])
 
@@ -282,7 +282,7 @@ def test_rows_that_somebody_still_reads_count() -> None:
 
 
 def test_a_change_that_has_no_room_is_refused_and_leaves_the_rows_alone() -> None:
-    budget = Budget(AMPLE)
+    budget = MemoryAccount(AMPLE)
     rows = hot(table(range(1_000)), budget=budget)
     budget.bytes_max = budget.bytes + 100
 
@@ -297,7 +297,7 @@ def test_a_change_that_has_no_room_is_refused_and_leaves_the_rows_alone() -> Non
 
 
 def test_room_is_made_before_it_is_refused() -> None:
-    budget = Budget(1_000)
+    budget = MemoryAccount(1_000)
     taken = [budget.take(900)]
     budget.on_pressure(lambda wanted_bytes: budget.give_back(900) if taken.pop() is None else None)
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import lithify.files.bucket.disk_room
-from lithify.files.bucket.disk_room import Room
+from lithify.files.bucket.disk_room import DiskRoom
 
 
 def test_what_comes_while_another_thread_counts_is_counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "copies/00").mkdir(parents=True)
-    room = Room(folder / "copies", folder / "lock", bytes_max=10_000)
+    room = DiskRoom(folder / "copies", folder / "lock", bytes_max=10_000)
     files_in, others = lithify.files.bucket.disk_room._files_in, []
 
     def add(name: str) -> None:

@@ -16,7 +16,7 @@ from lithify.http import events
 from lithify.http.service import Service
 from lithify.http.tokens import Tokens
 from lithify.lake.internals import internals
-from lithify.metrics.event_log import EventLog
+from lithify.metrics.recent_events import RecentEvents
 from support.service import serving
 
 ClientWith = Callable[..., TestClient]
@@ -103,7 +103,7 @@ class TestPages:
 
 
 def test_the_ring_is_bounded() -> None:
-    log = EventLog(events_max=3, now_s=lambda: 1.0)
+    log = RecentEvents(events_max=3, now_s=lambda: 1.0)
     for number in range(5):
         log.tell("written", "a.b", seq=number)
     found, gap = log.after(None)

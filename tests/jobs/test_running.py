@@ -26,15 +26,15 @@ class Work:
         self.lake, self.handles = lake, lake.table("a.t")._internals.handles
         self.folder: Path | None = None
 
-    def write(self, run: jobs.RunningJob) -> None:
+    def write(self, run: jobs.OpenJob) -> None:
         self.folder = run.log.path / run.job.folder
         self.lake._runtime.store.make_folder(self.folder)
         self.lake._runtime.store.create(self.folder / "part.parquet", b"rows")
 
-    def commit(self, run: jobs.RunningJob) -> Committed | None:
+    def commit(self, run: jobs.OpenJob) -> Committed | None:
         return run.commit("work on", lambda: LogChange({"operation": "work"}))
 
-    def run(self, *acts: Callable[[jobs.RunningJob], object]) -> None:
+    def run(self, *acts: Callable[[jobs.OpenJob], object]) -> None:
         with jobs.running(self.handles, "pack", "base") as run:
             for act in acts:
                 act(run)
@@ -78,7 +78,7 @@ def stop(_: object) -> None:
 
 
 def test_a_job_that_committed_is_done(work: Work) -> None:
-    def report(run: jobs.RunningJob) -> None:
+    def report(run: jobs.OpenJob) -> None:
         assert work.manifests == 1
         run.tell((2, 1), (9, 4), 7)
 

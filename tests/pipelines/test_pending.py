@@ -19,7 +19,7 @@ from lithify.pipelines.check import graph_of
 from lithify.pipelines.checkpoint import FileSeen, Ledger, Ledgers, StepState, state_of
 from lithify.pipelines.context import Moment
 from lithify.pipelines.declaration import Step, parse_pipeline
-from lithify.pipelines.pending import Work, work_of
+from lithify.pipelines.pending import StepWork, work_of
 from lithify.streams.apply import apply_batch
 from support.looks import looks_counted
 
@@ -47,7 +47,7 @@ def now(lake: Lake) -> Moment:
     return Moment(lake._internals.pipelines)
 
 
-def finish(lake: Lake, work: Work, **facts: int) -> None:
+def finish(lake: Lake, work: StepWork, **facts: int) -> None:
     """Commit a run of the step, without rows."""
     target = lake.create_table("a.target", SCHEMA, key="id", if_not_exists=True)
     known = {"read": work.until, "declared": work.declared, **facts}

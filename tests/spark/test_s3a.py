@@ -19,7 +19,7 @@ from pyspark import cloudpickle
 from lithify import Corruption, InvalidRequest, Lake, NotFound, Settings
 from lithify.files.addresses import BucketPath, path_of
 from lithify.files.bucket import object_marks
-from lithify.files.bucket.disk_room import Room
+from lithify.files.bucket.disk_room import DiskRoom
 from lithify.files.local_files import copies
 from lithify.files.open_storage import storage_of
 from lithify.lake.internals import internals
@@ -349,7 +349,7 @@ def test_where_the_disk_has_no_room_for_copies_tasks_read(
         table = filled(lake)
         shutil.rmtree(copies().folder)
         with monkeypatch.context() as full:
-            full.setattr(Room, "free_bytes", lambda _: 1000)
+            full.setattr(DiskRoom, "free_bytes", lambda _: 1000)
             frame = table.to_spark()
             assert not [file for file in frame.inputFiles() if "/overlay-" not in file]
             assert shown(frame.toArrow()) == shown(table.to_arrow())

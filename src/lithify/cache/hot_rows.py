@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lithify.cache.key_search import NOWHERE, KeyOrder, Positions, Wanted
+from lithify.cache.key_search import NOWHERE, BlockKeys, Positions, Wanted
 from lithify.cache.strings import as_views, is_encoded, plain, plain_array
 from lithify.core.arrow_rows import lookup
 from lithify.core.names import RESERVED_PREFIX
@@ -75,14 +75,14 @@ class Block:
         assert 0 < batch.num_rows <= BLOCK_ROWS_MAX
         stored = room.keep(batch, BESIDE_BYTES * batch.num_rows)
         self.batch, self.bytes, self.shape, self._owner = stored.batch, stored.bytes, stored.shape, stored.owner
-        self._orders: dict[tuple[str, ...], KeyOrder] = {}
+        self._orders: dict[tuple[str, ...], BlockKeys] = {}
         self._bounds: dict[str, tuple[pa.Scalar, pa.Scalar]] = {}
 
     def find(self, wanted: Wanted) -> tuple[Positions, Positions]:
         """Pairs of a line of `wanted` and the place of a row that has its values."""
         order = self._orders.get(wanted.by)
         if order is None:
-            order = self._orders[wanted.by] = KeyOrder.of([self.batch.column(name) for name in wanted.by])
+            order = self._orders[wanted.by] = BlockKeys.of([self.batch.column(name) for name in wanted.by])
         return order.find(wanted) if wanted.is_searchable_in(order) else self._find_by_hash(wanted)
 
     def _find_by_hash(self, wanted: Wanted) -> tuple[Positions, Positions]:

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from lithify.cache.hot_rows import HotRows
 from lithify.cache.load import expected_bytes, load
-from lithify.cache.memory_account import Budget
+from lithify.cache.memory_account import MemoryAccount
 from lithify.cache.refresh import HotSnapshot, advance, is_older
 from lithify.compute.background import Later
 from lithify.core.read_plan import ReadPlan
@@ -66,7 +66,7 @@ class _Asked:
 
 
 class HotTables:
-    def __init__(self, budget: Budget, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, budget: MemoryAccount, clock: Callable[[], float] = time.monotonic) -> None:
         self.budget, self._clock = budget, clock
         budget.on_pressure(self._make_room)
         self._lock = threading.RLock()

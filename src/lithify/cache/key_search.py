@@ -51,12 +51,12 @@ class Wanted:
             ordered = self.keys if one else self.keys.take(pa.array(self.sorted_lines))
             self.values = [_values(column.combine_chunks()) for column in ordered.columns]
 
-    def is_searchable_in(self, order: KeyOrder) -> bool:
+    def is_searchable_in(self, order: BlockKeys) -> bool:
         return self.is_sorted and order.types == self.types
 
 
 @dataclass(frozen=True)
-class KeyOrder:
+class BlockKeys:
     """How the keys of a block lie: sorted as they are (`order` is None), or in this order. Its first column lies within
     `low` and `high`. Without `types`, it cannot be searched.
     """
@@ -68,7 +68,7 @@ class KeyOrder:
     high: Values = None
 
     @classmethod
-    def of(cls, columns: Sequence[pa.Array]) -> KeyOrder:
+    def of(cls, columns: Sequence[pa.Array]) -> BlockKeys:
         """Of at least one row."""
         if not searchable(columns):
             return cls(None)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lithify.cache.hot_rows import BLOCK_ROWS_MAX, Block, HotRows, Segment, conformed, join
-from lithify.cache.memory_account import Budget, Room
+from lithify.cache.memory_account import MemoryAccount, Reservation
 from lithify.cache.strings import DICTIONARY, INLINE_BYTES_MAX, VIEW
 from lithify.core.read_plan import ReadPlan, Source
 from lithify.errors import Unavailable
@@ -53,7 +53,7 @@ def _width(kind: pa.DataType) -> int:
         return 16
 
 
-def load(plan: ReadPlan, names: Sequence[str], budget: Budget, check: Check = lambda: None) -> HotRows:
+def load(plan: ReadPlan, names: Sequence[str], budget: MemoryAccount, check: Check = lambda: None) -> HotRows:
     """All rows of these columns. `check` is called between blocks and may raise to end it."""
     overlay = plan.overlay
     if overlay is None:
@@ -76,7 +76,9 @@ def load(plan: ReadPlan, names: Sequence[str], budget: Budget, check: Check = la
 class _Reading:
     """One load: what every file of it is read for."""
 
-    def __init__(self, plan: ReadPlan, names: Sequence[str], by: Sequence[str], budget: Budget, check: Check) -> None:
+    def __init__(
+        self, plan: ReadPlan, names: Sequence[str], by: Sequence[str], budget: MemoryAccount, check: Check
+    ) -> None:
         self.plan, self.budget, self.check, self._by = plan, budget, check, by
         plain = pa.schema([f.with_nullable(True).remove_metadata() for f in plan.schema.select(names)])
         self._wanted = pa.schema(
@@ -115,7 +117,7 @@ class _Reading:
 
     def _batches(
         self, source: Source, columns: pa.Schema, dictionaries: Sequence[str]
-    ) -> Generator[tuple[pa.Table, Room]]:
+    ) -> Generator[tuple[pa.Table, Reservation]]:
         constants = dict(source.constants)
         try:
             with open_file(source.path, source.size_bytes) as file:

@@ -19,7 +19,7 @@ from lithify.cache.shared_memory import Layout, SharedMemory
 from lithify.errors import LimitExceeded
 
 
-class Budget:
+class MemoryAccount:
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self._bytes = 0
@@ -64,18 +64,18 @@ class Budget:
         return max(self.bytes_max - self._bytes, 0)
 
     @contextmanager
-    def room(self, size_bytes: int) -> Iterator[Room]:
+    def room(self, size_bytes: int) -> Iterator[Reservation]:
         """Kept free while something is made, which then takes the place of it."""
         self.take(size_bytes)
-        room = Room(self, size_bytes)
+        room = Reservation(self, size_bytes)
         try:
             yield room
         finally:
             self.give_back(room.bytes)
 
 
-class Room:
-    def __init__(self, budget: Budget, size_bytes: int) -> None:
+class Reservation:
+    def __init__(self, budget: MemoryAccount, size_bytes: int) -> None:
         self._budget, self.bytes = budget, size_bytes
 
     def keep(self, batch: pa.RecordBatch, beside_bytes: int) -> StoredBatch:

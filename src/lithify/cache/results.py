@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lithify.cache.memory_account import Budget
+from lithify.cache.memory_account import MemoryAccount
 from lithify.core.names import TableRef
 from lithify.core.results import ResultCacheStats
 from lithify.errors import LimitExceeded
@@ -44,7 +44,7 @@ class CachedResult:
 
 
 class ResultCache:
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: MemoryAccount) -> None:
         self._budget = budget
         self._bytes_max = min(budget.bytes_max // SHARE_OF_BUDGET, BYTES_MAX)
         self._entries: OrderedDict[Key, CachedResult] = OrderedDict()

@@ -8,8 +8,8 @@ from pathlib import PurePath
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from lithify.delta.checkpoint_parts import check_checkpoint_parts
 from lithify.delta.folder import ARCHIVE_FOLDER, LOG_FOLDER
-from lithify.delta.sidecar_paths import check_sidecar_paths
 from lithify.delta.torn_log import set_torn_checkpoint_aside
 from lithify.errors import Corruption, InvalidRequest, LithifyError, NotFound, Unavailable
 from lithify.files.os_errors import os_error, translated
@@ -48,7 +48,7 @@ def check_plain(path: PurePath, store: Storage) -> None:
     with translated(path):
         store.path_guard.check_entries(path / LOG_FOLDER)
         store.path_guard.check_folder(path / ARCHIVE_FOLDER)
-        check_sidecar_paths(path / LOG_FOLDER, store)
+        check_checkpoint_parts(path / LOG_FOLDER, store)
 
 
 def _opened(path: PurePath, store: Storage, version: int | None) -> DeltaTable:

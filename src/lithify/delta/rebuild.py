@@ -19,12 +19,12 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from lithify.delta.actions import CommitRecord
+from lithify.delta.checkpoint_parts import check_checkpoint_parts
 from lithify.delta.commit_files import Commits, Needed, NoLog
 from lithify.delta.folder import LOG_FOLDER, commit_name
 from lithify.delta.open_log import translated_error
 from lithify.delta.own_commits import NotWhole, seq_after
 from lithify.delta.remote_log import RemoteCommits
-from lithify.delta.sidecar_paths import check_sidecar_paths
 from lithify.delta.torn_log import checkpoint_column, is_parquet
 from lithify.errors import Corruption, NotFound
 from lithify.files.at_once import at_once
@@ -135,7 +135,7 @@ def _bring(commits: Commits, needed: Needed, folder: PurePath) -> list[PurePath]
     """Give a folder what a version is rebuilt from; where the checkpoint lies then."""
     if isinstance(commits, RemoteCommits):
         brought = commits.bring(needed, folder)
-        check_sidecar_paths(folder, LocalStorage())
+        check_checkpoint_parts(folder, LocalStorage())
         return brought
     for source in needed.checkpoint:
         _fetch(commits, source, folder)

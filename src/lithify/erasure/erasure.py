@@ -11,7 +11,7 @@ from typing import Any
 
 from lithify.core.arguments import check_seconds
 from lithify.erasure.chain import RECEIPT, broken_links, public_key
-from lithify.erasure.place import Place
+from lithify.erasure.lake_access import LakeAccess
 from lithify.erasure.receipt import Verified, verified
 from lithify.erasure.records import CANCELLED, OPEN, STEPS, Record, Records, goes_on
 from lithify.erasure.request import ROWS_MAX, Asked, ErasurePlan, begin, find, plan
@@ -29,8 +29,8 @@ class Erasure:
     once.
     """
 
-    def __init__(self, place: Place, record: Record, salt: bytes | None = None) -> None:
-        self._place, self._record, self._records = place, record, Records(place.runtime)
+    def __init__(self, lake: LakeAccess, record: Record, salt: bytes | None = None) -> None:
+        self._lake, self._record, self._records = lake, record, Records(lake.runtime)
         self.salt = None if salt is None else salt.hex()
 
     def __repr__(self) -> str:
@@ -105,19 +105,19 @@ class Erasure:
         check_seconds("timeout_s", timeout_s)
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         while self.state not in ("done", CANCELLED):
-            if (record := run(self._place, self.id)) is not None:
+            if (record := run(self._lake, self.id)) is not None:
                 self._record = record
                 break
             if until_s is not None and time.monotonic() > until_s:
                 raise Conflict(f"erasure {self.id} is still under way in another process: wait for longer")
-            self._place.runtime.pause(PAUSE_S)
+            self._lake.runtime.pause(PAUSE_S)
         return self
 
     resume = wait
 
     def cancel(self) -> Erasure:
         """Give it up, as long as nothing of the past is gone. What it has hidden stays deleted."""
-        with leases.waited_for(self._place.runtime, LEASE, LEASE_S, LEASE_S, "erasures"):
+        with leases.waited_for(self._lake.runtime, LEASE, LEASE_S, LEASE_S, "erasures"):
             record = self._records.read(self.id)
             if not record.is_open:
                 raise InvalidRequest(f"erasure {self.id} is {record.state} already: there is nothing to cancel")
@@ -130,7 +130,7 @@ class Erasure:
 
     def _is_there(self, record: Record) -> bool:
         try:
-            return self._place.table(record.table).incarnation == record.table_id
+            return self._lake.table(record.table).incarnation == record.table_id
         except NotFound:
             return False
 
@@ -139,20 +139,20 @@ class Erasure:
         if self.state != "done":
             raise NotFound(f"erasure {self.id} has no receipt, it is {self._record.state}")
         content = self._records.store.read(self.receipt_path)
-        return check_receipt(self._place, content, str(self.receipt_path), key=key, salt=salt)
+        return check_receipt(self._lake, content, str(self.receipt_path), key=key, salt=salt)
 
 
 def _cancelled(record: Record) -> Record:
     return replace(record, state=CANCELLED)
 
 
-def check_receipt(place: Place, content: bytes, name: str, *, key: Any = None, salt: str | None = None) -> Verified:
+def check_receipt(lake: LakeAccess, content: bytes, name: str, *, key: Any = None, salt: str | None = None) -> Verified:
     """A receipt that should be one of this lake's."""
-    records = Records(place.runtime)
+    records = Records(lake.runtime)
     found = verified(content, name, public_key(records), key=key, salt=salt)
     problems = list(found.problems)
     if found.known_signer is False:
-        problems.append(f"it is a receipt of another lake than {place.runtime.root}")
+        problems.append(f"it is a receipt of another lake than {lake.runtime.root}")
     else:
         own = records.path(found.id) / RECEIPT
         if not records.store.exists(own):
@@ -163,13 +163,13 @@ def check_receipt(place: Place, content: bytes, name: str, *, key: Any = None, s
     return replace(found, problems=tuple(problems))
 
 
-def receipts_key(place: Place) -> str | None:
+def receipts_key(lake: LakeAccess) -> str | None:
     """The public key that this lake's receipts are signed with; None: it has none."""
-    return public_key(Records(place.runtime))
+    return public_key(Records(lake.runtime))
 
 
 def erase(
-    place: Place,
+    lake: LakeAccess,
     name: str,
     keys: Any,
     where: str | None,
@@ -182,21 +182,21 @@ def erase(
     dry_run: bool = False,
 ) -> Erasure | ErasurePlan:
     check_history(history)
-    asked: Asked = find(place, name, keys, where, rows_max)
+    asked: Asked = find(lake, name, keys, where, rows_max)
     if dry_run:
         return plan(asked)
-    record, salt = begin(place, asked, reason, actor, break_pins)
+    record, salt = begin(lake, asked, reason, actor, break_pins)
     with goes_on(record):
-        Erasing(place, record, lambda: True).hide()
-    return Erasure(place, record, salt)
+        Erasing(lake, record, lambda: True).hide()
+    return Erasure(lake, record, salt)
 
 
-def erasures(place: Place) -> list[Erasure]:
-    return [Erasure(place, record) for record in Records(place.runtime).all()]
+def erasures(lake: LakeAccess) -> list[Erasure]:
+    return [Erasure(lake, record) for record in Records(lake.runtime).all()]
 
 
-def erasure(place: Place, id: str) -> Erasure:
-    return Erasure(place, Records(place.runtime).read(id))
+def erasure(lake: LakeAccess, id: str) -> Erasure:
+    return Erasure(lake, Records(lake.runtime).read(id))
 
 
 def check_history(history: str | None) -> None:
@@ -209,9 +209,9 @@ def check_history(history: str | None) -> None:
         )
 
 
-def run(place: Place, id: str) -> Record | None:
+def run(lake: LakeAccess, id: str) -> Record | None:
     """What is left of an erasure. None: another process is at one."""
-    runtime = place.runtime
+    runtime = lake.runtime
     ours, lease = leases.acquire(runtime, LEASE, runtime.new_id(), LEASE_S, "erasures")
     if not ours:
         return None
@@ -219,20 +219,20 @@ def run(place: Place, id: str) -> Record | None:
         record = Records(runtime).read(id)
         if not record.is_open:
             return record
-        return Erasing(place, record, renewed.still_ours).run()
+        return Erasing(lake, record, renewed.still_ours).run()
 
 
-def resume_open(place: Place, problem: Any) -> list[str]:
+def resume_open(lake: LakeAccess, problem: Any) -> list[str]:
     """For maintenance: go on with what is open or blocked. Returns what was done, a line each."""
-    records, done = Records(place.runtime), list[str]()
-    if not place.runtime.store.locks:
+    records, done = Records(lake.runtime), list[str]()
+    if not lake.runtime.store.locks:
         return done
     records.clear_cut_off()
     for record in records.all():
         if record.state not in (OPEN, "blocked"):
             continue
         try:
-            after = run(place, record.id)
+            after = run(lake, record.id)
         except LithifyError as error:
             problem(f"erasure {record.id} of {record.table}: {error.public}")
             continue

@@ -18,8 +18,8 @@ from lithify.core.rows import keys_of
 from lithify.delta.changes import BASE_PATH
 from lithify.erasure.blockers import blockers
 from lithify.erasure.chain import signing_key
+from lithify.erasure.lake_access import LakeAccess
 from lithify.erasure.needles import needles_of, text_of
-from lithify.erasure.place import Place
 from lithify.erasure.records import Record, Records
 from lithify.erasure.sealed import Sealed
 from lithify.erasure.secrets import SALT_BYTES, subject_of
@@ -54,8 +54,8 @@ class Asked:
     rows: pa.Table
 
 
-def find(place: Place, name: str, keys: Any, where: str | None, rows_max: int) -> Asked:
-    table = place.table(name)
+def find(lake: LakeAccess, name: str, keys: Any, where: str | None, rows_max: int) -> Asked:
+    table = lake.table(name)
     handles = table.handles
     _check_table(handles)
     schema = handles.schema()
@@ -66,7 +66,7 @@ def find(place: Place, name: str, keys: Any, where: str | None, rows_max: int) -
         snapshot = own.snapshot().unhidden
         if where is not None:
             check_text("a condition", where)
-            wanted = place.runtime.serving.read(reader.planned(snapshot), list(schema.key), where)
+            wanted = lake.runtime.serving.read(reader.planned(snapshot), list(schema.key), where)
             if not wanted.num_rows:
                 raise InvalidRequest(
                     f"no row of {name} meets the condition now: nothing was done. Rows that are only in the past are "
@@ -99,10 +99,12 @@ def plan(asked: Asked) -> ErasurePlan:
     )
 
 
-def begin(place: Place, asked: Asked, reason: str | None, actor: str | None, break_pins: bool) -> tuple[Record, bytes]:
+def begin(
+    lake: LakeAccess, asked: Asked, reason: str | None, actor: str | None, break_pins: bool
+) -> tuple[Record, bytes]:
     """Write the erasure down. The salt is answered, and kept nowhere."""
     need("erase")
-    records, handles = Records(place.runtime), asked.table.handles
+    records, handles = Records(lake.runtime), asked.table.handles
     _check_reason(reason, asked)
     _check_reason(actor, asked, "the actor")
     for other in records.all():
@@ -112,15 +114,15 @@ def begin(place: Place, asked: Asked, reason: str | None, actor: str | None, bre
                 erasure=other.id,
             )
     signing_key(records)
-    salt, now_ms = randomness.token_bytes(SALT_BYTES), place.runtime.now_ms()
+    salt, now_ms = randomness.token_bytes(SALT_BYTES), lake.runtime.now_ms()
     keys = asked.keys.to_pylist()
     record = Record(
-        id=place.runtime.new_id(),
+        id=lake.runtime.new_id(),
         table=str(handles.name),
         table_id=handles.incarnation,
         key=tuple(asked.keys.column_names),
         reason=reason,
-        actor=actor or place.runtime.settings.actor,
+        actor=actor or lake.runtime.settings.actor,
         requested_ms=now_ms,
         break_pins=break_pins,
         keys=len(keys),

@@ -33,8 +33,8 @@ from lithify.erasure.clean import clean_journals, clean_quarantine
 from lithify.erasure.hide import hide
 from lithify.erasure.inventory import take_inventory
 from lithify.erasure.key_rows import Keys
+from lithify.erasure.lake_access import LakeAccess
 from lithify.erasure.needles import SPELLINGS, Needle
-from lithify.erasure.place import Place
 from lithify.erasure.receipt import NOT_COVERED, VERSION
 from lithify.erasure.records import BLOCKED, DONE, LEFTOVER, OPEN, STEPS, Record, Records
 from lithify.erasure.scan import METHODS
@@ -59,9 +59,9 @@ CUT_TXN = "lithify.erased"
 class Erasing:
     """One erasure, while its lease is held."""
 
-    def __init__(self, place: Place, record: Record, still_ours: Callable[[], bool]) -> None:
-        self._place, self._runtime, self._record = place, place.runtime, record
-        self._records, self._still_ours = Records(place.runtime), still_ours
+    def __init__(self, lake: LakeAccess, record: Record, still_ours: Callable[[], bool]) -> None:
+        self._lake, self._runtime, self._record = lake, lake.runtime, record
+        self._records, self._still_ours = Records(lake.runtime), still_ours
 
     def run(self) -> Record:
         """Until it is done, or something stands in its way."""
@@ -168,8 +168,8 @@ class Erasing:
 
     def _flush(self) -> None:
         handles = self._table().handles
-        self._place.let_go(handles.name, handles.incarnation)
-        told = ask_to_let_go(self._runtime, self._record.table, handles.incarnation, self._request(), self._place.look)
+        self._lake.let_go(handles.name, handles.incarnation)
+        told = ask_to_let_go(self._runtime, self._record.table, handles.incarnation, self._request(), self._lake.look)
         self._next(acknowledged=list(told.acknowledged), not_acknowledged=list(told.silent))
 
     def _request(self) -> str:
@@ -274,7 +274,7 @@ class Erasing:
 
     def _table(self) -> TableAccess:
         try:
-            table = self._place.table(self._record.table)
+            table = self._lake.table(self._record.table)
         except NotFound:
             table = None
         if table is None or table.incarnation != self._record.table_id:

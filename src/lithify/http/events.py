@@ -20,7 +20,7 @@ from lithify.errors import LimitExceeded
 from lithify.http.auth import Caller
 from lithify.http.documents.events import EventDocument, EventsDocument
 from lithify.http.service import Service
-from lithify.metrics.event_log import WRITTEN, EventLog, LoggedEvent
+from lithify.metrics.recent_events import WRITTEN, RecentEvent, RecentEvents
 
 STREAMS_MAX, STREAMS_PER_TOKEN_MAX = 32, 8
 LOOK_S, SIGN_S, STREAM_S_MAX = 0.25, 10.0, 600.0
@@ -32,7 +32,7 @@ SIGN = b": still here\n\n"
 class TableEvents:
     """Changes of tables, as they are noticed, become events."""
 
-    log: EventLog
+    log: RecentEvents
     _seen: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def __call__(self, name: str, snapshot: Snapshot) -> None:
@@ -57,7 +57,7 @@ class TableEvents:
             self.log.tell("changed", name, **facts)
 
 
-def seen_by(caller: Caller, events: Iterable[LoggedEvent]) -> list[EventDocument]:
+def seen_by(caller: Caller, events: Iterable[RecentEvent]) -> list[EventDocument]:
     whole = caller.may("read") or caller.may("maintain")
     return [
         EventDocument(
@@ -72,7 +72,7 @@ def seen_by(caller: Caller, events: Iterable[LoggedEvent]) -> list[EventDocument
     ]
 
 
-def page_of(log: EventLog, caller: Caller, after: str | None, limit: int) -> EventsDocument:
+def page_of(log: RecentEvents, caller: Caller, after: str | None, limit: int) -> EventsDocument:
     """Without `after` the newest."""
     found, gap = log.after(after)
     seen = seen_by(caller, found)
@@ -92,7 +92,7 @@ def check_streams(service: Service, caller: Caller) -> None:
         )
 
 
-async def stream_of(service: Service, log: EventLog, caller: Caller, after: str | None) -> AsyncIterator[bytes]:
+async def stream_of(service: Service, log: RecentEvents, caller: Caller, after: str | None) -> AsyncIterator[bytes]:
     """Server-sent events. Without `after`, of what happens from now on."""
     loop, place = asyncio.get_running_loop(), log.last if after is None else after
     ends_s = loop.time() + STREAM_S_MAX

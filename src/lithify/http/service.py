@@ -15,11 +15,11 @@ from lithify.http.metrics import Metrics
 from lithify.http.paging import PagedAnswers
 from lithify.http.response_memory import ResponseMemory
 from lithify.http.series import Series
+from lithify.http.table_states import TableStates
 from lithify.http.tokens import Tokens
-from lithify.http.upkeep_memory import UpkeepMemory
 from lithify.lake.internals import internals
 from lithify.lake.lake import Lake
-from lithify.metrics.event_log import EventLog
+from lithify.metrics.recent_events import RecentEvents
 from lithify.settings import Settings
 
 # Answers on their way out, in multiples of what one query may take.
@@ -39,7 +39,7 @@ class Service:
     asking: Counter[str] = field(default_factory=Counter)
     asking_lock: threading.Lock = field(default_factory=threading.Lock)
     series: Series = field(default_factory=Series)
-    upkeep: UpkeepMemory = field(default_factory=UpkeepMemory)
+    states: TableStates = field(default_factory=TableStates)
     # Streams of events that are open, by token.
     streams: Counter[str] = field(default_factory=Counter)
     doctor: Doctor = field(default_factory=Doctor)
@@ -51,8 +51,8 @@ class Service:
         self.sign_in = SignIn(self.tokens)
 
     @property
-    def events(self) -> EventLog:
-        return internals(self.lake).runtime.shared(EventLog)
+    def events(self) -> RecentEvents:
+        return internals(self.lake).runtime.shared(RecentEvents)
 
 
 async def service_of(request: Request) -> Service:

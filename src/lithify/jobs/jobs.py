@@ -49,7 +49,7 @@ from lithify.jobs.manifest import (
 from lithify.jobs.past_jobs import Journal
 from lithify.jobs.watch import watched
 from lithify.merge.late import kept
-from lithify.metrics.events import tell
+from lithify.metrics.log_lines import tell
 from lithify.metrics.progress import Progress
 from lithify.tables import presence
 from lithify.tables.handles import Handles
@@ -113,7 +113,7 @@ def _no_longer_under_way(runtime: Runtime, job: Job) -> None:
     presence.end(runtime, job.id)
 
 
-class RunningJob:
+class OpenJob:
     """A job inside of its bracket."""
 
     def __init__(self, handles: Handles, job: Job, point: str, progress: Progress) -> None:
@@ -160,14 +160,14 @@ def running(
     lease: int | None = None,
     why: str = "",
     point: str | None = None,
-) -> Iterator[RunningJob]:
+) -> Iterator[OpenJob]:
     """A job from its manifest to its line in the history. Whatever stops it, the log decides: its files go only
     behind a fence, and recovery finishes what has committed. Without a commit it was not needed, and is put away.
     """
     runtime, table = handles.runtime, str(handles.name)
     with watched(runtime, Progress(runtime.new_id(), kind, table, why)) as progress:
         job = begin(runtime, table, kind, log, inputs, lease=lease, why=why, id=progress.id)
-        run = RunningJob(handles, job, point or kind, progress)
+        run = OpenJob(handles, job, point or kind, progress)
         try:
             yield run
         except BaseException as error:

@@ -20,6 +20,7 @@ from pathlib import PurePath
 from lithify.core.names import parse_table_name
 from lithify.delta.changes import ChangesLog
 from lithify.errors import LithifyError, NotFound
+from lithify.jobs.finish_column_change import finish_column_change
 from lithify.jobs.jobs import (
     delete_folder,
     fence,
@@ -29,7 +30,6 @@ from lithify.jobs.jobs import (
     unfinished,
 )
 from lithify.jobs.manifest import Job, parsed_manifest
-from lithify.jobs.settle_columns import settle_columns
 from lithify.tables import presence
 from lithify.tables.handles import Handles, table_folder
 from lithify.tables.runtime import Runtime
@@ -89,7 +89,7 @@ def settle(runtime: Runtime, job: Job) -> str:
     if job.kind == "fold":
         forget_folded(handles)
     if job.kind == "columns":
-        settle_columns(handles)
+        finish_column_change(handles)
     finish(runtime, job, "done", reason="committed; its process was gone before it cleaned up")
     return f"{job.kind} of {job.table} had committed: its manifest was removed"
 

@@ -20,8 +20,8 @@ from pathlib import PurePath
 from typing import Any
 
 from lithify.errors import LithifyError, NotFound
-from lithify.metrics.event_log import EventLog
 from lithify.metrics.progress import Amounts, Progress, under
+from lithify.metrics.recent_events import RecentEvents
 from lithify.tables.runtime import Owner, Runtime
 
 logger = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ class Watch:
 @contextmanager
 def watched(runtime: Runtime, progress: Progress, *, tells: bool = True) -> Iterator[Progress]:
     """This work, from here to its end, where others see it and may end it. `tells`: its begin and end are events."""
-    watch, events = runtime.shared(Watch), runtime.shared(EventLog)
+    watch, events = runtime.shared(Watch), runtime.shared(RecentEvents)
     entry = watch.begin(runtime, progress)
     tell = partial(events.tell, table=progress.table or None, job=progress.id, kind=progress.kind)
     if tells:

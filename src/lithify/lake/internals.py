@@ -26,7 +26,7 @@ from lithify.core.optional import need
 from lithify.core.read_plan import PlannedTable
 from lithify.core.results import Commit
 from lithify.core.schema import TableSchema
-from lithify.erasure.place import Place
+from lithify.erasure.lake_access import LakeAccess
 from lithify.errors import Forbidden, InvalidRequest, LithifyError, NotFound
 from lithify.files.addresses import is_remote
 from lithify.files.clock import LakeClock
@@ -203,9 +203,9 @@ class LakeInternals:
         return Context(self.runtime, tables, table, self.catalog.exists, create, self.spark, owned)
 
     @cached_property
-    def erasures(self) -> Place:
+    def erasures(self) -> LakeAccess:
         """What erasures on this lake work with."""
-        return Place(self.runtime, self.table, self.open_tables.let_go, self.open_tables.look_for_erasures)
+        return LakeAccess(self.runtime, self.table, self.open_tables.let_go, self.open_tables.look_for_erasures)
 
     # -- queries within limits
 

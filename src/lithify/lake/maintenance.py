@@ -310,7 +310,7 @@ def past_cycles(lake: Lake, limit: int | None = None) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class TableUpkeep(DiskUse, TableStats):
+class TableState(DiskUse, TableStats):
     """State and debt of one table."""
 
     error: Annotated[str | None, "Why the table cannot be looked at; then all else is empty."] = None

@@ -27,7 +27,8 @@ from lithify.jobs import leases
 from lithify.lake.internals import internals
 from lithify.lake.lake import Lake
 from lithify.lake.pipeline_tasks import RunTask, plan_pipeline, run_entry
-from lithify.metrics.events import tell
+from lithify.metrics.log_lines import tell
+from lithify.pipelines.due import Last, due_ms, ended_ms, failures_in_a_row
 from lithify.pipelines.entries import Entry, declared_entries
 from lithify.pipelines.past_runs import past_runs, remember
 from lithify.pipelines.pipeline import declared_steps, is_running, lease_name
@@ -36,7 +37,6 @@ from lithify.pipelines.run_tally import RunTally, Tallied
 from lithify.pipelines.status import PipelineStatus, State, StepStatus
 from lithify.pipelines.stream_declaration import StreamDeclaration
 from lithify.pipelines.stream_run import KIND, file_stream, files_there
-from lithify.pipelines.turns import Last, due_ms, ended_ms, failures_in_a_row
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ Base is a plain Delta table without column mapping, and stays one: where a colum
 files are written anew, by a job, and one commit puts them and the new columns in the place of the old. So it is for
 every change inside of a struct, of which engines make different things where files and table do not agree. Dropping,
 relaxing and moving need no new files: base only says other columns. A second commit, to changes, makes the change
-count; until then all readers go on with the version of base before (`jobs/settle_columns.py`). Both halves are
+count; until then all readers go on with the version of base before (`jobs/finish_column_change.py`). Both halves are
 compare-and-swap, so that a fold that was planned on the older columns plans again, and rows that were staged for them
 are looked at again.
 
@@ -37,14 +37,14 @@ from lithify.files.local_files import bring
 from lithify.files.parquet import Layout
 from lithify.files.reshape import Reshaped, ReshapeTask, reshape
 from lithify.jobs import jobs, recovery
-from lithify.jobs.manifest import Job
-from lithify.jobs.settle_columns import (
+from lithify.jobs.finish_column_change import (
     OPERATION,
     allow_column_changes,
     dropped_columns,
+    finish_column_change,
     properties_of,
-    settle_columns,
 )
+from lithify.jobs.manifest import Job
 from lithify.maintenance.fold import FoldJob
 from lithify.read.reader import Reader
 from lithify.tables.handles import Handles
@@ -65,7 +65,7 @@ class ColumnJob:
         recovery.recover(self._runtime, str(self._handles.name))
         for _ in range(ROUNDS_MAX):
             self._handles.snapshot()
-            settle_columns(self._handles)
+            finish_column_change(self._handles)
             self._finish_added()
             change, _ = self._check(self._handles.changes.schema, change)
             allow_column_changes(self._handles, _format_of(change))
@@ -136,7 +136,7 @@ class ColumnJob:
                 )
 
             run.commit("changing the columns of", build)
-            run.clean_up(settle_columns)
+            run.clean_up(finish_column_change)
             self._runtime.store.step("columns.settled")
             files = outputs.done
             run.tell(
@@ -146,7 +146,7 @@ class ColumnJob:
             )
         try:
             if run.left:
-                settle_columns(handles)
+                finish_column_change(handles)
             handles.changes.log.refresh()
             made = [noted.seq for noted in handles.changes.column_history if replace(noted, seq=0) == change]
             return made[-1] if made else handles.changes.seq

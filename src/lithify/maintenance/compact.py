@@ -111,7 +111,7 @@ class Compactor:
             self._check_alive()
             raise
 
-    def _run_job(self, plan: CompactPlan, snapshot: Snapshot, run: jobs.RunningJob) -> CompactReport:
+    def _run_job(self, plan: CompactPlan, snapshot: Snapshot, run: jobs.OpenJob) -> CompactReport:
         runtime, root, job = self._runtime, self._handles.base_folder, run.job
         # Unlike a fold, a merge may hold all of its rows in memory, ten times their size on disk.
         engine = engine_for(plan.bytes_in, runtime.settings.local_job_bytes_max // 4, as_query=bool(plan.by))
@@ -220,7 +220,7 @@ class Compactor:
             )
 
     def _commit(
-        self, plan: CompactPlan, snapshot: Snapshot, run: jobs.RunningJob, report: CompactReport, adds: Adds
+        self, plan: CompactPlan, snapshot: Snapshot, run: jobs.OpenJob, report: CompactReport, adds: Adds
     ) -> None:
         handles = self._handles
         inputs = {file.log_path for file in plan.files}

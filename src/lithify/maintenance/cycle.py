@@ -29,8 +29,8 @@ from lithify.maintenance.backoff import BackOff, Waiting, Work
 from lithify.maintenance.plans import CompactPlan, Plan
 from lithify.maintenance.reports import CANCELLED, DONE, FAILED, REPLANNED, CycleReport, JobOutcome, Skipped
 from lithify.metrics.counters import Counters
-from lithify.metrics.event_log import EventLog
 from lithify.metrics.progress import Progress, under
+from lithify.metrics.recent_events import RecentEvents
 from lithify.options.tiers import TierNames
 from lithify.tables.runtime import Runtime
 
@@ -366,7 +366,7 @@ class CycleRun:
     def _tell(self, event: str, **facts: Any) -> None:
         if event in TOLD:
             numbers = {name: value for name, value in facts.items() if isinstance(value, int | float)}
-            self._runtime.shared(EventLog).tell(event, secret=numbers, cycle=self.id, what=self.wanted.what)
+            self._runtime.shared(RecentEvents).tell(event, secret=numbers, cycle=self.id, what=self.wanted.what)
         if self._on_event is None:
             return
         told = {"event": event, "time_ms": self._runtime.now_ms(), "cycle": self.id, **facts}

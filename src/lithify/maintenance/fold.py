@@ -40,8 +40,8 @@ from lithify.files.scratch import Scratch
 from lithify.files.statistics import stats_json
 from lithify.index.key_ranges import split_by_keys
 from lithify.jobs import jobs, recovery
+from lithify.jobs.finish_column_change import finish_column_change
 from lithify.jobs.manifest import Job
-from lithify.jobs.settle_columns import settle_columns
 from lithify.maintenance.expire import drop_expired
 from lithify.maintenance.fold_plan import Distribution, FoldStep, distribute, next_step
 from lithify.maintenance.merge_changes import merge_remembered
@@ -121,7 +121,7 @@ class FoldJob:
         started = time.monotonic()
         recovery.recover(self._runtime, str(self._handles.name))
         self._handles.snapshot()
-        settle_columns(self._handles)
+        finish_column_change(self._handles)
         snapshot, expired_rows = self._handles.snapshot(look=False), 0
         if snapshot.schema.expiry is not None:
             expired_rows = drop_expired(self._handles, self._reader, everywhere=self._drops_all)
@@ -138,7 +138,7 @@ class FoldJob:
             try:
                 report = self._run_step(snapshot, step)
             except PlannedAgain:
-                settle_columns(self._handles)
+                finish_column_change(self._handles)
                 replans += 1
                 if replans > REPLANS_MAX:
                     raise Conflict(
@@ -218,7 +218,7 @@ class FoldJob:
     def _link(
         self,
         snapshot: Snapshot,
-        run: jobs.RunningJob,
+        run: jobs.OpenJob,
         step: FoldStep,
     ) -> tuple[FoldReport, list[tuple[Written, Mapping[str, str | None]]], list[DataFile]]:
         store, job = self._runtime.store, run.job
@@ -269,7 +269,7 @@ class FoldJob:
         return report, adds, []
 
     def _rewrite(
-        self, snapshot: Snapshot, run: jobs.RunningJob, step: FoldStep
+        self, snapshot: Snapshot, run: jobs.OpenJob, step: FoldStep
     ) -> tuple[FoldReport, list[tuple[Written, Mapping[str, str | None]]], list[DataFile]]:
         schema, store, job = snapshot.schema, self._runtime.store, run.job
         sources = self._reader.base_sources(snapshot)
@@ -396,7 +396,7 @@ class FoldJob:
             )
 
     def _commit(
-        self, snapshot: Snapshot, run: jobs.RunningJob, report: FoldReport, adds: Adds, removes: Sequence[DataFile]
+        self, snapshot: Snapshot, run: jobs.OpenJob, report: FoldReport, adds: Adds, removes: Sequence[DataFile]
     ) -> None:
         handles = self._handles
         planned = {file.log_path for file in snapshot.base}

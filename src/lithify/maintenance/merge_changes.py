@@ -115,7 +115,7 @@ class ChangeMerger:
         return files
 
     def _commit(
-        self, plan: MinorPlan, snapshot: Snapshot, run: jobs.RunningJob, files: Sequence[tuple[Written, Op]]
+        self, plan: MinorPlan, snapshot: Snapshot, run: jobs.OpenJob, files: Sequence[tuple[Written, Op]]
     ) -> None:
         changes = self._handles.changes
         inputs = {file.log_path for file in plan.files}

@@ -30,7 +30,7 @@ from lithify.maintenance.compact_plan import PACK
 from lithify.maintenance.cycle import VACUUM, OnEvent
 from lithify.maintenance.cycle_lease import Cycle, check_may_compact
 from lithify.maintenance.reports import CycleReport
-from lithify.metrics.events import tell
+from lithify.metrics.log_lines import tell
 from lithify.options.tiers import Tier, TierNames, how_to_turn_on, tier_names
 
 logger = logging.getLogger(__name__)

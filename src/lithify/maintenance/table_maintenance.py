@@ -18,8 +18,8 @@ from lithify.core.table_methods import OnReport, quietly
 from lithify.delta.commit import PlannedAgain
 from lithify.errors import Conflict
 from lithify.jobs import jobs, recovery
+from lithify.jobs.finish_column_change import finish_column_change
 from lithify.jobs.manifest import Job
-from lithify.jobs.settle_columns import settle_columns
 from lithify.maintenance.compact import Compactor
 from lithify.maintenance.compact_plan import compactions
 from lithify.maintenance.disk_use import DiskUse
@@ -31,7 +31,7 @@ from lithify.maintenance.plans import CompactPlan, Debt, FoldDue, MinorPlan, Pla
 from lithify.maintenance.retention_limits import RetentionLimits
 from lithify.maintenance.triggers import debt, fold_due, minor_due
 from lithify.maintenance.vacuum import Vacuum
-from lithify.metrics.events import tell
+from lithify.metrics.log_lines import tell
 from lithify.options.policy import MaintenancePolicy
 from lithify.options.tiers import TierNames
 from lithify.read.reader import Reader
@@ -105,7 +105,7 @@ class TableMaintenance:
             try:
                 return self._run(wanted)
             except PlannedAgain:
-                settle_columns(self._handles)
+                finish_column_change(self._handles)
                 wanted = self._again(wanted)
         raise Conflict(
             f"{plan.kind} of {plan.table}: other jobs changed its files meanwhile; it is planned again later"
@@ -162,7 +162,7 @@ class TableMaintenance:
 
     def _recover(self) -> None:
         recovery.recover(self._runtime, str(self._handles.name))
-        settle_columns(self._handles)
+        finish_column_change(self._handles)
 
     def _side_by_side(self, plans: Sequence[CompactPlan], on_report: OnReport) -> list[CompactReport]:
         """Partitions in parallel, the plans of one in order."""

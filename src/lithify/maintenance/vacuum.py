@@ -40,7 +40,7 @@ from lithify.files.at_once import at_once
 from lithify.files.listing import Listing
 from lithify.files.staging import sweep
 from lithify.jobs import jobs, recovery
-from lithify.jobs.settle_columns import settle_columns
+from lithify.jobs.finish_column_change import finish_column_change
 from lithify.jobs.watch import watched
 from lithify.maintenance.disk_watch import DiskWatches
 from lithify.maintenance.retention_limits import RetentionLimits
@@ -184,7 +184,7 @@ class Vacuum:
         handles = self._handles
         handles.snapshot()
         if self._settles:
-            settle_columns(handles)  # or what base had before would count as gone, and is read
+            finish_column_change(handles)  # or what base had before would count as gone, and is read
         self._of_each(self._read_log)
 
     def _of_each(self, work: Callable[[_LogScan], None]) -> None:

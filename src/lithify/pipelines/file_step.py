@@ -23,7 +23,7 @@ from lithify.pipelines.check import CheckedStep
 from lithify.pipelines.checkpoint import DECLARED, LEDGER, FileSeen, Ledgers
 from lithify.pipelines.context import Context, Moment, Seen
 from lithify.pipelines.declaration import EVERYTHING
-from lithify.pipelines.pending import Work
+from lithify.pipelines.pending import StepWork
 from lithify.pipelines.reports import StepReport
 from lithify.pipelines.table_step import Tell, check_repeatable
 from lithify.streams.messages import target_of
@@ -44,7 +44,7 @@ FILES_MAX = 10_000
 
 
 class FilesRun:
-    def __init__(self, context: Context, spark: SparkSession, checked: CheckedStep, work: Work, tell: Tell):
+    def __init__(self, context: Context, spark: SparkSession, checked: CheckedStep, work: StepWork, tell: Tell):
         self._context, self._runtime, self._spark, self._tell = context, context.runtime, spark, tell
         self._checked, self._work, self._step = checked, work, checked.step
         self._ledgers = Ledgers(self._runtime, checked.step)

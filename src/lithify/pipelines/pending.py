@@ -20,7 +20,7 @@ ANOTHER = "another step has kept its target since"
 
 
 @dataclass(frozen=True)
-class Work:
+class StepWork:
     """`whole`: the answer is computed from all of the source. `idle`: there is nothing to do, for the reason given."""
 
     step: Step
@@ -40,19 +40,19 @@ class Work:
         return self.state.declared != self.declared
 
 
-def work_of(now: Moment, step: Step, *, full: bool = False) -> Work:
+def work_of(now: Moment, step: Step, *, full: bool = False) -> StepWork:
     target = now.find(step.target)
     state = state_of(target, step.feed)
     if step.table is None:
         return _of_files(now, step, target, state, full=full)
     source = now.find(step.table)
     if source is None:
-        return Work(step, state, f"{step.table} is not there yet", idle=True)
+        return StepWork(step, state, f"{step.table} is not there yet", idle=True)
     until, declared = source.snapshot.seq, step.fingerprint(source.snapshot.table_id)
     since = state.read
 
-    def whole(why: str) -> Work:
-        return Work(step, state, why, whole=True, declared=declared, until=until)
+    def whole(why: str) -> StepWork:
+        return StepWork(step, state, why, whole=True, declared=declared, until=until)
 
     if full:
         return whole(ASKED)
@@ -63,7 +63,7 @@ def work_of(now: Moment, step: Step, *, full: bool = False) -> Work:
     if not state.last:
         return whole(ANOTHER)
     if since >= until:
-        return Work(step, state, "up to date", idle=True, declared=declared, since=since, until=until)
+        return StepWork(step, state, "up to date", idle=True, declared=declared, since=since, until=until)
     if step.kind == "full":
         return whole(DECLARED_FULL)
     try:
@@ -71,10 +71,10 @@ def work_of(now: Moment, step: Step, *, full: bool = False) -> Work:
             return whole(f"more than {CHANGES_ROWS_MAX:,} rows changed")
     except NotFound:
         return whole(f"changes after seq {since} are no longer all there")
-    return Work(step, state, "changes", declared=declared, since=since, until=until)
+    return StepWork(step, state, "changes", declared=declared, since=since, until=until)
 
 
-def _of_files(now: Moment, step: Step, target: Seen | None, state: StepState, *, full: bool) -> Work:
+def _of_files(now: Moment, step: Step, target: Seen | None, state: StepState, *, full: bool) -> StepWork:
     ledgers, declared = Ledgers(now.context.runtime, step), step.fingerprint()
     if state.number is None and not may_begin(target, ledgers):
         raise InvalidRequest(
@@ -89,8 +89,10 @@ def _of_files(now: Moment, step: Step, target: Seen | None, state: StepState, *,
         why = f"no new files among {plural(len(found), 'file')}" if found else "no files yet"
         if state.declared not in (None, declared):
             why += "; its query was changed, which --full applies to files that were read before"
-        return Work(step, state, why, idle=True, declared=declared, ledger=ledger)
-    return Work(step, state, ASKED if full else "new files", declared=declared, files=news, ledger=ledger, whole=full)
+        return StepWork(step, state, why, idle=True, declared=declared, ledger=ledger)
+    return StepWork(
+        step, state, ASKED if full else "new files", declared=declared, files=news, ledger=ledger, whole=full
+    )
 
 
 def may_begin(target: Seen | None, ledgers: Ledgers) -> bool:

@@ -24,7 +24,7 @@ from lithify.pipelines.context import Context, Moment
 from lithify.pipelines.declaration import Declaration, Graph, Step, parse_pipeline, parse_pipelines
 from lithify.pipelines.file_step import FilesRun
 from lithify.pipelines.past_runs import past_runs, remember
-from lithify.pipelines.pending import Work, work_of
+from lithify.pipelines.pending import StepWork, work_of
 from lithify.pipelines.reports import PipelinePlan, PipelineReport, StepPlan, StepReport
 from lithify.pipelines.status import StepStatus
 from lithify.pipelines.table_step import StepRun
@@ -73,7 +73,9 @@ class Pipeline:
                 moved[work.step.target] = work.step.label
         return PipelinePlan(self.name, plans)
 
-    def _step_plan(self, now: Moment, work: Work, checked: CheckedStep | None, moved: Mapping[str, str]) -> StepPlan:
+    def _step_plan(
+        self, now: Moment, work: StepWork, checked: CheckedStep | None, moved: Mapping[str, str]
+    ) -> StepPlan:
         step = work.step
         plan = StepPlan(
             step=step.label,
@@ -158,13 +160,13 @@ class Pipeline:
             raise InvalidRequest(f"pipeline {self.name} has no step {name!r}: it has {names}")
         return found
 
-    def _works(self, now: Moment, step: str | None, full: bool) -> tuple[Graph, list[Work]]:
+    def _works(self, now: Moment, step: str | None, full: bool) -> tuple[Graph, list[StepWork]]:
         """All steps that are known of, and what ours have to do, in order."""
         works = {each.label: work_of(now, each, full=full) for each in self._named(step)}
         graph = graph_of(now, self._everywhere)
         return graph, [works[each.label] for each in graph.ordered() if each.label in works]
 
-    def _check(self, now: Moment, graph: Graph, works: Sequence[Work]) -> dict[str, CheckedStep]:
+    def _check(self, now: Moment, graph: Graph, works: Sequence[StepWork]) -> dict[str, CheckedStep]:
         anew = {work.step.label for work in works if work.anew}
         chosen = {work.step.label for work in works}
         before = [step for step in graph.ordered() if step.pipeline == self.name]
@@ -225,7 +227,7 @@ class _Run:
         session.addTag(tag)
         tagged.callback(session.removeTag, tag)
 
-    def _still_idle(self, before: Work) -> bool:
+    def _still_idle(self, before: StepWork) -> bool:
         """Of a step that had nothing to do when the run began: it is looked at again, without pinning anything."""
         if not before.idle or before.step.table in self._written:
             return False
@@ -294,14 +296,14 @@ class _Run:
         self._tell({"event": event, "time_ms": self._runtime.now_ms(), "pipeline": self._pipeline.name, **facts})
 
 
-def _idle(work: Work) -> StepReport:
+def _idle(work: StepWork) -> StepReport:
     step = work.step
     return StepReport(
         step.label, step.kind, "idle", step.source, step.target, work.why, since=work.since, until=work.until
     )
 
 
-def _changed(now: Moment, work: Work) -> int | None:
+def _changed(now: Moment, work: StepWork) -> int | None:
     """How many rows changed, where a step looks at just those."""
     if work.idle:
         return 0
@@ -314,7 +316,7 @@ def _changed(now: Moment, work: Work) -> int | None:
     return int(net.rows.num_rows + net.deleted.num_rows)
 
 
-def _status(work: Work) -> StepStatus:
+def _status(work: StepWork) -> StepStatus:
     step = work.step
     lag = None if step.table is None or work.until is None else max(work.until - (work.state.read or 0), 0)
     return StepStatus(

@@ -44,7 +44,7 @@ from lithify.pipelines.answer import (
 from lithify.pipelines.check import CheckedStep
 from lithify.pipelines.checkpoint import DECLARED, READ
 from lithify.pipelines.context import Moment, Seen
-from lithify.pipelines.pending import CHANGES_ROWS_MAX, Work
+from lithify.pipelines.pending import CHANGES_ROWS_MAX, StepWork
 from lithify.pipelines.reports import StepReport, lineage
 from lithify.streams.messages import Opening, target_of
 from lithify.text.debezium import OP
@@ -73,7 +73,7 @@ class Input:
 class StepRun:
     """A step that reads a table, on its way through one run. `now`: when it begins; it reads what was pinned then."""
 
-    def __init__(self, now: Moment, spark: SparkSession, checked: CheckedStep, work: Work, tell: Tell):
+    def __init__(self, now: Moment, spark: SparkSession, checked: CheckedStep, work: StepWork, tell: Tell):
         self._now, self._runtime, self._spark, self._tell = now, now.context.runtime, spark, tell
         self._checked, self._work, self._step = checked, work, checked.step
         assert self._step.table is not None
@@ -309,7 +309,7 @@ def matching(table: Seen, snapshot: Snapshot, wanted: pa.Table, columns: Sequenc
     return rows.select(list(columns))
 
 
-def check_repeatable(checked: CheckedStep, work: Work) -> None:
+def check_repeatable(checked: CheckedStep, work: StepWork) -> None:
     """Rows without a key that were added once cannot be told from those that would be added again."""
     if work.state.number is not None and not checked.target.keyed:
         raise InvalidRequest(

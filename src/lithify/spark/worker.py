@@ -55,7 +55,7 @@ _PLAIN_LOCAL = re.compile(r"local(\[(\*|\d+)\])?")
 
 
 @dataclass(frozen=True)
-class Budget:
+class WorkerMemory:
     """How much memory each part may take; None: not ours to say."""
 
     heap: str | None
@@ -63,12 +63,12 @@ class Budget:
     task_bytes_max: int | None
 
 
-def budget(total_bytes: int, cores: int, heap: str | None = None) -> Budget:
+def budget(total_bytes: int, cores: int, heap: str | None = None) -> WorkerMemory:
     """Divide the memory of a local worker. A heap that the user asks for counts as asked."""
     heap_bytes = memory_bytes(heap) if heap else min(max(total_bytes // 3, _HEAP_BYTES_MIN), _HEAP_BYTES_MAX)
     for_tasks = max(total_bytes - heap_bytes - _JVM_BESIDES_HEAP_BYTES, TASK_BYTES_MIN)
     at_once = min(cores, for_tasks // TASK_BYTES_MIN)
-    return Budget(f"{heap_bytes // _MIB}m", at_once, for_tasks // at_once)
+    return WorkerMemory(f"{heap_bytes // _MIB}m", at_once, for_tasks // at_once)
 
 
 class Order:
@@ -103,7 +103,7 @@ class Worker:
         self._starting = threading.Lock()
         self._options: SparkOptions | None = None
         self._current: SparkSession | None = None
-        self._budget = Budget(None, None, None)
+        self._budget = WorkerMemory(None, None, None)
         self.leaving = threading.Event()
 
     # -- orders
@@ -230,12 +230,12 @@ def _is_local(config: wire.Config) -> bool:
     return config.remote is None and config.master.startswith("local")
 
 
-def _spark_options(config: wire.Config) -> tuple[SparkOptions, Budget]:
+def _spark_options(config: wire.Config) -> tuple[SparkOptions, WorkerMemory]:
     from lithify.spark.session import SparkOptions
     from lithify.spark.target import local_cores, machine_bytes
     from lithify.spark.tasks import TASK_BYTES_MAX
 
-    master, share = config.master, Budget(config.driver_memory, None, None)
+    master, share = config.master, WorkerMemory(config.driver_memory, None, None)
     conf = dict(config.conf)
     if _is_local(config):
         total_bytes = config.memory_bytes or min(max(machine_bytes() // 2, _GIB), 16 * _GIB)

@@ -27,7 +27,7 @@ from lithify.sql.in_subqueries import check_in_subqueries
 from lithify.sql.index_answers import answer_of
 from lithify.sql.literals import Constants
 from lithify.sql.pin_clock import asks_the_clock, at
-from lithify.sql.pushdown import NOT_READ, Request, orders_floats, reads_floats, requests
+from lithify.sql.pushdown import NOT_READ, ScanRequest, orders_floats, reads_floats, requests
 
 READ_ONLY = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
 ANALYSES_CACHED_MAX, CACHED_TEXT_MAX = 256, 4_096
@@ -56,7 +56,7 @@ class QueryAnalysis:
         shape: pa.Schema,
         names: Sequence[str],
         optimised: LogicalPlan,
-        requests: Mapping[TableRef, Request],
+        requests: Mapping[TableRef, ScanRequest],
         catalog: EmptyCatalog,
         care: Care,
     ) -> None:
@@ -175,7 +175,7 @@ def analyse(query: str, ctx: SessionContext, catalog: EmptyCatalog) -> QueryAnal
     schemas = _schemas(catalog)
     asked = requests(plan, schemas, NAMESPACE)
     if note is not None:
-        asked = {ref: Request(request.columns, UNKNOWN, note) for ref, request in asked.items()}
+        asked = {ref: ScanRequest(request.columns, UNKNOWN, note) for ref, request in asked.items()}
     found = plain_schema(frame.schema())
     shape = pa.schema([f.with_name(name) for f, name in zip(found, names, strict=True)])
     care = Care.NONE

@@ -19,7 +19,7 @@ import pyarrow as pa
 from datafusion import DataFrame, SessionContext
 from datafusion.catalog import Schema, Table
 
-from lithify.cache.memory_account import Budget
+from lithify.cache.memory_account import MemoryAccount
 from lithify.cache.results import ResultCache
 from lithify.core.names import TableRef, quoted
 from lithify.core.predicates import UNKNOWN, Predicate
@@ -41,7 +41,7 @@ from lithify.sql.key_queries import KeyQueries
 from lithify.sql.key_rows import KeyRows
 from lithify.sql.limits import Limits
 from lithify.sql.limits import Source as AnswerSource
-from lithify.sql.pushdown import NOT_READ, Request
+from lithify.sql.pushdown import NOT_READ, ScanRequest
 from lithify.sql.query_run import QueryRun, collect, cut
 from lithify.sql.scan_files import memory_table, must_doubt, relation
 from lithify.sql.scan_memory import GroupReader, TooLarge, fits_memory, rows_in_memory
@@ -103,7 +103,7 @@ class ServingEngine:
     ) -> None:
         self._limits = limits or ProcessLimits(memory_bytes_max, SPILL_BYTES_MAX, memory_bytes_max, SPILL_BYTES_MAX)
         self._contexts = Contexts(memory_bytes_max, threads)
-        self.cache = Budget(cache_bytes_max)
+        self.cache = MemoryAccount(cache_bytes_max)
         self.answers = ResultCache(self.cache)
         self._groups = GroupReader(threads)
         self.footers = self._groups.footers
@@ -234,7 +234,7 @@ class ServingEngine:
             for ref, request, from_summary in asked
         ]
 
-    def look_for(self, query: str, table_of: TableOf, names: Names) -> list[tuple[TableRef, Request, bool]]:
+    def look_for(self, query: str, table_of: TableOf, names: Names) -> list[tuple[TableRef, ScanRequest, bool]]:
         """What a query asks of each table, and whether the index alone answers it."""
         check_text(query)
         catalog = self._catalog(table_of, names)

@@ -35,7 +35,7 @@ _NUMBERS = {"Int16": pa.int16(), "Int32": pa.int32(), "Int64": pa.int64(), "Floa
 
 
 @dataclass(frozen=True)
-class Request:
+class ScanRequest:
     """What one table is asked for. `columns` None: all of them. `note` says why the predicate restricts nothing."""
 
     columns: tuple[str, ...] | None
@@ -56,7 +56,7 @@ class _Scan:
 
 def requests(
     plan: LogicalPlan, schemas: Mapping[TableRef, pa.Schema], namespace: str = "main"
-) -> dict[TableRef, Request]:
+) -> dict[TableRef, ScanRequest]:
     """What an optimised plan asks of every table of `schemas`; `namespace` is that of names without one."""
     scans: dict[TableRef, list[_Scan]] = {}
     walked: Counter[str] = Counter()
@@ -81,9 +81,9 @@ def requests(
     answer = {}
     for ref, schema in schemas.items():
         if ref in hidden or (ref not in scans and (odd or seen.total() != walked.total())):
-            answer[ref] = Request(None, UNKNOWN, IN_A_SUBQUERY)
+            answer[ref] = ScanRequest(None, UNKNOWN, IN_A_SUBQUERY)
         elif ref not in scans:
-            answer[ref] = Request(None, UNKNOWN, NOT_READ)
+            answer[ref] = ScanRequest(None, UNKNOWN, NOT_READ)
         else:
             answer[ref] = _request(scans[ref], schema)
     return answer
@@ -104,7 +104,7 @@ def orders_floats(plan: LogicalPlan, schemas: Mapping[TableRef, pa.Schema]) -> b
     return False
 
 
-def reads_floats(request: Request, schema: pa.Schema) -> bool:
+def reads_floats(request: ScanRequest, schema: pa.Schema) -> bool:
     """Whether floating point numbers are among what a table is asked for."""
     return any(_holds_floats(f.type) for f in schema if request.columns is None or f.name in request.columns)
 
@@ -137,16 +137,16 @@ def _scans_in_text(text: str) -> tuple[Counter[str], bool]:
     return Counter(names), text.count("TableScan") != len(names)
 
 
-def _request(scans: list[_Scan], schema: pa.Schema) -> Request:
+def _request(scans: list[_Scan], schema: pa.Schema) -> ScanRequest:
     columns: tuple[str, ...] | None = None
     if all(scan.columns is not None for scan in scans):
         wanted = {name for scan in scans for name in scan.columns or ()}
         columns = tuple(name for name in schema.names if name in wanted)
     if not all(scan.conditions for scan in scans):
-        return Request(columns, UNKNOWN, NO_FILTER)
+        return ScanRequest(columns, UNKNOWN, NO_FILTER)
     typed = _Typed(schema)
     predicate = either(_conjunction(scan.conditions, typed) for scan in scans)
-    return Request(columns, predicate, NOT_UNDERSTOOD if predicate == UNKNOWN else None)
+    return ScanRequest(columns, predicate, NOT_UNDERSTOOD if predicate == UNKNOWN else None)
 
 
 def _conjunction(conditions: tuple[Expr, ...], typed: _Typed) -> Predicate:

@@ -21,7 +21,7 @@ from lithify.delta.changes import plain_types
 from lithify.delta.commit import PlannedAgain
 from lithify.delta.log import DeltaLog
 from lithify.errors import Conflict, InvalidRequest
-from lithify.jobs.settle_columns import dropped_columns, mend_base, settle_columns
+from lithify.jobs.finish_column_change import dropped_columns, finish_column_change, mend_base
 from lithify.tables.handles import Handles
 
 ROUNDS_MAX = 5
@@ -41,7 +41,7 @@ def add_column(handles: Handles, column: pa.Field, default: Any = None) -> None:
         try:
             _add(handles, column, default)
         except PlannedAgain:
-            settle_columns(handles)
+            finish_column_change(handles)
             continue
         mend_base(handles)
         return

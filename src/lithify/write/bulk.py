@@ -22,7 +22,7 @@ from lithify.delta.changes import SEQ_TXN
 from lithify.errors import Conflict, InvalidRequest
 from lithify.files.parquet import Written
 from lithify.jobs import jobs, recovery
-from lithify.metrics.event_log import EventLog
+from lithify.metrics.recent_events import RecentEvents
 from lithify.tables.handles import Handles
 from lithify.write.allow_updates import allow_ordered_deletes, allow_updates
 from lithify.write.conditions import Write
@@ -117,11 +117,11 @@ def write_files(handles: Handles, write: Write, produce: Produce) -> Commit:
         commit = _commit(handles, run, schema, files, write)
         if not commit.replayed:
             runtime.activity.committed(1, commit.rows)
-            runtime.shared(EventLog).wrote(str(handles.name), commit.seq, commit.rows)
+            runtime.shared(RecentEvents).wrote(str(handles.name), commit.seq, commit.rows)
     return commit
 
 
-def _commit(handles: Handles, run: jobs.RunningJob, schema: TableSchema, files: Files, write: Write) -> Commit:
+def _commit(handles: Handles, run: jobs.OpenJob, schema: TableSchema, files: Files, write: Write) -> Commit:
     changes, table = handles.changes, str(handles.name)
     deleted = sum(file.rows for file, op in files if op in DELETES)
     upserted = sum(file.rows for file, op in files if op not in DELETES)

@@ -36,8 +36,8 @@ from lithify.files.os_errors import InDoubt
 from lithify.files.parquet import Written
 from lithify.merge.partial import line_columns
 from lithify.merge.winners import compose, latest_per_key
-from lithify.metrics.event_log import EventLog
-from lithify.metrics.events import tell
+from lithify.metrics.log_lines import tell
+from lithify.metrics.recent_events import RecentEvents
 from lithify.tables.handles import Handles
 from lithify.write.conditions import SeqMoved, Write
 
@@ -141,7 +141,7 @@ class Writer:
             entry.outcome = entry.write.commit(str(handles.name), seq, entry.upserted, entry.deleted)
         rows = sum(e.upserted + e.deleted for e in staged.members)
         self._runtime.activity.committed(len(staged.members), rows)
-        self._runtime.shared(EventLog).wrote(str(self._handles.name), seq, rows)
+        self._runtime.shared(RecentEvents).wrote(str(self._handles.name), seq, rows)
         self._tell(seq, staged)
         for (file, _), rows in zip(staged.files, staged.rows, strict=True):
             self._on_written(file.path, rows)

@@ -21,7 +21,7 @@ FILLED_SHARE = 0.9  # so full is the folder left when some had to go
 UNSEEN_SHARE = 0.05
 
 
-class Room:
+class DiskRoom:
     """`bytes_max`: by default 10 GB, and at most a fifth of what the disk has for the folder."""
 
     def __init__(self, folder: Path, lock: Path, bytes_max: int | None = None) -> None:

@@ -33,7 +33,7 @@ from pathlib import Path, PurePath
 from typing import NamedTuple, TypeVar
 
 from lithify.errors import LithifyError, NotFound, Unavailable
-from lithify.files.bucket.disk_room import Room
+from lithify.files.bucket.disk_room import DiskRoom
 from lithify.files.local import link_or_copy
 from lithify.files.os_errors import translated
 from lithify.files.read_proof import Vanished, check_size
@@ -71,7 +71,7 @@ class LocalCopies:
         self, folder: Path, fetch: Fetch, bytes_max: int | None = None, server: Callable[[], str] = str
     ) -> None:
         self.folder, self.bytes_max, self._fetch, self._server = folder, bytes_max, fetch, server
-        self._room = Room(folder / COPIES, folder / LOCK, bytes_max)
+        self._room = DiskRoom(folder / COPIES, folder / LOCK, bytes_max)
         self._lock = threading.Lock()
         self._under_way: dict[Path, threading.Event] = {}
         self._scratch: Scratch | None = None

@@ -21,7 +21,7 @@ from lithify.core.results import (
     Tag,
 )
 from lithify.http.documents.tables import AboutTable, AsOf, Document, Order, Text
-from lithify.lake.maintenance import Candidate, TableUpkeep
+from lithify.lake.maintenance import Candidate, TableState
 from lithify.maintenance.job_slots import JobSlot
 from lithify.maintenance.plans import FileCount
 from lithify.maintenance.reports import EndedJob, PastCycle, RunningJob, Skipped
@@ -252,7 +252,7 @@ class JobTotalsDocument(Document):
 class CompactionStatsDocument(Document):
     """State and debt of tables, and their sums."""
 
-    tables: list[TableUpkeep] = Field(description="By name, at most `limit` of them.")
+    tables: list[TableState] = Field(description="By name, at most `limit` of them.")
     more: bool = Field(description="Whether there are more tables than were looked at.")
     tables_total: Count = Field(
         description="How many there are, also before `after` and without `contains`. It goes by folders: one that was "

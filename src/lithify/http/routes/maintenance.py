@@ -36,7 +36,7 @@ from lithify.http.placeless import placeless
 from lithify.http.service import LakeDep, Service, ServiceDep
 from lithify.lake.internals import internals
 from lithify.lake.lake import Lake
-from lithify.lake.maintenance import Maintenance, TableUpkeep, chosen_tables, maintenance_of, no_namespace
+from lithify.lake.maintenance import Maintenance, TableState, chosen_tables, maintenance_of, no_namespace
 from lithify.lake.running_jobs import cancel_job, is_cycle
 from lithify.maintenance.plans import FileCount
 from lithify.maintenance.reports import EndedJob, PastCycle, Skipped, job_totals
@@ -149,7 +149,7 @@ def stats(
 def _job_totals(service: Service, names: Sequence[str], age_s_max: float) -> dict[str, JobTotalsDocument]:
     shown = set(names)
     totals = job_totals(
-        entry for entry in service.upkeep.ended_jobs(service.lake, age_s_max) if entry.get("table") in shown
+        entry for entry in service.states.ended_jobs(service.lake, age_s_max) if entry.get("table") in shown
     )
     return {kind: JobTotalsDocument(**total) for kind, total in totals.items()}
 
@@ -294,21 +294,21 @@ def _cycles(lake: Lake, caller: Caller, limit: int) -> list[PastCycle]:
     return cycles
 
 
-_UPKEEP: TypeAdapter[TableUpkeep] = TypeAdapter(TableUpkeep)
+_UPKEEP: TypeAdapter[TableState] = TypeAdapter(TableState)
 
 
-def _table_maintenance(service: Service, name: str, age_s_max: float) -> TableUpkeep:
+def _table_maintenance(service: Service, name: str, age_s_max: float) -> TableState:
     lake = service.lake
 
-    def look() -> TableUpkeep:
+    def look() -> TableState:
         return _UPKEEP.validate_python(placeless(lake, lake.table_maintenance(name)))
 
     try:
-        return service.upkeep.get(lake, name, age_s_max, look)
+        return service.states.get(lake, name, age_s_max, look)
     except NotFound:
-        return TableUpkeep(table=name, error=f"table {name} was dropped meanwhile, or its files are gone")
+        return TableState(table=name, error=f"table {name} was dropped meanwhile, or its files are gone")
     except LithifyError as error:
-        return TableUpkeep(table=name, error=placeless(lake, error.public))
+        return TableState(table=name, error=placeless(lake, error.public))
 
 
 def _worker(maintenance: Maintenance) -> WorkerDocument | None:

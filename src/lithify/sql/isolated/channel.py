@@ -32,7 +32,7 @@ _TRUSTED: dict[str, frozenset[str]] = {
     "datetime": frozenset({"date", "datetime", "time", "timedelta", "timezone"}),
     "decimal": frozenset({"Decimal"}),
     "lithify.errors": frozenset({"_rebuild"}),
-    "lithify.sql.pushdown": frozenset({"Request"}),
+    "lithify.sql.pushdown": frozenset({"ScanRequest"}),
 }
 # Of these, whatever classes they define.
 _OURS = frozenset({"lithify.core.predicates", "lithify.sql.statements.model"})

@@ -77,7 +77,7 @@ def allow_column_changes(handles: Handles, needed: int = COLUMNS_FORMAT) -> None
         handles.commit(changes.log, "allowing changes of columns of", build, point="allow_columns")
 
 
-def settle_columns(handles: Handles) -> None:
+def finish_column_change(handles: Handles) -> None:
     """Let a change that base is ahead by count. Costs nothing where base is not."""
     changes, base = handles.changes, handles.base
     if base.generation <= changes.schema.generation:

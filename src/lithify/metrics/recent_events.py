@@ -21,7 +21,7 @@ WRITTEN = "written"
 
 
 @dataclass(frozen=True)
-class LoggedEvent:
+class RecentEvent:
     """`table`: None if it is about the lake as a whole. `secret`: facts that may name other tables."""
 
     id: str
@@ -32,12 +32,12 @@ class LoggedEvent:
     secret: Mapping[str, Any] = field(default_factory=dict)
 
 
-class EventLog:
+class RecentEvents:
     def __init__(self, events_max: int = EVENTS_MAX, now_s: Callable[[], float] = time.time) -> None:
-        self._events: deque[LoggedEvent] = deque(maxlen=events_max)
+        self._events: deque[RecentEvent] = deque(maxlen=events_max)
         self._lock = threading.Lock()
         self._now_s = now_s
-        self._wrote: dict[str, LoggedEvent] = {}
+        self._wrote: dict[str, RecentEvent] = {}
         self._seqs: OrderedDict[str, int] = OrderedDict()
 
     def tell(self, event: str, table: str | None = None, secret: Mapping[str, Any] | None = None, **facts: Any) -> None:
@@ -67,15 +67,15 @@ class EventLog:
 
     def _event(
         self, event: str, table: str | None, facts: Mapping[str, Any], secret: Mapping[str, Any] | None = None
-    ) -> LoggedEvent:
-        return LoggedEvent(uuid.uuid4().hex, int(self._now_s() * 1000), event, table, facts, secret or {})
+    ) -> RecentEvent:
+        return RecentEvent(uuid.uuid4().hex, int(self._now_s() * 1000), event, table, facts, secret or {})
 
     def _take_writes(self) -> None:
         if self._wrote:
             self._events.extend(sorted(self._wrote.values(), key=lambda event: event.time_ms))
             self._wrote.clear()
 
-    def after(self, id: str | None) -> tuple[list[LoggedEvent], bool]:
+    def after(self, id: str | None) -> tuple[list[RecentEvent], bool]:
         """What came after the event of this id, oldest first; all that is kept, and True, if it is not known here."""
         with self._lock:
             self._take_writes()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Place:
+class LakeAccess:
     """`table`: the one that has a name now, or NotFound. `let_go`: this process drops what it holds of a table;
     `look`: it looks whether an erasure asks for that."""
 

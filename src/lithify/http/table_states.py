@@ -17,7 +17,7 @@ from typing import Any
 from lithify.files.storage import Storage
 from lithify.lake.internals import internals
 from lithify.lake.lake import Lake
-from lithify.lake.maintenance import TableUpkeep
+from lithify.lake.maintenance import TableState
 from lithify.tables.log_marks import LogMark
 
 TABLES_MAX = 10_000
@@ -31,7 +31,7 @@ class _Known:
     identity: Identity
     marks: tuple[LogMark, ...]
     made_s: float
-    found: TableUpkeep
+    found: TableState
 
     def holds(self, lake: Lake, name: str, store: Storage) -> bool:
         if self.marks:
@@ -40,7 +40,7 @@ class _Known:
 
 
 @dataclass
-class UpkeepMemory:
+class TableStates:
     clock: Callable[[], float] = time.monotonic
     _known: OrderedDict[str, _Known] = field(default_factory=OrderedDict, repr=False)
     _ended: tuple[float, list[dict[str, Any]]] | None = field(default=None, repr=False)
@@ -53,7 +53,7 @@ class UpkeepMemory:
             self._ended = known = now, lake.ended_jobs()
         return known[1]
 
-    def get(self, lake: Lake, name: str, age_s_max: float, look: Callable[[], TableUpkeep]) -> TableUpkeep:
+    def get(self, lake: Lake, name: str, age_s_max: float, look: Callable[[], TableState]) -> TableState:
         """What `look` said of this version of the table at most so long ago, or says now."""
         if not age_s_max:
             return look()

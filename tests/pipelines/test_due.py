@@ -6,9 +6,9 @@ import datetime as dt
 
 import pytest
 
+from lithify.pipelines.due import RETRY_MS, RETRY_MS_MAX, Last, due_ms, failures_in_a_row
 from lithify.pipelines.reports import Outcome, PipelineReport
 from lithify.pipelines.schedule import Schedule
-from lithify.pipelines.turns import RETRY_MS, RETRY_MS_MAX, Last, due_ms, failures_in_a_row
 
 MINUTE_MS = 60_000
 NOON_MS = int(dt.datetime(2026, 11, 19, 12, tzinfo=dt.UTC).timestamp() * 1000)

@@ -23,7 +23,7 @@ _CHECKED_MAX = 10_000
 _checked: set[tuple[str, int, float]] = set()
 
 
-def check_sidecar_paths(log: PurePath, store: Storage) -> None:
+def check_checkpoint_parts(log: PurePath, store: Storage) -> None:
     store.path_guard.check_entries(log / FOLDER)
     for name in store.names(log):
         found = _CHECKPOINT.fullmatch(name)
