@@ -28,7 +28,7 @@ from lithify.index import writer as sidecar_writer
 from lithify.index.footers import entry_of
 from lithify.index.writer import create as create_index
 from lithify.lake.internals import internals
-from lithify.read import reader
+from lithify.read import one_row
 from support import children, indexed
 from support.effort import thinned
 from support.faults import FaultyStore, Gate, RecordingStore, disk_full
@@ -614,7 +614,7 @@ KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
 def test_get_finds_a_key_of_any_type(
     lake: Lake, name: str, decoded_bytes_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "DECODED_BYTES_MAX", decoded_bytes_max)
+    monkeypatch.setattr(one_row, "DECODED_BYTES_MAX", decoded_bytes_max)
     kind, values = KEYS[name]
     table = lake.create_table(
         "a.t", pa.schema([("k", kind), ("n", pa.int64()), ("list", pa.list_(pa.string()))]), key="k"
@@ -631,7 +631,7 @@ def test_get_finds_a_key_of_any_type(
 def test_get_by_several_columns_some_of_which_only_the_log_has(
     folder: Path, lake: Lake, decoded_bytes_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "DECODED_BYTES_MAX", decoded_bytes_max)
+    monkeypatch.setattr(one_row, "DECODED_BYTES_MAX", decoded_bytes_max)
     data = pa.table({"id": [1, 2, 1], "p": ["a b*", "a b*", "50%"], "v": ["x", "y", "z"]})
     write_deltalake(folder / "d", data, partition_by=["p"])
     table = lake.adopt("a.adopted", folder / "d", key=["p", "id"])
@@ -642,7 +642,7 @@ def test_get_by_several_columns_some_of_which_only_the_log_has(
 
 
 def test_get_names_a_damaged_file(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "DECODED_BYTES_MAX", 0)
+    monkeypatch.setattr(one_row, "DECODED_BYTES_MAX", 0)
     file = min(table.snapshot().base, key=lambda file: file.bound("id").low)
     assert table.get(10) is not None
     spoil(table.base_path / file.path)

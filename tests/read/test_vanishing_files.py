@@ -13,6 +13,7 @@ import pytest
 from lithify import Conflict, Corruption, Lake, NotFound, Settings, Table
 from lithify.errors import LithifyError
 from lithify.files.read_proof import LOOKS_MAX, Vanished, look_again
+from lithify.read import one_row
 from lithify.read import reader as reader_module
 from lithify.sql import key_rows, scan_memory
 from support.effort import thinned
@@ -65,7 +66,7 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> None:
     """As large tables are read."""
     monkeypatch.setattr(scan_memory, "RAW_BYTES_MAX", -1)
     monkeypatch.setattr(key_rows, "OTHERS_RAW_BYTES_MAX", -1)
-    monkeypatch.setattr(reader_module, "DECODED_BYTES_MAX", -1)
+    monkeypatch.setattr(one_row, "DECODED_BYTES_MAX", -1)
 
 
 READS: dict[str, Door] = {
