@@ -48,6 +48,18 @@ class TestRefused:
         with pytest.raises(InvalidRequest, match="the query is not accepted: only SELECT is, and this begins with"):
             check_text(query)
 
+    @pytest.mark.parametrize("how", ["(10 percent)", "bernoulli (10)", "SYSTEM (10)", "row (5)", "-- some\n(5 rows)"])
+    def test_a_sample_which_the_engine_would_not_take(self, how: str) -> None:
+        with pytest.raises(InvalidRequest, match="TABLESAMPLE is not accepted"):
+            check_text(f"select count(*) from a.t TableSample {how}")
+
+    @pytest.mark.parametrize(
+        "query",
+        ["select tablesample from a.t where tablesample in (1)", "select 'tablesample (10)'", 'select "tablesample"'],
+    )
+    def test_a_column_of_that_name_is_no_sample(self, query: str) -> None:
+        check_text(query)
+
     @pytest.mark.parametrize("query", ["", "  \n", ";", "-- nothing", "/* nothing */"])
     def test_nothing(self, query: str) -> None:
         with pytest.raises(InvalidRequest, match="the query is empty"):

@@ -22,6 +22,7 @@ DEPTH_MAX = 50
 _FIRST = {"select", "with", "values"}
 # They tell where files are.
 _REFUSED = frozenset(["input_file_name", "file_row_index"])
+_BEHIND_SAMPLE = {("symbol", "("), *(("word", how) for how in ("bernoulli", "system", "row", "block"))}
 _CHANCE = re.compile(r"\b(random|rand|uuid\w*|gen_random_uuid|now|today|current_\w+|local\w+)\b", re.IGNORECASE)
 _NODE = re.compile(
     r"(?:Projection|Filter|Aggregate|Sort|Limit|Union|Distinct|DistinctOn|WindowAggr|Values|EmptyRelation|TableScan|"
@@ -44,6 +45,8 @@ def check_text(query: str) -> Words:
     for kind, text in words.tokens:
         if kind in ("word", "quoted") and text.strip('"').lower() in _REFUSED:
             raise InvalidRequest(f"there is no function {text} here")
+    if _samples(words):
+        raise InvalidRequest("TABLESAMPLE is not accepted: the engine would answer with all rows; use random() < 0.1")
     if depth_of(words) > DEPTH_MAX:
         raise InvalidRequest(f"the query is nested more than {DEPTH_MAX} levels deep: name its parts in a WITH")
     end = len(words.tokens)
@@ -52,6 +55,12 @@ def check_text(query: str) -> Words:
     if not words.odd and ("symbol", ";") in words.tokens[:end]:
         raise InvalidRequest("one statement at a time: there is something after the semicolon")
     return words
+
+
+def _samples(words: Words) -> bool:
+    """Whether rows of a table are to be drawn. A column may go by the same word."""
+    behind = zip(words.tokens, words.tokens[1:], strict=False)
+    return any(token == ("word", "tablesample") and following in _BEHIND_SAMPLE for token, following in behind)
 
 
 def depth_of(words: Words) -> int:
